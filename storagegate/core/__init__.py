@@ -1,7 +1,7 @@
 """
-The base of all packages, without transports, protocols and storage.
+The base of all packages, free of transports, protocols and storage.
 
-The packages import their public names at their first use (PEP 562). A package lists the names as
+The packages import their public names on first use (PEP 562). A package lists its names as
 C{"package.module:Name"}, or C{"package.module"} for a module, and imports the same names under
 C{TYPE_CHECKING} for type checkers; a test compares the two lists::
 

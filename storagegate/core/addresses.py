@@ -1,9 +1,9 @@
 """
-Addresses of clients: how they are read, and the form in which they are compared and counted.
+Client addresses: parsing, and the canonical form for comparison and counting.
 
-An IPv6 address that carries one of IPv4, mapped (C{::ffff:0:0/96}) or by NAT64 (C{64:ff9b::/96},
-RFC 6052), is that IPv4 address: lists of networks, limits and policies see one client under one
-address, by whichever way it came.
+An IPv6 address that embeds an IPv4 address, mapped (C{::ffff:0:0/96}) or by NAT64 (C{64:ff9b::/96},
+RFC 6052), is treated as that IPv4 address. So network lists, limits and policies see a client under
+one address, however it connects.
 """
 
 from functools import lru_cache
@@ -20,11 +20,11 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 LONGEST_ADDRESS = 64
-"""Characters: no address is longer, its zone included."""
+"""The maximum length of an address, including its zone."""
 
 _CARRIER_BITS = 96
 _CARRIERS = (IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96"))
-"""The networks whose addresses carry one of IPv4 in their last four bytes."""
+"""The networks of IPv6 addresses that embed an IPv4 address in their last four bytes."""
 
 _LOW = (1 << 32) - 1
 
@@ -39,9 +39,9 @@ def _read(text: str) -> Address:
 
 def readAddress(text: str) -> Address:
     """
-    Read an address; one of IPv4 that IPv6 carries is one of IPv4, and a zone is left out.
+    Parse an address. An embedded IPv4 address is returned as such, and a zone is dropped.
 
-    @raise ValueError: If it is none.
+    @raise ValueError: If the text is not an address.
     """
     if len(text) > LONGEST_ADDRESS:
         raise ValueError("longer than an address")
@@ -50,10 +50,10 @@ def readAddress(text: str) -> Address:
 
 def readNetwork(text: str, *, strict: bool = True) -> Network:
     """
-    Read a network or an address; one of IPv4 that is written as IPv6 is one of IPv4.
+    Parse a network or an address. An IPv4 network written as IPv6 is returned as IPv4.
 
-    @param strict: Whether bits behind the prefix are an error.
-    @raise ValueError: If it is none.
+    @param strict: Whether bits beyond the prefix are an error.
+    @raise ValueError: If the text is not a network.
     """
     network = ip_network(text, strict=strict)
     if isinstance(network, IPv6Network) and network.prefixlen >= _CARRIER_BITS:

@@ -1,9 +1,9 @@
 """
-asyncio's side of the coroutine runner, while Twisted's asyncio reactor runs.
+The asyncio side of the coroutine runner, for Twisted's asyncio reactor.
 
-L{AsyncioBridge} gives each coroutine of L{storagegate.core.task} a task of asyncio's, so that it
-may wait for futures, and lets asyncio's own tasks wait for Deferreds. Imported with that reactor
-only.
+L{AsyncioBridge} gives each coroutine of L{storagegate.core.task} an asyncio task, so that it may
+await futures, and lets asyncio's own tasks await Deferreds. This module is imported only under that
+reactor.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from twisted.internet.defer import CancelledError, Deferred
 
 class AsyncioBridge:
     """
-    Joins coroutines that wait for Deferreds with those that wait for futures.
+    Lets coroutines await both Deferreds and asyncio futures.
 
     @ivar loop: The loop that the reactor runs on.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """
-        @param loop: Its tasks may wait for Deferreds from now on.
+        @param loop: The loop, whose new tasks may await Deferreds.
         """
         self.loop = loop
         before = loop.get_task_factory()
@@ -39,25 +39,25 @@ class AsyncioBridge:
         loop.set_task_factory(makeTask)
 
     def adopt(self, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Return a coroutine that waits for Deferreds only, for one that waits for futures too."""
+        """Wrap a coroutine that may await futures in one that awaits only Deferreds."""
         return AsyncioTask(coroutine, self.loop)
 
     def portable(self, result: Deferred[Any]) -> Deferred[Any]:
-        """Return a Deferred that any task of asyncio's may wait for."""
+        """Return a Deferred that any asyncio task may await."""
         return PortableDeferred(result, self)
 
     def isForeign(self) -> bool:
-        """Return whether a task of asyncio's runs that may have begun before there was a bridge."""
+        """Return whether the running asyncio task may have started before the bridge."""
         current = asyncio.current_task(self.loop)
         return current is not None and not isinstance(current, AsyncioTask)
 
 
 class PortableDeferred(Deferred[Any]):
-    """A Deferred that any task of asyncio's can wait for, also one from before the bridge."""
+    """A Deferred that any asyncio task can await, even a task from before the bridge."""
 
     def __init__(self, source: Deferred[Any], bridge: AsyncioBridge) -> None:
         """
-        @param source: Gives the result, and is cancelled with this one.
+        @param source: The Deferred that gives the result; it is cancelled with this one.
         """
         super().__init__(lambda _: source.cancel())
         self._bridge = bridge
@@ -74,10 +74,10 @@ class PortableDeferred(Deferred[Any]):
 
 class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
     """
-    A coroutine with what asyncio expects of a task, run by steps from outside.
+    A coroutine with the interface of an asyncio task, run step by step from outside.
 
-    C{asyncio._enter_task} and its like are documented for tasks of other libraries ("Extending
-    asyncio"). The attributes with underscores are those of C{asyncio.Task}, which anyio reads.
+    C{asyncio._enter_task} and similar functions are documented for tasks of other libraries
+    ("Extending asyncio"). The attributes with underscores mimic C{asyncio.Task}; anyio reads them.
     Unlike C{asyncio.Task} it needs no iteration of the loop before its first step.
     """
 
@@ -97,7 +97,7 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
     # As a coroutine
 
     def send(self, value: Any) -> Any:
-        """Run the coroutine until it waits or ends; it takes the result from what it waits for."""
+        """Run the coroutine until it waits or ends; it reads the result from the awaited object."""
         return self._step()
 
     def throw(self, error: Any, *rest: Any) -> Any:
@@ -120,7 +120,7 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
                 arguments = () if self._reason is None else (self._reason,)
                 self._thrown[:] = [asyncio.CancelledError(*arguments)]
         loop = self.get_loop()
-        # Of the caller, if this step is in the stack of another one.
+        # The task of the caller, if this step runs inside another one.
         before: Any = asyncio.current_task(loop)
         if before is not None:
             asyncio._leave_task(loop, before)
@@ -132,7 +132,7 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
                 awaited = self._coroutine.send(None)
         except asyncio.CancelledError as error:
             self._end()
-            # For those outside, which know no asyncio.
+            # The callers outside do not know asyncio.
             raise CancelledError(*error.args) from None
         except BaseException:
             self._end()
@@ -144,13 +144,13 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
         return self._waitFor(awaited)
 
     def _waitFor(self, awaited: Any) -> Any:
-        """Return the Deferred for what the coroutine waits for."""
+        """Return a Deferred for the awaited object."""
         loop = self.get_loop()
         waiting: Any = awaited
         if isinstance(awaited, Deferred):
             self._waiting = awaited
         elif awaited is None:
-            # A turn of the loop, as asyncio.sleep(0) waits for it.
+            # One iteration of the loop, as in asyncio.sleep(0).
             waiting = Deferred(self._cancelled)
             loop.call_soon(_fire, waiting)
         elif getattr(awaited, "_asyncio_future_blocking", None):
@@ -174,10 +174,10 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
 
     def cancel(self, msg: Any = None) -> bool:
         """
-        Raise the C{CancelledError} of asyncio in the coroutine, in a later turn of the loop.
+        Raise asyncio's C{CancelledError} in the coroutine, in a later iteration of the loop.
 
-        @param msg: The argument of that error.
-        @return: Whether it has not ended yet.
+        @param msg: The argument of the error.
+        @return: Whether the coroutine was still running.
         """
         if self.done():
             return False
@@ -191,7 +191,7 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
             if self._fut_waiter.cancel(msg=self._reason):
                 self._must_cancel = False
         elif self._waiting is not None:
-            # Not in this stack: asyncio's callers have things to do before the coroutine runs.
+            # Not in this stack: asyncio's callers still have work to do before the coroutine runs.
             self.get_loop().call_soon(self._cancelDeferred, self._waiting)
 
     def _cancelDeferred(self, waiting: Deferred[Any]) -> None:
@@ -199,16 +199,16 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
             waiting.cancel()
 
     def _cancelled(self, waiting: Deferred[Any]) -> None:
-        """Cancel for a caller that cancels the Deferred, which therefore fires at once."""
+        """Cancel the coroutine of a cancelled Deferred, which therefore fires at once."""
         self.cancel()
         self._must_cancel = True
 
     def cancelling(self) -> int:
-        """Count the requests to cancel it that were not taken back."""
+        """Return the number of pending cancellation requests."""
         return self._requests
 
     def uncancel(self) -> int:
-        """Take a request to cancel it back; return how many are left."""
+        """Withdraw a cancellation request; return how many are left."""
         self._requests = max(0, self._requests - 1)
         if not self._requests:
             self._must_cancel = False
@@ -225,9 +225,9 @@ class AsyncioTask(asyncio.Future[None], Coroutine[Any, Any, Any]):
 
 class _DeferredWaiter(Coroutine[Any, Any, Any]):
     """
-    The coroutine of a task of asyncio's, which may wait for Deferreds.
+    The coroutine of an asyncio task, which may await Deferreds.
 
-    Attributes, such as C{cr_frame}, are those of the user's coroutine.
+    Attributes such as C{cr_frame} come from the user's coroutine.
     """
 
     def __init__(self, coroutine: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -247,7 +247,7 @@ class _DeferredWaiter(Coroutine[Any, Any, Any]):
 
     def throw(self, *error: Any) -> Any:
         """Raise an error in the coroutine, and run it until it waits or ends."""
-        # Kept in no variable: its traceback will hold this frame.
+        # Keep the error in no variable: its traceback will hold this frame.
         thrown = [error]
         del error
         return self._waitFor(self._coroutine.throw(*thrown.pop()))
@@ -268,7 +268,7 @@ class _DeferredWaiter(Coroutine[Any, Any, Any]):
             fired.set_result(None)
             return result
 
-        # Now, for it may not fire before the loop's next turn.
+        # Only now: it must not fire before this point.
         awaited.addBoth(wake)
         fired.add_done_callback(lambda _: awaited.cancel() if fired.cancelled() else None)
         fired._asyncio_future_blocking = True
@@ -276,7 +276,7 @@ class _DeferredWaiter(Coroutine[Any, Any, Any]):
 
 
 def _fire(waiting: Deferred[None], *future: Any) -> None:
-    # The frames of an error that the coroutine takes from the future lead to this one.
+    # An error read from the future has a traceback that references this frame.
     del future
     if not waiting.called:
         waiting.callback(None)

@@ -7,26 +7,26 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# How many expired entries each new one removes: more than one, so that they get fewer while new
-# ones come, and few, so that no caller pays for all.
+# How many expired entries each new one removes: more than one, so that their number falls, and few,
+# so that no caller pays for all.
 _REMOVED = 2
 
 
 class TTLCache(Generic[K, V]):
     """
-    Values by key, each for a limited time. A full cache removes its oldest entry for a new one.
+    Values by key, each for a limited time. A full cache evicts its oldest entry for a new one.
 
-    There is no timer: expired entries are removed when others are put in. In one thread only.
+    There is no timer: expired entries are removed when others are added. Not thread-safe.
     """
 
     def __init__(
         self, maxEntries: int, now: Callable[[], float], seconds: float = float("inf")
     ) -> None:
         """
-        @param maxEntries: The largest number of entries; the oldest one makes place for a new one.
-        @param now: Returns the time in seconds, of the clock that the ends of entries are on.
-        @param seconds: The longest life of an entry: one with a longer life left is from before the
-            clock was set back, and counts as expired.
+        @param maxEntries: The maximum number of entries; a new entry evicts the oldest.
+        @param now: Returns the time in seconds, by the clock of the entries' ends.
+        @param seconds: The longest lifetime of an entry. An entry with more time left dates from
+            before the clock was set back, and counts as expired.
         """
         self._maxEntries = maxEntries
         self._now = now
@@ -34,7 +34,7 @@ class TTLCache(Generic[K, V]):
         self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of entries, expired ones included."""
+        """Return the number of entries, including expired ones."""
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
@@ -47,10 +47,10 @@ class TTLCache(Generic[K, V]):
 
     def put(self, key: K, value: V, end: float) -> None:
         """
-        Put a value in, as the youngest.
+        Add a value, as the newest.
 
         @param key: Hashable; an entry of the same key is replaced.
-        @param value: Anything but C{None}, which L{get} returns for an absent one.
+        @param value: Anything but C{None}, which L{get} returns for absent entries.
         @param end: When it expires.
         """
         entries = self._entries

@@ -1,8 +1,8 @@
 """
-The formats of messages: JSON and MessagePack.
+The message formats: JSON and MessagePack.
 
-Both carry the same values: mappings with text keys, lists, text, numbers, booleans, C{None} and
-bytes, which are base64 in JSON. Other values are refused, so that a service behaves the same over
+Both carry the same values: mappings with text keys, lists, text, numbers, booleans, C{None}, and
+bytes, which are base64 in JSON. Other values are rejected, so that a service behaves the same over
 every transport.
 """
 
@@ -16,23 +16,25 @@ import msgspec
 from storagegate.core.jsonpieces import STRING, JSONReader
 
 MAX_DEPTH = 100
-"""Levels of a value: the limit of protobuf, so that every transport has the same."""
+"""The maximum depth of a value: protobuf's limit, so that all transports have the same."""
 
 MAX_CONTAINERS = 250_000
-"""Lists and mappings of a JSON text. Parsing them blocks the reactor for a quarter of a second; of
-empty lists, 16 MiB would hold five million and take nine seconds."""
+"""
+The maximum number of lists and mappings in a JSON text. Parsing them blocks the reactor for 0.25
+seconds; 16 MiB could hold five million empty lists, which take nine seconds.
+"""
 
 INLINE_SIZE = 64 * 1024
-"""Bytes of JSON of any kind that are decoded in the reactor thread: in a millisecond."""
+"""JSON of up to this size in bytes is always decoded in the reactor thread, in 1 ms."""
 
 _INLINE_BYTES = 1024 * 1024
 _INLINE_ELEMENTS = 4096
-"""Of longer JSON, what takes no longer: large pieces of text."""
+"""Limits of longer JSON that takes no longer: mostly large strings."""
 
 _SHALLOW = 2 * MAX_DEPTH
-"""Bytes of JSON in which no value is too deep: each level takes two brackets."""
+"""JSON of up to this size in bytes cannot be too deep: each level takes two brackets."""
 
-# The types that need no further check, for speed: most parts of a message.
+# The types that need no further check, for speed: most parts of a message have them.
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 _INFINITY = float("inf")
@@ -41,7 +43,7 @@ _STRING = re.compile(STRING, re.DOTALL)
 
 
 def isLarge(data: bytes) -> bool:
-    """Return whether JSON takes so long to decode that others should run meanwhile."""
+    """Return whether JSON takes so long to decode that it should be decoded in a thread."""
     size = len(data)
     return size > INLINE_SIZE and (size > _INLINE_BYTES or data.count(b",") > _INLINE_ELEMENTS)
 
@@ -66,8 +68,8 @@ class Codec(Protocol):
         """
         Encode a message around a value.
 
-        @param message: A mapping that has the value, and beside it no more than text and whole
-            numbers; or the value itself.
+        @param message: A mapping of the value and otherwise only text and integers; or the value
+            itself.
         @raise ValueError: If the value has a part that messages cannot carry.
         """
 
@@ -84,7 +86,7 @@ class _Encoding:
 
     def __init__(self, write: Callable[[Any], bytes]) -> None:
         """
-        @param write: Encodes a value, of any kind.
+        @param write: Encodes a value of any kind.
         """
         self._write = write
 
@@ -113,7 +115,7 @@ class _JSONCodec(_Encoding):
 
     def decode(self, data: bytes) -> Any:
         """Decode a value."""
-        # The depth is at most the number of brackets, and few values have so many.
+        # The depth is at most the number of brackets, which few values exceed.
         brackets = _brackets(data) if len(data) > _SHALLOW else 0
         if brackets > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
             raise _tooMany()
@@ -127,7 +129,7 @@ class _JSONCodec(_Encoding):
 
     def decodeLarge(self, data: bytes) -> Any:
         """
-        Decode a value in pieces. For a thread: others run meanwhile.
+        Decode a value in pieces, in a thread; other threads run between the pieces.
 
         @raise ValueError: If the bytes are invalid.
         """
@@ -192,7 +194,7 @@ def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
             if type(part) not in _PLAIN:
                 checkValue(part, depth - 1)
     elif type(value) is float:
-        # So written, it also refuses NaN.
+        # Written this way, it also rejects NaN.
         if not -_INFINITY < value < _INFINITY:
             raise ValueError(f"messages carry no {value}")
     elif type(value) not in _PLAIN and not isinstance(value, bytearray | memoryview):

@@ -1,8 +1,8 @@
 """
-The parts that descriptions of services and of routes have in common.
+The common parts of the descriptions of services and routes.
 
-Schemas stand in C{components/schemas} of a document, and each C{$ref} in them is rewritten to point
-there.
+Schemas are stored in C{components/schemas} of a document, and each C{$ref} in them is rewritten to
+point there.
 """
 
 import re
@@ -22,21 +22,21 @@ _OPTIONAL = re.compile(r"/:[^\W\d]\w*\?")
 
 
 def componentName(*parts: str) -> str:
-    """Make a name that components of a document may have."""
+    """Make a valid name for a component of a document."""
     return _UNFIT.sub(lambda match: f"_{ord(match[0]):x}", ".".join(parts))
 
 
 def reference(name: str) -> dict[str, Any]:
-    """Refer to the schema of a component."""
+    """Return a reference to a schema component."""
     return {"$ref": PLACE + name}
 
 
 def pathTemplates(pattern: str) -> list[str]:
     """
-    Return the templates of OpenAPI for a pattern: as a whole, and without what is optional.
+    Return the OpenAPI templates for a pattern: with and without its optional parameters.
 
     @param pattern: The path of a route, such as C{/users/:id?}.
-    @return: Empty for a wildcard, for which there is no word.
+    @return: The templates; empty for a wildcard, which OpenAPI cannot express.
     """
     if "*" in pattern:
         return []
@@ -46,7 +46,7 @@ def pathTemplates(pattern: str) -> list[str]:
 
 def describeParameter(name: str, place: str, schema: Any, required: bool) -> dict[str, Any]:
     """
-    Describe a parameter of a path or of a query.
+    Describe a path or query parameter.
 
     @param place: C{path} or C{query}.
     @param schema: The schema of its value.
@@ -58,22 +58,22 @@ class SchemaCollection:
     """
     The schemas of a document.
 
-    @ivar schemas: The schemas that are referred to, by name.
+    @ivar schemas: The referenced schemas, by name.
     """
 
     def __init__(self, modern: bool) -> None:
         """
-        @param modern: Whether they are to be in the words of JSON Schema 2020-12, not of draft 7.
+        @param modern: Whether to convert schemas to JSON Schema 2020-12 instead of draft 7.
         """
         self.schemas: dict[str, Any] = {}
         self._modern = modern
 
     def request(self, bound: MethodEntry) -> dict[str, Any]:
-        """Refer to the schema of a method's request."""
+        """Return a reference to the schema of a method's request."""
         return self._ofMethod(bound, "request", bound.input)
 
     def response(self, bound: MethodEntry) -> dict[str, Any]:
-        """Refer to the schema of a method's response."""
+        """Return a reference to the schema of a method's response."""
         return self._ofMethod(bound, "response", bound.output)
 
     def _ofMethod(self, bound: MethodEntry, kind: str, schema: Any) -> dict[str, Any]:
@@ -86,9 +86,10 @@ class SchemaCollection:
 
     def add(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
         """
-        Refer to a schema; another one of the same name gets a number.
+        Add a schema, and return a reference to it; a different schema of the same name gets a
+        number.
 
-        @param name: The name that it should have.
+        @param name: The preferred name.
         @param document: The schema in plain JSON Schema.
         """
         name = wanted = componentName(name)
@@ -101,7 +102,7 @@ class SchemaCollection:
             name = f"{wanted}_{number}"
 
     def resolved(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what a reference to a schema refers to."""
+        """Return the target of a reference to a schema."""
         name = described.get("$ref", "").removeprefix(PLACE)
         found: Mapping[str, Any] = self.schemas.get(name, described)
         return found

@@ -1,4 +1,4 @@
-"""The context of a call, which handlers get, and the keys of its rate limits."""
+"""The context of a call, as handlers receive it, and the key of its rate limits."""
 
 from collections.abc import Mapping
 from socket import AF_INET6, inet_ntoa, inet_ntop, inet_pton
@@ -8,14 +8,16 @@ from attrs import frozen
 from msgspec import Struct, field
 
 MAX_TOKEN_LENGTH = 8 * 1024
-"""Characters of a token or key: as long as a header may be; longer ones are refused."""
+"""The maximum length of a token or key: as long as a header may be."""
 
 MAX_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""A day: a longer deadline is a mistake in the unit."""
+"""One day: a longer deadline is a mistake in the unit."""
 
 REQUEST_SECONDS = 600.0
-"""How long a request may take to arrive that is called when it is complete, on every transport: the
-longest of the gateway over HTTP (10 MiB) at 17 kB/s."""
+"""
+How long a complete request may take to arrive, on every transport: the gateway's longest HTTP
+request (10 MiB) at 17 kB/s.
+"""
 
 
 @frozen
@@ -23,9 +25,9 @@ class ClientInfo:
     """
     The client of a call.
 
-    @ivar id: The identifier of its connection, or its address without one.
+    @ivar id: The identifier of its connection, or else its address.
     @ivar address: Its IP address, or the path of a UNIX socket.
-    @ivar port: Its port; 0 where there is none.
+    @ivar port: Its port; 0 without one.
     """
 
     id: str
@@ -40,10 +42,10 @@ class Tracing(Struct, frozen=True):
     The trace of a call. Every call has one, and attrs takes seven times as long to make it.
 
     @ivar traceId: 32 hexadecimal digits.
-    @ivar spanId: 16 hexadecimal digits: the caller's span, C{None} if it named none.
-    @ivar sampled: Whether it is recorded: the caller's flag, until it is decided here.
-    @ivar state: The C{tracestate} of the caller; empty if there is none.
-    @ivar ownId: 16 hexadecimal digits: the span of this call, C{None} unless it is recorded.
+    @ivar spanId: 16 hexadecimal digits: the caller's span; C{None} if unknown.
+    @ivar sampled: Whether the trace is recorded: the caller's flag, until this process decides.
+    @ivar state: The C{tracestate} of the caller; empty without one.
+    @ivar ownId: 16 hexadecimal digits: the span of this call; C{None} unless it is recorded.
     """
 
     traceId: str
@@ -62,10 +64,10 @@ class RequestContext(Struct, weakref=True):
     @ivar method: The bare name of the method.
     @ivar headers: The header fields or metadata of the request, names in lower case.
     @ivar metadata: Values of the transport: C{deadline}, in seconds since 1970; C{route}, the name
-        under which a method that is not described is counted; C{path}, the requested path where
-        there is no such method. A handler's C{setCookie} becomes a C{Set-Cookie} field over HTTP.
-    @ivar authentication: The user, C{None} for an anonymous call.
-    @ivar credentials: The credentials of the client, for a call that is forwarded.
+        under which an undescribed method is counted; C{path}, the requested path of an unknown
+        method. A handler's C{setCookie} becomes a C{Set-Cookie} field over HTTP.
+    @ivar authentication: The user; C{None} for an anonymous call.
+    @ivar credentials: The credentials of the client, for a forwarded call.
     """
 
     protocol: str
@@ -79,25 +81,25 @@ class RequestContext(Struct, weakref=True):
     credentials: Any = None
 
     def __repr__(self) -> str:
-        """Describe it without the credentials: a context in a log shows no secret."""
+        """Describe the context without credentials, so that a log shows no secret."""
         shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__[:-1]]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-# The network of one customer of a provider, which has all of its addresses.
+# The size of the network that a provider typically assigns to one customer.
 _NETWORK_BYTES = 7
 _NETWORK = f"/{_NETWORK_BYTES * 8}"
-# The networks whose addresses carry one of IPv4, see L{storagegate.core.addresses}.
+# The networks of IPv6 addresses that embed an IPv4 address, see storagegate.core.addresses.
 _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 
 
 def rateLimitKey(address: str) -> str:
     """
-    Return the key under which the requests of an address are counted.
+    Return the key to count the requests of an address under.
 
-    @param address: An IPv6 address counts as its network of 56 bits, or as the IPv4 address that
-        it carries, mapped or by NAT64; other text stands for itself.
+    @param address: An IPv6 address counts as its /56 network, or as the IPv4 address that it embeds
+        (mapped or NAT64); other text stands for itself.
     """
     if ":" not in address:
         return address

@@ -16,13 +16,13 @@ from storagegate.core.typeschemas import (
 )
 
 STREAMING = ("none", "client", "server", "bidirectional")
-"""The kinds of streaming: none, requests, responses, or both."""
+"""The kinds of streaming: none, requests, responses, both."""
 
-# A name is a part of a path over most transports.
+# A name is part of a path on most transports.
 _NAME = re.compile(r"[^\s/]+")
 
 MAX_METHOD_NAME = 200
-"""Characters of the name of an undefined method; defined ones are shorter."""
+"""The maximum length of the name of an undefined method."""
 
 _ASYNCHRONOUS = re.compile(r"\bAsync(Iterable|Iterator|Generator)\b")
 
@@ -38,8 +38,8 @@ class RateLimit:
     """
     How often a method may be called.
 
-    @ivar requests: How many calls a window allows to each client, of each method.
-    @ivar window: Its length in milliseconds.
+    @ivar requests: How many calls of a method each client may make in a window.
+    @ivar window: The length of the window, in milliseconds.
     """
 
     requests: int
@@ -52,7 +52,7 @@ class ServiceAuthentication:
     Authentication and authorisation of the calls of a service.
 
     @ivar required: Whether anonymous calls are refused.
-    @ivar methods: The allowed providers; empty for those of the transport.
+    @ivar methods: The allowed providers; empty for the providers of the transport.
     @ivar authorize: C{authorize(user, method, request)}, called for every call; C{None} allows all.
     """
 
@@ -66,15 +66,15 @@ class ServiceMethod:
     """
     One method.
 
-    @ivar handler: C{handler(request, context)}, see the documentation of each kind.
+    @ivar handler: C{handler(request, context)}, see the documentation of each kind of streaming.
     @ivar streaming: One of L{STREAMING}.
-    @ivar input: The schema of a request, C{None} for anything.
+    @ivar input: The schema of a request; C{None} for any value.
     @ivar output: The schema of a response.
     @ivar inputType: The model whose schema C{input} is; handlers get its instances.
     @ivar outputType: The model whose schema C{output} is; handlers return its instances.
-    @ivar authentication: Overrides the service's C{required}; C{None} does not.
+    @ivar authentication: Overrides the service's C{required}; C{None} keeps it.
     @ivar rateLimit: Overrides the service's limit.
-    @ivar idempotent: Whether a call may be repeated when its outcome is unknown.
+    @ivar idempotent: Whether a call may be retried when its outcome is unknown.
     """
 
     handler: Callable[..., Any]
@@ -106,8 +106,8 @@ class ServiceDefinition:
     @ivar name: Its name, on every transport.
     @ivar methods: Its methods by name.
     @ivar middleware: C{async (request, context, next)}, the first one outermost.
-    @ivar others: The method for all names that are not defined; C{None} if these are unknown. It is
-        unary, and not available over gRPC.
+    @ivar others: The method that handles all undefined names; C{None} rejects them. It is unary,
+        and not available over gRPC.
     """
 
     name: str
@@ -118,7 +118,7 @@ class ServiceDefinition:
     others: ServiceMethod | None = None
 
     def isAnonymous(self, method: ServiceMethod) -> bool:
-        """Return whether calls of one of its methods need no credentials."""
+        """Return whether a method can be called without credentials."""
         required = method.authentication
         return not (self.authentication.required if required is None else required)
 
@@ -131,7 +131,7 @@ class RateLimitDict(TypedDict, total=False):
 
 
 class ServiceDefinitionDict(TypedDict, total=False):
-    """The keywords of L{ServiceDefinition}, as L{readService} reads them; its name stands alone."""
+    """The keywords of L{ServiceDefinition}, as L{readService} reads them, without the name."""
 
     methods: Mapping[str, Any]
     middleware: Iterable[Callable[..., Any]] | None
@@ -145,7 +145,7 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
     Read the definition of a service.
 
     @param definition: A L{ServiceDefinition}, or a mapping of its attributes.
-    @param name: The name, where the definition does not have it.
+    @param name: The name, unless the definition contains it.
     @raise DefinitionError: If it is invalid.
     """
     if isinstance(definition, ServiceDefinition):
@@ -175,13 +175,13 @@ def readService(definition: Any, name: str | None = None) -> ServiceDefinition:
 
 def streamingOf(handler: Callable[..., Any]) -> str:
     """
-    Return the kind of streaming of a function, as far as it can be seen.
+    Infer the kind of streaming of a function.
 
     @param handler: An asynchronous generator function streams responses; a first parameter that is
         annotated as an asynchronous iterable streams requests.
     """
     function = inspect.unwrap(handler)
-    # The kind of a callable object is that of its method.
+    # A callable object streams as its __call__ method does.
     called = getattr(type(function), "__call__", None)  # noqa: B004
     streams = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(called)
     takes = False
@@ -232,7 +232,7 @@ def _readMethod(service: str, key: Any, value: Any) -> ServiceMethod:
     input, inputType = readSchema("input", name, value.get("input", annotated[0]))
     result = annotated[1]
     if streaming in ("server", "bidirectional"):
-        # A stream may be made of a list.
+        # A stream may be made from a list.
         result = itemOfList(result) or result
     output, outputType = readSchema("output", name, value.get("output", result))
     limit = readRateLimit(name, value.get("rateLimit"))
@@ -247,13 +247,13 @@ def readSchema(
     """
     Read the schema of a request, of a response, or of a part of one.
 
-    @param key: What it is the schema of, for errors.
+    @param key: The part that the schema describes, for errors.
     @param name: The name of the method or route, for errors.
     @param value: A schema, a model, or C{None} for any value.
-    @param takesLists: Whether C{list[Model]} is a model, too. A result may have any type with a
-        model in it.
-    @return: The schema, and the model if it is one of a model.
-    @raise DefinitionError: If it is none of these.
+    @param takesLists: Whether to accept C{list[Model]} as well. A result may have any type that
+        contains a model.
+    @return: The schema, and its model if it has one.
+    @raise DefinitionError: If the value is none of these.
     """
     if value is None or isinstance(value, Mapping):
         return value, None

@@ -1,8 +1,8 @@
 """
-The errors of services: one tree, and one table of codes for every transport.
+The errors of services: one class hierarchy, and one table of codes for every transport.
 
 A handler raises L{ServiceError} or L{GrpcError}; L{asServiceError} and L{asGrpcError} convert any
-exception to either, and hide the text of unexpected ones.
+exception to one of them, and hide the text of unexpected exceptions.
 """
 
 import struct
@@ -39,7 +39,7 @@ GRPC_STATUSES: Mapping[str, int] = MappingProxyType(
 """The status codes of gRPC (U{https://grpc.io/docs/guides/status-codes/})."""
 
 GRPC_NAMES: Mapping[int, str] = MappingProxyType({v: k for k, v in GRPC_STATUSES.items()})
-"""Their names by number."""
+"""The names of gRPC status codes by number."""
 
 GRPC_OF_HTTP: Mapping[int, int] = MappingProxyType(
     {400: 3, 401: 16, 403: 7, 404: 5, 409: 6, 429: 8}
@@ -66,7 +66,7 @@ CODES: Mapping[str, tuple[int, int]] = MappingProxyType(
 )
 """The error codes that the gateway itself uses, each with its HTTP status and its gRPC code."""
 
-# The error code and HTTP status of a gRPC code: of several codes above the last, but for 13.
+# The error code and HTTP status of a gRPC code: the last of the codes above, except for 13.
 _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     {
         **{grpcCode: (code, statusCode) for code, (statusCode, grpcCode) in CODES.items()},
@@ -78,11 +78,11 @@ _CODE_OF_GRPC: Mapping[int, tuple[str, int]] = MappingProxyType(
     }
 )
 
-# Exceptions of Python whose C{name} is not their own: an undefined C{ValidationError} is no failed
+# Exceptions whose name attribute names something else: an undefined ValidationError is not a failed
 # validation.
 _NAMERS = (AttributeError, ImportError, NameError)
 
-# Subclasses of C{DatabaseError} in PEP 249 that a retry cannot fix: wrong statements and rows.
+# Subclasses of DatabaseError in PEP 249 that a retry cannot fix: invalid statements and rows.
 _STATEMENT_ERRORS = frozenset(
     {"DataError", "IntegrityError", "NotSupportedError", "ProgrammingError"}
 )
@@ -90,10 +90,10 @@ _STATEMENT_ERRORS = frozenset(
 E = TypeVar("E", bound=BaseException)
 
 UNKNOWN_MESSAGE = "Internal error"
-"""The message of an unexpected exception for clients."""
+"""The message that clients get for an unexpected exception."""
 
 DATABASE_MESSAGE = "Database temporarily unavailable"
-"""The message of a C{DatabaseError} for clients: its own text may quote a statement."""
+"""The message that clients get for a C{DatabaseError}, whose own text may quote a statement."""
 
 
 class ServiceError(Exception):
@@ -101,10 +101,10 @@ class ServiceError(Exception):
     A failure that a service reports to its callers.
 
     @ivar code: The kind of the failure, such as C{"NOT_FOUND"}.
-    @ivar message: A description for people.
+    @ivar message: A human-readable description.
     @ivar statusCode: The HTTP status.
-    @ivar details: Further information for callers, in JSON's values; C{None} for none.
-    @ivar grpcCode: The gRPC code; C{None} takes that of the status.
+    @ivar details: Further information for callers, as a JSON value; C{None} for none.
+    @ivar grpcCode: The gRPC code; C{None} derives it from the HTTP status.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class ServiceError(Exception):
 
     @property
     def grpcStatus(self) -> int:
-        """Return the gRPC code; without an explicit one that of the HTTP status."""
+        """Return the gRPC code: the explicit one, or else the one for the HTTP status."""
         if self.grpcCode is not None:
             return self.grpcCode
         return GRPC_OF_HTTP.get(self.statusCode, GRPC_STATUSES["INTERNAL"])
@@ -138,7 +138,7 @@ class GrpcError(Exception):
     A call that ends with a gRPC status.
 
     @ivar status: The status's number.
-    @ivar message: A description for people.
+    @ivar message: A human-readable description.
     @ivar details: The content of C{grpc-status-details-bin}: C{None}, a mapping, or a list of
         mappings and protobuf messages.
     @ivar metadata: The trailers, on a client; C{None} on a server.
@@ -167,7 +167,7 @@ class GrpcError(Exception):
 
     @property
     def code(self) -> int:
-        """Return the number of the status, by the name that other libraries use."""
+        """Return the number of the status; other libraries use this name."""
         return self.status
 
 
@@ -187,7 +187,7 @@ def grpcStatus(status: Any) -> int:
 
 
 def errorBody(error: ServiceError) -> dict[str, Any]:
-    """Return the body of an error over HTTP: its code, its message and the details it may have."""
+    """Return the body of an error over HTTP: code, message and any details."""
     body: dict[str, Any] = {"error": error.code or "INTERNAL_ERROR", "message": error.message}
     if error.details is not None:
         body["details"] = error.details
@@ -207,7 +207,7 @@ def codedError(code: str, message: str, details: Any = None) -> ServiceError:
 
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, struct.error)
-"""What a function raises that takes what a client sent apart, if it is not what it should be."""
+"""The exceptions that a parser of client input raises for malformed input."""
 
 
 def isExpected(error: BaseException) -> bool:
@@ -225,7 +225,7 @@ def causedBy(error: E, cause: BaseException) -> E:
     """
     Return an error with its cause, to be raised.
 
-    @param cause: Perhaps the error itself: then it gets none. An error that is its own cause is a
+    @param cause: The cause; ignored if it is the error itself. An error that is its own cause is a
         reference cycle, whose traceback holds the request.
     """
     if error is not cause:
@@ -237,9 +237,9 @@ def untraced(error: E) -> E:
     """
     Return a copy of an error without its traceback, to be raised by the object that keeps it.
 
-    The traceback of a raised error holds frames, and these mostly the object: a cycle.
+    The traceback of a raised error holds frames, which usually hold the object: a cycle.
     """
-    # Not its args, which of an OSError lack the name of the file.
+    # Not its args, which lack the file name in an OSError.
     copy = error.__class__.__new__(error.__class__, *error.__reduce__()[1])
     copy.args = error.args
     copy.__dict__.update(error.__dict__)
@@ -257,7 +257,7 @@ def asServiceError(error: BaseException) -> ServiceError:
     kind = _kindOf(error)
     if kind == "ValidationError":
         details = getattr(error, "details", None)
-        # Other libraries have methods of that name.
+        # In other libraries this is a method.
         details = None if callable(details) else details
         return codedError("VALIDATION_ERROR", _textOf(error), details)
     if kind == "DatabaseError":
@@ -272,7 +272,7 @@ def asGrpcError(error: BaseException) -> GrpcError:
     if isinstance(error, GrpcError):
         return error
     known = asServiceError(error)
-    # OK as the code of an error is a mistake.
+    # OK is not a valid code of an error.
     status = known.grpcStatus or GRPC_STATUSES["INTERNAL"]
     return GrpcError(status, known.message, known.details)
 
@@ -294,5 +294,5 @@ def _textOf(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        # A bug of the exception; the caller gets the status nevertheless.
+        # The exception has a bug; the caller still gets the status.
         return "Validation failed"

@@ -1,8 +1,8 @@
 """
-Packages that storagegate uses if they are installed, and the extras that install them.
+Optional packages, and the extras that install them.
 
-An import of one that is absent, or that misses a library of the system, is no defect:
-L{missingExtra} makes one line for the operator of it.
+A package that is absent, or lacks a system library, is not a defect: L{missingExtra} turns the
+failed import into one line for the operator.
 """
 
 from traceback import walk_tb
@@ -29,14 +29,14 @@ def installHint(name: str) -> str:
 
 def missingExtra(error: ImportError) -> str | None:
     """
-    Describe an import that failed.
+    Describe a failed import.
 
-    @return: One line, or L{None} if the import is of no package in L{EXTRAS}.
+    @return: One line, or C{None} if the import concerns no package in L{EXTRAS}.
     """
     name = (error.name or "").partition(".")[0]
     if name in EXTRAS:
         return f"{name} is missing: {installHint(name)}"
-    # A package that is there, and lacks a library, as psycopg without libpq.
+    # An installed package that lacks a system library, such as psycopg without libpq.
     for frame, _ in walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package in EXTRAS:

@@ -1,24 +1,24 @@
 """
-Small files, which are read whole, and CRCs as the AWS library computes them: CRC32C at 59 GB/s.
+Small files, which are read whole, and CRCs computed by the AWS library (CRC32C at 59 GB/s).
 
-The library is imported at its first use: it takes 45 ms of CPU time to test itself, and 4.4 MB,
-which a start or a daemon without objects does not pay.
+The library is imported on first use: its self-test takes 45 ms of CPU time, and it takes 4.4 MB,
+which start-up and a daemon without objects do not pay.
 """
 
 import os
 from collections.abc import Callable
 from functools import cache
 
-# A key or a chain is a few kilobytes, the roots of a whole system 250.
+# A key or a chain takes a few kilobytes, and the roots of a whole system 250.
 _PEM_LIMIT = 1024 * 1024
 
 
 class FileTooLong(ValueError):
-    """A file is too large; the text does not have its name."""
+    """A file is too large; the message does not name it."""
 
 
 class PEMFileError(ValueError):
-    """A file of certificates or keys cannot be read; the text begins with its name."""
+    """A file of certificates or keys cannot be read; the message begins with its name."""
 
 
 def readSmallFile(path: str | os.PathLike[str], limit: int) -> bytes:
@@ -26,9 +26,9 @@ def readSmallFile(path: str | os.PathLike[str], limit: int) -> bytes:
     Read a file, in any thread.
 
     @param path: The file; a link is followed.
-    @param limit: The largest number of bytes; one byte more is read at most.
-    @raise OSError: If it cannot be read.
-    @raise FileTooLong: If it is larger than the limit.
+    @param limit: The maximum number of bytes; at most one more byte is read.
+    @raise OSError: If the file cannot be read.
+    @raise FileTooLong: If the file is larger than the limit.
     """
     with open(path, "rb") as file:
         content = file.read(limit + 1)
@@ -42,7 +42,7 @@ def readPEM(path: str | os.PathLike[str]) -> bytes:
     Read a file of certificates or keys, in any thread.
 
     @param path: The file, of at most 1 MiB.
-    @raise PEMFileError: If it cannot be read, or is longer than any such file.
+    @raise PEMFileError: If the file cannot be read, or is longer than 1 MiB.
     """
     try:
         return readSmallFile(path, _PEM_LIMIT)
@@ -53,7 +53,7 @@ def readPEM(path: str | os.PathLike[str]) -> bytes:
 
 
 def fileStamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Return values that differ after a change of a file; none if it cannot be read."""
+    """Return values that differ after a change of a file; empty if it cannot be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -62,15 +62,15 @@ def fileStamp(path: str | os.PathLike[str]) -> tuple[int, ...]:
 
 
 CRCFunction = Callable[..., int]
-"""Of a buffer and the CRC of the bytes before it, 0 by default."""
+"""C{crc(buffer, previous)}; C{previous} is the CRC of the preceding bytes, 0 by default."""
 
 
 @cache
 def crcFunction(name: str) -> CRCFunction:
     """
-    Return the library's function of a CRC.
+    Return a CRC function of the library.
 
-    @param name: C{crc32}, C{crc32c} or C{crc64nvme}; each also with C{combine_} before it.
+    @param name: C{crc32}, C{crc32c} or C{crc64nvme}; each also with the prefix C{combine_}.
     """
     # Imported late, see the head of this file.
     from awscrt import checksums
@@ -88,7 +88,9 @@ crc32c = _late("crc32c")
 crc64nvme = _late("crc64nvme")
 
 combineCRC32 = _late("combine_crc32")
-"""The CRC of two runs of data, from those of each and the length of the second in bytes."""
+"""
+Combines the CRCs of two runs of data; takes both CRCs and the length of the second run in bytes.
+"""
 
 combineCRC32C = _late("combine_crc32c")
 combineCRC64NVME = _late("combine_crc64nvme")

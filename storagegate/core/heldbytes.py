@@ -1,9 +1,9 @@
 """
-One budget of the bytes that a process holds for requests which are not called yet.
+One budget for the bytes that a process holds for requests that are not dispatched yet.
 
-Such bytes cost memory before anything is known of their sender, who may never send the rest. All
-transports of a process count them here, so that the limit of one does not add to that of another.
-Nothing is entered for a request that is complete in one read.
+Such bytes take memory before anything is known about their sender, which may never send the rest.
+All transports of a process count them here, so that their limits do not add up. A request that is
+complete in one read is not entered.
 
 All of it runs in the reactor thread.
 """
@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from storagegate.core.errors import CODES, ServiceError
 
 HELD_BYTES = 256 * 1024 * 1024
-"""The default of the limit: sixteen of the longest messages of TCP, 64 of the longest of gRPC."""
+"""The default limit: 16 of the longest TCP messages, or 64 of the longest gRPC messages."""
 
 
 class TooMuchHeld(ServiceError):
-    """A request is refused because all together hold too much."""
+    """A request is refused because all requests together hold too much."""
 
     def __init__(self) -> None:
         status, grpcCode = CODES["RESOURCE_EXHAUSTED"]
@@ -33,18 +33,19 @@ class IByteHolder(Protocol):
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
         """
-        Refuse the request, and drop its bytes: L{HeldBytes.update} is called with 0 meanwhile.
+        Refuse the request, and drop its bytes; must call L{HeldBytes.update} with 0 before it
+        returns.
 
-        Does nothing if the request can not be refused any more.
+        Does nothing if the request can no longer be refused.
         """
 
 
 class _Share:
     """
-    What one holder has.
+    The bytes of one holder.
 
-    @ivar since: When it was entered, in seconds of the budget's clock.
-    @ivar size: Bytes.
+    @ivar since: When the holder was entered, in seconds of the budget's clock.
+    @ivar size: How many bytes it holds.
     """
 
     __slots__ = ("since", "size")
@@ -56,13 +57,13 @@ class _Share:
 
 class HeldBytes:
     """
-    The budget: who holds how much, and who is refused when it is too much.
+    The budget: counts the bytes of each holder, and refuses requests over the limit.
 
-    Over the limit the largest and slowest are refused first, by their bytes times their age, until
-    an eighth of the limit is free: so the next search for them is 32 MiB away, by default.
+    Over the limit, the largest and slowest requests are refused first, by bytes times age, until an
+    eighth of the limit is free: the next search is then 32 MiB away, by default.
 
-    @ivar limit: Bytes at most; may be changed at any time.
-    @ivar total: The bytes that are held.
+    @ivar limit: The maximum number of bytes; may change at any time.
+    @ivar total: How many bytes are held.
     @ivar refused: How many requests were refused.
     """
 
@@ -80,10 +81,10 @@ class HeldBytes:
 
     def update(self, holder: IByteHolder, size: int) -> None:
         """
-        Set how much a holder has, and refuse requests if all have too much.
+        Set how many bytes a holder has, and refuse requests if the total exceeds the limit.
 
-        @param holder: Perhaps refused before this returns.
-        @param size: Bytes; 0 forgets the holder.
+        @param holder: The holder; may be refused before this returns.
+        @param size: Its bytes; 0 removes the holder.
         """
         share = self._shares.get(holder)
         if share is None:
@@ -101,7 +102,7 @@ class HeldBytes:
         now, enough = self._seconds(), self.limit - self.limit // 8
 
         def cost(entry: tuple[Any, _Share]) -> float:
-            # A second more: of requests that have just begun, the largest come first.
+            # Add a second, so that among new requests the largest come first.
             return entry[1].size * (1 + now - entry[1].since)
 
         self._isRefusing = True
@@ -118,6 +119,6 @@ class HeldBytes:
 
 PROCESS_BUDGET = HeldBytes()
 """
-The budget of this process. Memory belongs to the process, so that all gateways, applications and
-servers in it share this one; the daemon sets its limit by C{heldBytes}.
+The budget of this process. Memory belongs to the process, so all its gateways, applications and
+servers share this budget. The daemon sets the limit by C{heldBytes}.
 """

@@ -2,8 +2,8 @@
 The path of every call, over any transport.
 
 Look-up, rate limit, authentication, validation of the request, authorisation, middleware, handler,
-validation of the response, metrics: in this order, here and nowhere else. A transport makes the
-context of a call, passes it to an L{Invoker}, and encodes the result.
+validation of the response, metrics: in this order, and only here. A transport creates the context
+of a call, passes it to an L{Invoker}, and encodes the result.
 """
 
 import inspect
@@ -48,19 +48,19 @@ class MethodEntry:
     """
     A method that can be called.
 
-    @ivar name: Its name, without that of the service.
+    @ivar name: Its name, without the service's name.
     @ivar method: Its definition.
     @ivar input: Validates a request; C{None} for any.
     @ivar output: Validates a response.
     @ivar isPublic: Whether anonymous calls are allowed.
-    @ivar rates: Counts its calls; C{None} if they are not limited.
-    @ivar inputFits: Finds most valid requests, see
-        L{Schema<storagegate.core.schemas.Schema>}; C{None} if it has no such function.
+    @ivar rates: Counts its calls; C{None} without a limit.
+    @ivar inputFits: Recognises most valid requests, see L{Schema<storagegate.core.schemas.Schema>};
+        or C{None}.
     @ivar outputFits: The same for responses.
     @ivar streamsRequests: Whether a call has a stream of requests.
     @ivar streamsResponses: Whether it has a stream of responses.
-    @ivar isOther: Whether it stands for all methods of its service that are not described.
-    @ivar authorize: Decides about a user's call; C{None} if every user may make it.
+    @ivar isOther: Whether it stands for all undefined methods of its service.
+    @ivar authorize: Decides about a user's call; C{None} if every user may call it.
     """
 
     service: ServiceDefinition
@@ -72,7 +72,7 @@ class MethodEntry:
     limit: RateLimit | None
     rates: IRateLimitStore | None
     handler: Callable[[Any, RequestContext], Any] = field(repr=False)
-    # Once for each method, and not for each call.
+    # Computed once a method instead of once a call.
     inputFits: Fits | None = field(
         init=False, default=Factory(lambda self: getattr(self.input, "fits", None), takes_self=True)
     )
@@ -102,13 +102,13 @@ def adaptHandler(
     function: Callable[..., Any], name: str, first: str = "req", second: str = "res"
 ) -> Hook:
     """
-    Make a function of two arguments from one that takes both, or the first one only.
+    Adapt a function of one or two arguments to two arguments.
 
-    @param function: Its second parameter is left alone if it has a default and another name, as the
-        C{default} of a dictionary's C{get}.
+    @param function: The function. Its second parameter is not passed if it has a default and
+        another name, such as C{default} of C{dict.get}.
     @param name: The name of its option, for the error.
-    @param first: The name of the first argument, and C{second} of the second.
-    @raise TypeError: If it is no such function.
+    @param first: The name of the first argument; C{second} is the name of the second.
+    @raise TypeError: If it is not a function of one or two arguments.
     """
     if not callable(function):
         raise TypeError(f"{name} is a function of ({first}, {second}), not {function!r}")
@@ -145,11 +145,11 @@ class CallCredentials(Struct):
     """
     The credentials of a client. Treated as immutable.
 
-    @ivar token: The token; C{None} if there is none.
-    @ivar apiKey: The API key, where the transport has a field for it.
+    @ivar token: The token; or C{None}.
+    @ivar apiKey: The API key, if the transport has a field for it.
     @ivar native: The request, message or call, for hooks of the transport.
-    @ivar hasFields: Whether tokens and keys have a header field each; elsewhere a message has one
-        field for both.
+    @ivar hasFields: Whether tokens and keys have a header field each; otherwise one field of the
+        message holds either.
     """
 
     token: str | None = None
@@ -170,7 +170,8 @@ class IAuthenticator(Protocol):
         """
         Authenticate a call.
 
-        @param methods: The providers that the service allows; empty for those of the transport.
+        @param methods: The providers that the service allows; empty for the providers of the
+            transport.
         @return: The user, or an awaitable of it; C{None} if no provider recognised the credentials,
             or there are none.
         @raise ServiceError: C{UNAUTHENTICATED} if they are invalid.
@@ -196,7 +197,7 @@ class Invoker:
     @ivar services: The services by name.
     @ivar authenticator: Verifies the credentials of calls.
     @ivar observers: The observers of calls.
-    @ivar rateLimit: The limit of methods that have none of their own.
+    @ivar rateLimit: The limit of methods without their own.
     @ivar onUnknown: Called with the transport of a call to an unknown method, which observers do
         not see.
     """
@@ -213,8 +214,8 @@ class Invoker:
         """
         @param now: Returns seconds since 1970.
         @param seconds: Returns seconds of a monotonic clock.
-        @param rateStore: Makes the store of a rate limit, by the name of the method and the window;
-            C{None} for stores in the memory of this process.
+        @param rateStore: Makes the store of a rate limit from the method's name and the window;
+            C{None} keeps the counts in the memory of this process.
         """
         self.services: dict[str, ServiceDefinition] = {}
         self.authenticator = authenticator
@@ -234,10 +235,10 @@ class Invoker:
         """
         Add a service.
 
-        @param service: Its methods can be called at once.
-        @param isKnown: Whether its schemas are known to be valid: then they are compiled at the
-            first call.
-        @raise DefinitionError: If there is one of its name, or a schema is invalid.
+        @param service: The service; its methods can be called at once.
+        @param isKnown: Whether its schemas are known to be valid, and so compiled at the first
+            call.
+        @raise DefinitionError: If its name is taken, or a schema is invalid.
         """
         if service.name in self.services:
             raise DefinitionError(f"there is a service {service.name} already")
@@ -252,7 +253,7 @@ class Invoker:
 
     def replace(self, service: ServiceDefinition, isKnown: bool = False) -> None:
         """
-        Add a service, and remove the one of its name, if there is one.
+        Add a service, replacing any service of the same name.
 
         @raise DefinitionError: If a schema is invalid.
         """
@@ -289,15 +290,14 @@ class Invoker:
 
         @param method: Its bare name, from the client.
         @param protocol: The transport of the call; C{None} without a call.
-        @raise ServiceError: C{NOT_FOUND} if there is none.
+        @raise ServiceError: C{NOT_FOUND} if it does not exist.
         """
         methods = self._methods.get(service)
         found = None if methods is None else methods.get(method)
         if found is not None:
             return found
         if service in self._others and isMethodName(method):
-            # A new entry for each call, with one count of calls for all: made-up names take no
-            # memory.
+            # The entry is not kept and shares one count, so invented names take no memory.
             return evolve(self._others[service], name=method)
         if protocol is not None and self.onUnknown is not None:
             self.onUnknown(protocol)
@@ -316,16 +316,16 @@ class Invoker:
         """
         Call a method.
 
-        All steps are in this coroutine, which awaits only awaitables: a coroutine for each step
-        would take a twentieth more.
+        All steps run in this coroutine, which awaits a result only if it is awaitable: one
+        coroutine a step would take 5 % more time.
 
-        @param context: With C{service} and C{method}; C{authentication} is set here.
+        @param context: The context, with C{service} and C{method}; C{authentication} is set here.
         @param request: The request, or an asynchronous iterable of streamed ones.
-        @param credentials: Invalid ones are ignored if the method is public.
+        @param credentials: The credentials; invalid ones are ignored if the method is public.
         @param bound: The method, if it was already looked up for this call.
-        @param receive: Returns the request, or an awaitable of it, in place of C{request}. Called
-            when the caller is known: a client without valid credentials is refused before its
-            request is read.
+        @param receive: Returns the request, or an awaitable of it, instead of C{request}. Called
+            after authentication: a client without valid credentials is refused before its request
+            is read.
         @return: The result, or an asynchronous iterator of results, to be exhausted or closed.
         @raise ServiceError: If the call fails; unexpected exceptions are logged here.
         """
@@ -398,7 +398,7 @@ class Invoker:
         @return: The user, or an awaitable of it.
         """
         user = None
-        # Credentials with a native request only are tried too: a provider may extract a token.
+        # Try credentials that only have a native request, too: a provider may extract a token.
         if credentials is not ANONYMOUS:
             methods = bound.service.authentication.methods
             try:
@@ -437,7 +437,7 @@ class Invoker:
                 raise
             raise causedBy(self._failed(context, raised, began), raised)  # noqa: B904
         finally:
-            # Closed here: the garbage collector would close it at any time.
+            # Close it here; the garbage collector would do so at an arbitrary time.
             await results.aclose()  # type: ignore[attr-defined]
             if error is None:
                 self._ended(context, None, began)

@@ -1,4 +1,4 @@
-"""Log lines that a peer can cause: one for each kind in a while, with the count of the others."""
+"""Rate-limited log lines for events that peers can cause."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from attrs import define
 from twisted.logger import Logger, LogLevel
 
 INTERVAL_SECONDS = 10.0
-"""Shortest time between two lines of one kind: six a minute, whatever a client sends."""
+"""The minimum time between two lines of one kind: six a minute, whatever a client sends."""
 
 
 @define
@@ -19,15 +19,15 @@ class _Kind:
 
 class RateLimitedLog:
     """
-    Logs what clients cause, at most one line of each kind in L{INTERVAL_SECONDS}.
+    Logs events that clients cause, at most one line of each kind in L{INTERVAL_SECONDS}.
 
-    The first event of a kind is logged at once. Those that follow within the interval are counted,
-    and the next line gives their number. Reactor thread only.
+    The first event of a kind is logged at once. Further events within the interval are counted, and
+    the next line gives their number. Must be used in the reactor thread.
     """
 
     def __init__(self, log: Logger, seconds: Callable[[], float] = time.monotonic) -> None:
         """
-        @param seconds: Monotonic time.
+        @param seconds: Returns the seconds of a monotonic clock.
         """
         self._log = log
         self._seconds = seconds
@@ -39,7 +39,7 @@ class RateLimitedLog:
 
         @param kind: A constant of the caller, never a value of the client: each kind is remembered.
         @param text: The format of the line.
-        @param values: What the format names; no secrets.
+        @param values: The values of the format; never secrets.
         """
         now = self._seconds()
         known = self._kinds.get(kind)

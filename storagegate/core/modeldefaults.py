@@ -1,9 +1,9 @@
 """
-Defaults of the dataclasses that msgspec makes.
+Defaults of the dataclass instances that msgspec creates.
 
-C{msgspec.convert} does not set a field whose default the class has as an attribute: the field is
-read from the class, and what writes the attributes of an instance, msgspec itself and C{vars},
-leaves it out. A L{Completer} sets these fields.
+C{msgspec.convert} does not set a field whose default is a class attribute: the field is read from
+the class. Code that reads the attributes of an instance, such as msgspec itself and C{vars},
+therefore omits it. A L{Completer} sets these fields.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ def completerOf(model: Any) -> Completer | None:
     """
     info = inspect.type_info(model)
     needed: set[int] = set()
-    # A model may hold itself: again and again, until no other one is found that needs it.
+    # A model may contain itself, so repeat until no further type is found.
     while True:
         before = len(needed)
         _findNeeded(info, needed, set())
@@ -52,13 +52,16 @@ def _partsOf(info: Any) -> Iterable[Any]:
 
 
 def _missingDefaults(info: Any) -> list[tuple[str, Callable[[], Any]]]:
-    """Return the names of fields that msgspec leaves to the class, with functions of defaults."""
+    """
+    Return the names of fields that msgspec leaves to the class, with functions that make their
+    defaults.
+    """
     if not isinstance(info, inspect.DataclassType):
         return []
     model = get_origin(info.cls) or info.cls
     found: list[tuple[str, Callable[[], Any]]] = []
     if not model.__dictoffset__:
-        # With slots each field is the instance's.
+        # With slots, each field is set on the instance.
         return found
     for each in info.fields:
         if each.required or not hasattr(model, each.name):
@@ -96,12 +99,12 @@ class _Completers:
         self._known: dict[int, Completer] = {}
 
     def of(self, info: Any) -> Completer:
-        """Return the completer of what is described, which needs one."""
+        """Return the completer of a described type that needs one."""
         known = self._known.get(id(info))
         if known is not None:
             return known
         made: list[Completer] = []
-        # Before its parts: one of them may be the type itself.
+        # Stored before its parts are made: a part may be the type itself.
         self._known[id(info)] = lambda value: made[0](value)
         made.append(self._make(info))
         self._known[id(info)] = made[0]
@@ -140,7 +143,7 @@ class _Completers:
 
             return completeEach
         if hasattr(info, "key_type"):
-            # Keys that are models are rare, and never written as such.
+            # Models as keys are rare, and never encoded as models.
             inner = self._part(info.value_type)
             if inner is None:
                 return _nothing
@@ -170,10 +173,10 @@ class _Completers:
 
         def complete(value: Any) -> None:
             if type(value) is not model:
-                # The default of its field may be None.
+                # The default of the field may be None.
                 return
             if defaults:
-                # In the dictionary itself: also of a frozen one.
+                # Write to __dict__, which also works for a frozen instance.
                 present = value.__dict__
                 if len(present) < count:
                     for name, make in defaults:
@@ -185,7 +188,7 @@ class _Completers:
         return complete
 
     def _union(self, info: Any) -> Completer:
-        """Return a completer that finds the member of a union by the class of the value."""
+        """Return a completer that selects the member of a union by the class of the value."""
         found: dict[Any, Completer] = {}
         for each in info.types:
             done = self._part(each)
@@ -212,8 +215,8 @@ _CLASSES: dict[type, tuple[type, ...]] = {
     inspect.TupleType: (tuple,),
     inspect.VarTupleType: (tuple,),
 }
-"""The classes of the values of what has no class of its own in a description."""
+"""The classes of values for type descriptions without a class."""
 
 
 def _nothing(value: Any) -> None:
-    """Complete what has no defaults."""
+    """Do nothing: the value has no missing defaults."""

@@ -1,10 +1,10 @@
 """
-Options: the forms in which they are given, the validation of their values, and their changes.
+Options: how they are passed, validated and changed.
 
-Options are given as keywords, as one mapping, or as both, and then the keywords win; an unknown
-name is an L{OptionError} that names it. A reader validates and converts a value: it is the
-C{converter} of a field of attrs, and raises C{ValueError} with the rest of a sentence that begins
-with the name of the option.
+Options are passed as keywords, as one mapping, or as both; keywords take precedence. An unknown
+name raises an L{OptionError} that names it. A reader validates and converts a value. It is the
+C{converter} of an attrs field, and raises C{ValueError} with a predicate that follows the name of
+the option.
 
 Numbers and sizes from the network, a flag or a file are parsed strictly: Python's own C{int} takes
 C{"1_0"}, C{"+1"}, C{" 1 "} and digits of any script.
@@ -43,10 +43,10 @@ _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 def parseDecimal(text: str | bytes, maximum: int) -> int:
     """
-    Parse a non-negative whole number of ASCII digits.
+    Parse a non-negative integer of ASCII digits.
 
     @param text: The digits and nothing else.
-    @param maximum: The largest number that is allowed.
+    @param maximum: The largest allowed number.
     @raise ValueError: If there is anything but digits, or the number exceeds C{maximum}.
     """
     if isinstance(text, bytes):
@@ -63,9 +63,9 @@ def parseSize(value: int | str) -> int:
     """
     Parse a size: bytes as a number, or text with a 1024-based unit (C{"10mb"}, C{"1.5gb"}).
 
-    @param value: Text may have a fraction, and white space around it.
+    @param value: The size. Text may have a fraction and surrounding white space.
     @return: The size in bytes.
-    @raise ValueError: If the text is no size or the number is negative.
+    @raise ValueError: If the text is not a size, or the number is negative.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
@@ -81,12 +81,12 @@ def parseAge(value: float | str) -> int:
     """
     Parse an age: milliseconds as a number, or text with a unit (C{"1d"}, C{"2 hours"}, C{"1.5h"}).
 
-    @param value: Text without a unit is in milliseconds.
+    @param value: The age. Text without a unit is in milliseconds.
     @return: The age in milliseconds.
-    @raise ValueError: If the text is no age or the number is negative.
+    @raise ValueError: If the text is not an age, or the number is negative.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # So written, it also refuses NaN.
+        # Written this way, it also rejects NaN.
         if not 0 <= value < float("inf"):
             raise ValueError("an age cannot be negative or without end")
         return int(value)
@@ -98,7 +98,7 @@ def parseAge(value: float | str) -> int:
 
 
 def _scaled(match: re.Match[str], factor: int) -> int:
-    """Return a whole part and a fraction, multiplied by a unit."""
+    """Return a number with a fraction, multiplied by a unit."""
     fraction = match[2] or ""
     parts: int = int(fraction or 0) * factor // 10 ** len(fraction)
     return int(match[1]) * factor + parts
@@ -109,26 +109,28 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
 Hook = Callable[..., Any]
-"""A function of the user's, plain or C{async}."""
+"""A user's function, plain or C{async}."""
 
 # A token of RFC 9110 section 5.6.2.
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 MERGED = "storagegate.merged"
-"""The metadata of a field of options whose new parts leave the parts that are not named alone."""
+"""
+The metadata key of a field whose changes are merged: parts that are not named keep their values.
+"""
 
 
 class OptionError(ValueError):
-    """There is no such option, or its value is none; the message names it."""
+    """An option is unknown or its value invalid; the message names it."""
 
 
 def joinOptions(
     options: Mapping[str, Any] | None, keywords: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """
-    Join options that are given as a mapping with those that are given as keywords, which win.
+    Join the options of a mapping with keywords, which take precedence.
 
-    @raise OptionError: If C{options} is no mapping.
+    @raise OptionError: If C{options} is not a mapping.
     """
     if options is None:
         return keywords
@@ -139,10 +141,11 @@ def joinOptions(
 
 def listenArguments(given: Mapping[str, Any], hostname: str | None, reactor: Any) -> dict[str, Any]:
     """
-    Return the arguments of a C{listen} whose first argument is a mapping of them.
+    Return the arguments of a C{listen} that was called with a mapping of them.
 
-    @param given: It may have C{port}, C{hostname} and C{reactor}; the arguments beside it win.
-    @raise OptionError: If it has another key.
+    @param given: A mapping of C{port}, C{hostname} and C{reactor}; the other arguments take
+        precedence.
+    @raise OptionError: If the mapping has another key.
     """
     keywords = {"hostname": hostname, "reactor": reactor}
     for name in given:
@@ -151,7 +154,7 @@ def listenArguments(given: Mapping[str, Any], hostname: str | None, reactor: Any
 
 
 class OptionsFunction(Protocol[P, R_co]):
-    """A function whose options are keywords, or one mapping in place of all parameters."""
+    """A function whose options are keywords, or one mapping instead of all parameters."""
 
     @overload
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> R_co: ...
@@ -161,7 +164,7 @@ class OptionsFunction(Protocol[P, R_co]):
 
 
 class TargetOptionsFunction(Protocol[P, R_co]):
-    """The same, where the mapping may also follow the one positional parameter."""
+    """An L{OptionsFunction} whose mapping may also follow the one positional argument."""
 
     @overload
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> R_co: ...
@@ -175,11 +178,11 @@ class TargetOptionsFunction(Protocol[P, R_co]):
 
 def takesMapping(function: Callable[P, R_co]) -> OptionsFunction[P, R_co]:
     """
-    Decorate a function of options to accept one mapping in place of keywords.
+    Decorate a function of options to accept one mapping instead of keywords.
 
-    @param function: Its first parameter cannot be a mapping itself.
-    @raise OptionError: From the returned function, if the mapping has a key that is no parameter,
-        or a parameter without a default is in neither.
+    @param function: The function; its first parameter cannot be a mapping itself.
+    @raise OptionError: From the returned function, if the mapping has a key that is not a
+        parameter, or a required parameter is missing.
     """
     return _takeMapping(function, (1,))
 
@@ -189,14 +192,14 @@ def takesTrailingMapping(function: Callable[P, R_co]) -> TargetOptionsFunction[P
     Decorate a function to accept a mapping as L{takesMapping}, or as the argument after its only
     positional parameter: C{staticFiles("public", {"maxAge": "1d"})}.
 
-    @param function: Has one positional parameter without a default.
+    @param function: The function, with one positional parameter without a default.
     """
     return _takeMapping(function, (1, 2))
 
 
 def _takeMapping(function: Callable[..., R_co], counts: tuple[int, ...]) -> Callable[..., R_co]:
     """
-    @param counts: With how many positional arguments the last of them may be the mapping.
+    @param counts: The numbers of positional arguments of which the last may be the mapping.
     """
     parameters = signature(function).parameters
     required = [name for name, each in parameters.items() if each.default is Parameter.empty]
@@ -220,14 +223,14 @@ def _takeMapping(function: Callable[..., R_co], counts: tuple[int, ...]) -> Call
 
 
 def readFlag(value: Any) -> bool:
-    """Read C{True} or C{False}; other truth values are refused."""
+    """Read C{True} or C{False}; other truthy values are rejected."""
     if not isinstance(value, bool):
         raise ValueError("is True or False")
     return value
 
 
 def readPort(value: Any) -> int:
-    """Read the number of a port; 0 stands for a free one."""
+    """Read a port number; 0 stands for a free port."""
     return readNumber(value, 0, 65535)
 
 
@@ -255,7 +258,7 @@ def readSize(value: Any) -> int:
 
 def readNumber(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
     """
-    Read a whole number within bounds, which are inclusive.
+    Read an integer within inclusive bounds.
 
     @param unit: The unit, in the plural, for the error.
     """
@@ -271,7 +274,7 @@ def optionField(default: Any, read: Callable[..., Any], *arguments: Any) -> Any:
     Make a field of options.
 
     @param default: Its default; C{None} also allows C{None} as a value.
-    @param read: The reader of its values, called with the further arguments, too.
+    @param read: The reader of its values, called with the value and C{arguments}.
     """
 
     def convert(value: Any) -> Any:
@@ -281,7 +284,7 @@ def optionField(default: Any, read: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def readWord(value: Any, choices: Sequence[str]) -> str:
-    """Read one of some words."""
+    """Read one of several words."""
     if not isinstance(value, str) or value not in choices:
         listed = [f'"{choice}"' for choice in choices]
         raise ValueError(f"is {', '.join(listed[:-1])} or {listed[-1]}")
@@ -289,7 +292,7 @@ def readWord(value: Any, choices: Sequence[str]) -> str:
 
 
 def readPath(value: Any) -> str:
-    """Read the beginning of URL paths; without the slash at its end."""
+    """Read a prefix of URL paths; return it without a trailing slash."""
     isPath = isinstance(value, str) and not {"?", "#"} & set(value)
     if not isPath or not (value.startswith("/") or value == ""):
         raise ValueError('is a path such as "/api"')
@@ -297,7 +300,7 @@ def readPath(value: Any) -> str:
 
 
 def readTexts(value: Any) -> tuple[str, ...]:
-    """Read a list of texts."""
+    """Read a list of strings."""
     isList = isinstance(value, list | tuple)
     if not isList or not all(isinstance(each, str) for each in value):
         raise ValueError("is a list of texts")
@@ -306,7 +309,7 @@ def readTexts(value: Any) -> tuple[str, ...]:
 
 def readSecrets(value: Any) -> tuple[str | bytes, ...]:
     """
-    Read a secret, or several of which the first signs and all verify.
+    Read a secret, or several secrets, of which the first signs and all verify.
 
     @raise ValueError: If one is empty, or neither text nor bytes.
     """
@@ -317,7 +320,7 @@ def readSecrets(value: Any) -> tuple[str | bytes, ...]:
 
 
 def readNames(value: Any) -> Mapping[str, str]:
-    """Read names for names."""
+    """Read a mapping of names to names."""
     isMapping = isinstance(value, Mapping)
     if not isMapping or not all(isinstance(each, str) for pair in value.items() for each in pair):
         raise ValueError("is a mapping of names to names")
@@ -333,7 +336,7 @@ def readFunction(value: Any) -> Any:
 
 def groupField(kind: type[AttrsInstance] | None = None) -> Any:
     """
-    Make a field of nested options, whose type is the annotation of the field.
+    Make a field of nested options; its type is the annotation of the field.
 
     @param kind: The class of the default; C{None} makes C{None} the default.
     """
@@ -348,7 +351,7 @@ def _checkGroup(instance: Any, attribute: Any, value: Any) -> None:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Put the name of an option in front of the error of its reader."""
+    """Prefix the error of a reader with the name of the option."""
     try:
         yield
     except OptionError:
@@ -359,17 +362,17 @@ def _naming(name: str) -> Iterator[None]:
 
 def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
     """
-    Make options from a mapping that has all of them: those without a default are required.
+    Make options from a mapping; options without a default are required.
 
     @param given: Values by the names of the fields' arguments.
     @param prefix: The prefix of names in errors.
-    @raise OptionError: If there is no such option, its value is none, or one is missing.
+    @raise OptionError: If an option is unknown, invalid or missing.
     """
     known = {attribute.alias: attribute for attribute in fields(kind)}
     for name, value in given.items():
         _checkKnown(name, known, prefix)
         with _naming(f"{prefix}{name}"):
-            # It runs again below: this one is for the name in the error.
+            # The converter runs again below; this run puts the name into the error.
             known[name].converter(value)
     for name, attribute in known.items():
         if attribute.default is NOTHING and name not in given:
@@ -386,10 +389,10 @@ def changeOptions(before: K, changes: Mapping[str, Any], prefix: str = "") -> K:
     """
     Return options with some changes.
 
-    @param changes: New values by name; of a field with the metadata L{MERGED}, a mapping of its
+    @param changes: New values by name; for a field with the metadata L{MERGED}, a mapping of its
         parts.
     @param prefix: The prefix of names in errors.
-    @raise OptionError: If there is no such option, or its value is none.
+    @raise OptionError: If an option is unknown or its value invalid.
     """
     known = {attribute.name: attribute for attribute in fields(type(before))}
     result: Any = before

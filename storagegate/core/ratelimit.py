@@ -1,10 +1,11 @@
 """
-Stores of the counts of rate limits: in the memory of one process, or shared by all of a machine.
+Stores for the counts of rate limits: in the memory of one process, or shared by all processes of a
+machine.
 
-A window begins with the first request of a key and ends C{windowMs} later; no other extends it.
-The shared store is exact: a window that allows a hundred requests lets a hundred through, whichever
-process they come to. A process that finds a count locked by another one does not wait: it counts by
-itself on top of the value that it reads there, and adds its own count when the lock is free.
+A window begins with the first request of a key and ends C{windowMs} later; later requests do not
+extend it. The shared store is exact: a limit of a hundred requests admits a hundred, whichever
+process receives them. A process that finds a count locked does not wait: it counts locally on top
+of the value that it reads, and adds its own count once the lock is free.
 
 A store for several machines needs a server; it implements L{IRateLimitStore}.
 """
@@ -21,7 +22,7 @@ from zope.interface import Interface, implementer
 from storagegate.core.cache import TTLCache
 
 if TYPE_CHECKING:
-    # A process that is alone does not import it.
+    # A single process does not import it.
     from storagegate.core.sharedtable import Change, SharedTable
 
 Count = tuple[int, float]
@@ -29,12 +30,14 @@ Count = tuple[int, float]
 
 RateStoreMaker = Callable[[str, float], "IRateLimitStore"]
 """
-C{rateStore(name, windowMs)} makes a store; C{name} is unique and stable, so that processes which
-share their counts find each other's.
+C{rateStore(name, windowMs)} makes a store. C{name} is unique and stable, so that all processes find
+the shared counts.
 """
 
 MAX_KEYS = 100_000
-"""Keys of a store in memory, about 25 MB: the bound for a flood of made-up keys."""
+"""
+The maximum number of keys of a store in memory, about 25 MB: it bounds a flood of invented keys.
+"""
 
 
 class IRateLimitStore(Interface):
@@ -44,8 +47,8 @@ class IRateLimitStore(Interface):
     Every method may return its result or an awaitable of it; a synchronous one avoids the overhead
     of coroutines.
 
-    A store on a server like Valkey has to make the same guarantees: C{increment} is one atomic step
-    that adds one and, only if the result is one, sets the expiry (a script, or C{INCR} and
+    A store on a server such as Valkey must give the same guarantees: C{increment} is one atomic
+    step that adds one and, only if the result is one, sets the expiry (a script, or C{INCR} and
     C{PEXPIRE NX} in one transaction), so that two machines never begin the same window, and every
     window has an end. It returns within the time that a request may take, and handles the outage of
     its server: its exceptions fail the request.
@@ -53,19 +56,19 @@ class IRateLimitStore(Interface):
 
     def increment(key: str) -> Count | Awaitable[Count]:
         """
-        Count a request; begin a window if the key has none that is open.
+        Count a request; begin a window if the key has no open one.
 
-        @return: The requests of this window, this one included, and when it ends.
+        @return: The requests of this window, including this one, and the end of the window.
         """
 
     def decrement(key: str) -> Awaitable[None] | None:
-        """Take one request back. Does nothing if the key has no open window, or nothing in it."""
+        """Subtract one request. Does nothing if the key has no open window, or its count is 0."""
 
     def resetKey(key: str) -> Awaitable[None] | None:
         """Remove a key."""
 
     def get(key: str) -> Count | Awaitable[Count | None] | None:
-        """Return the count of a key, C{None} if it has no open window."""
+        """Return the count of a key; C{None} if it has no open window."""
 
 
 def checkWindow(windowMs: object) -> None:
@@ -73,7 +76,7 @@ def checkWindow(windowMs: object) -> None:
     Check the length of a window.
 
     @param windowMs: The length in milliseconds, of any type.
-    @raise ValueError: If it is no positive finite number.
+    @raise ValueError: If it is not a positive finite number.
     """
     isNumber = isinstance(windowMs, int | float) and not isinstance(windowMs, bool)
     if not isNumber or not 0 < windowMs < float("inf"):  # type: ignore[operator]
@@ -91,9 +94,9 @@ class MemoryRateLimitStore:
     """
     Counts in the memory of this process.
 
-    Each new window removes two that have ended, so that no request waits for a sweep. When
-    C{maxKeys} windows are open, a new one replaces the oldest, whose key then starts again: a flood
-    of made-up keys locks no client out.
+    Each new window removes two expired ones, so that no request waits for a sweep. When C{maxKeys}
+    windows are open, a new one replaces the oldest, whose key then starts again: a flood of
+    invented keys locks no client out.
     """
 
     def __init__(
@@ -106,9 +109,9 @@ class MemoryRateLimitStore:
         Make an empty store.
 
         @param windowMs: The length of a window in milliseconds.
-        @param maxKeys: The largest number of keys.
-        @param now: Returns seconds since 1970. Windows are measured by the monotonic clock, or by
-            the replacement of C{time.time} that is given here.
+        @param maxKeys: The maximum number of keys.
+        @param now: Returns seconds since 1970. By default, windows are measured by the monotonic
+            clock; a replacement of C{time.time} also measures them.
         @raise ValueError: If a window has no length, or C{maxKeys} is less than one.
         """
         checkWindow(windowMs)
@@ -132,7 +135,7 @@ class MemoryRateLimitStore:
         return window.hits, _dateOf(window.end, self._clock)
 
     def decrement(self, key: str) -> None:
-        """Take one request back."""
+        """Subtract one request."""
         window = self._windows.get(key)
         if window is not None and window.hits:
             window.hits -= 1
@@ -142,7 +145,7 @@ class MemoryRateLimitStore:
         self._windows.pop(key)
 
     def get(self, key: str) -> Count | None:
-        """Return the count of a key, C{None} if it has no open window."""
+        """Return the count of a key; C{None} if it has no open window."""
         window = self._windows.get(key)
         return None if window is None else (window.hits, _dateOf(window.end, self._clock))
 
@@ -151,19 +154,19 @@ def _dateOf(end: float, clock: Callable[[], float]) -> float:
     """
     Return the end of a window as seconds since 1970, in whole milliseconds.
 
-    @param clock: That of C{end}; any other than C{time.monotonic} counts from 1970 itself.
+    @param clock: The clock of C{end}; any clock except C{time.monotonic} already counts from 1970.
     """
     if clock is not time.monotonic:
         return end
-    # In this order and rounded down, so that no window seems to be longer than it is.
+    # In this order and rounded down, so that no window appears longer than it is.
     now = time.time()
     return floor((now + end - time.monotonic()) * 1000) / 1000
 
 
 ROWS = 200_000
 """
-Rows of the table of the daemon, twice as many as the keys of a store in memory: 10 MB, of which
-only used pages take memory.
+Rows of the daemon's table, twice the number of keys of a store in memory: 10 MB, of which only used
+pages take memory.
 """
 
 _BYTES = 8
@@ -171,9 +174,9 @@ _BYTES = 8
 
 def makeRateMemory(rows: int = ROWS) -> int:
     """
-    Make the shared memory of rate limits.
+    Create the shared memory of rate limits.
 
-    @param rows: The number of windows that fit.
+    @param rows: The minimum number of rows.
     @return: Its descriptor, see L{SharedTable.make}.
     """
     from storagegate.core.sharedtable import SharedTable
@@ -183,11 +186,11 @@ def makeRateMemory(rows: int = ROWS) -> int:
 
 def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
     """
-    Return the factory of stores for an L{Invoker<storagegate.core.invoker.Invoker>}, all of them on
+    Return the factory of stores for an L{Invoker<storagegate.core.invoker.Invoker>}, which share
     one table.
 
     @param fd: The descriptor of L{makeRateMemory}.
-    @raise ValueError: If there is no table.
+    @raise ValueError: If the descriptor holds no table.
     """
     from storagegate.core.sharedtable import SharedTable
 
@@ -200,13 +203,13 @@ class SharedRateLimitStore:
     """
     Counts in a shared table, synchronously.
 
-    A key is stored as a digest, so its length takes no memory. In a full bucket of the table a new
-    window replaces the one that ends first.
+    A key is stored as a digest, whatever its length. In a full bucket of the table, a new window
+    replaces the one that ends first.
     """
 
     def __init__(self, table: "SharedTable", windowMs: float = 60_000, prefix: str = "") -> None:
         """
-        Share the counts of all processes that give the same prefix and window.
+        Share the counts of all processes that use the same prefix and window.
 
         @param windowMs: The length of a window in milliseconds.
         @param prefix: The name of this store in the table.
@@ -221,8 +224,8 @@ class SharedRateLimitStore:
         self._busy = TableBusy
         self._seconds = windowMs / 1000
         self._prefix = f"{prefix}\0{float(windowMs)!r}\0".encode()
-        # On the clock of the table, which may be monotonic: only the counts are used of it, and the
-        # end where the table is busy.
+        # On the clock of the table, which may be monotonic: only its counts are used, and its end
+        # while the table is busy.
         self._own = MemoryRateLimitStore(windowMs, now=table.now)
 
     def increment(self, key: str) -> Count:
@@ -238,14 +241,14 @@ class SharedRateLimitStore:
         return self._count(change)
 
     def decrement(self, key: str) -> None:
-        """Take one request back."""
+        """Subtract one request."""
         if self._apart(key):
             self._own.decrement(key)
             return
         try:
             self._table.change(self._digested(key), _takeBack)
         except self._busy:
-            # The count is one too high until the window ends: better than one too low.
+            # The count stays one too high until the window ends, which is better than one too low.
             return
 
     def resetKey(self, key: str) -> None:
@@ -254,11 +257,11 @@ class SharedRateLimitStore:
         try:
             self._table.change(self._digested(key), _takeOut)
         except self._busy:
-            # It ends with its window.
+            # The count ends with its window.
             return
 
     def get(self, key: str) -> Count | None:
-        """Return the count of a key, C{None} if it has no open window."""
+        """Return the count of a key; C{None} if it has no open window."""
         name, own = self._digested(key), self._own.get(key)
         try:
             found = self._table.read(name)
@@ -269,12 +272,12 @@ class SharedRateLimitStore:
         return None if found is None else self._count(found)
 
     def _apart(self, key: str) -> int:
-        """Return how many requests of an open window are not in the table yet."""
+        """Return how many requests of an open window are not yet in the table."""
         own = self._own.get(key) if self._own else None
         return 0 if own is None else own[0]
 
     def _digested(self, key: str) -> bytes:
-        # The key of a user's function may have a lone surrogate.
+        # A key from a user's function may contain a lone surrogate.
         return self._prefix + key.encode("utf-8", "surrogatepass")
 
     def _add(self, hits: int, record: bytes | None, until: float, now: float) -> "Change":
@@ -286,7 +289,7 @@ class SharedRateLimitStore:
         return int.from_bytes(record[0], "little"), _dateOf(record[1], self._table.now)
 
     def _together(self, own: Count, shared: "Change | None") -> Count:
-        """Add the count of this process to that of the table, whose window applies."""
+        """Add the count of this process to the table's count, whose window applies."""
         if shared is None:
             return own
         hits, until = self._count(shared)

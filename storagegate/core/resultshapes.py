@@ -1,10 +1,10 @@
 """
-Shapes of results whose type is declared: only the fields of the type leave, at every depth.
+Shapes of results with a declared type: a response has only the fields of the type, at every depth.
 
 A handler may return an instance of a subclass, another object, or a mapping with further keys. The
 declared type is therefore rebuilt once, when its method or route is defined: each model in it
-becomes a class of msgspec with the same fields and nothing else. C{msgspec.convert} fills these
-from attributes and from keys, which also checks every value, and runs no code of the models.
+becomes a msgspec class with the same fields and nothing else. C{msgspec.convert} fills these
+classes from attributes and keys. It also checks every value, and runs no code of the models.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ _PLAIN: Mapping[type, Any] = {
     inspect.DateTimeType: datetime.datetime,
     inspect.TimeType: datetime.time,
 }
-"""The types of values without parts, by what describes them."""
+"""The types of values without parts, by the class that describes them."""
 
 _COLLECTIONS: Mapping[type, tuple[Any, ...]] = {
     inspect.ListType: (list,),
@@ -48,7 +48,7 @@ _COLLECTIONS: Mapping[type, tuple[Any, ...]] = {
     inspect.FrozenSetType: (frozenset,),
     inspect.VarTupleType: (tuple, ...),
 }
-"""The types of collections of like values, with what follows their item."""
+"""The types of homogeneous collections, with the type arguments after the item."""
 
 _MAPPINGS = frozenset({inspect.DictType, getattr(inspect, "FrozenDictType", inspect.DictType)})
 
@@ -64,15 +64,15 @@ _MODELS = (
 _NO_NAME = re.compile(r"\W+")
 
 _CONSTANTS = (str, int, float, bytes, type(None), enum.Enum)
-"""Types of defaults that have no fields of their own."""
+"""The types of defaults without fields of their own."""
 
 
 class _Choice(type):
     """
-    The type of a field that has one of several models, or may have no value.
+    The type of a field that holds one of several models, or may be unset.
 
-    msgspec has L{_chosen} convert its values: it would itself look for the tag of a model among the
-    attributes of an instance, and refuse C{UNSET}.
+    L{_chosen} converts its values: msgspec itself would look for the model's tag among the
+    attributes of an instance, and reject C{UNSET}.
 
     @ivar whole: The union of the shapes, and of the other types of the field.
     @ivar shapes: The shape of each model.
@@ -84,7 +84,7 @@ class _Choice(type):
     isOptional: bool
 
     def __instancecheck__(cls, instance: object) -> bool:
-        """Accept what L{_chosen} returned."""
+        """Accept the result of L{_chosen}."""
         return True
 
 
@@ -93,7 +93,7 @@ def _chosen(kind: Any, value: Any) -> Any:
     Convert a value to one of several models: an instance by its class, or by the nearest base class
     that is a member; a mapping by its tag.
 
-    @raise ValueError: If it fits none.
+    @raise ValueError: If the value fits no model.
     """
     if not isinstance(kind, _Choice):
         if isinstance(kind, type) and isinstance(value, kind):
@@ -117,8 +117,8 @@ def fitted(value: Any, shape: Any) -> Any:
     """
     Convert a result to its shape.
 
-    @param shape: As L{makeShape} returned it.
-    @raise msgspec.ValidationError: If a field is missing or of another kind.
+    @param shape: The result of L{makeShape}.
+    @raise msgspec.ValidationError: If a field is missing or has the wrong type.
     """
     return msgspec.convert(value, shape, from_attributes=True, dec_hook=_chosen)
 
@@ -134,7 +134,7 @@ def makeShape(declared: Any) -> Any:
 
 def describedShape(declared: Any) -> Any:
     """
-    Make the type whose JSON Schema is that of a shape.
+    Make the type that describes a shape in JSON Schema.
 
     @raise TypeError: If msgspec cannot describe the type.
     """
@@ -153,7 +153,7 @@ class _ShapeBuilder:
     _models: dict[Any, Any] = attrs.field(factory=dict)
 
     def of(self, info: Any) -> Any:
-        """Return the shape of what is described."""
+        """Return the shape of a described type."""
         kind = type(info)
         if kind in _PLAIN:
             return _limited(_PLAIN[kind], info)
@@ -192,7 +192,7 @@ class _ShapeBuilder:
         origin = _classOf(info.cls)
         isArray = isinstance(info, inspect.NamedTupleType) or getattr(info, "array_like", False)
         fields = list(info.fields) if isArray else _inOrder(origin, info.fields)
-        # A key of a typed dictionary may be any text.
+        # A key of a TypedDict may be any text.
         names = [
             each.name if each.name.isidentifier() else f"field_{number}"
             for number, each in enumerate(fields)
@@ -207,7 +207,7 @@ class _ShapeBuilder:
                 for name, each in zip(names, fields, strict=True)
             ],
             rename={name: each.encode_name for name, each in zip(names, fields, strict=True)},
-            # The signature of a dataclass that has no documentation.
+            # An undocumented dataclass has its signature as __doc__.
             namespace={"__doc__": None if doc.startswith(f"{origin.__name__}(") else doc or None},
             module=origin.__module__,
             tag=getattr(info, "tag", None),
@@ -216,8 +216,8 @@ class _ShapeBuilder:
             omit_defaults=bool(config and config.omit_defaults),
             kw_only=True,
         )
-        # Before its fields: one of them may hold the model itself. msgspec reads the annotations
-        # when it converts the first value.
+        # Stored before its fields are made: a field may hold the model itself. msgspec reads the
+        # annotations when it converts the first value.
         self._models[info.cls] = shape
         for name, each in zip(names, fields, strict=True):
             annotations[name] = self._annotation(each)
@@ -229,14 +229,14 @@ class _ShapeBuilder:
         if field.required:
             return found
         if field.default is None and not isinstance(found, _Choice):
-            # A default counts as declared: C{note: str = None}.
+            # The type of a default counts as declared: "note: str = None".
             return _anyOf(found, None)
         if _isUnset(field) and self.isChoosing:
             return _choice(found, {}, isOptional=True)
         return _anyOf(found, msgspec.UnsetType) if _isUnset(field) else found
 
     def _default(self, field: Any, annotations: Mapping[str, Any], name: str) -> tuple[Any, ...]:
-        """Return the default of a field, which has the shape of the field itself."""
+        """Return the default of a field, in the field's shape."""
         if field.required:
             return ()
         if _isUnset(field):
@@ -256,7 +256,7 @@ class _ShapeBuilder:
 
 
 def _anyOf(*types: Any) -> Any:
-    # By a call: the operator has no meaning for some of them.
+    # Some types do not support the operator.
     return Union.__getitem__(types)
 
 
@@ -265,7 +265,7 @@ def _choice(whole: Any, shapes: Mapping[type, Any], isOptional: bool = False) ->
 
 
 def _limited(found: Any, info: Any) -> Any:
-    """Add the constraints of a description to a type."""
+    """Add the constraints of a type's description."""
     limits = {
         name: value
         for name in info.__struct_fields__
@@ -295,12 +295,12 @@ def _textOf(found: Any) -> str:
 
 
 def _inOrder(model: Any, fields: Iterable[Any]) -> list[Any]:
-    """Return the fields that are written, in the order in which the model declares them."""
+    """Return the fields to write, in the order of their declaration."""
     if dataclasses.is_dataclass(model):
         names = [each.name for each in dataclasses.fields(model)]
     elif attrs.has(model):
         names = [each.name for each in attrs.fields(model)]
-        # A field of attrs whose name begins with an underscore has never been written.
+        # Private fields of attrs classes are not written.
         fields = [each for each in fields if not each.name.startswith("_")]
     elif typing.is_typeddict(model):
         names = list(model.__annotations__)

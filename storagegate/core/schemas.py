@@ -1,17 +1,17 @@
 """
 Schemas of requests and responses: JSON Schema, with two additions.
 
-A property may have C{"required": True} itself, besides the list of JSON Schema::
+A property itself may have C{"required": True}, in addition to JSON Schema's list::
 
     {"type": "object", "properties": {"id": {"type": "string", "required": True}}}
 
-Text with C{"contentEncoding": "base64"} is bytes in handlers: text is decoded here, and bytes, from
-a transport that has them, are left.
+Text with C{"contentEncoding": "base64"} is bytes in handlers: text is decoded here, and bytes from
+a binary transport are kept.
 
-A response leaves in the L{shape<storagegate.core.schemashapes>} of its schema.
+A response is reduced to the L{shape<storagegate.core.schemashapes>} of its schema.
 
-Most schemas only have the types of properties, and which are required, and most values are valid.
-L{fastValidator} finds that in a quarter of the time of a validator of JSON Schema, which decides
+Most schemas state only the types of properties and which are required, and most values are valid.
+L{fastValidator} confirms this in a quarter of the time of a JSON Schema validator, which decides
 about all other values and makes all errors.
 """
 
@@ -51,7 +51,7 @@ _OBJECT = frozenset({"type", "properties", "required"})
 
 
 class _Absent:
-    """The type of what stands for a property that a value does not have."""
+    """The type of the marker of a missing property."""
 
 
 _ABSENT = _Absent()
@@ -62,8 +62,8 @@ def fastValidator(schema: Any, isClosed: bool = False) -> Fits | None:
     Make the fast validator of a schema.
 
     @param schema: A valid schema in plain JSON Schema.
-    @param isClosed: Whether a value has no other members than C{properties} names.
-    @return: C{None} unless it is an object whose properties have a type only.
+    @param isClosed: Whether to reject members that C{properties} does not name.
+    @return: C{None} unless the schema is an object whose properties only have a type.
     """
     properties = schema.get("properties", {})
     required = schema.get("required", ())
@@ -81,7 +81,7 @@ def fastValidator(schema: Any, isClosed: bool = False) -> Fits | None:
     def fits(value: Any) -> bool:
         if type(value) is not dict:
             return False
-        # A generator takes twice as long.
+        # A generator expression takes twice as long.
         for name, types in parts:  # noqa: SIM110
             if type(value.get(name, _ABSENT)) not in types:
                 return False
@@ -92,7 +92,7 @@ def fastValidator(schema: Any, isClosed: bool = False) -> Fits | None:
         return fits
 
     def fitsClosed(value: Any) -> bool:
-        # Not by the other one: a call takes as long as the test of a member.
+        # Repeated from fits(): a call takes as long as the test of a member.
         if type(value) is not dict:
             return False
         for name, types in parts:
@@ -104,7 +104,7 @@ def fastValidator(schema: Any, isClosed: bool = False) -> Fits | None:
 
 
 def _typesOf(schema: Any) -> frozenset[type] | None:
-    """Return the types whose every value is valid; C{None} if the type does not decide."""
+    """Return the types all of whose values are valid; C{None} if the type does not decide."""
     if not isinstance(schema, Mapping) or schema.keys() - _NOTES != {"type"}:
         return None
     name = schema["type"]
@@ -116,7 +116,7 @@ Validator = Callable[[Any], None]
 
 
 def isBytes(schema: Any) -> bool:
-    """Return whether a schema is one of bytes."""
+    """Return whether a schema describes bytes."""
     return (
         isinstance(schema, Mapping)
         and schema.get("type") == "string"
@@ -125,7 +125,7 @@ def isBytes(schema: Any) -> bool:
 
 
 _MAX_DEPTH = 64
-"""Levels of a schema: a deeper one is a cycle."""
+"""The maximum depth of a schema: a deeper one is a cycle."""
 
 _KEYWORDS = frozenset(
     {
@@ -140,7 +140,7 @@ _KEYWORDS = frozenset(
         *("writeOnly", "xml"),
     }
 )
-"""What a schema may say: draft 7, and the annotations of OpenAPI; any C{x-} besides."""
+"""The allowed keywords: draft 7 and the annotations of OpenAPI. Names in C{x-} are also allowed."""
 
 _SUBSCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _SCHEMA_LISTS = ("allOf", "anyOf", "oneOf")
@@ -151,17 +151,17 @@ class Schema:
     """
     A compiled schema.
 
-    @ivar document: The same in plain JSON Schema.
-    @ivar fits: Its fast validator, C{None} if it has none: a value that fits is the request as it
-        is.
-    @ivar resultFits: The same for responses, which have no members that it does not name.
+    @ivar document: The schema in plain JSON Schema.
+    @ivar fits: Its fast validator, or C{None}; a request that fits needs no conversion.
+    @ivar resultFits: The fast validator of responses, which rejects members that the schema does
+        not name.
     """
 
     def __init__(self, schema: Mapping[str, Any], name: str, isKnown: bool = False) -> None:
         """
         @param schema: The schema.
         @param name: Its name, for errors.
-        @param isKnown: Whether it is known to be valid: then it is compiled at its first use.
+        @param isKnown: Whether it is known to be valid, and so compiled on first use.
         @raise DefinitionError: If it is invalid.
         """
         self._name = name
@@ -188,11 +188,11 @@ class Schema:
         """
         Validate a request.
 
-        @return: The request, with bytes where the schema has them.
+        @return: The request, with bytes decoded where the schema has them.
         @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
         """
         if self.fits is not None and self.fits(value):
-            # A schema with bytes has no fast validator: it constrains their text.
+            # A schema with bytes has no fast validator, because it constrains their text.
             return value
         self._validate(value)
         return value if self._bytes is None else self._bytes(value, "")
@@ -201,8 +201,8 @@ class Schema:
         """
         Validate a response, and return it without the members that the schema does not name.
 
-        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid. Its details have nothing of the
-            value.
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid. Its details contain no part of
+            the value.
         """
         if self.resultFits is not None and self.resultFits(value):
             return value
@@ -222,16 +222,16 @@ class Schema:
         except ServiceError as error:
             [detail] = error.details
             path = declaredPath(detail["path"], self.document)
-            # A validator names the members that it refuses.
+            # The validator's message names the rejected members.
             isNaming = "must not contain" in detail["message"]
             problem = errorDetail(path, "has other members" if isNaming else detail["message"])
-        # Out of the handler: the context of the error would have the value.
+        # Raised outside the except block: the error's context would hold the value.
         raise problem
 
 
 def messageProjection(document: Mapping[str, Any] | None) -> Project | None:
     """
-    Make the projection of valid results to what a message made from their schema has fields for.
+    Make the projection of valid results to the fields of a message generated from their schema.
 
     @param document: The schema; C{None} for any.
     @return: C{None} if the message has a field for every member.
@@ -244,17 +244,17 @@ def messageProjection(document: Mapping[str, Any] | None) -> Project | None:
 
 
 AnySchema = Schema | TypeSchema
-"""A schema that is a mapping, or one of a type."""
+"""A schema from a mapping or from a type."""
 
 
 def makeSchema(
     schema: Mapping[str, Any] | None, model: Any, name: str, isKnown: bool = False
 ) -> AnySchema | None:
     """
-    Make the schema of what L{readSchema<storagegate.core.definitions.readSchema>} returned.
+    Make a schema from the result of L{readSchema<storagegate.core.definitions.readSchema>}.
 
     @param name: Its name, for errors.
-    @param isKnown: As of L{Schema}.
+    @param isKnown: See L{Schema}.
     @raise DefinitionError: If it is invalid.
     """
     if schema is None:
@@ -266,9 +266,9 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """
     Convert a schema to plain JSON Schema: C{required} moves from properties to the list.
 
-    @param schema: Any value: that it is a mapping is checked, too.
+    @param schema: Any value; it must be a mapping.
     @param depth: The number of levels above it.
-    @raise ValueError: If it is nested too deeply, or a part of it is no schema.
+    @raise ValueError: If it is nested too deeply, or a part of it is not a schema.
     """
     if depth > _MAX_DEPTH:
         raise ValueError("it is nested too deeply")
@@ -298,13 +298,13 @@ def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 
 
 def _inner(part: Any, depth: int) -> Any:
-    # True and False are schemas for any value and for none.
+    # True and False are schemas that allow any value, or none.
     return part if isinstance(part, bool) else normalised(part, depth + 1)
 
 
 def _checkKeywords(schema: Mapping[str, Any], path: str) -> None:
     """
-    Check that a schema says nothing that does not constrain values.
+    Check that a schema has only known keywords.
 
     @raise ValueError: If it has an unknown keyword, which validators ignore.
     """
@@ -329,7 +329,7 @@ Reader = Callable[[Any, str], Any]
 
 
 def _bytesReader(schema: Any) -> Reader | None:
-    """Return the decoder of the bytes in values of a schema; C{None} if it has none."""
+    """Return the decoder of the bytes in values of a schema; C{None} if the schema has no bytes."""
     if isBytes(schema):
         return _readBytes
     if not isinstance(schema, Mapping):
@@ -378,7 +378,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
     @param name: Its name, for errors.
     @raise DefinitionError: If it is invalid.
     """
-    # Half a megabyte that a daemon needs with its first schema, not at its start.
+    # Imported late: it takes 0.5 MB, which a daemon needs only for its first schema.
     from fastjsonschema import JsonSchemaException, JsonSchemaValueException, compile
 
     try:
@@ -402,7 +402,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
 
 
 def _masked(schema: Any) -> Any:
-    """Remove schemas of bytes, which would refuse bytes that are not base64 text."""
+    """Remove schemas of bytes, which would reject decoded bytes."""
     if isBytes(schema):
         return {}
     if isinstance(schema, Mapping):
@@ -423,7 +423,7 @@ def _refuse(uri: str) -> Any:
     raise ValueError(f"a schema is not fetched from {uri:.60}")
 
 
-# RFC 8259 section 6, and no longer than what a client would write.
+# RFC 8259 section 6, with bounded lengths.
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,39})", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _FLAGS = {"true": True, "false": False}
@@ -431,9 +431,9 @@ _FLAGS = {"true": True, "false": False}
 
 def convertTexts(values: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """
-    Convert texts to what a schema has under their names, as far as they are that.
+    Convert texts to the types that a schema gives their names, where they parse.
 
-    @param values: Text, or a list of it, by name: a query, or the parameters of a path.
+    @param values: Text, or a list of texts, by name: a query, or the parameters of a path.
     @param schema: The plain JSON Schema of an object; C{None} for any.
     """
     properties = schema.get("properties") if schema is not None else None
@@ -443,7 +443,7 @@ def convertTexts(values: Mapping[str, Any], schema: Mapping[str, Any] | None) ->
 
 
 def _convertText(value: Any, schema: Any) -> Any:
-    """Convert one text; one that does not fit stays text, and the schema refuses it."""
+    """Convert one text; text that does not parse stays text, and the schema rejects it."""
     if not isinstance(schema, Mapping):
         return value
     for part in schema.get("anyOf", ()):
@@ -453,7 +453,7 @@ def _convertText(value: Any, schema: Any) -> Any:
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     if "array" in kinds:
-        # A name that comes once makes no list by itself.
+        # A name that occurs once is not a list yet.
         items = value if isinstance(value, list) else [value]
         return [_convertText(item, schema.get("items")) for item in items]
     if not isinstance(value, str):
@@ -479,7 +479,7 @@ async def checkedResults(output: AnySchema | None, name: str, results: Any) -> A
 
 class ResultStream:
     """
-    The stream of a handler, asynchronous or not, as an asynchronous context of an iterable.
+    A handler's stream, asynchronous or not, as an asynchronous context manager of an iterable.
 
     It is closed at the end of the context, which releases the resources of the handler. An
     asynchronous stream is iterated directly.
@@ -491,7 +491,7 @@ class ResultStream:
         """
         @param results: An iterable other than a mapping or text, perhaps asynchronous.
         @param name: The name of the method, for the error.
-        @raise TypeError: If it is none.
+        @raise TypeError: If the results are not a stream.
         """
         if isinstance(results, AsyncIterable):
             self._items: AsyncIterable[Any] = results
@@ -518,8 +518,8 @@ def checkResult(output: AnySchema, name: str, result: Any) -> Any:
     """
     Return a result as transports encode it: valid, and in the shape of its schema.
 
-    @raise ValueError: If it is invalid: that is a bug of the method, not of its caller. The error
-        has the path, and nothing of the result.
+    @raise ValueError: If it is invalid, which is a bug of the method and not of its caller. The
+        error contains the path and no part of the result.
     """
     try:
         return output.check(result)

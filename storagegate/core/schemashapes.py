@@ -1,14 +1,15 @@
 """
-Shapes of results whose schema is a mapping: what C{properties} names leaves, at every depth.
+Shapes of results whose schema is a mapping: a response has the members that C{properties} names, at
+every depth.
 
-- A schema with C{properties} or C{patternProperties} is closed: other members are left out, unless
-  C{additionalProperties} says that there are any. JSON Schema allows them where nothing is said; a
-  result whose members are listed has these. C{additionalProperties: false} leaves them out, too.
-- A schema that names no members, such as C{{"type": "object"}}, leaves them alone.
+- A schema with C{properties} or C{patternProperties} is closed: other members are removed unless
+  C{additionalProperties} allows them. JSON Schema allows them by default; here, a result with
+  listed members has only these. C{additionalProperties: false} also removes them.
+- A schema that names no members, such as C{{"type": "object"}}, keeps all members.
 - C{allOf}, C{$ref} and C{dependencies} add the members that they name.
-- Of C{anyOf} and C{oneOf} the one alternative counts that a value fits once it has its shape; of
-  several the one that keeps most of the members, and the first of those that keep as many. So does
-  C{then} or C{else}.
+- For C{anyOf} and C{oneOf}, the alternative applies that the value fits once it has its shape. If
+  several fit, the one that keeps the most members applies, and the first among equals. C{then} or
+  C{else} applies likewise.
 """
 
 import re
@@ -31,16 +32,16 @@ _CONDITIONAL = frozenset({*_CHOICES, "then", "else", "allOf"})
 _OF_MEMBERS = frozenset({"properties", "patternProperties", "additionalProperties"})
 
 _UNNAMED = frozenset({*_CONDITIONAL, "additionalProperties", "patternProperties"})
-"""What adds members beside C{properties}."""
+"""The keywords that add members besides C{properties}."""
 
 _CLOSED: Mapping[str, Any] = {
     "additionalProperties": False,
     "items": {"additionalProperties": False},
 }
-"""The alternative of a value that fits none, which its validator refuses."""
+"""The alternative for a value that fits none; the validator rejects the value."""
 
 _PLACE = "whole"
-"""Where a part of a schema has the whole one, to which its references go."""
+"""The key under which a part of a schema holds the whole schema, for its references."""
 
 
 def projectionOf(document: Mapping[str, Any], compile: Compile) -> Project | None:
@@ -49,15 +50,15 @@ def projectionOf(document: Mapping[str, Any], compile: Compile) -> Project | Non
 
     @param document: The schema in plain JSON Schema.
     @param compile: Makes the validators of alternatives.
-    @return: C{None} if it leaves every value as it is.
+    @return: C{None} if it changes no value.
     """
     return _Projections(document, compile).of((document,))
 
 
 def namedOnly(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    Return a schema without the members that C{properties} does not name, of the objects that are
-    messages of gRPC, which has no field for them: the schema itself if it allows none.
+    Return a schema without the members that C{properties} does not name, for objects that become
+    gRPC messages: a message has no field for them. The schema itself is returned if it allows none.
     """
     found = _namedOnly(document)
     return document if found == document else found
@@ -87,7 +88,7 @@ class _Projections:
         self._validators: dict[int, Callable[[Any], None]] = {}
 
     def of(self, schemas: tuple[Any, ...]) -> Project | None:
-        """Return the projection of values that several schemas are about."""
+        """Return the projection of values that several schemas describe."""
         views = tuple(view for each in schemas for view in self._views(each, ()))
         key = tuple(id(each) for each in views)
         if key in self._known:
@@ -98,19 +99,19 @@ class _Projections:
             found = made[0]
             return value if found is None else found(value)
 
-        # Before its parts: a schema may refer to itself.
+        # Set before its parts are made: a schema may reference itself.
         self._known[key] = later
         made.append(self._make(views))
         self._known[key] = made[0]
         return made[0]
 
     def _views(self, schema: Any, above: tuple[int, ...]) -> Iterator[Mapping[str, Any]]:
-        """Yield a schema, and those that apply wherever it does."""
+        """Yield a schema, and the schemas that apply with it."""
         if not isinstance(schema, Mapping) or id(schema) in above:
             return
         above = (*above, id(schema))
         if "$ref" in schema:
-            # Beside a reference nothing counts in draft 7.
+            # Draft 7 ignores the siblings of a reference.
             yield from self._views(self._resolved(schema["$ref"]), above)
             return
         yield schema
@@ -174,7 +175,7 @@ class _Projections:
         ofPatterns = [(pattern, self.of((part,))) for pattern, part in patterns]
 
         def unnamed(name: Any, value: Any) -> tuple[bool, Any]:
-            """Return whether a member stays that C{properties} does not name, and its value."""
+            """Return whether a member that C{properties} does not name is kept, and its value."""
             isMatched = False
             if isinstance(name, str):
                 for pattern, part in ofPatterns:
@@ -190,7 +191,7 @@ class _Projections:
 
         def project(value: dict[Any, Any]) -> dict[Any, Any]:
             if value.keys() <= keys:
-                # Most results have no further members: a copy of each would take twice as long.
+                # Most results have no further members: copying each would take twice as long.
                 result = value
                 for name, change in changing:
                     if name in value:
@@ -241,8 +242,8 @@ class _Projections:
         return project
 
     def _conditional(self, views: tuple[Mapping[str, Any], ...]) -> Project:
-        """Return the projection of schemas with alternatives, which depend on the value."""
-        # Kept here: projections are known by the identity of their schemas.
+        """Return the projection of schemas with alternatives, which depends on the value."""
+        # Kept here because projections are cached by the identity of their schemas.
         plain = tuple(
             {key: part for key, part in view.items() if key not in _CONDITIONAL} for view in views
         )
@@ -257,7 +258,7 @@ class _Projections:
         return project
 
     def _chosen(self, view: Mapping[str, Any], plain: tuple[Any, ...], value: Any) -> Iterator[Any]:
-        """Yield the alternatives of a schema that count for a value."""
+        """Yield the alternatives of a schema that apply to a value."""
         for key in ("anyOf", "oneOf"):
             if key in view:
                 sizes = [
@@ -274,7 +275,7 @@ class _Projections:
                 yield part
 
     def _fitted(self, schema: Any, plain: tuple[Any, ...], value: Any) -> Any:
-        """Return a value in the shape of an alternative, L{_UNFIT} if it does not fit."""
+        """Return a value in the shape of an alternative, or L{_UNFIT}."""
         if isinstance(schema, bool):
             return value if schema else _UNFIT
         project = self.of((*plain, schema))
@@ -290,12 +291,14 @@ class _Projections:
         return found
 
     def _standing(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a part of the schema as one of its own, with what its references go to."""
+        """
+        Return a part of the schema as a standalone schema, with the targets of its references.
+        """
         return {**_moved(schema), "definitions": {_PLACE: _moved(self._document)}}
 
 
 def _moved(part: Any) -> Any:
-    """Return a part of a schema whose references go to the whole one in C{definitions}."""
+    """Return a part of a schema whose references point to the whole schema in C{definitions}."""
     if isinstance(part, list | tuple):
         return [_moved(each) for each in part]
     if not isinstance(part, Mapping):

@@ -1,7 +1,7 @@
 """
-Shared memory of the processes of one machine: a hash table, byte locks, and process liveness.
+Shared memory for the processes of one machine: a hash table, byte locks, and process liveness.
 
-One process makes the memory of a table (a C{memfd}); its children inherit the descriptor and map
+One process creates the memory of a table (a C{memfd}); its children inherit the descriptor and map
 it. There is no server: a process locks the bucket of a record, and reads or writes it::
 
     header:  magic, number of buckets, bytes of a record, random key       one page
@@ -10,8 +10,8 @@ it. There is no server: a process locks the bucket of a record, and reads or wri
 
 The random key makes the digests unpredictable, so that clients cannot choose a bucket. The lock of
 a bucket is a POSIX record lock on one byte of the descriptor (C{fcntl(2)}), which the kernel
-releases when a process dies. Others do not see what such a process was writing: a head is valid
-from the moment in which its last field, the end of validity, is written.
+releases when a process dies. Other processes never see a half-written record: a head becomes valid
+only when its last field, the end of validity, is written.
 """
 
 import errno
@@ -27,28 +27,28 @@ from threading import get_ident
 
 WAYS = 16
 """
-Rows of a bucket. With half of the rows in use one bucket in 270 has more keys than rows; finding a
-digest among so many costs a third of a microsecond.
+Rows of a bucket. With half of all rows in use, one bucket in 270 has more keys than rows. Finding a
+digest in a bucket takes a third of a microsecond.
 """
 
 MAX_BYTES = 1 << 32
-"""Bytes of a table: more is a mistake in the number."""
+"""The maximum size of a table in bytes; a larger number is a mistake."""
 
 TRIES = 16
 """
-How often an operation tries to lock a bucket: 25 microseconds, five times as long as a running
-process holds it. A process that was preempted may hold it for longer, and a reactor cannot wait for
+How often an operation tries to lock a bucket. The tries take 25 microseconds, five times as long as
+a running process holds it. A preempted process may hold it longer, but a reactor cannot wait for
 that.
 """
 
 STOPPED_SECONDS = 0.5
 """
-A process that holds a bucket for longer was not just preempted, which takes tens of milliseconds on
-an overloaded machine: it was stopped, which is logged.
+After this time, the holder of a bucket is considered stopped, which is logged. Preemption takes
+only tens of milliseconds, even on an overloaded machine.
 """
 
 WARN_SECONDS = 60.0
-"""The least time between two such log lines."""
+"""The minimum time between two such log lines."""
 
 _MAGIC = b"storagegate-tab1"
 _PAGE = 4096
@@ -77,24 +77,24 @@ class SharedTable:
     """
     Records of bounded size by key, each with an end of validity.
 
-    In a full bucket a new record replaces the one that ends first. A record that starts in the
+    In a full bucket, a new record replaces the one that expires first. A record that starts in the
     future counts as absent: the clock was set back.
 
-    No process waits for another: after L{TableBusy} a caller continues without the table. To be
-    used in one thread of a process: record locks exclude processes, not threads.
+    No process waits for another: after L{TableBusy}, a caller continues without the table. Only one
+    thread of a process may use a table: record locks exclude processes, not threads.
 
-    @ivar refusals: How often a bucket was held.
+    @ivar refusals: How often a bucket was busy.
     """
 
     @classmethod
     def make(cls, name: str, rows: int, size: int) -> int:
         """
-        Make the memory of a table. Only used pages take memory.
+        Create the memory of a table. Only used pages take memory.
 
-        @param name: The name of the memory in the maps of processes.
-        @param rows: The least number of records that fit. As buckets do not fill evenly, it should
-            be twice the number of records.
-        @param size: The largest number of bytes of a record.
+        @param name: The name of the memory, as shown in C{/proc/PID/maps}.
+        @param rows: The minimum number of rows. Buckets do not fill evenly, so it should be twice
+            the number of records.
+        @param size: The maximum size of a record in bytes.
         @return: A descriptor, which can be passed to child processes.
         @raise ValueError: If a number is not positive, or the table is too large.
         """
@@ -117,10 +117,10 @@ class SharedTable:
     @classmethod
     def attach(cls, fd: int) -> "SharedTable":
         """
-        Use the table that another process made.
+        Attach to the table that another process created.
 
-        @param fd: Its descriptor here.
-        @raise ValueError: If there is no table.
+        @param fd: Its descriptor in this process.
+        @raise ValueError: If the descriptor holds no table.
         """
         return cls(fd)
 
@@ -131,14 +131,14 @@ class SharedTable:
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """
-        Use a table.
+        Map a table.
 
-        @param fd: The descriptor of L{make}, perhaps inherited. It has to stay open as long as the
-            table is used; the caller closes it.
+        @param fd: The descriptor of L{make}, perhaps inherited. It must stay open while the table
+            is used; the caller closes it.
         @param now: Returns seconds of a clock that all processes share. The monotonic clock is the
             same for all processes of a machine.
         @param seconds: Returns seconds of a monotonic clock.
-        @raise ValueError: If there is no table.
+        @raise ValueError: If the descriptor holds no table.
         """
         whole = os.fstat(fd).st_size
         if whole < _PAGE:
@@ -158,7 +158,7 @@ class SharedTable:
         self._thread = get_ident()
         self._seconds = seconds
         self.refusals = 0
-        # Buckets that were held at the last try, and since when.
+        # Buckets that were busy at the last try, and since when.
         self._held: dict[int, float] = {}
         self._warnsAgain = 0.0
 
@@ -177,9 +177,9 @@ class SharedTable:
 
     def read(self, key: bytes) -> Change | None:
         """
-        Return a record and the end of its validity, C{None} if there is none.
+        Return a record and the end of its validity, or C{None}.
 
-        @param key: Of any length: it is stored as a digest.
+        @param key: A key of any length; only its digest is stored.
         @raise TableBusy: If another process holds its bucket.
         """
         found: list[Change] = []
@@ -195,7 +195,7 @@ class SharedTable:
         """
         Return a record and the end of its validity without a lock.
 
-        It may be a moment old, or a mixture of two versions.
+        The record may be slightly stale, or a mixture of two versions.
         """
         bucket, digest = self._digested(key)
         heads = _PAGE + bucket * self._stride
@@ -234,7 +234,7 @@ class SharedTable:
     def _find(
         self, heads: int, digest: bytes, now: float
     ) -> tuple[int, bytes | None, float, float]:
-        """Return the head of a digest, -1 if there is none, its record, its end and its start."""
+        """Return the head of a digest or -1, its record, its end and its start."""
         # No other field of the heads contains these sixteen bytes.
         head = self._memory.find(digest, heads, heads + _HEADS.size)
         if head >= 0:
@@ -259,7 +259,7 @@ class SharedTable:
                 return change
             head = self._free(heads, now)
         start = self._recordAt(heads, head)
-        # Invalid until it is complete: a process that is killed in between leaves nothing.
+        # Invalid until complete: a process killed in between leaves no record.
         _UNTIL.pack_into(memory, head + _UNTIL_AT, 0.0)
         memory[start : start + len(kept)] = kept
         _HEAD.pack_into(memory, head, digest, began, len(kept), end)
@@ -275,7 +275,7 @@ class SharedTable:
         untils = fields[3::_FIELDS]
         ends = min(untils)
         if ends > now:
-            # All rows are valid, unless the clock was set back: then some start in the future.
+            # All rows are in use, unless the clock was set back: then some start in the future.
             for index, began in enumerate(fields[1::_FIELDS]):
                 if began > now:
                     return heads + index * _HEAD.size
@@ -283,11 +283,11 @@ class SharedTable:
 
     def _tryAgain(self, bucket: int, error: OSError) -> None:
         """
-        Try again to lock a bucket; log one that is held for long, once a minute.
+        Retry locking a bucket; log a bucket that is held for long, at most once a minute.
 
         @raise TableBusy: If another process still holds it.
         """
-        # A bucket that was held before may stay so for long: one try is enough.
+        # A bucket that was already busy may stay busy for long: do not retry.
         for _ in range(0 if bucket in self._held else TRIES):
             try:
                 fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
@@ -301,7 +301,7 @@ class SharedTable:
         since = self._held.setdefault(bucket, now)
         if now - since >= STOPPED_SECONDS and now >= self._warnsAgain:
             self._warnsAgain = now + WARN_SECONDS
-            # Imported late: processes without a log use tables, too.
+            # Imported late: processes without a log also use tables.
             from twisted.logger import Logger
 
             Logger().warn(
@@ -313,7 +313,7 @@ class SharedTable:
 
 
 def _rowBytes(size: int) -> int:
-    """Return the bytes of a row: whole words, so that the heads are aligned."""
+    """Return the size of a row in bytes, rounded up to words to align the heads."""
     return (size + 7) & ~7
 
 
@@ -329,9 +329,9 @@ class ByteLocks:
     """
     Locks of one process on the bytes of a shared file or memory.
 
-    They are locks of an open file (C{fcntl(2)}, C{F_OFD_SETLK}), not of a process: closing another
-    descriptor of the file does not release them, and the kernel does when the process dies. A byte
-    need not exist to be locked.
+    The locks belong to an open file description (C{fcntl(2)}, C{F_OFD_SETLK}), not to the process:
+    closing another descriptor of the file does not release them. The kernel releases them when the
+    process dies. A byte need not exist to be locked.
 
     @ivar fd: The file, opened again: an inherited descriptor would share the locks.
     """
@@ -346,7 +346,7 @@ class ByteLocks:
         self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
 
     def tryLock(self, byte: int) -> bool:
-        """Lock a byte, if no other process has it locked; return whether it is."""
+        """Lock a byte unless another process has it locked; return whether it is now locked."""
         try:
             self._control(fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
         except BlockingIOError:
@@ -375,7 +375,7 @@ class ByteLocks:
         return fcntl.fcntl(self.fd, command, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
 
 
-# Behind the bytes of the buckets of a table.
+# Beyond the lock bytes of a table's buckets.
 _FIRST = 1 << 60
 
 
@@ -383,16 +383,16 @@ class ProcessLiveness:
     """
     Publishes that this process is alive.
 
-    A process takes a number that was never used, and locks the byte of that offset, which the
-    kernel unlocks at the end of the process. So a stored number shows forever whether its process
-    is alive; an id of a process, or the index of a worker, is used again.
+    A process takes a number that was never used and locks the byte at that offset, which the kernel
+    unlocks at the end of the process. A stored number therefore always shows whether its process is
+    alive, while process ids and worker indices are reused.
 
     @ivar number: The number of this process, never 0.
     """
 
     def __init__(self, fd: int) -> None:
         """
-        Count as alive until L{close}, or the end of the process.
+        Publish this process as alive until L{close} or its end.
 
         @param fd: The shared descriptor.
         """
@@ -408,5 +408,5 @@ class ProcessLiveness:
         return number == self.number or not self._locks.isFree(_FIRST + number)
 
     def close(self) -> None:
-        """Count as ended."""
+        """Stop publishing this process as alive."""
         self._locks.close()

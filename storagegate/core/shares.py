@@ -1,9 +1,9 @@
 """
-The share that one address has of what a listener can serve: connections, and calls or requests.
+The share of one address in the capacity of a listener: connections, and calls or requests.
 
-Without a share one client could take all of it. Each transport compares the counts of
-L{AddressShare} with L{shareOf} its limit; a share is forgotten with the last connection or call
-that refers to it.
+Without a share, one client could take all capacity. Each transport compares the counts of
+L{AddressShare} with L{shareOf} its limit. A share is freed with the last connection or call that
+references it.
 """
 
 from weakref import WeakValueDictionary
@@ -15,11 +15,11 @@ from storagegate.core.context import rateLimitKey
 
 def shareOf(limit: int, given: int | None = None) -> int:
     """
-    Return how many one address may have: three quarters, because a proxy may be all clients that
-    there are, and a single client leaves some to the others.
+    Return the limit of one address: by default three quarters. A proxy may stand for all clients,
+    and a single client leaves some capacity to others.
 
-    @param limit: How many a listener has.
-    @param given: The option in place of that; C{None} if it is not set.
+    @param limit: The limit of the listener.
+    @param given: The configured limit of one address; C{None} for the default.
     """
     return limit - limit // 4 if given is None else given
 
@@ -27,8 +27,8 @@ def shareOf(limit: int, given: int | None = None) -> int:
 @define(eq=False)
 class AddressShare:
     """
-    What one address has of a listener. Each transport counts it up and down itself: a call costs
-    two additions.
+    The use of a listener by one address. Each transport updates the counts itself: a call costs two
+    additions.
 
     @ivar connections: Open connections.
     @ivar calls: Calls or requests in flight.
@@ -46,9 +46,10 @@ class AddressShares:
 
     def of(self, address: str) -> AddressShare:
         """
-        Return the share of an address; that of its network for IPv6.
+        Return the share of an address; IPv6 addresses of one network have one share.
 
-        @param address: The client's. Empty for a client of a UNIX socket: each has its own share.
+        @param address: The address of the client; empty for a client of a UNIX socket, each of
+            which has its own share.
         """
         if not address:
             return AddressShare()

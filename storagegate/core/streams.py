@@ -1,7 +1,7 @@
 """
-Asynchronous hand-over inside a process: a bounded stream from one producer to one consumer,
-publish-subscribe over such streams, a value that is set once, and the requests of a call, whose
-first error ends it.
+Asynchronous communication within a process: a bounded stream from one producer to one consumer,
+publish-subscribe over such streams, a value that is set once, and a call's stream of requests,
+whose first error ends the call.
 
 All of it runs in the reactor thread.
 """
@@ -19,10 +19,12 @@ from twisted.internet.interfaces import IPushProducer
 from storagegate.core.errors import codedError, untraced
 
 MAX_ITEMS = 1_024
-"""Items held for one consumer: some seconds of a lively chat, and at most a few megabytes."""
+"""
+The number of items buffered for one consumer: seconds of a busy chat, and a few megabytes at most.
+"""
 
 LOW_ITEMS = 64
-"""With more items than this held, a producer that may wait should: see L{BoundedStream.drained}."""
+"""With this many items buffered, a producer that can wait should: see L{BoundedStream.drained}."""
 
 T = TypeVar("T")
 
@@ -35,15 +37,16 @@ class BoundedStream(Generic[T]):
     A producer that can be paused is paused once C{capacity} is reached. Without one, an item beyond
     C{capacity} ends the stream with C{RATE_LIMITED}, so that a slow consumer never delays others.
 
-    @ivar _capacity: How much is held before the producer is paused, or the stream overflows.
-    @ivar _producer: Paused at C{capacity}; resumed each time the consumer begins to wait, also if
-        it was not paused, and as C{resumeBelow} says. It may put items while it is resumed.
-    @ivar _sizeOf: Size of an item, in the unit of C{capacity}. By default each item counts 1.
-    @ivar _resumeBelow: A paused producer is resumed when less than this is held. 0: only when the
-        consumer waits.
+    @ivar _capacity: The size at which the producer is paused, or the stream overflows.
+    @ivar _producer: Paused at C{capacity}; resumed each time the consumer begins to wait, even if
+        it was not paused, and below C{resumeBelow}. It may put items from C{resumeProducing}.
+    @ivar _sizeOf: Returns the size of an item, in the unit of C{capacity}. By default each item
+        counts as 1.
+    @ivar _resumeBelow: A paused producer is resumed when less than this is held; with 0, only when
+        the consumer waits.
     @ivar held: Size of the items that wait for the consumer.
-    @ivar isEnded: Whether items are refused from now on; some may still wait for the consumer.
-    @ivar error: The error at the end, C{None} for a good one.
+    @ivar isEnded: Whether further items are dropped; held items may still wait for the consumer.
+    @ivar error: The error at the end; C{None} for a regular end.
     """
 
     _capacity: int = MAX_ITEMS
@@ -65,7 +68,7 @@ class BoundedStream(Generic[T]):
         """
         Add an item. Does nothing after the end.
 
-        @param last: Also end the stream: the consumer finds both at once.
+        @param last: Also end the stream; the consumer sees both at once.
         """
         if self.isEnded:
             return
@@ -88,14 +91,14 @@ class BoundedStream(Generic[T]):
 
     def end(self, error: BaseException | None = None) -> None:
         """
-        End the stream behind the items that are held. Only the first end counts.
+        End the stream after the held items. Only the first end counts.
 
         @param error: Raised in the consumer, after the items.
         """
         if not self.isEnded:
             self.isEnded = True
             self.error = error
-            # Often it holds the stream: no cycle is left to the garbage collector.
+            # The producer often references the stream: this breaks the cycle.
             self._producer = None
             waiting, self._consumer = self._consumer, None
             if waiting is not None:
@@ -104,7 +107,7 @@ class BoundedStream(Generic[T]):
 
     def fail(self, error: BaseException) -> None:
         """
-        End the stream with an error at once, and drop the items that are held.
+        End the stream with an error at once, and drop the held items.
 
         @param error: Raised in the consumer at its next read.
         """
@@ -115,10 +118,10 @@ class BoundedStream(Generic[T]):
 
     def abandon(self, error: BaseException) -> None:
         """
-        Drop the items that are held: they are not wanted any more.
+        Drop the held items, which are no longer needed.
 
-        @param error: Raised in a consumer at each read from now on, unless the stream has ended
-            and all of it was read.
+        @param error: Raised in a consumer at each read from now on, unless the stream has ended and
+            was read completely.
         """
         if self.isEnded and self._items:
             self._items.clear()
@@ -129,7 +132,8 @@ class BoundedStream(Generic[T]):
 
     async def drained(self, below: int = LOW_ITEMS) -> None:
         """
-        Wait until less than C{below} is held, or the stream has ended. For one caller at a time.
+        Wait until less than C{below} is held, or the stream has ended. Only one caller may wait at
+        a time.
         """
         while self.held >= below and not self.isEnded:
             self._drainedBelow = below
@@ -161,7 +165,7 @@ class BoundedStream(Generic[T]):
         """
         Wait for an item.
 
-        @return: All items that are held then; none at the end.
+        @return: All held items; an empty list at the end.
         @raise RuntimeError: If the stream is being read already.
         """
         while not self._items:
@@ -173,7 +177,7 @@ class BoundedStream(Generic[T]):
         return self.takeAll()
 
     def takeAll(self) -> list[T]:
-        """Return the items that are held, without waiting."""
+        """Return the held items without waiting."""
         items = list(self._items)
         self._items.clear()
         self.held = 0
@@ -192,7 +196,7 @@ class BoundedStream(Generic[T]):
 
     def readable(self) -> Deferred[None]:
         """
-        Wait for an item, or the end; only where nothing is held.
+        Wait for an item or the end. Call it only while nothing is held.
 
         @raise RuntimeError: If the stream is being read already.
         """
@@ -208,7 +212,7 @@ class BoundedStream(Generic[T]):
         self._consumer = None
 
     def _released(self) -> None:
-        """Let the producer continue, if enough has been taken."""
+        """Resume the producer if enough has been taken."""
         if self._isPaused and self.held < self._resumeBelow and self._producer is not None:
             self._isPaused = False
             self._producer.resumeProducing()
@@ -223,14 +227,14 @@ class BoundedStream(Generic[T]):
 
 
 class Bus(Protocol):
-    """Connects the processes that serve together. Delivery is not guaranteed."""
+    """Connects the processes of one service. Delivery is not guaranteed."""
 
     def broadcast(self, topic: str, payload: Any) -> None:
         """
         Send to every other process.
 
         @param topic: Only subscribers of the same topic are called.
-        @param payload: Anything that JSON can carry.
+        @param payload: Any JSON value.
         """
 
     def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
@@ -239,11 +243,11 @@ class Bus(Protocol):
 
 class PubSub:
     """
-    Publish-subscribe in a process, or over a bus among several.
+    Publish-subscribe within a process, or between processes over a bus.
 
-    Messages of one process arrive everywhere in the order of their publishing; those that two
-    processes publish at one time, in either order. A subscriber that does not read is ended, see
-    L{BoundedStream}.
+    Messages of one process arrive everywhere in the order of publication; concurrent messages of
+    two processes arrive in either order. The stream of a subscriber that does not read ends with an
+    error, see L{BoundedStream}.
     """
 
     def __init__(self, bus: Bus | None = None, name: str = "") -> None:
@@ -264,11 +268,11 @@ class PubSub:
         self, topic: str, wants: Callable[[Any], bool] | None = None
     ) -> BoundedStream[Any]:
         """
-        Begin to receive what is published to a topic.
+        Subscribe to a topic.
 
-        @param topic: Any text; it exists as long as it has subscribers.
+        @param topic: Any text; a topic exists while it has subscribers.
         @param wants: Whether a message is for this subscriber; C{None} for all messages.
-        @return: The stream of messages. It has to be L{unsubscribe}d.
+        @return: The stream of messages. End it with L{unsubscribe}.
         """
         stream: BoundedStream[Any] = BoundedStream()
         self._streams.setdefault(topic, {})[stream] = wants
@@ -298,20 +302,20 @@ class PubSub:
         """
         End every subscription of this process with an error.
 
-        @param makeError: Makes one for each subscriber.
+        @param makeError: Makes an error for each subscriber.
         """
         for streams in tuple(self._streams.values()):
             for stream in tuple(streams):
                 stream.fail(makeError())
 
     def _broadcast(self, topic: str, messages: list[Any] | None) -> None:
-        # Before the local delivery: a subscriber may publish a reply at once, and the reply must
-        # not overtake the message on the bus.
+        # Before the local delivery: a subscriber may publish a reply at once, which must not
+        # overtake the message on the bus.
         if self._bus is not None:
             self._bus.broadcast(self._name, [topic, messages])
 
     def _deliver(self, topic: str, messages: list[Any] | None) -> None:
-        """Pass messages to the subscribers here, or end their streams for C{None}."""
+        """Deliver messages to the local subscribers; C{None} ends their streams."""
         # A subscriber may unsubscribe during the loop.
         for stream, wants in tuple(self._streams.get(topic, {}).items()):
             if messages is None:
@@ -324,9 +328,9 @@ class PubSub:
 
 class SharedFuture(Generic[T]):
     """
-    A value, or an error, that is set once and can be waited for any number of times.
+    A value or error that is set once and can be awaited any number of times.
 
-    In contrast to a Deferred, an error that is never waited for is not logged.
+    Unlike a Deferred, it does not log an error that is never awaited.
 
     @ivar isKnown: Whether the value or the error is set.
     """
@@ -378,15 +382,18 @@ class SharedFuture(Generic[T]):
 
 
 class RequestsLost(CancelledError):
-    """A stream of requests broke off: the call was cancelled, its client is gone, or it is late."""
+    """
+    A stream of requests broke off: the call was cancelled, its client disconnected, or its deadline
+    passed.
+    """
 
 
 class ReadAfterLoss(BaseException):
     """
     A stream of requests is read again after it was lost.
 
-    Not an C{Exception}: a loop that catches those around each item would never end, or take the
-    loss for the end. It counts as a C{CancelledError} wherever errors are converted.
+    Not an C{Exception}: a loop that catches exceptions around each item would never end, or take
+    the loss for a regular end. Error conversion treats it as a C{CancelledError}.
     """
 
     name = "CancelledError"
@@ -396,9 +403,9 @@ class GuardedRequests:
     """
     Validates the requests of a call, and ends the call with the first error in them.
 
-    That may be the violation of a schema, or an error of the transport. A handler that catches it
-    is cancelled where it waits next; what it returns or yields after it is dropped. Whoever reads
-    on after it, beside the handler perhaps, gets L{ReadAfterLoss}, never a regular end.
+    The error may be a schema violation or an error of the transport. A handler that catches it is
+    cancelled at its next await; its later results are dropped. Later reads, in the handler or
+    elsewhere, raise L{ReadAfterLoss}, never a regular end.
     """
 
     __slots__ = ("_check", "_error", "_isLost", "_isReading", "_requests")
@@ -429,8 +436,8 @@ class GuardedRequests:
         except StopAsyncIteration:
             raise
         except CancelledError as error:
-            # Or the handler does not wait for this request any more, perhaps after a timeout: then
-            # it may read on, unless that has ended a generator.
+            # Otherwise the handler stopped waiting for this request, perhaps after a timeout. It
+            # may read on, unless the cancellation has ended a generator.
             self._isLost = isinstance(error, RequestsLost) or isasyncgen(self._requests)
             raise
         except Exception as error:
@@ -441,7 +448,7 @@ class GuardedRequests:
             self._isReading = False
 
     async def aclose(self) -> None:
-        """Let go of the requests."""
+        """Close the stream of requests."""
         close = getattr(self._requests, "aclose", None)
         if close is not None:
             await close()
@@ -451,7 +458,7 @@ class GuardedRequests:
         """
         Await a step of the handler.
 
-        @param step: Awaits Deferreds only, as everything in a call.
+        @param step: An awaitable that awaits only Deferreds, as everything in a call does.
         @raise Exception: The error of the requests, if one was read.
         """
         steps = step.__await__()
@@ -478,7 +485,7 @@ class GuardedRequests:
         except BaseException:
             if self._error is None:
                 raise
-        # Not kept: its traceback refers to this object.
+        # Not kept, because its traceback references this object.
         found, self._error = self._error, None
         if found is None:
             return result
@@ -489,7 +496,7 @@ class GuardedRequests:
 
     def guardResults(self, results: Any) -> "_GuardedResults":
         """
-        Return the results of the handler as they may be sent.
+        Return the handler's results, guarded by this stream.
 
         @param results: An asynchronous generator.
         """
@@ -501,7 +508,7 @@ class _GuardedResults:
     """
     An asynchronous iterator whose steps are guarded.
 
-    No generator of its own, which would take another microsecond for each item.
+    It is not a generator, which would take another microsecond an item.
     """
 
     _stream: GuardedRequests

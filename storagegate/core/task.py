@@ -1,9 +1,9 @@
 """
 Coroutines on the reactor: the one runner of the project.
 
-L{Task} runs a coroutine without a Deferred of its own, L{runWithDeadline} one that may be cancelled
-and has to end in time. L{resolve} and L{resolveThen} take results of functions that may be
-C{async} or not. L{IdleWaiters} fires when work has ended.
+L{Task} runs a coroutine without creating a Deferred for it; L{runWithDeadline} runs a coroutine
+with cancellation and a deadline. L{resolve} and L{resolveThen} handle the results of plain and
+C{async} functions. L{IdleWaiters} fires when work has ended.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -28,14 +28,14 @@ REMEDY = (
     "asyncio's libraries need Twisted's asyncio reactor: app.run(reactor=\"asyncio\") in a script,"
     ' reactor = "asyncio" in the daemon\'s configuration'
 )
-"""What errors say of an await that needs another reactor."""
+"""The advice in errors about an await that needs another reactor."""
 
 
 def setBridge(bridge: "AsyncioBridge | None") -> None:
     """
-    Let the coroutines that begin from now on wait for asyncio's futures.
+    Let coroutines that start from now on await asyncio futures.
 
-    @param bridge: C{None} when the asyncio reactor has ended.
+    @param bridge: The bridge; C{None} when the asyncio reactor has stopped.
     """
     global _bridge
     _bridge = bridge
@@ -43,9 +43,9 @@ def setBridge(bridge: "AsyncioBridge | None") -> None:
 
 def nameRemedy(error: BaseException) -> None:
     """
-    Add to the error of a library that misses asyncio's loop how it gets one.
+    Add advice to the error of a library that finds no asyncio event loop.
 
-    @param error: Of any kind; others are left as they are.
+    @param error: Any error; only errors about a missing event loop are changed.
     """
     if _bridge is None and isinstance(error, RuntimeError):
         text = str(error)
@@ -57,8 +57,8 @@ class Task:
     """
     Runs one coroutine; a subclass handles its end.
 
-    L{step} starts it, and the first step runs in the caller's stack. C{Deferred.fromCoroutine}
-    would do too, at the price of two Deferreds for a coroutine that never waits.
+    L{step} starts it; the first step runs in the caller's stack. C{Deferred.fromCoroutine} would
+    create two Deferreds even for a coroutine that never waits.
     """
 
     __slots__ = ("_context", "_coroutine", "_waiting")
@@ -69,15 +69,15 @@ class Task:
         self._context: Context = copy_context()
 
     def onResult(self, value: Any) -> None:
-        """Handle what the coroutine returned."""
+        """Handle the result of the coroutine."""
         raise NotImplementedError
 
     def onError(self, error: BaseException) -> None:
         """
-        Handle what the coroutine raised.
+        Handle an error of the coroutine.
 
-        @param error: Perhaps C{SystemExit} or the C{CancelledError} of asyncio: they end this
-            coroutine only, as they would end a Deferred's.
+        @param error: The error. It may be C{SystemExit} or asyncio's C{CancelledError}, which end
+            only this coroutine, as in a Deferred.
         """
         raise NotImplementedError
 
@@ -88,22 +88,22 @@ class Task:
         """
         Run the coroutine until it waits or ends.
 
-        @param result: Outcome of the Deferred that was waited for.
-        @return: The result for the next callback of that Deferred: its own, or C{None} in place of
-            a failure, which the coroutine has handled.
+        @param result: The outcome of the awaited Deferred.
+        @return: The result for the Deferred's next callback: unchanged, or C{None} instead of a
+            failure, which the coroutine has handled.
         """
         first = self._waiting is None
         self._waiting = None
         try:
             if isinstance(result, Failure):
-                # Kept in no variable, and not thrown by the failure: the frames of both are part of
-                # the traceback, and would hold the error in a cycle.
+                # Keep the error in no variable, and do not throw it through the Failure: their
+                # frames are part of the traceback and would hold the error in a cycle.
                 assert result.value is not None
                 errors = [result.value.with_traceback(result.getTracebackObject())]
                 result = None
                 awaited = self._context.run(self._coroutine.throw, errors.pop())
             else:
-                # The Deferred that is waited for takes its result from itself.
+                # The coroutine reads the result from the awaited Deferred itself.
                 awaited = self._context.run(self._coroutine.send, None)
             while not isinstance(awaited, Deferred):
                 wrong = TypeError(f"cannot wait for a {type(awaited).__name__} here; {REMEDY}")
@@ -114,7 +114,7 @@ class Task:
             nameRemedy(error)
             self.onError(error)
             if isinstance(error, CancelledError):
-                # Its traceback leads to the frame of the C{cancel} that made the error.
+                # Its traceback references the frame of the cancel() that made the error.
                 error.__traceback__ = None
             return result
         else:
@@ -135,7 +135,8 @@ class Task:
         """
         Cancel the Deferred that the coroutine waits for, if it waits.
 
-        Under the asyncio reactor the coroutine gets asyncio's C{CancelledError}, a turn later.
+        Under the asyncio reactor, asyncio's C{CancelledError} is raised in the coroutine one loop
+        iteration later.
         """
         if self._waiting is not None:
             getattr(self._coroutine, "cancel", self._waiting.cancel)()
@@ -145,9 +146,9 @@ class _DeadlineTask(Task):
     """
     A coroutine that can be cancelled and has a deadline.
 
-    @ivar outcome: Its result; C{None} before it has waited for anything.
-    @ivar isReturned: Whether the caller has the outcome: then this forgets it when it fires, for
-        the outcome refers to this task, too.
+    @ivar outcome: Its result; C{None} until it waits for the first time.
+    @ivar isReturned: Whether the caller has the outcome. The task then drops it when it fires, to
+        break the reference cycle.
     """
 
     __slots__ = ("_clock", "_hasWaited", "_seconds", "_timer", "isReturned", "outcome")
@@ -164,7 +165,7 @@ class _DeadlineTask(Task):
         self._timer: IDelayedCall | None = None
 
     def onSuspend(self) -> None:
-        """Begin to watch the deadline: most calls never wait."""
+        """Start the deadline timer, which calls that never wait do not need."""
         self._hasWaited = True
         self.outcome = Deferred(lambda _: self._end("CANCELLED", "The call was cancelled"))
         if self._seconds is not None:
@@ -198,7 +199,7 @@ class _DeadlineTask(Task):
         outcome.callback(result)
 
     def _end(self, code: str, reason: str) -> None:
-        # Before the coroutine is cancelled: what it makes of that is no result any more.
+        # Before the coroutine is cancelled: its reaction must not become the result.
         self._fire(Failure(codedError(code, reason)))
         self.cancel()
 
@@ -209,11 +210,11 @@ def runWithDeadline(
     """
     Run a coroutine that can be cancelled and has a deadline.
 
-    @param seconds: After so long it is cancelled, and its result is C{DEADLINE_EXCEEDED} however it
-        reacts. C{None} for no deadline.
+    @param seconds: The deadline: the coroutine is then cancelled, and the result is
+        C{DEADLINE_EXCEEDED} however it reacts. C{None} for no deadline.
     @return: Its result; C{None} if it ended without waiting. Cancelling the Deferred cancels the
         coroutine, with the result C{CANCELLED}.
-    @raise Exception: What the coroutine raised before it waited for anything.
+    @raise Exception: The error of a coroutine that failed before its first wait.
     """
     task = _DeadlineTask(coroutine, clock, seconds)
     task.step()
@@ -226,28 +227,28 @@ def runWithDeadline(
 
 def fromCoroutine(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
     """
-    Run a coroutine of an application's, as C{Deferred.fromCoroutine} does.
+    Run an application's coroutine, as C{Deferred.fromCoroutine} does.
 
-    @param coroutine: May wait for asyncio's futures under the asyncio reactor.
+    @param coroutine: The coroutine. It may await asyncio futures under the asyncio reactor.
     """
     return Deferred.fromCoroutine(coroutine if _bridge is None else _bridge.adopt(coroutine))
 
 
 def portable(result: Deferred[T]) -> Deferred[T]:
     """
-    Return a Deferred for a caller that may be a task of asyncio's.
+    Return a Deferred for a caller that may be an asyncio task.
 
-    @param result: Returned as it is, unless an asyncio reactor runs.
+    @param result: The Deferred; returned unchanged unless an asyncio reactor runs.
     """
     return result if _bridge is None else _bridge.portable(result)
 
 
 def callInThread(reactor: Any, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
     """
-    Call a function in a thread of the reactor's own pool.
+    Call a function in a thread of the reactor's pool.
 
-    An error that it raises is freed by its last reference, with what the frames of its traceback
-    hold: the threads of Twisted keep it in a frame of this very traceback.
+    The error travels as a value, so that it and the frames of its traceback are freed with its last
+    reference: Twisted's thread pool would keep it in a frame of that traceback.
 
     @param reactor: Provides C{IReactorThreads}.
     """
@@ -256,7 +257,7 @@ def callInThread(reactor: Any, function: Callable[..., Any], *arguments: Any) ->
 
 
 def _tryCall(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
-    """Return the result, or the error and C{None}."""
+    """Return the result alone, or the error and C{None}."""
     try:
         return [function(*arguments)]
     except BaseException as error:
@@ -276,9 +277,9 @@ async def resolve(value: Any) -> Any:
 
 def resolveThen(value: Any, function: Callable[[Any], Any]) -> Any:
     """
-    Call a function with a value, synchronously, or with the result of an awaitable.
+    Call a function with a value, or with the result of an awaitable.
 
-    @return: What the function returns; for an awaitable, a coroutine that returns it.
+    @return: The result of the function; for an awaitable, a coroutine that returns it.
     """
     return _resolveLater(value, function) if hasattr(value, "__await__") else function(value)
 
@@ -288,16 +289,16 @@ async def _resolveLater(value: Awaitable[Any], function: Callable[[Any], Any]) -
 
 
 class IdleWaiters:
-    """Deferreds that fire when work has ended. Reactor thread."""
+    """Deferreds that fire when work has ended. Used in the reactor thread."""
 
     def __init__(self) -> None:
         self._waiting: list[Deferred[None]] = []
 
     def wait(self, busy: bool) -> Deferred[None]:
         """
-        Wait for the end of the work.
+        Return a Deferred that fires at the end of the work.
 
-        @param busy: Whether there is any; without it, the Deferred has fired already.
+        @param busy: Whether work is in progress; otherwise the Deferred has already fired.
         """
         if not busy:
             return succeed(None)

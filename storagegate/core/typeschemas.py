@@ -1,10 +1,10 @@
 """
-Types of Python as schemas.
+Python types as schemas.
 
-A model is a dataclass, a class of attrs or msgspec, a C{TypedDict} or a model of pydantic. Values
-are converted and checked by msgspec, models of pydantic by themselves. A result leaves in the
-L{shape<storagegate.core.resultshapes>} of its type. Services whose schemas are mappings do not come
-here.
+A model is a dataclass, an attrs or msgspec class, a C{TypedDict} or a pydantic model. msgspec
+converts and checks values; pydantic does so for its own models. A result is reduced to the
+L{shape<storagegate.core.resultshapes>} of its type. Services whose schemas are mappings do not use
+this module.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def isModel(found: Any) -> bool:
 
 
 def holdsModel(found: Any) -> bool:
-    """Return whether a type is a model, or has one in a list, a mapping, a union, ..."""
+    """Return whether a type is a model, or contains one in a list, a mapping, a union, ..."""
     origin = get_origin(found)
     isTuple = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
     if isTuple or isModel(origin or found):
@@ -67,19 +67,19 @@ def holdsModel(found: Any) -> bool:
 
 
 def itemOfList(found: Any) -> Any:
-    """Return the type of the items of C{list[Item]}, C{None} if it is no such type."""
+    """Return the type of the items of C{list[Item]}, C{None} for another type."""
     return get_args(found)[0] if get_origin(found) is list and get_args(found) else None
 
 
 def _isPydantic(found: Any) -> bool:
-    """Return whether a type is a model of pydantic, or has one in it."""
+    """Return whether a type is a pydantic model, or contains one."""
     if isinstance(found, type) and hasattr(found, "model_json_schema"):
         return True
     return any(_isPydantic(each) for each in get_args(found) if not isinstance(each, str))
 
 
 def _pydanticAdapter(model: Any) -> Any:
-    # Imported where a model of it is.
+    # Imported only with a pydantic model.
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)
@@ -87,11 +87,12 @@ def _pydanticAdapter(model: Any) -> Any:
 
 def handlerTypes(handler: Callable[..., Any]) -> tuple[Any, Any]:
     """
-    Return the types of a request and of a response, where a function's annotations are models.
+    Return the types of a request and a response from a function's annotations.
 
-    @param handler: Of the items, where it is annotated with C{AsyncIterator[Item]}.
-    @return: C{None} for a request that is no model, and for a response that has none in it.
-    @raise NameError: If an annotation names what does not exist.
+    @param handler: The function; an annotation such as C{AsyncIterator[Item]} gives the type of the
+        items.
+    @return: The types; C{None} for a request that is not a model, or a response that contains none.
+    @raise NameError: If an annotation uses an undefined name.
     """
     function = handler if hasattr(handler, "__annotations__") else type(handler).__call__
     names = list(getattr(function, "__annotations__", ()))
@@ -124,10 +125,10 @@ def _itemOf(found: Any, streams: tuple[Any, ...]) -> Any:
 
 def documentOf(model: Any, isResult: bool = False) -> dict[str, Any]:
     """
-    Return the JSON Schema of a model, whole: a reference is replaced by what it refers to.
+    Return the JSON Schema of a model, with every reference replaced by its target.
 
-    @param isResult: Whether it describes results, which have the shape of the model.
-    @raise TypeError: If msgspec or pydantic has no schema of it.
+    @param isResult: Whether the schema describes results, which have the shape of the model.
+    @raise TypeError: If msgspec or pydantic has no schema for it.
     """
     if _isPydantic(model):
         mode = "serialization" if isResult else "validation"
@@ -151,7 +152,8 @@ def _whole(part: Any, definitions: Mapping[str, Any], prefix: str, above: tuple[
     """
     Replace the references of a part of a schema.
 
-    @param above: The names that it stands within: one of these is any value, or there were no end.
+    @param above: The enclosing names; a reference to one of these becomes any value, which ends the
+        recursion.
     """
     if isinstance(part, list):
         return [_whole(each, definitions, prefix, above) for each in part]
@@ -168,15 +170,15 @@ def _whole(part: Any, definitions: Mapping[str, Any], prefix: str, above: tuple[
 
 class TypeSchema:
     """
-    The schema of a type, in place of one that is a mapping.
+    A schema made from a type instead of a mapping.
 
-    @ivar model: The type: a model, or for results one that has a model in it.
-    @ivar document: The same in plain JSON Schema.
+    @ivar model: The type: a model, or for results a type that contains a model.
+    @ivar document: The schema in plain JSON Schema.
     """
 
     def __init__(self, model: Any, document: Mapping[str, Any]) -> None:
         """
-        @param document: What L{documentOf} returned.
+        @param document: The result of L{documentOf}.
         """
         self.document = document
         self.model = model
@@ -210,13 +212,13 @@ class TypeSchema:
 
     def check(self, value: Any) -> Any:
         """
-        Convert a response to mappings, lists and plain values, with bytes as they are. It has the
-        fields of the type and no others.
+        Convert a response to mappings, lists and plain values, with bytes unchanged. The result has
+        only the fields of the type.
 
         @param value: An instance of the model or of a subclass, an object with its attributes, or a
             mapping of its fields.
-        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid. Its details have nothing of the
-            value.
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid. Its details contain no part of
+            the value.
         """
         if self._adapter is not None:
             return self._dumped(value)
@@ -228,7 +230,7 @@ class TypeSchema:
             problem = errorDetail("", "is nested too deeply")
         else:
             return msgspec.to_builtins(found, builtin_types=(bytes,))
-        # Out of the handler: the context of the error would have the value.
+        # Raised outside the except block: the error's context would hold the value.
         raise problem
 
     def _dumped(self, value: Any) -> Any:
@@ -237,8 +239,8 @@ class TypeSchema:
 
         try:
             found = self._adapter.validate_python(value)
-            # What was assigned to an instance was not validated: with a warning it would be
-            # written as it is.
+            # Values assigned to an instance are not validated: as a warning, they would be written
+            # unchanged.
             return self._adapter.dump_python(found, mode="json", by_alias=True, warnings="error")
         except PydanticSerializationError:
             problem = errorDetail("", "has a field of another type")
@@ -269,9 +271,9 @@ def _pathOf(steps: Iterable[Any]) -> str:
 
 def declaredPath(path: str, document: Any) -> str:
     """
-    Return a path with C{*} for each step that is a key of the value, not a name of the schema.
+    Return a path with C{*} for each step that the schema does not name.
 
-    @param path: Names and indices, C{lines[0].count}.
+    @param path: Names and indices, such as C{lines[0].count}.
     @param document: The schema.
     """
     names = frozenset(_propertyNames(document))
@@ -292,12 +294,12 @@ def _propertyNames(document: Any) -> Iterator[str]:
 
 def _asServiceError(message: str, isResult: bool = False) -> ServiceError:
     """
-    Make the error of what msgspec refused.
+    Convert a validation message of msgspec to an error.
 
-    @param isResult: Whether the value is the handler's, of which nothing may be told.
+    @param isResult: Whether the value is a handler's result, which the error must not reveal.
     """
     reason, path = message, ""
-    # The choice of a model has the path within it in its message.
+    # The message of a chosen model contains the path within that model.
     while found := _AT.fullmatch(reason):
         reason, path = found[1], _joined(path, found[2])
     missing = _MISSING.fullmatch(reason)
@@ -313,5 +315,5 @@ def _joined(path: str, rest: str) -> str:
 
 
 def _started(sentence: str) -> str:
-    """Begin a sentence in the middle of another one."""
+    """Return a sentence in a form that can continue another one."""
     return sentence[:1].lower() + sentence[1:]

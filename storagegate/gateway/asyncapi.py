@@ -1,5 +1,5 @@
 """
-The description of services over transports of messages: AsyncAPI 3,
+The description of services over message transports: AsyncAPI 3,
 U{https://www.asyncapi.com/docs/reference/specification/v3.0.0}.
 
 Each transport is a channel, see L{Channel}; a method is an operation on it, a request with a reply.
@@ -19,7 +19,7 @@ ID: Mapping[str, Any] = {
     "type": ["string", "integer"],
     "description": "Comes back with every answer",
 }
-"""The schema of the id of a call."""
+"""The schema of a call's id."""
 
 _REQUEST = {
     "id": ID,
@@ -40,13 +40,13 @@ _CODE = {"type": "string", "examples": list(CODES)}
 
 class Channel:
     """
-    A transport as a channel: by default frames or lines of JSON without a type of their own.
+    A transport as a channel: by default, frames or lines of JSON without a C{type}.
 
-    A transport describes itself by a subclass, which its row names.
+    A transport's row in the registry names its subclass.
 
     @ivar name: The transport's name.
-    @cvar protocol: The protocol of its server; C{None} for the transport's name.
-    @cvar description: What it speaks.
+    @cvar protocol: The protocol of the server; C{None} for the transport's name.
+    @cvar description: A description of the protocol.
     """
 
     protocol: str | None = None
@@ -62,27 +62,27 @@ class Channel:
 
     @property
     def address(self) -> str | None:
-        """Return the address of the channel on its server; C{None} where there is none."""
+        """Return the address of the channel on its server; C{None} without one."""
         return None
 
     def host(self) -> str:
-        """Return where its server is."""
+        """Return the host and port of the server."""
         port = getattr(self.options, "port", self.settings.port)
         hostname = getattr(self.options, "hostname", None) or self.settings.hostname
         return f"[{hostname}]:{port}" if ":" in hostname else f"{hostname}:{port}"
 
     def server(self) -> dict[str, Any]:
-        """Describe its server."""
+        """Describe the server."""
         server = {"host": self.host(), "protocol": self.protocol or self.name}
         return server if self.description is None else {**server, "description": self.description}
 
     def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:
         """
-        Describe the response of a method, or an item of it.
+        Describe the response of a method, or an item of its stream.
 
-        @param data: The schema of the method's own part.
+        @param data: The schema of the method's result or item.
         """
-        # Without an id it is the bare result.
+        # A request without an id gets the bare result.
         return {"anyOf": [objectSchema({"id": ID, "data": data}, "id", "data"), data]}
 
     def messages(self) -> dict[str, dict[str, Any]]:
@@ -101,21 +101,21 @@ def objectSchema(properties: Mapping[str, Any], *required: str) -> dict[str, Any
     """
     Make the schema of an object.
 
-    @param required: The properties that it must have.
+    @param required: The required properties.
     """
     shape: dict[str, Any] = {"type": "object", "properties": properties}
     return {**shape, "required": list(required)} if required else shape
 
 
 def message(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a message of the schema of its content."""
+    """Make a message from the schema of its content."""
     return {"payload": payload}
 
 
 def describeMessages(
     methods: Sequence[MethodEntry], options: GatewayOptions, baseUrl: str = ""
 ) -> dict[str, Any]:
-    """Describe services over the transports of messages that are on."""
+    """Describe services over the enabled message transports."""
     collection = SchemaCollection(modern=False)
     described: list[Channel] = []
     for name in options.enabled:
@@ -157,7 +157,7 @@ def _operation(name: str, bound: MethodEntry, names: Sequence[str]) -> dict[str,
     """
     Describe a method as an operation.
 
-    @param names: Those of its messages, the request first.
+    @param names: The names of its messages, the request first.
     """
     channel = f"#/channels/{name}"
     inputs = [names[0]]
@@ -181,7 +181,7 @@ def _operation(name: str, bound: MethodEntry, names: Sequence[str]) -> dict[str,
 def _methodMessages(
     channel: Channel, bound: MethodEntry, collection: SchemaCollection
 ) -> dict[str, dict[str, Any]]:
-    """Describe the request of a method, and its response or an item of it."""
+    """Describe the request of a method, and its response or an item of its stream."""
     service, name = bound.service.name, bound.name
     request = {
         **_REQUEST,

@@ -1,5 +1,5 @@
 """
-The gateway: services that are written once and called over HTTP, WebSocket, gRPC, UDP and TCP::
+The gateway: one service definition, called over HTTP, WebSocket, gRPC, UDP and TCP::
 
     gateway = createProtocolGateway(protocols=["http", "tcp"], port=8080)
     gateway.addService("Orders", {"methods": {"get": getOrder}})
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 Options = Mapping[str, Any] | None
-"""Options by name, which keywords may follow."""
+"""Options by name; keywords may add to them."""
 
 
 class ErrorOptionsDict(TypedDict, total=False):
@@ -75,17 +75,17 @@ class ErrorOptionsDict(TypedDict, total=False):
 @frozen(kw_only=True)
 class ErrorOptions:
     """
-    What clients see of errors.
+    How clients see errors.
 
     @ivar transformError: C{(error, protocol)} returns an error, or a mapping in the transport's own
-        shape; it cannot wait for anything.
+        shape; it cannot await anything.
     """
 
     transformError: ErrorHook = field(converter=readFunction)
 
 
 DEFAULT_GRACE_MS = 30_000
-"""What a call in flight is given to end in; the longest that most balancers wait."""
+"""How long a stop waits for calls in flight; most load balancers wait no longer."""
 
 RUN_GRACE_MS = 5_000
 """The same for L{ProtocolGateway.run}, where a user waits after Ctrl-C."""
@@ -100,28 +100,28 @@ def createProtocolGateway(
     Make a gateway.
 
     @param options: See L{GatewayOptions<storagegate.gateway.options.GatewayOptions>}; as a mapping,
-        by keywords, or both, where the keywords win.
-    @raise OptionError: If there is no such option, or its value is none.
+        by keywords, or both; keywords take precedence.
+    @raise OptionError: If an option is unknown or its value invalid.
     """
     return ProtocolGateway(options, **more)
 
 
 class ProtocolGateway:
     """
-    Services and the transports that they are called over.
+    Services, and the transports that clients call them over.
 
-    Until the gateway serves, it is configured: each C{configure} method takes options as a mapping,
-    by keywords, which take precedence, or both, in any order of calls, and returns the gateway. It
-    raises L{OptionError<storagegate.core.options.OptionError>} if there is no such option, or its
-    value is none, and C{RuntimeError} if the gateway serves.
+    A gateway is configured before it serves. Each C{configure} method takes options as a mapping,
+    by keywords, or both, and returns the gateway; keywords take precedence. The methods may be
+    called in any order. They raise L{OptionError<storagegate.core.options.OptionError>} if an
+    option is unknown or its value invalid, and C{RuntimeError} if the gateway already serves.
 
     @ivar settings: The options of the gateway and its transports.
     @ivar authentication: Verifies the credentials of calls.
     @ivar invoker: Calls the methods.
-    @ivar tracer: What traces the calls. A gateway that is given none before it serves makes its
-        own, if tracing is configured.
-    @ivar protos: Services of protos that are loaded already, by full name, beside those of the
-        option C{grpc.protoFiles}.
+    @ivar tracer: Traces the calls. If it is unset when the gateway starts to serve and tracing is
+        configured, the gateway creates one.
+    @ivar protos: Services of loaded protos by full name, in addition to the files of the option
+        C{grpc.protoFiles}.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class ProtocolGateway:
         **more: Unpack[GatewayOptionsDict],
     ) -> None:
         """
-        @param options: Options by name, those of a transport under its name; keywords take
-            precedence over them.
-        @param surroundings: What it shares with others; C{None} for nothing.
-        @raise OptionError: If there is no such option, or its value is none.
+        @param options: Options by name; a transport's name holds its own options. Keywords take
+            precedence.
+        @param surroundings: Resources shared with other parts of the process; C{None} for none.
+        @raise OptionError: If an option is unknown or its value invalid.
         """
         self.settings = readOptions(GatewayOptions(), joinOptions(options, more))
         self.authentication = Authentication({}, defaultRules())
@@ -165,7 +165,7 @@ class ProtocolGateway:
         """
         Configure a transport.
 
-        @param name: As the registry has it, see L{storagegate.gateway.transports.registry}.
+        @param name: A name in the registry, see L{storagegate.gateway.transports.registry}.
         @param config: Options of the class that its row names.
         @raise KeyError: If there is no transport of that name.
         """
@@ -208,7 +208,7 @@ class ProtocolGateway:
     def configureAuthentication(
         self, config: Options = None, **more: Unpack[AuthenticationDict]
     ) -> Self:
-        """Configure who is known, see L{storagegate.auth.authentication}."""
+        """Configure authentication, see L{storagegate.auth.authentication}."""
         self._checkIdle()
         ownKeys = self.authentication.ownKeys
         self.authentication = readAuthentication(joinOptions(config, more), defaultRules())
@@ -220,7 +220,7 @@ class ProtocolGateway:
         self, config: Options = None, **more: Unpack[ErrorOptionsDict]
     ) -> Self:
         """
-        Configure what clients see of errors, see
+        Configure how clients see errors, see
         L{ErrorOptions<storagegate.gateway.gateway.ErrorOptions>}.
         """
         self._checkIdle()
@@ -231,7 +231,7 @@ class ProtocolGateway:
         self, config: Options = None, **more: Unpack["MonitoringOptionsDict"]
     ) -> Self:
         """
-        Configure what is counted, traced and logged, see
+        Configure metrics, tracing and the access log, see
         L{MonitoringOptions<storagegate.gateway.monitoring.MonitoringOptions>}.
         """
         from storagegate.gateway.monitoring import readMonitoring
@@ -244,7 +244,7 @@ class ProtocolGateway:
         self, config: Options = None, **more: Unpack["DiscoveryOptionsDict"]
     ) -> Self:
         """
-        Configure where services are that are not here, see
+        Configure the discovery of remote services, see
         L{DiscoveryOptions<storagegate.upstream.options.DiscoveryOptions>}.
         """
         from storagegate.upstream.options import DiscoveryOptions, readDiscovery
@@ -258,7 +258,7 @@ class ProtocolGateway:
         """
         Limit every method that has no limit of its own: C{requests} in a C{window} of milliseconds.
 
-        @raise DefinitionError: If the limit is none.
+        @raise DefinitionError: If the limit is invalid.
         """
         self._checkIdle()
         self.invoker.limitAll(readRateLimit("the gateway", joinOptions(config, more)))
@@ -273,12 +273,12 @@ class ProtocolGateway:
         **more: Unpack[ServiceDefinitionDict],
     ) -> Self:
         """
-        Add a service: C{addService("Orders", {...})}, or a definition that has its name.
+        Add a service: C{addService("Orders", {...})}, or a definition that contains its name.
 
         @param definition: A mapping, see L{readService<storagegate.core.definitions.readService>},
             or a C{ServiceDefinition}.
-        @param name: The service's name, or the definition if that has one.
-        @raise DefinitionError: If it is none, or its name is taken.
+        @param name: The service's name, or a definition that contains it.
+        @raise DefinitionError: If the definition is invalid or its name is taken.
         """
         if not isinstance(name, str | None):
             name, definition = None, name
@@ -291,10 +291,10 @@ class ProtocolGateway:
 
     def addKnown(self, service: ServiceDefinition, isKnown: bool = True) -> Self:
         """
-        Add a service whose schemas are known to be good: they are compiled with the first call.
+        Add a service whose schemas are known to be valid: they are compiled on the first call.
 
-        @param service: Its name must be new to the gateway.
-        @param isKnown: Whether to trust the schemas; else they are compiled and checked here.
+        @param service: Its name must be unused in the gateway.
+        @param isKnown: Whether to trust the schemas; otherwise they are compiled and checked here.
         @raise DefinitionError: If its name is taken.
         """
         self.invoker.add(service, isKnown)
@@ -312,11 +312,11 @@ class ProtocolGateway:
 
     def listen(self, *, reactor: Any = None) -> Deferred[dict[str, ListeningPort]]:
         """
-        Begin to serve over every transport that is enabled.
+        Start serving over every enabled transport.
 
         @param reactor: C{None} for the reactor of the process.
-        @return: The ports by transport; WebSocket has that of HTTP. Fails with
-            C{CannotListenError} if an address is taken: then no port is left open.
+        @return: The ports by transport; WebSocket has the port of HTTP. Fails with
+            C{CannotListenError} if an address is taken; no port is left open then.
         """
         isFirst = self._transports is None
         transports = self.start(reactor)
@@ -324,7 +324,7 @@ class ProtocolGateway:
         def refused(reason: Failure) -> Any:
             if not isFirst or self._transports is not transports:
                 return reason
-            # It may be configured with another address.
+            # The gateway may now be configured with another address.
             self._transports = None
             return self._stopForwarding().addCallback(lambda stopped: reason)
 
@@ -334,7 +334,7 @@ class ProtocolGateway:
 
     def start(self, reactor: Any = None) -> TransportSet:
         """
-        Create the transports; the gateway cannot be configured any more.
+        Create the transports; the gateway can no longer be configured.
 
         @param reactor: C{None} for the reactor of the process; ignored once started.
         """
@@ -386,15 +386,16 @@ class ProtocolGateway:
         return self._transports
 
     def observe(self, observer: InvocationObserver) -> None:
-        """Add an observer of calls, those for no method included, to a gateway that is started."""
+        """Add an observer to a started gateway; it also sees calls to unknown methods."""
         self.invoker.observers.append(observer)
         self._unknownObservers.append(observer)
 
     def _checkProviders(self, service: ServiceDefinition) -> None:
         """
-        Check that there are the providers that a service allows.
+        Check that the providers that a service allows exist.
 
-        @raise DefinitionError: If there is no provider of a token; API keys may be its own.
+        @raise DefinitionError: If a token provider is missing. API keys need none: a service may
+            have its own.
         """
         for name in service.authentication.methods:
             if name != "apikey" and name not in self.authentication.providers:
@@ -405,9 +406,9 @@ class ProtocolGateway:
 
     def _forward(self, host: TransportContext) -> None:
         """
-        Send the calls of services that are elsewhere on.
+        Proxy the calls of remote services.
 
-        @raise OptionError: If an option of discovery does not fit the others.
+        @raise OptionError: If an option of discovery conflicts with another.
         """
         from storagegate.upstream.proxy import ProxiedServices
 
@@ -429,38 +430,38 @@ class ProtocolGateway:
 
     @property
     def discoveryProblem(self) -> str | None:
-        """Return the problem with remote services in one line; C{None} if there is none."""
+        """Return the problem with remote services in one line; C{None} if there is no problem."""
         return None if self._forwarding is None else self._forwarding.problem
 
     @property
     def forwarding(self) -> Any:
         """
-        Return the L{ProxiedServices<storagegate.upstream.proxy.ProxiedServices>}; C{None} if no
-        service is elsewhere.
+        Return the L{ProxiedServices<storagegate.upstream.proxy.ProxiedServices>}; C{None} without
+        remote services.
         """
         return self._forwarding
 
     @property
     def ports(self) -> Mapping[str, ListeningPort]:
-        """Return the ports that are open, by transport."""
+        """Return the open ports by transport."""
         return {} if self._transports is None else self._transports.ports
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
         """
-        Have the health service of gRPC say which services are well.
+        Set the status of services in the gRPC health service.
 
-        @param services: By the names that they have here; others stay as they are.
-        @param overall: How the server as a whole is.
+        @param services: Whether each is healthy, by name in the gateway; others keep their status.
+        @param overall: Whether the server as a whole is healthy.
         """
         if self._transports is not None:
             self._transports.setHealth(services, overall)
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, patienceMs: float = 0) -> Deferred[None]:
         """
-        Stop serving: accept nothing more, let calls end.
+        Stop serving: accept nothing new and let calls in flight end.
 
         @param graceMs: After this, calls are cancelled and connections dropped.
-        @param patienceMs: How long idle connections of HTTP may stay, where another process serves
+        @param patienceMs: How long idle HTTP connections may stay open while another process serves
             the same port.
         @return: Fires when all is closed.
         """
@@ -484,7 +485,7 @@ class ProtocolGateway:
 
     def logToStandardError(self, reactor: Any) -> None:
         """
-        Write the lines of calls to standard error, unless the process has a log: for scripts.
+        Write the access log to standard error unless the process has a log: for scripts.
 
         @param reactor: Buffers the lines while it runs.
         """
@@ -496,13 +497,13 @@ class ProtocolGateway:
         self, *, graceMs: int = RUN_GRACE_MS, quiet: bool = False, reactor: str | None = None
     ) -> None:
         """
-        Serve until the process receives a signal to stop: for scripts.
+        Serve until a signal stops the process: for scripts.
 
-        @param graceMs: Milliseconds that calls in flight have after a signal to stop.
-        @param quiet: Whether no line says where it listens.
-        @param reactor: C{asyncio} lets handlers wait for asyncio's libraries; C{None} is the
-            reactor of the process.
-        @raise SystemExit: If a place is taken.
+        @param graceMs: How long calls in flight may take after the signal, in milliseconds.
+        @param quiet: Whether to print no listening addresses.
+        @param reactor: C{asyncio} lets handlers await asyncio libraries; C{None} is the reactor of
+            the process.
+        @raise SystemExit: If an address is taken.
         """
         running = chooseReactor(reactor)
         self.logToStandardError(running)
@@ -516,10 +517,10 @@ class ProtocolGateway:
 
     def middleware(self) -> Any:
         """
-        Return what attaches the gateway to an application under a path.
+        Return the middleware that mounts the gateway in an application.
 
         C{app.use("/rpc", gateway.middleware())} answers C{POST /rpc/{Service}/{method}}. The
-        gateway cannot be configured any more.
+        gateway can no longer be configured.
         """
         return self.start().get(HTTP.name).middleware()
 
@@ -550,10 +551,11 @@ class ProtocolGateway:
 
     def configureFor(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """
-        Take what an application was given of L{getTCPConfig} and the like, perhaps changed.
+        Apply the options that an application got from L{getTCPConfig} and similar methods, possibly
+        changed.
 
         @param groups: Options by name of transport.
-        @raise OptionError: If there is no such option, or its value is none.
+        @raise OptionError: If an option is unknown or its value invalid.
         """
         settings = readOptions(self.settings, groups)
         if settings != self.settings:
@@ -562,9 +564,9 @@ class ProtocolGateway:
 
     def openFor(self, names: Sequence[str], reactor: Any) -> Deferred[dict[str, Any]]:
         """
-        Open transports for an application that listens itself.
+        Open transports for an application with a listener of its own.
 
-        Those that are open, and those without a listener of their own, stay as they are.
+        Transports that are open, or have no listener of their own, stay as they are.
 
         @param names: Names of transports.
         @param reactor: C{None} for the reactor of the process; ignored once started.
@@ -576,7 +578,7 @@ class ProtocolGateway:
         return Deferred.fromCoroutine(started.openAll(wanted, self.settings.hostname))
 
     def webSocketMiddleware(self) -> Callable[[Any, Any, Callable[[], Any]], Any]:
-        """Return what makes WebSockets of requests for the path that the options name."""
+        """Return the middleware that upgrades requests for the configured path to WebSocket."""
 
         def answer(req: Any, res: Any, next: Callable[[], Any]) -> Any:
             if req.path != (self.settings.of(WEBSOCKET.name).path or "/"):
@@ -590,6 +592,7 @@ class ProtocolGateway:
         Return the counts so far.
 
         @return: C{requests_total} and C{avg_response_time} (milliseconds), each a mapping of
-            protocols to numbers, and more of the kind.
+            protocols to numbers, and the other counts of
+            L{CallMetrics.snapshot<storagegate.gateway.metrics.CallMetrics.snapshot>}.
         """
         return self._metrics.snapshot()

@@ -1,8 +1,8 @@
 """
-The context that the transports of a gateway share, and the set of those in use.
+The context that the transports of a gateway share, and the set of transports in use.
 
-L{TransportContext} has the invoker, the clock, the options and the metrics; L{GatewayResources} is
-the part of it that belongs to the process. L{TransportSet} creates, opens and closes transports.
+L{TransportContext} holds the invoker, the clock, the options and the metrics; L{GatewayResources}
+holds the resources of the process. L{TransportSet} creates, opens and closes transports.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,29 +34,28 @@ from storagegate.telemetry.tracecontext import tracingOfFields
 
 class SocketOwnership(Protocol):
     """
-    Of the processes that have one socket for datagrams, one reads at a time.
+    The right to read a datagram socket that several processes share: one reads at a time.
 
-    @ivar isWaiting: Whether another one reads still.
-    @ivar entered: Is called when it does so no more.
+    @ivar isWaiting: Whether another process still reads.
+    @ivar entered: Called when the other process stops reading.
     """
 
     isWaiting: bool
     entered: Callable[[], object]
 
     def leave(self) -> None:
-        """Let another one read."""
+        """Let another process read."""
 
 
 ErrorHook = Callable[[ServiceError, str], Any]
 """
-C{transformError(error, protocol)}: returns another error, or a mapping of the transport's own
+C{transformError(error, protocol)}: returns another error, or a mapping in the transport's own
 shape.
 """
 
 ReplyCacheMaker = Callable[[], Any]
 """
-Makes an L{IReplyCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP is
-opened.
+Makes an L{IReplyCache<storagegate.gateway.transports.udp.replycache.IReplyCache>} when UDP opens.
 """
 
 _log = Logger()
@@ -65,18 +64,19 @@ _log = Logger()
 @frozen(kw_only=True)
 class GatewayResources:
     """
-    The parts of the process around a gateway that it shares; alone it has its own.
+    The resources of the process that a gateway shares; by default it has its own.
 
-    @ivar meters: What it counts with.
-    @ivar logSink: Where the lines of calls go; C{None} for Twisted's log.
-    @ivar tracer: The tracer of all services; C{None}: the gateway makes its own, if tracing is
+    @ivar meters: The registry of metrics.
+    @ivar logSink: Receives the lines of the access log; C{None} for Twisted's log.
+    @ivar tracer: The tracer of all services; with C{None} the gateway creates its own if tracing is
         configured.
-    @ivar rateStore: Makes what counts the calls of a method, see
-        L{Invoker<storagegate.core.invoker.Invoker>}; C{None}: this process counts its own.
-    @ivar makeReplies: Makes what keeps the replies of UDP; C{None}: this process keeps its own.
-    @ivar turn: Says when this process may read datagrams; C{None}: it always may.
-    @ivar affinitySecret: Gives what cookies of sticky sessions are signed with, the same for all
-        processes that serve a client; C{None} makes one. Called when there is one to sign.
+    @ivar rateStore: Creates the rate limiters of methods, see
+        L{Invoker<storagegate.core.invoker.Invoker>}; C{None} limits each process by itself.
+    @ivar makeReplies: Creates the reply cache of UDP; with C{None} this process has its own.
+    @ivar turn: Decides when this process may read datagrams; C{None} for always.
+    @ivar affinitySecret: Returns the key that signs the cookies of sticky sessions, the same in all
+        processes that serve a client; with C{None} one is generated. Called when the first cookie
+        is signed.
     """
 
     meters: MetricsRegistry = Factory(MetricsRegistry)
@@ -96,18 +96,18 @@ class TransportContext:
     @ivar invoker: Calls the methods.
     @ivar clock: For deadlines and delays.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
-    @ivar meters: What is counted of transports, by protocol.
-    @ivar unknown: Observers of calls that are for no method, where the transport knows their
+    @ivar meters: The counts of transports, by protocol.
+    @ivar unknown: Observers of calls to unknown methods, on transports that know the call's
         context.
     @ivar settings: The options of the gateway and of all its transports.
-    @ivar reactor: The whole reactor: every transport needs another part of it to listen.
-    @ivar resources: What the gateway shares with others.
-    @ivar protos: Services of protos that are loaded already, by full name.
+    @ivar reactor: The whole reactor: each transport listens through a different interface of it.
+    @ivar resources: The resources that the gateway shares.
+    @ivar protos: Services of loaded protos by full name.
     @ivar budget: Counts the bytes of incomplete messages.
-    @ivar apiKeyHeader: The header field that API keys are in.
-    @ivar correlationHeader: The field of HTTP that has the id of a call's trace.
+    @ivar apiKeyHeader: The header field of API keys.
+    @ivar correlationHeader: The HTTP field that carries the trace id of a call.
     @ivar traceName: The same in lower case.
-    @ivar traceKey: The same as requests have it.
+    @ivar traceKey: The same as bytes, as requests store it.
     """
 
     invoker: Invoker
@@ -128,10 +128,10 @@ class TransportContext:
 
     def nameTrace(self, headers: Mapping[bytes, bytes], res: Any) -> Tracing:
         """
-        Have a response of HTTP name the trace that its request belongs to.
+        Set the trace id of a request on its HTTP response.
 
         @param headers: The fields of the request.
-        @param res: The response of the application, not yet begun.
+        @param res: The response of the application, before its headers are sent.
         @return: The trace.
         """
         tracing = tracingOfFields(headers, self.traceKey)
@@ -140,7 +140,7 @@ class TransportContext:
 
     def meter(self, protocol: str) -> TransportMetrics:
         """
-        Return the metrics of a transport; unregistered ones where metrics are off.
+        Return the metrics of a transport; unregistered ones if metrics are off.
 
         @param protocol: The transport's name.
         """
@@ -148,11 +148,11 @@ class TransportContext:
 
     def refuse(self, context: RequestContext, error: Exception, isUnknown: bool = False) -> None:
         """
-        Report a call to the observers that ends as it begins.
+        Notify the observers of a call that fails before it runs.
 
         @param context: The call, as far as it could be read.
-        @param error: The reason, sent to the client as well.
-        @param isUnknown: Whether it is for no method; else its request cannot be read.
+        @param error: The reason, also sent to the client.
+        @param isUnknown: Whether the method is unknown; otherwise the request cannot be read.
         """
         known = asServiceError(error)
         for observer in self.unknown if isUnknown else self.invoker.observers:
@@ -161,11 +161,11 @@ class TransportContext:
 
     def describe(self, error: ServiceError, protocol: str) -> ServiceError | Mapping[str, Any]:
         """
-        Return an error as clients of a transport are to see it.
+        Return an error in the form that clients of a transport see.
 
         @param error: The error of the call, or of the request.
         @param protocol: The transport's name, as C{transformError} receives it.
-        @return: The error itself, another one, or a mapping that is the transport's shape already.
+        @return: The error itself, another one, or a mapping in the transport's shape.
         """
         if self.transformError is None:
             return error
@@ -185,9 +185,9 @@ class TransportContext:
 
 def _settled(described: Any) -> Any:
     """
-    Return what an C{async} C{transformError} returns, if it does so at once.
+    Return the result of an C{async} C{transformError} that does not suspend.
 
-    Errors are written where nothing can wait: often the call or its connection is over by then.
+    Errors are written synchronously: the call or its connection has often ended by then.
     """
     steps = described.__await__()
     try:
@@ -207,9 +207,9 @@ class TransportSet:
     """
     The transports that a gateway has in use.
 
-    A transport is imported when it is made: a gateway pays for those that it has.
+    A transport is imported when it is created, so a gateway pays only for the ones that it uses.
 
-    @ivar host: What they share.
+    @ivar host: The context that they share.
     @ivar ports: The open ports by transport; one without a listener of its own has the port of the
         transport that it shares.
     """
@@ -224,7 +224,7 @@ class TransportSet:
         """
         Serve a service.
 
-        @param service: Passed to every transport, also to those created later.
+        @param service: The service; passed to every transport, including transports created later.
         """
         self._services.append(service)
         for each in self._made.values():
@@ -232,17 +232,17 @@ class TransportSet:
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
         """
-        Publish the health of services, where a transport has a protocol for that.
+        Publish the health of services, on transports with a health protocol.
 
-        @param services: By name.
-        @param overall: That of the server as a whole.
+        @param services: Whether each is healthy, by name.
+        @param overall: Whether the server as a whole is healthy.
         """
         for each in self._made.values():
             each.setHealth(services, overall)
 
     def get(self, name: str) -> Any:
         """
-        Return the C{ITransport} or C{IGuest} of a transport; make it if there is none.
+        Return the C{ITransport} or C{IGuest} of a transport; create it on the first call.
 
         @param name: The name of its row in the registry.
         @raise KeyError: If there is no transport of that name.
@@ -260,10 +260,10 @@ class TransportSet:
         """
         Open transports at the addresses that the options name.
 
-        @param names: The transports that are enabled.
-        @param hostname: The interface of those whose options name none.
+        @param names: The enabled transports.
+        @param hostname: The interface for transports whose options name none.
         @return: The ports by transport.
-        @raise CannotListenError: If an address is taken: then no port is left open.
+        @raise CannotListenError: If an address is taken; no port is left open then.
         """
         try:
             for name, address in self.addresses(tuple(names), hostname).items():
@@ -277,12 +277,12 @@ class TransportSet:
         """
         Return the address of each listener, as L{open} takes it.
 
-        @param names: The transports that are enabled.
-        @param hostname: The interface of those whose options name none.
+        @param names: The enabled transports.
+        @param hostname: The interface for transports whose options name none.
         """
         addresses = {}
         for row in transports():
-            # Of the transports that share a listener, the first that is enabled opens it.
+            # The first enabled transport of a shared listener opens it.
             sharing = [each.name for each in transports() if each.shares == row.shares]
             isOwn = row.shares is None
             if row.name in names and (
@@ -309,9 +309,9 @@ class TransportSet:
         """
         Open a listener.
 
-        @param name: A transport, which is served with those enabled that share its listener; or one
-            that shares a listener, which is served there alone.
-        @param address: As the row of the listener says.
+        @param name: A transport with a listener, which also serves the enabled transports that
+            share it; or a transport that shares a listener, which is then served there alone.
+        @param address: The address, in the form that the listener's row names.
         @return: The port. Fails with C{CannotListenError} if the address is taken.
         """
         row = findTransport(name)
@@ -331,14 +331,14 @@ class TransportSet:
 
     async def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> None:
         """
-        Close everything, each with the same grace; what fails is logged.
+        Close all transports, each with the same grace; failures are logged.
 
-        @param idleGraceSeconds: How long clients are still served that are with this process, where
-            another one serves the same addresses.
+        @param idleGraceSeconds: How long clients of this process are still served while another
+            process serves the same addresses.
         @param graceSeconds: After this, calls are cancelled and connections dropped.
         """
         made = self._made
-        # The connections of a carrier may still use these.
+        # Connections of a shared listener may still use these transports.
         guests = {name: each for name, each in made.items() if findTransport(name).shares}
         self._made = dict(guests)
         self.ports.clear()

@@ -2,9 +2,9 @@
 The metrics of a gateway's calls, and their view in C{getMetrics}.
 
 C{metrics.collectors} and C{metrics.protocolMetrics} choose the meters. A call is recorded as it
-ends and added to them together with others: when enough calls have ended, or at a scrape.
-L{SlidingWindowCounter} keeps the rates of the last minute. C{getMetrics} returns the snapshot of
-the meters as plain numbers by name.
+ends; calls are added to the meters in batches, when enough have ended or at a scrape.
+L{SlidingWindowCounter} keeps the rates of the last minute. C{getMetrics} returns a snapshot of the
+meters as plain numbers by name.
 """
 
 import time
@@ -54,7 +54,7 @@ def _requestDuration(of: Samples) -> Any:
     return durations
 
 
-# What may be chosen, with its view.
+# The collectors, each with its view in getMetrics.
 _COLLECTORS: Mapping[str, Callable[[Samples], Any]] = {
     "request_count": _requestCount,
     "request_duration": _requestDuration,
@@ -68,7 +68,7 @@ SECONDS = 60
 
 
 class SlidingWindowCounter:
-    """A ring of seconds, each with the calls of every transport and those of them that failed."""
+    """A ring of seconds, each with the calls and the failed calls of every transport."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -80,10 +80,10 @@ class SlidingWindowCounter:
         """
         Count calls.
 
-        @param second: When they ended, by a clock that only goes forward.
+        @param second: When they ended, by a monotonic clock.
         @param protocol: The transport's name.
         @param isFailed: Whether the calls ended with an error.
-        @param calls: How many calls ended so.
+        @param calls: How many calls ended this way.
         """
         if second != self._second:
             self._turn(second)
@@ -95,9 +95,9 @@ class SlidingWindowCounter:
 
     def shares(self, second: int) -> Mapping[str, tuple[float, float]]:
         """
-        Give, by protocol, the calls a second and the share of them that failed.
+        Return, by protocol, the calls a second and the fraction that failed.
 
-        @param second: The current second of the same clock as in L{add}.
+        @param second: The current second of the clock of L{add}.
         """
         self._turn(second)
         totals: dict[str, list[int]] = {}
@@ -106,13 +106,13 @@ class SlidingWindowCounter:
                 total = totals.setdefault(protocol, [0, 0])
                 total[0] += calls
                 total[1] += failed
-        # Before the first minute is over, the rate is that of the time since it began.
+        # Within the first minute, the rate covers the time since the first call.
         began = second if self._first is None else self._first
         seconds = min(SECONDS, second - began + 1)
         return {name: (calls / seconds, failed / calls) for name, (calls, failed) in totals.items()}
 
     def _turn(self, second: int) -> None:
-        """Go on to another second."""
+        """Move on to another second."""
         if self._first is None:
             self._first = second
         for past in [past for past in self._ring if past <= second - SECONDS]:
@@ -122,32 +122,32 @@ class SlidingWindowCounter:
 
 
 COLLECTORS = tuple(_COLLECTORS)
-"""The default of what is counted: all of it."""
+"""The default collectors: all of them."""
 
 UNKNOWN = "unknown"
-"""The service and the method of a call that is for none: clients invent names."""
+"""The labels of a call to an unknown method: clients can invent names."""
 
 _MAX_CODES = 50
-"""Codes of errors that services may have of their own."""
+"""The maximum number of error codes that services define themselves."""
 
 _ROUTE = ("protocol", "service", "method")
 
 _TOGETHER = 64
-"""How many calls are counted at once: that takes half of the time of counting each as it ends."""
+"""Calls counted in one batch, which takes half the time of counting each as it ends."""
 
 Over = tuple[
     float, str, str, str, str | None, ClientInfo, float, tuple[str, int] | None, str, object
 ]
 """
-When a call ended by a clock that only goes forward, protocol, service, method, what that is counted
-as if it is not described, client, how many seconds it took, code and status of its error, trace,
-and its user where calls are followed.
+A call that has ended: when, by a monotonic clock; protocol, service and method; the method label if
+it is undescribed; client; duration in seconds; code and status of its error; trace id; and its user
+if calls are followed.
 """
 
 
 @define
 class _Totals:
-    """The calls of a transport; C{seconds} is the time of those that have ended."""
+    """The calls of a transport; C{seconds} is the total duration of the ended calls."""
 
     requests: int = 0
     ended: int = 0
@@ -171,14 +171,14 @@ class CallMetrics:
         """
         @param meters: The registry of the process; C{None} creates one.
         @param streaming: Returns how a method of a service streams.
-        @param now: Returns seconds of a clock that only goes forward.
+        @param now: Returns the seconds of a monotonic clock.
         """
         self.meters = meters or MetricsRegistry()
         self._streaming = streaming
         self._now = now
         self._totals: dict[str, _Totals] = {}
-        # The calls that have ended since the last flush: all in one second, each with how long it
-        # took, by protocol, service, method and code; and one by one for a follower.
+        # The calls that have ended since the last flush, all in the same second: their durations by
+        # protocol, service, method and code, and one record each for a follower.
         self._second = self._secondEnds = -1
         self._ended = 0
         self._times: dict[tuple[str, str, str, str | None], list[float]] = {}
@@ -201,7 +201,7 @@ class CallMetrics:
         protocolMetrics: Mapping[str, tuple[str, ...]] = {},
     ) -> None:
         """
-        Begin to count what was chosen; later calls do nothing.
+        Start the chosen metrics; later calls do nothing.
 
         @param collectors: Names of L{COLLECTORS}.
         @param protocolMetrics: Names of metrics by transport.
@@ -252,7 +252,7 @@ class CallMetrics:
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
         """
-        Count its end.
+        Count the end of a call.
 
         @param error: C{None} if the call succeeded.
         @param seconds: The duration of the call.
@@ -294,10 +294,10 @@ class CallMetrics:
 
     def follow(self, follower: Callable[[Sequence[Over]], None], wake: Callable[[], None]) -> None:
         """
-        Call a function with all recorded calls as well.
+        Also pass all recorded calls to a function.
 
-        @param follower: Receives the calls that are counted together.
-        @param wake: Called when there is a first one; sees to it that L{flush} is called soon.
+        @param follower: Receives the calls of a batch.
+        @param wake: Called with the first call of a batch; must have L{flush} called soon.
         """
         self._follower, self._wake = follower, wake
 
@@ -332,7 +332,7 @@ class CallMetrics:
 
     def unknown(self, protocol: str, code: str = "NOT_FOUND") -> None:
         """
-        Count a call that is for no method.
+        Count a call to an unknown method.
 
         @param code: The error code that its client received.
         @param protocol: The transport's name.
@@ -347,7 +347,7 @@ class CallMetrics:
             self._minute.add(int(self._now()), protocol, True)
 
     def _codeOf(self, code: str) -> str:
-        """Return the label of an error's code. Services may have their own, but not any number."""
+        """Return the label of an error's code. Services may define codes, up to a limit."""
         known = self._codes.get(code)
         if known is None:
             if len(self._codes) >= len(CODES) + _MAX_CODES:
@@ -355,10 +355,10 @@ class CallMetrics:
             known = self._codes[code] = code
         return known
 
-    # What is known at any time
+    # Collected metrics
 
     def _collect(self) -> Iterable[MetricFamily]:
-        """Make the families of what is no meter."""
+        """Yield the metric families that have no meter."""
         self.flush()
         shares = self._minute.shares(int(self._now())) if self._minute is not None else {}
         if "error_rate" in self._collectors:
@@ -406,10 +406,10 @@ class CallMetrics:
         Return the counts so far.
 
         @return: Mappings by protocol: C{requests_total}, C{errors_total}, C{active_requests}, and
-            C{avg_response_time} in milliseconds; those of the collectors under their names:
-            C{request_count}, C{request_duration} (averages in milliseconds) by C{Service.method},
-            C{error_rate} (a share), C{active_connections}, C{throughput} (calls a second); and
-            what was chosen of protocols under theirs.
+            C{avg_response_time} in milliseconds; the collectors by name: C{request_count},
+            C{request_duration} (averages in milliseconds) by C{Service.method}, C{error_rate} (a
+            fraction), C{active_connections}, C{throughput} (calls a second); and the chosen metrics
+            of each protocol under its name.
         """
         self.flush()
         totals = self._totals
@@ -437,9 +437,9 @@ class CallMetrics:
 
 class UnknownCalls:
     """
-    An observer of calls that are for no method, on a transport that knows all else of them.
+    An observer of calls to unknown methods, on a transport that knows the rest of the call.
 
-    They share one label, because clients can invent names; the log and the traces have each.
+    They share one label, because clients can invent names; the log and the traces record each call.
     """
 
     def __init__(self, metrics: CallMetrics, others: Sequence[InvocationObserver]) -> None:
@@ -450,14 +450,14 @@ class UnknownCalls:
         self._others = others
 
     def callStarted(self, context: RequestContext) -> None:
-        """Pass the start of a call to the observers that log and trace."""
+        """Report the start of a call to the observers that log and trace."""
         for observer in self._others:
             observer.callStarted(context)
 
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Count the end of a call, and pass it on."""
+        """Count the end of a call, and report it."""
         if error is not None:
             self._metrics.unknown(context.protocol, error.code)
         for observer in self._others:

@@ -1,8 +1,8 @@
 """
-What C{configureMonitoring} chooses: the metrics, the tracer, and the access log of a gateway's
+The monitoring that C{configureMonitoring} sets up: metrics, tracer and access log of a gateway's
 calls.
 
-A gateway without it counts its calls, and does not import this module.
+An unconfigured gateway counts its calls and does not import this module.
 """
 
 import time
@@ -43,11 +43,11 @@ def _protocolMetrics(value: Any) -> Mapping[str, tuple[str, ...]]:
 @frozen(kw_only=True)
 class MetricsOptions:
     """
-    What is counted.
+    The metrics of a gateway.
 
-    @ivar enabled: Whether anything is.
-    @ivar collectors: What is counted of all calls.
-    @ivar protocolMetrics: The metrics of a transport beside its calls, by transport: for C{http}
+    @ivar enabled: Whether calls are counted at all.
+    @ivar collectors: The metrics of the calls of all transports.
+    @ivar protocolMetrics: Further metrics of each transport, by transport: for C{http}
         C{status_codes} and C{user_agents}, for C{websocket} C{connection_duration} and
         C{message_frequency}, for C{grpc} C{stream_count} and C{rpc_latency}, for C{udp}
         C{packet_loss} and C{packet_size}, for C{tcp} C{connection_pool} and C{buffer_utilization}.
@@ -61,12 +61,12 @@ class MetricsOptions:
 @frozen(kw_only=True)
 class LoggingOptions:
     """
-    What is logged of each call, which is nothing as long as this is not given.
+    The access log; without this group no call is logged.
 
-    @ivar level: At which level calls are logged that went well; others are C{warn} at least.
-    @ivar format: C{json} for an object a line, C{text} for C{name=value}.
-    @ivar fields: The fields of a line; C{duration} is in milliseconds, C{status} C{ok} or an
-        error's code.
+    @ivar level: The level of calls that succeed; failed calls are logged at C{warn} or above.
+    @ivar format: C{json} for one object a line, C{text} for C{name=value}.
+    @ivar fields: The fields of a line; C{duration} is in milliseconds, C{status} is C{ok} or an
+        error code.
     """
 
     level: str = optionField("info", readWord, LEVELS)
@@ -79,9 +79,9 @@ class MonitoringOptions:
     """
     Every option of C{configureMonitoring}.
 
-    @ivar metrics: What is counted.
-    @ivar tracing: What is traced.
-    @ivar logging: C{None} unless it was given: then calls are not logged.
+    @ivar metrics: The metrics.
+    @ivar tracing: The tracing.
+    @ivar logging: The access log; C{None} logs no calls.
     """
 
     metrics: MetricsOptions = groupField(MetricsOptions)
@@ -104,15 +104,15 @@ def readMonitoring(
     Change some options.
 
     @param before: The options before; C{None} for the defaults.
-    @raise OptionError: If there is no such option, its value is none, or tracing is switched on
-        and cannot be.
+    @raise OptionError: If an option is unknown, a value is invalid, or tracing is enabled but
+        unavailable.
     """
     before = before or MonitoringOptions()
     if before.logging is None and isinstance(changes.get("logging"), Mapping):
         before = evolve(before, logging=LoggingOptions())
     options = changeOptions(before, changes)
     if options.tracing.enabled:
-        # What is not installed, or stands in the environment and is none, is said here and now.
+        # Fail early if a package is missing or an environment variable is invalid.
         readCollector(options.tracing)
     return options
 
@@ -124,12 +124,12 @@ def makeTracer(
     Make the L{Tracer<storagegate.telemetry.otlp.Tracer>} of a process.
 
     @param reactor: Schedules the export of spans.
-    @param meters: The registry of the process; C{None} if nothing is counted.
-    @return: C{None} where nothing is traced.
+    @param meters: The registry of the process; C{None} without metrics.
+    @return: C{None} if tracing is off.
     """
     if not options.tracing.enabled:
         return None
-    # Imports OpenTelemetry's SDK, which takes half a second and 10 MB.
+    # This imports the OpenTelemetry SDK, which takes 0.5 s and 10 MB.
     from storagegate.telemetry.otlp import Tracer
 
     return Tracer(readCollector(options.tracing), reactor, meters=meters)
@@ -141,9 +141,10 @@ def makeObservers(
     """
     Make the observers of a gateway.
 
-    @param sink: Where the lines of calls go; C{None} for Twisted's log.
-    @param tracer: What traces calls, C{None} for nothing.
-    @return: Those of calls, and those of them that also observe calls for no method.
+    @param sink: Receives the lines of the access log; C{None} for Twisted's log.
+    @param tracer: Traces calls; C{None} for no tracing.
+    @return: The observers of calls, and the ones among them that also observe calls to unknown
+        methods.
     """
     observers: list[InvocationObserver] = []
     others: list[InvocationObserver] = []
@@ -170,7 +171,7 @@ def makeObservers(
 
 NUMBERS = ("status_code",)
 TEXTS = ("error_code", "user", "address", "user_agent")
-"""The fields of L{CallLog} in L{AccessLog} behind the usual ones, if those are all of them."""
+"""The fields that L{CallLog} appends in L{AccessLog} when all fields are logged."""
 
 _USER_NAMES = ("sub", "accessKey", "id", "userId", "name")
 
@@ -179,8 +180,9 @@ def userName(user: object) -> str:
     """
     Return the name of a user for a log; empty if none is known.
 
-    @param user: Claims of a token, or what a service's own function has returned. Nothing else of
-        it is written, for it may hold secrets, and text may be the token.
+    @param user: The claims of a token, or the result of a service's own authentication function.
+        Only these names are logged: other values may be secrets, and plain text may be the token
+        itself.
     """
     for name in _USER_NAMES:
         found = user.get(name) if isinstance(user, Mapping) else getattr(user, name, None)
@@ -199,7 +201,7 @@ class CallLog:
         self, lines: AccessLog, now: Callable[[], float] = time.time, isWhole: bool = False
     ) -> None:
         """
-        @param lines: Made with L{NUMBERS} and L{TEXTS}, if C{isWhole}.
+        @param lines: The log; made with L{NUMBERS} and L{TEXTS} if C{isWhole}.
         @param now: Returns the time in seconds since 1970.
         """
         self._lines = lines
@@ -212,7 +214,7 @@ class CallLog:
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Log a call, with its path where that is the name of no method."""
+        """Log a call, with its path if it names no method."""
         path = context.metadata.get("path")
         over = (
             self._now(),
@@ -230,30 +232,30 @@ class CallLog:
 
     def follow(self, metrics: CallMetrics, sink: BufferedLogWriter) -> None:
         """
-        Log what is counted, from the same record of a call.
+        Log the calls that are counted, from the same records.
 
-        @param sink: Where the lines go.
+        @param sink: Receives the lines.
         """
 
         def make() -> list[bytes]:
-            # The lines come by writeAll.
+            # The flush writes the lines itself.
             metrics.flush()
             return []
 
         metrics.follow(self._endedAll, lambda: sink.writeLater(make))
 
     def _endedAll(self, calls: Sequence[Over]) -> None:
-        """Log calls that are over."""
+        """Log calls that have ended."""
         self._log(calls, time.time() - time.monotonic())
 
     def _log(
         self, calls: Sequence[Over], shift: float, more: Mapping[str, str] | None = None
     ) -> None:
         """
-        Log calls, in one loop without calls of functions: that takes a third less.
+        Log calls, in one loop without function calls, which takes a third less time.
 
-        @param shift: From the clock of the calls to seconds since 1970.
-        @param more: What stands behind the fields of these lines alone.
+        @param shift: Seconds to add to a call's monotonic time to get seconds since 1970.
+        @param more: Fields to append to these lines only.
         """
         good: list[Entry] = []
         bad: list[Entry] = []
@@ -275,7 +277,7 @@ class CallLog:
                 client.id,
                 seconds,
                 "ok" if error is None else code,
-                # Else a trace id of another kind could forge a line.
+                # A trace id of another form could forge a line.
                 trace.encode() if trace.isalnum() else b"",
                 numbers,
                 texts,

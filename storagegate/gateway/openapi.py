@@ -1,7 +1,7 @@
 """
 The description of services over HTTP: OpenAPI 3.1, U{https://spec.openapis.org/oas/v3.1.1.html}.
 
-All of it is made from the definitions of the services. A stream is described by one of its lines.
+It is generated from the service definitions. A stream is described by the schema of one line.
 """
 
 import re
@@ -103,7 +103,7 @@ def describeHTTP(
 
 
 class _Describing:
-    """A description that is being made."""
+    """A description under construction."""
 
     def __init__(self, options: GatewayOptions, traced: dict[str, Any]) -> None:
         self._traced = traced
@@ -113,10 +113,10 @@ class _Describing:
         self._isTransformed = http.transformResponse is not None
 
     def routes(self, methods: Iterable[MethodEntry]) -> dict[str, dict[str, Any]]:
-        """Describe configured routes, but for those with a wildcard: there is no word for it."""
+        """Describe the configured routes, except wildcard routes, which OpenAPI cannot express."""
         byName = {(bound.service.name, bound.name): bound for bound in methods}
         paths: dict[str, dict[str, Any]] = {}
-        # Paths that differ in the names of parameters only are one path, described once.
+        # Paths that differ only in parameter names are one path, described once.
         known: dict[str, str] = {}
         for route in self._routes:
             bound = byName.get((route.service, route.method))

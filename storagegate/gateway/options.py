@@ -2,7 +2,8 @@
 The options of a gateway and its transports.
 
 They are read once. Sizes are bytes or text such as C{"1mb"}; hooks are functions, plain or
-C{async}. Those of a transport stand under its name, and are of the class that its row names.
+C{async}. The options of a transport stand under its name; its row in the registry names their
+class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from storagegate.gateway.transports.websocket import WebSocketOptions, WebSocketOptionsDict
 
 _COMMON = ("protocols", "port", "hostname", "trustedProxies")
-"""The options that are of no transport."""
+"""The options that belong to no transport."""
 
 
 def _protocols(value: Any) -> tuple[str, ...] | None:
@@ -52,16 +53,15 @@ class GatewayOptions:
     """
     Every option of C{createProtocolGateway}.
 
-    Besides these it has a flag such as C{enableHTTP} and a group of options for each transport, see
-    L{of}.
+    In addition, each transport has a flag such as C{enableHTTP} and a group of options, see L{of}.
 
-    @ivar protocols: Which transports, see L{enabled}.
-    @ivar port: That of HTTP and WebSocket.
-    @ivar hostname: The interface of all of them.
-    @ivar trustedProxies: The proxies whose C{X-Forwarded-For} is believed by HTTP, WebSocket and
-        gRPC, see L{compileTrust<storagegate.net.forwarded.compileTrust>}.
-    @ivar switches: Transports that a flag has switched on or off, by name.
-    @ivar groups: The options of transports that are not the defaults, by name.
+    @ivar protocols: The transports to enable, see L{enabled}.
+    @ivar port: The port of HTTP and WebSocket.
+    @ivar hostname: The interface of all transports.
+    @ivar trustedProxies: The proxies whose C{X-Forwarded-For} HTTP, WebSocket and gRPC trust, see
+        L{compileTrust<storagegate.net.forwarded.compileTrust>}.
+    @ivar switches: The transports that a flag enables or disables, by name.
+    @ivar groups: The options of transports, by name, where they differ from the defaults.
     """
 
     protocols: tuple[str, ...] | None = field(default=None, converter=_protocols)
@@ -88,10 +88,10 @@ class GatewayOptions:
     @property
     def enabled(self) -> tuple[str, ...]:
         """
-        Return the names of the transports that are on.
+        Return the names of the enabled transports.
 
-        C{protocols} is exact; without it they all are, unless some are enabled by name. Then each
-        flag adds its transport or takes it away.
+        The base is C{protocols} if given; otherwise no transport if a flag enables one, or else
+        all. Then each flag adds or removes its transport.
         """
         names = transportNames()
         base: tuple[str, ...] = names
@@ -123,9 +123,9 @@ class GatewayOptionsDict(TypedDict, total=False):
 
 def readOptions(before: GatewayOptions, changes: Mapping[str, Any]) -> GatewayOptions:
     """
-    Change some options; those of a transport that are not named stay as they were.
+    Change some options. Options of a transport that are not named keep their values.
 
-    @raise OptionError: If there is no such option, or its value is none.
+    @raise OptionError: If an option is unknown or its value invalid.
     """
     flags = {row.flag: row.name for row in transports()}
     common: dict[str, Any] = {}
@@ -145,7 +145,7 @@ def readOptions(before: GatewayOptions, changes: Mapping[str, Any]) -> GatewayOp
                 raise OptionError(f"the option {name} is a mapping of options")
             groups.pop(name, None)
             if value != type(value)():
-                # Those with the defaults alone are equal, whether they were given or not.
+                # Keep only non-defaults, so that given and implied defaults compare equal.
                 groups[name] = value
         elif name in _COMMON:
             common[name] = value

@@ -2,13 +2,13 @@
 A client for tests of gateways: every transport in memory, without sockets, and a clock that the
 test advances.
 
-The calls pass the whole of a transport: framing, limits, authentication, validation::
+A call runs through the whole transport: framing, limits, authentication, validation::
 
     client = GatewayClient(gateway)
     connection = client.connect("tcp")
     assert connection.call("Greeter", "greet", {"name": "Ada"}) == {"hello": "Ada"}
 
-Calls that take time, and streams, are started::
+Start a call that takes time, or a stream::
 
     call = connection.start("Greeter", "count", {"to": 3})
     client.advance(1)
@@ -40,7 +40,7 @@ from storagegate.net.testing import LOCALHOST, MemoryDriver
 
 class NoReply(AssertionError):
     """
-    A call that is not answered yet.
+    A call that has not been answered yet.
 
     @ivar call: The call.
     """
@@ -59,8 +59,8 @@ class PendingCall:
 
     @ivar name: The service and the method.
     @ivar items: The items of the stream of results, so far.
-    @ivar isDone: Whether it has ended.
-    @ivar error: The error that it has ended with.
+    @ivar isDone: Whether the call has ended.
+    @ivar error: The error that ended the call.
     """
 
     def __init__(self, name: str, send: Callable[[int, Any], None]) -> None:
@@ -78,9 +78,9 @@ class PendingCall:
     @property
     def result(self) -> Any:
         """
-        Return the result; C{None} for that of a stream.
+        Return the result; C{None} for a stream.
 
-        @raise NoReply: If there is none yet.
+        @raise NoReply: If the call has not ended.
         @raise ServiceError: If the call has ended with an error; C{GrpcError} over gRPC.
         """
         if not self.isDone:
@@ -98,13 +98,13 @@ class PendingCall:
         self._send(CLIENT_END, None)
 
     def cancel(self) -> None:
-        """Give the call up; nothing that comes for it is kept then."""
+        """Cancel the call; later replies to it are dropped."""
         self._send(CANCEL, None)
         self.isDone = True
 
     def receive(self, type: int, value: Any) -> None:
         """
-        Take what the server sends. For connections.
+        Receive a message of the server. Called by connections.
 
         @param type: The type of its frame.
         @param value: The result, the item or the error.
@@ -125,10 +125,9 @@ class CallConnection:
     """
     A connection of a test, which makes calls.
 
-    A subclass gives C{write}; what comes, it passes to L{receive}.
+    A subclass implements C{write} and passes received messages to L{receive}.
 
-    @ivar unexpected: What came that belongs to no call, as pairs of the type of its frame and its
-        content.
+    @ivar unexpected: Received messages that belong to no call, as pairs of frame type and content.
     """
 
     def __init__(self, client: "GatewayClient") -> None:
@@ -152,7 +151,7 @@ class CallConnection:
         """
         Begin a call.
 
-        @param data: The request; left out for C{None}.
+        @param data: The request; omitted if C{None}.
         @param token: A token or an API key.
         @param more: Further keys of the message, such as C{deadlineMs}.
         """
@@ -173,8 +172,8 @@ class CallConnection:
         """
         Make a call, and return its result, or the list of the items of its stream.
 
-        @param data: As for L{start}, and the others.
-        @raise NoReply: If it is not answered without waiting.
+        @param data: The request, see L{start} for all parameters.
+        @raise NoReply: If the call has not ended at once.
         @raise ServiceError: If it ends with an error.
         """
         call = self.start(service, method, data, token=token, **more)
@@ -187,10 +186,10 @@ class CallConnection:
 
     def receive(self, type: int, id: Any, value: Any) -> None:
         """
-        Take what has come.
+        Receive a message.
 
         @param type: The type of its frame.
-        @param id: That of the call, C{None} without one.
+        @param id: The id of the call; C{None} without one.
         @param value: The result, the item or the error.
         """
         call = self._calls.get(id)
@@ -203,9 +202,9 @@ class CallConnection:
 
     def receiveFrame(self, type: int, payload: Any) -> None:
         """
-        Take a decoded frame.
+        Receive a decoded frame.
 
-        @param payload: That of a frame of the server, decoded.
+        @param payload: The decoded payload of a frame of the server.
         """
         id = payload.get("id") if isinstance(payload, Mapping) else None
         value: Any = payload
@@ -217,7 +216,7 @@ class CallConnection:
 
     def receiveMessage(self, message: Mapping[str, Any]) -> None:
         """
-        Take a decoded message of JSON.
+        Receive a decoded JSON message.
 
         @param message: See L{storagegate.gateway.messages.json}.
         """
@@ -234,7 +233,7 @@ _NAMES = {CLIENT_ITEM: "stream", CLIENT_END: "stream_end", CANCEL: "cancel"}
 
 
 def makeMessage(type: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message of JSON for one that has the type of a frame."""
+    """Return the JSON message for a message with a frame type."""
     return message if type == REQUEST else {"type": _NAMES[type], **message}
 
 
@@ -242,7 +241,7 @@ def readError(shape: Mapping[str, Any], codeKey: str) -> ServiceError:
     """
     Return the error of a reply.
 
-    @param shape: As the transport writes it.
+    @param shape: The error in the transport's shape.
     @param codeKey: The key of its code.
     """
     return ServiceError(
@@ -251,7 +250,7 @@ def readError(shape: Mapping[str, Any], codeKey: str) -> ServiceError:
 
 
 class _InlineThreads:
-    """A thread pool that runs functions at once."""
+    """A thread pool that runs functions synchronously."""
 
     def callInThreadWithCallback(
         self, done: Callable[[bool, Any], object], function: Callable[..., Any], *arguments: Any
@@ -259,7 +258,7 @@ class _InlineThreads:
         """
         Run a function.
 
-        @param done: Called with whether it has succeeded, and its result or its failure.
+        @param done: Called with whether the function succeeded, and its result or C{Failure}.
         """
         from twisted.python.failure import Failure
 
@@ -272,22 +271,22 @@ class _InlineThreads:
 
 
 class MemoryReactor(MemoryReactorClock):
-    """The reactor of a gateway in memory: a clock, and threads that are none."""
+    """The reactor of a gateway in memory: a clock, and a thread pool without threads."""
 
     def getThreadPool(self) -> Any:
-        """Return what runs functions at once."""
+        """Return a thread pool that runs functions synchronously."""
         return _InlineThreads()
 
     def callFromThread(self, function: Any, *arguments: Any, **keywords: Any) -> None:
-        """Call a function at once."""
+        """Call a function synchronously."""
         function(*arguments, **keywords)
 
 
 class GatewayClient(MemoryDriver):
     """
-    Clients of one gateway, in its process, and the gateway's time.
+    In-process clients of one gateway, and the gateway's clock.
 
-    The gateway is started without listeners; it cannot be configured any more.
+    The gateway is started without listeners; it can no longer be configured.
 
     @ivar clock: The gateway's clock, which only C{advance} moves.
     @ivar address: The IP address of the clients.
@@ -303,8 +302,8 @@ class GatewayClient(MemoryDriver):
         Connect a client.
 
         @param name: A transport.
-        @param options: C{format} of WebSocket (C{json}, C{binary}, C{msgpack}) and of TCP
-            (C{frames}, C{lines}), C{headers} of WebSocket.
+        @param options: C{format} for WebSocket (C{json}, C{binary}, C{msgpack}) and TCP (C{frames},
+            C{lines}); C{headers} for WebSocket.
         @return: A L{CallConnection}; for HTTP, the client of L{storagegate.http.testing}.
         @raise KeyError: If there is no transport of that name.
         """

@@ -1,7 +1,7 @@
 """
 The gRPC package: a server and a client whose handlers run in the reactor thread.
 
-The public names are imported when they are first used.
+The public names are imported on first use.
 """
 
 import os
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from storagegate.core import lazyExports
 
-# By default gRPC restarts its threads in every fork of the process. Once the descriptors that they
-# wait on are closed, as before any program is run, they abort the child. The variable is read when
-# grpc is first imported; a value that is set already is kept.
+# By default, gRPC restarts its threads in every fork of the process. They abort the child once the
+# descriptors that they wait on are closed, as happens before it runs a program. grpc reads the
+# variable when it is first imported; an existing value is kept.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 EXPORTS = (

@@ -2,7 +2,7 @@
 The gRPC application: services, middleware and options that can be served.
 
 In options, times are milliseconds, sizes bytes or text such as C{"4mb"}. C{None} leaves an option
-to grpc core, except for limits of our own.
+to grpc core, except for our own limits.
 """
 
 import socket
@@ -57,7 +57,7 @@ from storagegate.rpc.protos import RPCService
 from storagegate.rpc.reflection import reflectionServices
 
 _KEYS = "storagegate.keys"
-"""In the metadata of a field: the names of its channel arguments."""
+"""The key in a field's metadata for the names of its channel arguments."""
 
 _INT_MAX = 2**31 - 1
 """Channel arguments are C integers."""
@@ -67,20 +67,20 @@ _MESSAGE_LENGTH = 4 * 1024 * 1024
 
 _FIXED_WINDOW = ("grpc.http2.bdp_probe", 0)
 """
-The window of a call is 64 KiB, and as much more as the message needs that is being read. With grpc
-core's estimate, which clients can drive up, each call held 4 MiB before its message was requested.
+The window of a call is 64 KiB, plus the length of the message being read. Clients can drive up grpc
+core's estimate: each call held 4 MiB before its message was requested.
 """
 
 _THRESHOLD = 1024
-"""A message that fits a packet does not arrive sooner for being shorter."""
+"""Compressing a message that fits one packet saves no time."""
 
 _MIN_METADATA_SIZE = 1024
-"""The headers of every call need as much."""
+"""The headers of every call need this much."""
 
 _LEVELS = {"gzip": 1, "deflate": 3}
 """
-Compression levels of grpc core: with a level it compresses only for clients that accept it, with an
-algorithm for all. The lowest level prefers gzip, the highest deflate.
+Compression levels of grpc core: a level compresses only for clients that accept it, an algorithm
+for all clients. The lowest level prefers gzip, the highest deflate.
 """
 
 
@@ -95,7 +95,7 @@ def _length(value: Any) -> int:
 
 def _metadataSize(value: Any) -> int:
     try:
-        # The hard limit is twice as high.
+        # The hard limit is twice this.
         return readNumber(readSize(value), _MIN_METADATA_SIZE, _INT_MAX // 2)
     except ValueError:
         raise ValueError('is a size such as "8kb", from 1 KiB to 1 GiB') from None
@@ -119,7 +119,7 @@ class CompressionOptions:
 
     @ivar level: From 1 to 9, as for zlib. It is checked but has no effect: grpc core always
         compresses with zlib's 6.
-    @ivar threshold: Only messages that are longer are compressed.
+    @ivar threshold: Only longer messages are compressed, in bytes.
     """
 
     level: int | None = optionField(None, readNumber, 1, 9)
@@ -138,38 +138,43 @@ class GRPCServerOptions:
     """
     The options under C{grpc}.
 
-    @ivar maxReceiveMessageLength: A longer message ends its call with C{RESOURCE_EXHAUSTED}; -1
-        for no limit.
+    @ivar maxReceiveMessageLength: A longer message ends its call with C{RESOURCE_EXHAUSTED}; -1 for
+        no limit.
     @ivar maxSendMessageLength: The same for the results of handlers.
     @ivar keepaliveTimeMs: The time without data from the client after which it is pinged.
-    @ivar keepaliveTimeoutMs: The time after a ping without data in which the connection is closed;
-        a minute by default.
-    @ivar keepalivePermitWithoutCalls: Whether to ping, and let the client ping, with no call open.
-    @ivar http2MaxPingsWithoutData: How many pings may be sent without data; 0 for any number. grpc
+    @ivar keepaliveTimeoutMs: How long to wait for data after a ping before the connection is
+        closed; a minute by default.
+    @ivar keepalivePermitWithoutCalls: Whether to ping, and let the client ping, while no call is
+        open.
+    @ivar http2MaxPingsWithoutData: How many pings may be sent without data; 0 for no limit. grpc
         core enforces this in clients only: its servers ping as often as C{keepaliveTimeMs}.
     @ivar http2MinTimeBetweenPingsMs: The minimum time between a client's pings.
-    @ivar http2MaxPingStrikes: How many pings below that close the connection; 0 for any number.
-    @ivar maxConnections: Connections at a time; more are closed. grpc core accepts them itself, so
-        that addresses have no shares of them.
+    @ivar http2MaxPingStrikes: How many pings at shorter intervals close the connection; 0 for no
+        limit.
+    @ivar maxConnections: The maximum number of connections; more are closed. grpc core accepts them
+        itself, so there is no limit per address.
     @ivar maxConnectionIdle: The time without a call after which a connection is closed.
-    @ivar maxConnectionAge: The time after which a connection accepts no more calls; a tenth more or
-        less, so that clients do not all reconnect together.
-    @ivar maxConnectionAgeGrace: How long calls may then still last.
-    @ivar compression: C{"gzip"}, C{"deflate"}, or C{"identity"} or C{None} for none. A client that
-        accepts only the other of the two gets that one; one that accepts neither, plain messages.
-    @ivar maxConcurrentRpcs: Calls at a time; more are refused with C{RESOURCE_EXHAUSTED}.
-    @ivar maxCallsPerAddress: How many of them one address may have; C{None} for three quarters.
-    @ivar maxConcurrentStreams: Calls at a time on one connection; more wait at the client.
-    @ivar overloadProtection: Whether a call counts on its connection until the server has processed
-        its end, against clients that reset calls as fast as they make them. A client with more than
-        half of C{maxConcurrentStreams} at a time may have calls refused (C{REFUSED_STREAM},
-        C{UNAVAILABLE}), which it can retry. For public ports.
-    @ivar maxMetadataSize: Bytes of a call's headers. Some calls over it are refused with
-        C{RESOURCE_EXHAUSTED}, and all that have more than twice as much.
+    @ivar maxConnectionAge: The time after which a connection accepts no more calls, give or take 10
+        %, so that clients do not all reconnect together.
+    @ivar maxConnectionAgeGrace: How long its calls may last after that.
+    @ivar compression: C{"gzip"} or C{"deflate"}; C{"identity"} or C{None} for none. A client that
+        accepts only the other algorithm gets it; a client that accepts neither gets plain messages.
+    @ivar maxConcurrentRpcs: The maximum number of concurrent calls; more are refused with
+        C{RESOURCE_EXHAUSTED}.
+    @ivar maxCallsPerAddress: The maximum number of concurrent calls of one address; C{None} for
+        three quarters.
+    @ivar maxConcurrentStreams: The maximum number of concurrent calls on one connection; more wait
+        at the client.
+    @ivar overloadProtection: Whether a call counts towards its connection's limit until the server
+        has processed its end. This protects public ports from clients that reset calls as fast as
+        they make them. A client with more than half of C{maxConcurrentStreams} calls may have some
+        refused (C{REFUSED_STREAM}, C{UNAVAILABLE}), which it can retry.
+    @ivar maxMetadataSize: The limit of a call's headers in bytes. Calls between one and two times
+        the limit may be refused with C{RESOURCE_EXHAUSTED}; larger ones always are.
     @ivar reflection: Whether to serve C{grpc.reflection}.
     @ivar health: Whether to serve C{grpc.health.v1}.
-    @ivar reusePort: Whether other processes may listen on the same port; if not, a taken port is an
-        error.
+    @ivar reusePort: Whether other processes may listen on the same port; otherwise a taken port is
+        an error.
     """
 
     maxReceiveMessageLength: int | None = _argument(
@@ -179,7 +184,7 @@ class GRPCServerOptions:
         "grpc.max_send_message_length", _length, _MESSAGE_LENGTH
     )
     keepaliveTimeMs: int | None = _argument("grpc.keepalive_time_ms", _milliseconds)
-    # The first alone changes nothing: the second closes connections, after a minute by default.
+    # Both are needed: the second closes connections, after a minute by default.
     keepaliveTimeoutMs: int | None = _argument(
         "grpc.keepalive_timeout_ms grpc.http2.ping_timeout_ms", _milliseconds
     )
@@ -193,7 +198,7 @@ class GRPCServerOptions:
         "grpc.http2.min_ping_interval_without_data_ms", _millisecondsFromZero
     )
     http2MaxPingStrikes: int | None = _argument("grpc.http2.max_ping_strikes", _countFromZero)
-    # As many as the other listeners take.
+    # The same as the other listeners.
     maxConnections: int | None = _argument("grpc.max_allowed_incoming_connections", _count, 4096)
     maxConnectionIdle: int | None = _argument("grpc.max_connection_idle_ms", _milliseconds)
     maxConnectionAge: int | None = _argument("grpc.max_connection_age_ms", _milliseconds)
@@ -202,13 +207,13 @@ class GRPCServerOptions:
     )
     # The default of most HTTP/2 servers: ten clients reach maxConcurrentRpcs.
     maxConcurrentStreams: int | None = _argument("grpc.max_concurrent_streams", _count, 100)
-    # Off: a client that makes thousands of calls at a time would lose every third of them.
+    # Off: a client that makes thousands of calls at a time would lose a third of them.
     overloadProtection: bool = _argument("grpc.http.overload_protection", readFlag, False)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = _argument("grpc.so_reuseport", readFlag, False)
     compression: str | None = field(default=None, converter=optional(_algorithm))
     compressionOptions: CompressionOptions = groupField(CompressionOptions)
-    # An open call takes some 25 kB: these are up to 26 MB.
+    # An open call takes about 25 kB, so these take up to 26 MB.
     maxConcurrentRpcs: int = optionField(1024, _count)
     maxCallsPerAddress: int | None = optionField(None, _count)
     reflection: bool = field(default=False, converter=readFlag)
@@ -218,7 +223,7 @@ class GRPCServerOptions:
         """
         Return the channel arguments of some of the options.
 
-        @param names: The names of the options; those that are L{None} are left out.
+        @param names: The names of the options; unset options are omitted.
         """
         given = []
         for attribute in fields(type(self)):
@@ -228,7 +233,7 @@ class GRPCServerOptions:
         return given
 
     def longestRequest(self) -> int:
-        """Return how many bytes a request has at most."""
+        """Return the maximum length of a request in bytes."""
         length = self.maxReceiveMessageLength
         return _INT_MAX if length == -1 else length or _MESSAGE_LENGTH
 
@@ -321,8 +326,8 @@ def checkAddress(host: str, port: int, isShared: bool) -> None:
     """
     Check that a port can be opened: grpc core reports no reason, and writes to standard error.
 
-    @param host: A name or an address, which may have several addresses.
-    @param isShared: Whether other processes may listen on it.
+    @param host: An address, or a name that may have several addresses.
+    @param isShared: Whether other processes may listen on the port.
     @raise CannotListenError: If it cannot be opened at any of the host's addresses.
     """
     reason: OSError | None = None
@@ -348,23 +353,23 @@ def checkSocket(path: str) -> None:
     Check that no server listens on a UNIX socket: grpc core would replace it.
 
     @param path: The path of the socket, which may be absent.
-    @raise CannotListenError: If a server does; a socket file without one is replaced.
+    @raise CannotListenError: If a server listens. A socket file without a server is replaced.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(path)
         except BlockingIOError:
-            # The backlog of a server is full.
+            # A server is there, and its backlog is full.
             pass
         except (OSError, ValueError):
-            # No server, or no path.
+            # There is no server, or no such path.
             return
     raise CannotListenError("unix", path, OSError("another server is there"))
 
 
 DEFAULT_GRACE_MS = 30_000
-"""The default grace of calls in flight; the longest that most balancers wait."""
+"""The default grace of calls in flight; most load balancers wait no longer."""
 
 RUN_GRACE_MS = 5_000
 """The same for L{GRPCServer.run}: Ctrl-C waits for it."""
@@ -372,8 +377,9 @@ RUN_GRACE_MS = 5_000
 
 _RESET_FACTOR = 2
 """
-How many times C{maxConcurrentStreams} a connection may have handlers running: a client that resets
-all of its calls and makes as many anew has so many until the handlers of the first have ended.
+The limit of running handlers of a connection, as a multiple of C{maxConcurrentStreams}. A client
+that resets all of its calls and makes the same number again has twice as many until the first
+handlers end.
 """
 
 
@@ -381,7 +387,7 @@ class RPCPort:
     """
     A listening port.
 
-    @ivar certificates: Those of TLS; C{None} without it.
+    @ivar certificates: The TLS certificates; C{None} without TLS.
     """
 
     def __init__(
@@ -393,8 +399,8 @@ class RPCPort:
         closed: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        @param watch: Checks the calls of the port, until it is closed.
-        @param closed: Called when no call is left.
+        @param watch: Checks the calls of the port until it closes.
+        @param closed: Called when the last call has ended.
         """
         self._closed = closed
         self.certificates = certificates
@@ -406,13 +412,13 @@ class RPCPort:
         """
         Return the port's own address.
 
-        @return: An C{IPv4Address}, C{IPv6Address} or
-            C{UNIXAddress}; typed as any, since only the caller knows which.
+        @return: An C{IPv4Address}, C{IPv6Address} or C{UNIXAddress}; typed as any because only the
+            caller knows which.
         """
         return self._address
 
     def connections(self) -> int:
-        """Count the open connections of this port; 4,000 take some 4 ms."""
+        """Count the open connections of this port; 4,000 take about 4 ms."""
         return int(self._engine.connections())
 
     def stopListening(self, graceMs: float = 0, settleMs: float = 0) -> Deferred[None]:
@@ -448,7 +454,7 @@ class GRPCServer:
         """
         @param trust: Decides which proxies may name the client whose calls are counted, in
             C{x-forwarded-for}; C{None} for none.
-        @param budget: Counts what incomplete requests hold.
+        @param budget: Counts the bytes of incomplete requests.
         @param guarded: See L{CallRouter}; may change.
         """
         self.settings = RPCOptions()
@@ -468,9 +474,9 @@ class GRPCServer:
     @property
     def onRefused(self) -> Refused | None:
         """
-        Called with each L{Call<storagegate.rpc.call.Call>} that gets a status without calling a
-        handler, and the error: its method is unknown or has no handler, its request cannot be
-        read, or it is over a limit.
+        Called with each L{Call<storagegate.rpc.call.Call>} that is refused before a handler runs,
+        and the error: the method is unknown or has no handler, the request cannot be read, or a
+        limit is exceeded.
         """
         return self._router.onRefused
 
@@ -488,7 +494,7 @@ class GRPCServer:
     ) -> Self:
         """
         Change options, see L{RPCOptions<storagegate.rpc.application.RPCOptions>}, for the next
-        L{listen}. Those under C{grpc} that are not named stay as they were.
+        L{listen}. Options under C{grpc} that are not named keep their values.
 
         @param options: As a mapping, by keywords, or both; keywords take precedence.
         @raise OptionError: If an option is unknown or has an invalid value.
@@ -501,8 +507,8 @@ class GRPCServer:
         Add a middleware, inside the earlier ones.
 
         @param middleware: C{async (call, next)}; C{await next()} runs the rest of the chain and
-            returns its response, or raises. The middleware returns the response, or C{None} for
-            that of C{next}.
+            returns its response, or raises. The middleware returns the response, or C{None} for the
+            response of C{next}.
         """
         if not callable(middleware):
             raise TypeError(f"a middleware is a function of (call, next), not {middleware!r}")
@@ -524,21 +530,21 @@ class GRPCServer:
             addService(name="Probe", methods={"echo": echo, "watch": {"handler": watch}})
             addService(definition=loaded.UserService, implementation={"GetUser": getUser})
 
-        In the first, handlers get the request, and the call if they have two parameters. The
-        messages are made from the schemas C{input} and C{output} of the methods. If no method has
-        any, they are those of the service of this full name in a file that
-        C{loadProto} has loaded, if any.
+        In the first form, handlers receive the request, and the call if they have two parameters.
+        The messages are generated from the schemas C{input} and C{output} of the methods. If no
+        method has a schema, the messages come from the service of this full name in a file that
+        C{loadProto} has loaded, if there is one.
 
-        In the second, handlers get the call.
+        In the second form, handlers receive the call.
 
-        @param service: A mapping of the same words for either form; or a name, followed by the
-            methods or by a mapping that has them; or a loaded service, followed by its
+        @param service: A mapping of these keywords for either form; or a name, followed by the
+            methods or by a mapping that contains them; or a loaded service, followed by its
             implementation.
         @param methods: The methods, or the implementation.
         @param name: The full name.
         @param definition: The loaded service.
         @param implementation: A mapping of method names, or an object with methods.
-        @raise DefinitionError: If these do not define a service, or its name is taken.
+        @raise DefinitionError: If the arguments do not define a service, or its name is taken.
         """
         named = {"name": name, "definition": definition, "implementation": implementation}
         added, routes = serviceRoutes(service, methods, named)
@@ -556,7 +562,7 @@ class GRPCServer:
 
         @param service: Its full name; empty for the whole server.
         @param status: C{SERVING} or C{NOT_SERVING}.
-        @raise ValueError: If it is neither.
+        @raise ValueError: If the status is neither.
         """
         self.health.setServingStatus(service, status)
 
@@ -574,8 +580,8 @@ class GRPCServer:
             of these parameters.
         @param hostname: The name or address of the interface.
         @return: The port. Fails with C{CannotListenError} if the address is taken.
-        @raise OptionError: If the port is no number from 0 to 65535, or a file of C{tls} cannot be
-            used.
+        @raise OptionError: If the port is not a number from 0 to 65535, or a file of C{tls} cannot
+            be used.
         """
         if isinstance(port, Mapping):
             return self.listen(**listenArguments(port, hostname, reactor))
@@ -624,10 +630,10 @@ class GRPCServer:
 
     def _prepare(self, clock: Any) -> Callable[[Any], None]:
         """
-        Prepare to accept calls of an engine: add the services of health and reflection.
+        Prepare to accept the calls of an engine: add the health and reflection services.
 
         @param clock: Provides C{IReactorTime}.
-        @return: What takes each call of the engine, an
+        @return: The function to call with each call of the engine, an
             L{IServerCall<storagegate.rpc.interfaces.IServerCall>}.
         """
         self._clock = clock
@@ -639,12 +645,12 @@ class GRPCServer:
                 if service.name not in self.services:
                     self.addService(definition=service, implementation=implementation)
         if self.settings.grpc.health:
-            # The last one: it reports the services that were added before.
+            # Must be last: it reports the services added before it.
             self.health.begin(clock, self.services)
         return partial(self._router.accept, self.settings.callLimits())
 
     def _address(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
-        """Read an address to listen on: an interface and a port, or that of a UNIX socket."""
+        """Parse an address to listen on: an interface and a port, or a UNIX socket."""
         if isinstance(port, str):
             if port.startswith("unix:"):
                 return port, None
@@ -657,13 +663,14 @@ class GRPCServer:
 
     def stop(self, graceMs: float = DEFAULT_GRACE_MS, settleMs: float = 0) -> Deferred[None]:
         """
-        Stop serving: accept nothing more, let calls in flight end.
+        Stop serving: accept nothing new and let calls in flight end.
 
         @param graceMs: After this, calls are cancelled. A second stop may shorten it.
-        @param settleMs: For so long before no more calls are accepted, and as long after it,
-            responses are held: for a port that another process serves as well. grpc core cancels
-            calls that arrive while it stops, and a client that waits for a response makes none.
-        @return: Fires when all ports are closed, also those of earlier stops.
+        @param settleMs: How long responses are held before the port stops accepting calls, and
+            again after that, in milliseconds: for a port that another process also serves. grpc
+            core cancels calls that arrive while it stops, and a client that waits for a response
+            makes no calls.
+        @return: Fires when all ports are closed, including ports of earlier stops.
         """
         self.health.shutdown()
         self._closing += self._ports
@@ -671,7 +678,7 @@ class GRPCServer:
 
         async def close(port: RPCPort) -> None:
             await port.stopListening(graceMs, settleMs)
-            # Another stop may have waited for it, too.
+            # Another stop may have waited for this port as well.
             if port in self._closing:
                 self._closing.remove(port)
 
@@ -689,17 +696,17 @@ class GRPCServer:
         reactor: str | None = None,
     ) -> None:
         """
-        Serve until the process is stopped by a signal: for scripts.
+        Serve until a signal stops the process: for scripts.
 
-        Without arguments an application that L{listen}s already keeps its ports.
+        Without arguments, an application that already listens keeps its ports.
 
         @param port: See L{listen}.
         @param hostname: See L{listen}.
         @param started: Called with the port.
         @param graceMs: The grace of calls in flight.
-        @param quiet: Whether no line says where it listens.
-        @param reactor: C{asyncio} lets handlers wait for asyncio's libraries; C{None} is the
-            reactor of the process.
+        @param quiet: Whether to print no listening addresses.
+        @param reactor: C{asyncio} lets handlers await asyncio libraries; C{None} is the reactor of
+            the process.
         @raise SystemExit: If the address is taken.
         """
         running = chooseReactor(reactor)

@@ -1,4 +1,4 @@
-"""The call of a server, for handlers and middleware."""
+"""A server's call, as handlers and middleware see it."""
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall
 
 READ_AHEAD = 8
-"""How many messages of a stream are fetched before the handler requests them."""
+"""How many messages of a stream are prefetched before the handler requests them."""
 
 _NAME = re.compile(r"[0-9a-z_.-]+\Z")
 _VALUE = re.compile(r"[\x20-\x7e]*\Z")
@@ -26,8 +26,8 @@ _FORBIDDEN = (
     *("transfer-encoding", "upgrade"),
 )
 """
-Names that HTTP/2 forbids (RFC 9113 section 8.2.2) or gRPC sets itself: a peer may end the whole
-connection for one of these.
+Names that HTTP/2 forbids (RFC 9113 section 8.2.2) or gRPC sets itself: a peer may close the whole
+connection over one of these.
 """
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]
@@ -36,7 +36,7 @@ _NOTHING = object()
 
 
 def hostOf(peer: str) -> str:
-    """Return the address of a peer without its port; that of a UNIX socket unchanged."""
+    """Return the address of a peer without its port; the address of a UNIX socket is unchanged."""
     if peer.startswith("["):
         return peer[1:].partition("]")[0]
     host, colon, port = peer.rpartition(":")
@@ -70,10 +70,10 @@ class CallMetadata:
 
 def wireMetadata(metadata: Any) -> list[tuple[str, str | bytes]]:
     """
-    Read metadata to send.
+    Convert metadata to send.
 
-    @param metadata: A mapping of names to a value or a list of them, or pairs. Values of names that
-        end in C{-bin} are bytes, all others printable ASCII.
+    @param metadata: A mapping of names to a value or a list of values, or pairs. Values are bytes
+        if the name ends in C{-bin}, and printable ASCII otherwise.
     @raise ValueError: If a name or a value cannot be sent; the message names it.
     """
     entries: list[tuple[str, str | bytes]] = []
@@ -108,11 +108,12 @@ class RequestStream:
     """
     The messages of a client's stream.
 
-    Each is fetched when it is requested, and L{READ_AHEAD} ahead, so that a slow handler slows the
-    client down. The stream is its own awaitable of C{__anext__}: an object less for each message.
+    At most L{READ_AHEAD} messages are fetched before they are requested, so that a slow handler
+    slows the client down. The stream itself is the awaitable of C{__anext__}, which saves an object
+    for each message.
 
     @ivar decode: Converts a message's bytes to the handler's value; may raise L{ConversionError}.
-    @ivar decodeLarge: Does so in a thread; C{None} if there is none.
+    @ivar decodeLarge: Does the same in a thread; C{None} for no thread.
     """
 
     _engineCall: IServerCall
@@ -122,7 +123,7 @@ class RequestStream:
     _arrived: Any = _NOTHING
     _isReading: bool = False
     _waiting: Deferred[None] | None = None
-    # Whether a message that is here already would be passed on now.
+    # Whether a read is in progress that may deliver a message synchronously.
     _isAsking: bool = False
     _isLost: bool = False
     _hasRaised: bool = False
@@ -163,7 +164,9 @@ class RequestStream:
             raise invalidRequest(error) from None
 
     def _loss(self) -> BaseException:
-        """Return the error of a read after the call is over, another from the second on."""
+        """
+        Return the error of a read after the end of the call; it differs from the second read on.
+        """
         hasRaised, self._hasRaised = self._hasRaised, True
         return ReadAfterLoss("the call is over") if hasRaised else RequestsLost("the call is over")
 
@@ -171,7 +174,7 @@ class RequestStream:
         self._isReading = False
         waiting, self._waiting = self._waiting, None
         if message is None and not self._isAsking and self._engineCall.isOver:
-            # Not the client's end: the call was cancelled, or is answered.
+            # This is not the end of the client's stream: the call was cancelled or is answered.
             self._isLost = True
         else:
             self._arrived = message
@@ -186,18 +189,18 @@ class Call:
     """
     One call.
 
-    @ivar request: The request; C{None} if the client sends a stream of them: then the call itself
-        is the asynchronous iterable.
+    @ivar request: The request; C{None} if the client sends a stream of requests: then the call
+        itself is the asynchronous iterable.
     @ivar service: The full name of the service.
     @ivar method: The bare name of the method.
     @ivar user: The authenticated user, set by middleware.
     @ivar deadline: When the client gives up, in seconds since 1970; C{None} for never.
-    @ivar compress: Whether the messages from here on may be compressed, if the options enable it.
-        Disable it for a message that holds a secret beside text that others choose: its length
-        would reveal the secret.
+    @ivar compress: Whether messages sent from now on may be compressed, if the options enable it.
+        Disable it for a message with a secret and text chosen by others: its length would reveal
+        the secret.
     """
 
-    # Most calls set none of these: their first values are the class's, not made for each.
+    # Most calls set none of these: class attributes avoid setting them for each call.
     request: Any = None
     requests: RequestStream | None = None
     user: Any = None
@@ -230,12 +233,14 @@ class Call:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call has ended, or the client has left."""
+        """Whether the call has ended, or the client has disconnected."""
         return self._engineCall.isOver
 
     @property
     def authContext(self) -> dict[str, list[bytes]]:
-        """The entries of the client's certificate, such as C{x509_common_name}; empty without."""
+        """
+        The entries of the client's certificate, such as C{x509_common_name}; empty without one.
+        """
         return self._engineCall.authContext()
 
     def getPeer(self) -> str:
@@ -247,8 +252,8 @@ class Call:
         """
         Send the initial metadata now; without this, none is sent before the first message.
 
-        @param metadata: Names, each with a value or a list of them; those of names that end in
-            C{-bin} are bytes.
+        @param metadata: Names, each with a value or a list of values. Values are bytes if the name
+            ends in C{-bin}.
         @raise ValueError: If a name or a value cannot be sent.
         """
         self._engineCall.sendMetadata(wireMetadata(metadata))

@@ -1,8 +1,8 @@
 """
 The gRPC client.
 
-A client knows the methods of a service by its definition, or fetches them by reflection with the
-first call, which waits for them.
+A client knows the methods of a service from its definition, or fetches them by reflection: the
+first call waits for them.
 """
 
 import os
@@ -39,10 +39,10 @@ from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflection import fetchServices
 from storagegate.version import __version__
 
-# grpcio's numbers of compression algorithms.
+# The numbers of compression algorithms in grpcio.
 _ALGORITHMS = {"deflate": 1, "gzip": 2}
 
-# The usual files of the system's trusted authorities, after the one that OpenSSL was built with.
+# The usual files of the system's trusted authorities; OpenSSL's default comes first.
 _SYSTEM_ROOTS = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -59,11 +59,11 @@ _CREDENTIALS = (
 @frozen
 class GRPCClientTLS:
     """
-    TLS of a client; all PEM.
+    The TLS settings of a client, in PEM.
 
     @ivar roots: The authorities that may sign the server's certificate; C{None} for grpcio's list.
     @ivar key: The client's key.
-    @ivar chain: Its certificate.
+    @ivar chain: The client's certificate.
     @ivar serverName: The name in the server's certificate, if not the address.
     """
 
@@ -75,7 +75,7 @@ class GRPCClientTLS:
 
 class ClientOptionsDict(TypedDict, total=False):
     """
-    The options of a client as keywords; each is the one of
+    The options of a client as keywords; each has the meaning of the option in
     L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
     """
 
@@ -91,7 +91,7 @@ _OPTIONS = tuple(ClientOptionsDict.__annotations__)
 
 def readAddress(address: Any) -> str:
     """
-    Convert an address to a target of gRPC.
+    Convert an address to a gRPC target.
 
     @param address: C{"host:port"}, C{"[::1]:port"} or C{"unix:path"}.
     @raise ValueError: If it has none of these forms.
@@ -153,7 +153,7 @@ def readArguments(
     Return the channel arguments of a client.
 
     @param options: See L{createGrpcClient}.
-    @param tls: Its name of the server, if any, is an argument.
+    @param tls: The TLS settings; a server name becomes a channel argument.
     @raise OptionError: If an option is unknown or has an invalid value.
     """
     given = dict(options or {})
@@ -163,8 +163,8 @@ def readArguments(
     read = changeOptions(GRPCServerOptions(), given)
     arguments: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", f"storagegate/{__version__}"),
-        # Connections are not shared: one is closed with its client, and failures of others do not
-        # delay it.
+        # Connections are not shared: each closes with its client, and is not delayed by failures of
+        # others.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     arguments += read.arguments(_OPTIONS)
@@ -187,13 +187,13 @@ def _systemRoots() -> bytes | None:
 
 
 _REFLECTION_SECONDS = 10.0
-"""The deadline of reflection, which is a few small messages."""
+"""The deadline of reflection, which takes a few small messages."""
 
 _PARAMETERS = frozenset({"credentials", "service", "options", "reactor"})
-"""Keys of a mapping of parameters; credentials have none of them."""
+"""Keys of a mapping of parameters; credentials have no such keys."""
 
 _NAMED = 20
-"""Methods that are named in an error."""
+"""How many methods an error names."""
 
 
 @takesMapping
@@ -206,26 +206,25 @@ def createGrpcClient(
     reactor: Any = None,
 ) -> "GrpcClient":
     """
-    Make a client of a gRPC server. It connects when it is used.
+    Make a client of a gRPC server. It connects on first use.
 
-    Its methods are the service's in camelCase, C{client.getUser({"id": "1"})}, or by their own
-    names, C{client["GetUser"]({"id": "1"})}, see L{MethodCaller.__call__}.
+    The service's methods are attributes in camelCase, C{client.getUser({"id": "1"})}, and items
+    under their own names, C{client["GetUser"]({"id": "1"})}; see L{MethodCaller.__call__}.
 
-    All of these, or those after the address, may be in one mapping.
+    All parameters, or all after the address, may be passed as one mapping.
 
     @param address: C{"host:port"} or C{"unix:path"}.
     @param credentials: C{"insecure"} is plain text without authentication: for development only.
-        C{"tls"} trusts the authorities that the system trusts. A mapping of C{ca}, C{cert}, C{key}
-        (each the path of a PEM file, or its bytes) and C{serverName} has the authorities and the
-        client's own certificate; C{ca} defaults to the system's. A mapping that has one of the
-        other parameters, or C{credentials}, is a mapping of parameters.
-    @param service: A service of C{loadProto}, or the full name of
-        one, fetched by reflection. Without it all of the server's services are fetched, and
-        methods whose name is in one service only are attributes; L{service<GrpcClient.service>}
-        returns a client of one service.
+        C{"tls"} trusts the system's authorities. A mapping of C{ca}, C{cert}, C{key} (each the path
+        of a PEM file, or its bytes) and C{serverName} gives the authorities and the client's own
+        certificate; C{ca} defaults to the system's. A mapping with a key of another parameter, or
+        C{credentials}, is a mapping of parameters.
+    @param service: A service of C{loadProto}, or the full name of a service to fetch by reflection.
+        Without it, all of the server's services are fetched, and methods with a unique name are
+        attributes; L{service<GrpcClient.service>} returns a client of one service.
     @param options: C{maxReceiveMessageLength}, C{maxSendMessageLength} (bytes, -1 for no limit),
         C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{compression} (C{"gzip"}).
-    @raise ValueError: If one of these is invalid.
+    @raise ValueError: If a parameter is invalid.
     """
     if isinstance(credentials, Mapping) and not _PARAMETERS.isdisjoint(credentials):
         given = {"service": service, "options": options, "reactor": reactor}
@@ -244,9 +243,10 @@ def createGrpcClient(
 
 class ServiceClient:
     """
-    The methods of one service, or of all that a server has.
+    The methods of one service, or of all services of a server.
 
-    A method whose name in camelCase is an attribute here is available by its own name in brackets.
+    A method whose camelCase name is an attribute of this class is available under its own name in
+    brackets.
     """
 
     def __init__(self, engine: IClientEngine, service: RPCService | str | None, clock: Any) -> None:
@@ -263,13 +263,13 @@ class ServiceClient:
             self._services = {service.name: service}
 
     def __getattr__(self, name: str) -> "MethodCaller":
-        # Python itself looks such names up.
+        # Python itself looks up such names.
         if name.startswith("_"):
             raise AttributeError(name)
         caller = MethodCaller(self, name)
         if self._services is not None:
             self.findMethod(name)
-            # The next look-up finds it without this method.
+            # Cached: the next look-up skips this method.
             self.__dict__[name] = caller
         return caller
 
@@ -288,7 +288,7 @@ class ServiceClient:
 
     def ready(self) -> Deferred[Self]:
         """
-        Fetch the methods by reflection, if they are not known; calls do so by themselves.
+        Fetch the methods by reflection, if they are not known. Calls do this themselves.
 
         @return: This client. Fails with L{GrpcError} or
             L{ReflectionError<storagegate.rpc.reflection.ReflectionError>}.
@@ -299,8 +299,8 @@ class ServiceClient:
         """
         Find a method of the known services.
 
-        @param name: Its own name, or that in camelCase.
-        @raise AttributeError: If there is none, or if several services have it.
+        @param name: Its own name, or its camelCase name.
+        @raise AttributeError: If no service has it, or several do.
         """
         services = self._services or {}
         found = [
@@ -317,7 +317,7 @@ class ServiceClient:
         raise AttributeError(f"{names or 'the server'} has no method {name!r}; {methods=}")
 
     def invoke(self, name: str, request: Any, options: CallOptions) -> ClientCall:
-        """Make a call, now or when the services are known; see L{MethodCaller.__call__}."""
+        """Make a call, at once or when the services are known; see L{MethodCaller.__call__}."""
         if self._engine.isClosed:
             raise ClientClosedError("the client is closed")
         call = ClientCall(self._engine, name, request, options)
@@ -334,7 +334,7 @@ class ServiceClient:
             if failure.check(TimeoutError):
                 error = GrpcError("DEADLINE_EXCEEDED", "the services were not known in time")
             elif failure.check(ClientClosedError):
-                # It ends as the calls that are in flight when the client is closed.
+                # It ends like calls in flight when the client closes.
                 error = GrpcError("CANCELLED", CANCELLED_MESSAGE)
             call.fail(error)
 
@@ -356,7 +356,7 @@ class ServiceClient:
         try:
             self._services = await fetchServices(self._engine, deadline, waitForReady, self._wanted)
         except Exception as error:
-            # The next call tries again.
+            # The next call retries.
             self._learning = None
             learning.fail(error)
         else:
@@ -370,7 +370,7 @@ class GrpcClient(ServiceClient):
         """
         Return a client of another service of the same server.
 
-        @param service: As for L{createGrpcClient}.
+        @param service: See L{createGrpcClient}.
         """
         if isinstance(service, str) and self._services and service in self._services:
             service = self._services[service]
@@ -380,7 +380,7 @@ class GrpcClient(ServiceClient):
         """
         Close the connection; calls in flight end with C{CANCELLED}.
 
-        @return: Fires when the connection is closed and the thread has ended.
+        @return: Fires when the connection has closed and the thread has ended.
         """
         return portable(self._engine.close())
 
@@ -408,14 +408,15 @@ class MethodCaller:
         """
         Make a call.
 
-        @param request: A mapping or a message; an iterable of them, plain or asynchronous, for a
-            stream of requests, from which each is taken when it can be sent.
-        @param metadata: A mapping of names to a value or a list of them; values of names that end
-            in C{-bin} are bytes.
-        @param deadlineMs: After so many milliseconds the call ends with C{DEADLINE_EXCEEDED}.
-        @param waitForReady: Whether to wait for a connection; else the call fails with
+        @param request: A mapping or a message. For a stream of requests, an iterable of these,
+            plain or asynchronous; each item is taken when it can be sent.
+        @param metadata: A mapping of names to a value or a list of values. Values are bytes if the
+            name ends in C{-bin}.
+        @param deadlineMs: The deadline in milliseconds, after which the call ends with
+            C{DEADLINE_EXCEEDED}.
+        @param waitForReady: Whether to wait for a connection; otherwise the call fails with
             C{UNAVAILABLE} if the server cannot be reached.
-        @param fields: The request's fields, in place of C{request}.
+        @param fields: The request's fields, instead of C{request}.
         @raise ConversionError: If the request does not fit its message.
         @raise ValueError: If the metadata or the deadline is invalid.
         """
@@ -427,7 +428,7 @@ class MethodCaller:
         deadline = None
         if deadlineMs is not None:
             isNumber = isinstance(deadlineMs, int | float) and not isinstance(deadlineMs, bool)
-            # Not a number, too, is not above 0.
+            # This also rejects NaN.
             if not isNumber or not 0 < deadlineMs < float("inf"):
                 raise ValueError(f"deadlineMs is a number of milliseconds, not {deadlineMs!r:.40}")
             deadline = time.time() + deadlineMs / 1000

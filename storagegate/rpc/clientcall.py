@@ -1,4 +1,4 @@
-"""The call of a client: its requests, responses, metadata and status."""
+"""A client's call: its requests, responses, metadata and status."""
 
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
@@ -27,11 +27,11 @@ from storagegate.rpc.status import DETAILS_KEY, decodeDetails
 @define(eq=False)
 class ClientCall:
     """
-    One call: an awaitable of the response, or an asynchronous iterable of a stream of them.
+    One call: an awaitable of the response, or an asynchronous iterable of a stream of responses.
 
-    It begins when it is made, awaited or not, and may be awaited any number of times. Responses of
-    a stream are fetched as they are consumed, and L{READ_AHEAD} ahead, so that a slow consumer
-    slows the server down; one that stops before the end cancels the call.
+    The call begins when it is created, awaited or not, and may be awaited any number of times. At
+    most L{READ_AHEAD} responses of a stream are fetched before they are consumed, so that a slow
+    consumer slows the server down. A consumer that stops before the end cancels the call.
     """
 
     _engine: IClientEngine
@@ -48,8 +48,8 @@ class ClientCall:
     _isReading: bool = False
     _isRead: bool = False
     _hasEnded: bool = False
-    # Why no response follows. An error of ours takes precedence over the status, which is then
-    # that of a cancelled call.
+    # The reason why no response follows. A local error takes precedence over the status, because
+    # the call is then cancelled.
     _error: BaseException | None = None
     _response: SharedFuture[Any] = field(factory=SharedFuture)
     _metadata: SharedFuture[CallMetadata] = field(factory=SharedFuture)
@@ -60,9 +60,10 @@ class ClientCall:
         """
         Send the request.
 
-        @param method: Known by the definition, or by reflection.
+        @param method: The method, from the definition or from reflection.
         @raise ConversionError: If the request does not fit its message.
-        @raise TypeError: If it is no iterable, and the method takes a stream of requests.
+        @raise TypeError: If the method takes a stream of requests, and the request is not an
+            iterable.
         """
         if self._hasEnded:
             return
@@ -76,7 +77,7 @@ class ClientCall:
         if method.streaming == "server":
             engineCall = self._engine.call(method.path, self._options, self._encodeOne(method))
         elif isinstance(self._request, AsyncIterable | Iterable) and not isinstance(
-            # One request may be iterable as well.
+            # A single request may also be iterable.
             self._request,
             Mapping | str | bytes,
         ):
@@ -130,18 +131,18 @@ class ClientCall:
                 if not engineCall.send(encode(request)):
                     await engineCall.drained()
         except Exception as error:
-            # After the end of the call this is the cancelled wait for another request.
+            # After the end of the call, this is the cancelled wait for another request.
             if not self._hasEnded:
                 self._abort(error)
         finally:
-            # A generator that is not at its end cleans up.
+            # Let an unfinished generator clean up.
             if hasattr(source, "aclose"):
                 await source.aclose()
             elif isinstance(source, Generator):
                 source.close()
 
     def _abort(self, error: BaseException) -> None:
-        """Cancel the call for an error of ours."""
+        """Cancel the call because of a local error."""
         if self._error is None:
             self._error = error
         self.cancel()
@@ -182,7 +183,7 @@ class ClientCall:
         self._hasEnded = True
         received = CallMetadata(trailers or ())
         if self._isCancelled and not status:
-            # The end was in flight already; a cancelled call has one status in any case.
+            # The end was already in flight; a cancelled call always has the same status.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
         if status and self._error is None:
             self._error = statusError(status, message, received)
@@ -218,7 +219,7 @@ class ClientCall:
             self._response.fail(self._error)
 
     def _miscounted(self) -> GrpcError:
-        """Return the error of a server that sends no or several responses in place of one."""
+        """Return the error of a server that sends no response, or several, instead of one."""
         count = "more than one" if self._messages else "no"
         return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
 
@@ -238,7 +239,7 @@ class ClientCall:
         """
         Return the response as a Deferred; cancelling it cancels the call.
 
-        It fails with L{GrpcError} as the call does, and with an error of a stream of requests.
+        It fails with L{GrpcError} if the call fails, or with the error of the stream of requests.
         """
         if self._streams:
             raise self._misused()
@@ -253,7 +254,7 @@ class ClientCall:
         """
         Wait for the initial metadata; empty if the server sends none.
 
-        In a call with one request and one response they are known with the response.
+        In a unary call, they arrive with the response.
         """
         return portable(self._metadata.wait())
 
@@ -262,7 +263,7 @@ class ClientCall:
         return portable(self._trailers.wait())
 
     def cancel(self) -> None:
-        """Cancel the call; it then ends with C{CANCELLED}, unless it has ended already."""
+        """Cancel the call, which then ends with C{CANCELLED} unless it has already ended."""
         if self._cancelEngine is None and not self._hasEnded:
             self.fail(GrpcError("CANCELLED", CANCELLED_MESSAGE))
         self.abandon()
@@ -307,8 +308,9 @@ class Responses:
     """
     The iterator over the responses of a call.
 
-    C{async for} holds it: when the loop is left, by C{break} or an exception, it is deleted and
-    cancels the call. It is itself the awaitable of C{__anext__}: an object less for each response.
+    C{async for} holds the iterator: when the loop exits by C{break} or an exception, the iterator
+    is deleted and cancels the call. The iterator itself is the awaitable of C{__anext__}, which
+    saves an object for each response.
     """
 
     _call: ClientCall
@@ -332,11 +334,11 @@ class Responses:
 
 def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
     """
-    Return the error of a call that has ended with another status than C{OK}.
+    Return the error of a call that ended with a status other than C{OK}.
 
     @param status: The number of the status; an unknown one becomes C{UNKNOWN}.
     @param message: The text from the server.
-    @param trailers: They become the metadata of the error, and may hold its details.
+    @param trailers: The trailers, which become the metadata of the error and may hold its details.
     """
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"

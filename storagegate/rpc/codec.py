@@ -1,24 +1,24 @@
 """
 Conversion between protobuf messages and the dictionaries that handlers see.
 
-The keys are the fields' names in JSON (C{createdAt}); results of handlers may have the names in the
-proto as well. Types are converted as in protobuf's JSON mapping
+The keys are the JSON names of the fields (C{createdAt}); results of handlers may also use the proto
+names. Types are converted as in protobuf's JSON mapping
 (U{https://protobuf.dev/programming-guides/json/}), with these differences:
 
-  - An integer of any width is an C{int}, a floating point number a C{float}, also where it is
-    infinite or none; C{float} of 32 bits is the number that was sent, C{0.10000000149011612}.
-  - C{bytes} are C{bytes}; the keys of a map have the type in the proto.
-  - An enum is its name, a number that has none is an C{int}; results may have either.
-  - Absent fields are left out, and C{None} in a result is absent: only C{google.protobuf.Value} and
-    C{NullValue} have it as a value. A field with presence is included if it was set.
-  - C{google.protobuf.Any} of a type that the message's pool does not have keeps its bytes.
+  - An integer of any width is an C{int}, and a floating-point number a C{float}, including infinity
+    and NaN. A 32-bit float is the exact number that was sent, C{0.10000000149011612}.
+  - C{bytes} are C{bytes}; map keys have their proto type.
+  - An enum is its name, or an C{int} if the number has no name; results may use either.
+  - Absent fields are omitted, and C{None} in a result means absent: it is a value only for
+    C{google.protobuf.Value} and C{NullValue}. A field with presence is included if it was set.
+  - C{google.protobuf.Any} of a type that is not in the message's pool keeps its bytes.
 
-Extensions and groups of proto2 are left out. A result may be a message, or have messages in it.
+Extensions and groups of proto2 are ignored. A result may be a message or contain messages.
 
-The conversion of a message is compiled when it is first met: one function for each direction and
-field. A reader gets protobuf's value and the depth of the message that holds it; a setter gets that
-message, the handler's value and the depth. A type may hold itself: its functions look their fields
-up in tables, which are filled after all types that it reaches have their functions.
+The conversion of a message is compiled on first use: one function for each direction and field. A
+reader takes protobuf's value and the depth of the message that holds it; a setter takes that
+message, the handler's value and the depth. A type may contain itself: its functions look up their
+fields in tables, which are filled after the functions of all reachable types exist.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -56,14 +56,14 @@ _ConverterOf = Callable[[Descriptor], Converter]
 
 
 PIECE = 16 * 1024
-"""Bytes of a piece of a large message: protobuf parses it in a millisecond."""
+"""The size of a piece of a large message in bytes; protobuf parses it in 1 ms."""
 
 
 def cutMessage(wire: bytes) -> Iterator[bytes]:
     """
-    Yield a message in pieces, cut between its fields: merged they are the message.
+    Split a message between its fields into pieces that merge to the whole.
 
-    What is malformed is in the last piece, for protobuf to refuse.
+    A malformed rest is in the last piece, which protobuf rejects.
     """
     begin = at = 0
     try:
@@ -98,12 +98,12 @@ def cutMessage(wire: bytes) -> Iterator[bytes]:
 @frozen
 class FieldSetter:
     """
-    How a field is set.
+    The setter of a field.
 
     @ivar name: Its name in the proto.
-    @ivar exact: Values of exactly this type are set as they are; protobuf checks their range.
-    @ivar put: C{put(message, value, depth)} sets any other one.
-    @ivar takesNone: Whether C{None} is a value, not an absent one.
+    @ivar exact: Values of exactly this type are set directly; protobuf checks their range.
+    @ivar put: C{put(message, value, depth)} sets any other value.
+    @ivar takesNone: Whether C{None} is a value rather than an absent field.
     """
 
     name: str
@@ -113,14 +113,14 @@ class FieldSetter:
 
 
 def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | None:
-    """Return the reader of a field; C{None} if protobuf's value is the handler's."""
+    """Return the reader of a field; C{None} if the handler gets protobuf's value."""
     message = field.message_type
     if message is None:
         scalar = scalarConverter(field).read
         if not field.is_repeated:
             return None if scalar is None else lambda value, depth: scalar(value)
         if scalar is None:
-            # A slice is a list, in a third of the time that list() takes.
+            # A slice is a list, and takes a third of the time of list().
             return lambda value, depth: value[:]
         return lambda value, depth: [scalar(item) for item in value]
     if message.GetOptions().map_entry:
@@ -151,9 +151,9 @@ def _messageListReader(read: Reader) -> Reader:
 
 
 def _mapReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader:
-    """Return the reader of a map from the field of its values."""
+    """Return the reader of a map; C{field} is the field of its values."""
     if field.message_type is None:
-        # By keys: protobuf's items() takes more than twice the time.
+        # Read by keys: protobuf's items() takes more than twice as long.
         scalar = scalarConverter(field).read
         if scalar is None:
             return lambda value, depth: {key: value[key] for key in value}
@@ -192,7 +192,7 @@ def _fieldSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> FieldSett
         put = _messagePut(name, converterOf(message).fill)
         takesNone = message.full_name == "google.protobuf.Value"
     oneof = field.containing_oneof
-    # An optional field of proto3 is alone in one that was made for it.
+    # An optional field of proto3 has a synthetic oneof to itself.
     if oneof is not None and len(oneof.fields) > 1:
         return FieldSetter(name, NoType, _oneofPut(oneof.name, put), takesNone)
     return FieldSetter(name, exact, put, takesNone)
@@ -208,7 +208,7 @@ def _scalarPut(name: str, scalar: ScalarConverter) -> Put:
 
 
 def _oneofPut(oneof: str, inner: Put) -> Put:
-    """Refuse a second member of a oneof, before it replaces the first."""
+    """Refuse a second member of a oneof before it replaces the first."""
 
     def put(message: Any, value: Any, depth: int) -> None:
         other = message.WhichOneof(oneof)
@@ -238,7 +238,7 @@ def _listPut(name: str, scalar: ScalarConverter) -> Put:
         try:
             getattr(message, name).extend(items)
         except ValueError:
-            # Out of range, or an unpaired surrogate: the check finds its index.
+            # An item is out of range or has an unpaired surrogate: the check finds its index.
             checked(items)
             raise
 
@@ -249,7 +249,7 @@ def _messagePut(name: str, fill: Put) -> Put:
     def put(message: Any, value: Any, depth: int) -> None:
         checkDepth(depth)
         part = getattr(message, name)
-        # An empty message is present, too.
+        # Mark an empty message as present, too.
         part.SetInParent()
         fillOrCopy(fill, part, value, depth + 1)
 
@@ -308,10 +308,11 @@ class _Tables:
     """
     The fields of one message.
 
-    @ivar readers: The key in dictionaries and the reader, by field.
+    @ivar readers: The dictionary key and the reader, by field.
     @ivar setters: The setters by key.
-    @ivar own: The keys of fields that may also be given by their names in the proto.
-    @ivar plain: The name and the key of each field, if all are read alike: see L{_plainFields}.
+    @ivar own: The keys of fields with a different proto name, by that name.
+    @ivar plain: The name and key of each field, if all can be read without readers: see
+        L{_plainFields}.
     """
 
     descriptor: Descriptor
@@ -343,7 +344,7 @@ class _Tables:
             except ConversionError as error:
                 raise error.within(key) from None
             except UnicodeDecodeError:
-                # Only a key of a map in proto2 gets here.
+                # Only a map key in proto2 gets here.
                 raise ConversionError(key, "has a key that is no text in UTF-8") from None
             return result
 
@@ -364,7 +365,7 @@ class _Tables:
                         try:
                             setattr(message, setter.name, item)
                         except ValueError:
-                            # Out of range, or an unpaired surrogate: this names it.
+                            # Out of range or an unpaired surrogate: put() gives the reason.
                             setter.put(message, item, depth)
                     elif item is not None or setter.takesNone:
                         setter.put(message, item, depth)
@@ -374,7 +375,7 @@ class _Tables:
         return fill
 
     def _byOwnName(self, name: Any, value: Any) -> FieldSetter:
-        """Find a field by its name in the proto."""
+        """Find a field by its proto name."""
         key = self.own.get(name)
         if key is None:
             raise ConversionError(asStep(name), f"is no field of {self.descriptor.full_name}")
@@ -384,20 +385,20 @@ class _Tables:
 
 
 _PLAIN_FIELDS = 8
-"""With more fields it is quicker to list those that are set: as long as eight are read."""
+"""Beyond this number of fields, listing the set fields is faster than reading each field."""
 
 _FLOATS = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
 
 
 def _plainFields(descriptor: Descriptor, readers: Mapping[Any, Any]) -> list[tuple[str, str]]:
     """
-    Return the name and the key of each field of a short message that is absent where it is false.
+    Return the name and key of each field of a short message whose falsy fields are absent.
 
-    Protobuf's list of the fields that are set makes objects, which takes half of the time that such
-    a message takes.
+    Protobuf's list of set fields creates objects, which takes half of the time of reading such a
+    message.
 
-    @return: Nothing if the message has other fields: those with presence, C{-0.0}, which is false
-        and set, and those with a reader.
+    @return: An empty list if the message has other fields: fields with presence, floats (C{-0.0} is
+        falsy but set), or fields with a reader.
     """
     fields = sorted(readers, key=lambda each: each.number)
     if len(fields) != len(descriptor.fields) or len(fields) > _PLAIN_FIELDS:
@@ -417,14 +418,14 @@ class MessageConverters:
     _unfinished: list[_Tables] = field(factory=list)
 
     def of(self, descriptor: Descriptor) -> Converter:
-        """Return the converter of a message; compiled once, with all types that it may hold."""
+        """Return the converter of a message, compiled once, with all types that it may contain."""
         converter = self._begin(descriptor)
-        # One after another, not one within another: a chain of types may be long.
+        # In a loop, not recursively: a chain of types may be long.
         while self._unfinished:
             tables = self._unfinished.pop()
             for each in tables.descriptor.fields:
                 message = each.message_type
-                # proto2's groups are left out; a message that is only framed as one is not.
+                # proto2's groups are ignored, but not messages that are only framed like a group.
                 isFramed = each.type == FieldDescriptor.TYPE_GROUP
                 if message is not None and isFramed and each.name == message.name.lower():
                     continue
@@ -453,10 +454,12 @@ class MessageConverters:
 
 
 _POOLS = 64
-"""Pools whose converters are cached: one a loaded proto, or a client that uses reflection."""
+"""
+How many pools have cached converters: one for each loaded proto or client that uses reflection.
+"""
 
 _CODECS = 4096
-"""Codecs that are cached: more than the messages of any application."""
+"""How many codecs are cached: more than any application has messages."""
 
 
 @lru_cache(_POOLS)
@@ -467,9 +470,9 @@ def _convertersOf(pool: DescriptorPool) -> MessageConverters:
 @frozen(eq=False)
 class MessageCodec:
     """
-    The conversion of one class of messages, compiled.
+    The compiled conversion of one message class.
 
-    @ivar messageClass: The class.
+    @ivar messageClass: The message class.
     @ivar fullName: The message's name with its package, C{user.User}.
     """
 
@@ -494,11 +497,11 @@ class MessageCodec:
         """
         Decode a message.
 
-        @param wire: Its bytes.
-        @return: A dictionary, or the value that JSON has for the type: a
-            C{google.protobuf.StringValue} is a string.
-        @raise ConversionError: If the bytes are no such message, or it has a value that cannot be
-            converted, such as a moment in the year 10000.
+        @param wire: The encoded message.
+        @return: A dictionary, or the type's JSON value: a C{google.protobuf.StringValue} is a
+            string.
+        @raise ConversionError: If the bytes do not parse, or the message contains a value that
+            cannot be converted, such as a time in the year 10000.
         """
         try:
             message = self._parse(wire)
@@ -508,7 +511,8 @@ class MessageCodec:
 
     def decodeLarge(self, wire: bytes) -> Any:
         """
-        Decode a message in pieces. For a thread: others run meanwhile, unless one field has it all.
+        Decode a message in pieces, in a thread. Other threads run between the pieces, unless one
+        field holds almost everything.
 
         @raise ConversionError: See L{decode}.
         """
@@ -524,8 +528,7 @@ class MessageCodec:
         """
         Encode a message.
 
-        @param value: A mapping, or a message of this name. C{None} is allowed for a message without
-            any field.
+        @param value: A mapping, or a message of this name. A message without fields may be C{None}.
         @raise ConversionError: If the value does not fit the message.
         """
         if type(value) is dict:
@@ -540,7 +543,7 @@ class MessageCodec:
 
     def toDict(self, message: Message) -> Any:
         """
-        Convert a message to what L{decode} returns.
+        Convert a message to the form that L{decode} returns.
 
         @raise ConversionError: See L{decode}; also for a message of another name.
         """
@@ -548,7 +551,7 @@ class MessageCodec:
 
     def toMessage(self, value: Any) -> Message:
         """
-        Make a message: the value itself, if it is of this class.
+        Convert a value to a message; a message of this class is returned unchanged.
 
         @param value: See L{encode}.
         @raise ConversionError: If the value does not fit the message.
@@ -565,5 +568,5 @@ class MessageCodec:
 
 @lru_cache(_CODECS)
 def codecOf(messageClass: type[Message]) -> MessageCodec:
-    """Return the codec of a class of messages, the same one each time."""
+    """Return the cached codec of a message class."""
     return MessageCodec(messageClass)

@@ -1,20 +1,20 @@
 """
-Conversion between the values of fields and those that handlers see, one pair of functions a type.
+Conversion between protobuf values and the values that handlers see, one pair of functions a type.
 
-Scalars: for most values the exact type and protobuf's own check of the range decide. Others are
-checked here, and the error names the reason.
+Scalars: for most values, the exact type and protobuf's own range check decide. Other values are
+checked here, and the error gives the reason.
 
-Wrappers are their bare value, present if set. A C{google.protobuf.FieldMask} is its paths in one
-string, in the names that handlers see: C{"name,address.zipCode"}.
+Wrappers become their bare value, present if set. A C{google.protobuf.FieldMask} becomes one string
+with its paths, in the names that handlers see: C{"name,address.zipCode"}.
 
-C{google.protobuf.Any} is a message of any type, with its type::
+C{google.protobuf.Any} becomes a message of any type, with its type::
 
     {"@type": "type.googleapis.com/user.User", "id": "1", "createdAt": ...}
     {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "1.500s"}
     {"@type": "type.googleapis.com/of.an.unknown.type", "value": b"..."}
 
-C{google.protobuf.Struct}, C{Value} and C{ListValue} are plain Python values. Their numbers are
-64 bits of floating point; whole ones come back as C{int} up to 2**53, where all are distinct.
+C{google.protobuf.Struct}, C{Value} and C{ListValue} become plain Python values. Their numbers are
+64-bit floating point; integers up to 2**53 are returned as C{int}.
 
 C{google.protobuf.Timestamp} is C{"2026-01-02T03:04:05.678Z"} (RFC 3339 section 5.6, in capitals),
 C{google.protobuf.Duration} is C{"-1.500s"}; a fraction has three, six or nine digits, as in
@@ -37,15 +37,17 @@ from google.protobuf.message_factory import GetMessageClass
 
 DEPTH_LIMIT = 100
 """
-Levels that messages may nest below the outermost one: protobuf's parsers read no deeper. As in
-the encoding, the entry of a map is a level too.
+The maximum nesting depth below the outermost message, which is the limit of protobuf's parsers. As
+in the encoding, a map entry is also a level.
 """
 
 _QUOTED = 60
-"""Characters of a value in an error: enough to recognise it, not a copy of it."""
+"""The number of characters of a value in an error: enough to recognise it without copying it."""
 
 _PATH_LENGTH = 240
-"""Characters of a path, which may hold keys of the client's and be sent in a status message."""
+"""
+The maximum length of a path, which may contain keys of the client and be sent in a status message.
+"""
 
 
 class ConversionError(ValueError):
@@ -79,9 +81,9 @@ class ConversionError(ValueError):
 
 def checkDepth(depth: int) -> None:
     """
-    Check that a message may have another one in it.
+    Check that a message may contain another one.
 
-    @param depth: Of the message, as L{DEPTH_LIMIT} counts it.
+    @param depth: The depth of the message, as L{DEPTH_LIMIT} counts it.
     @raise ConversionError: If it is at L{DEPTH_LIMIT}.
     """
     if depth >= DEPTH_LIMIT:
@@ -90,10 +92,10 @@ def checkDepth(depth: int) -> None:
 
 def wrongType(expected: str, value: Any) -> ConversionError:
     """
-    Return the error for a value of another type than its field.
+    Return the error for a value of the wrong type.
 
     @param expected: The type in words, with its article.
-    @param value: Quoted in the error, shortened.
+    @param value: The value, quoted in the error in a shortened form.
     """
     return ConversionError("", f"is {expected}, not {quoted(value)}")
 
@@ -108,7 +110,7 @@ def quoted(value: Any) -> str:
         text = repr(value)
     elif isinstance(value, int):
         bits = value.bit_length()
-        # Python itself refuses to write very long numbers.
+        # Python itself refuses to format very long numbers.
         text = f"{value:d}" if bits < 4 * _QUOTED else f"a number of {bits} bits"
     else:
         text = f"a {type(value).__name__}"
@@ -123,7 +125,9 @@ def asStep(key: Any) -> str:
 
 
 Reader = Callable[[Any, int], Any]
-"""C{read(value, depth)} converts protobuf's value; the depth is that of the enclosing message."""
+"""
+C{read(value, depth)} converts a protobuf value; C{depth} is the depth of the enclosing message.
+"""
 
 Put = Callable[[Any, Any, int], None]
 """C{put(message, value, depth)} sets a handler's value in a message at that depth."""
@@ -136,7 +140,8 @@ class Converter:
 
     @ivar read: C{read(message, depth)} returns a message's plain value.
     @ivar fill: C{fill(message, value, depth)} sets a plain value in a new message.
-    @ivar isBare: Whether that value is not a dictionary of the message's fields.
+    @ivar isBare: Whether the plain value is something other than a dictionary of the message's
+        fields.
     """
 
     read: Reader
@@ -146,13 +151,13 @@ class Converter:
 
 def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
     """
-    Return a value that has to be a mapping.
+    Check that a value is a mapping, and return it.
 
-    @param value: A message is no mapping here, also a C{Struct}.
+    @param value: Any value. A message, even a C{Struct}, does not count as a mapping.
     @param expected: The expected type, for the error.
-    @raise ConversionError: If it is no mapping.
+    @raise ConversionError: If it is not a mapping.
     """
-    # A Struct counts as a mapping, of messages in turn: those are copied, never read item by item.
+    # A Struct is a Mapping of messages; messages are copied, never read item by item.
     if isinstance(value, dict | Mapping) and not isinstance(value, Message):
         return value
     raise wrongType(expected, value)
@@ -160,7 +165,7 @@ def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
 
 def asList(value: Any) -> list[Any] | tuple[Any, ...]:
     """
-    Return a value that has to be a list or a tuple.
+    Check that a value is a list or a tuple, and return it.
 
     @raise ConversionError: If it is neither, such as a string or a generator.
     """
@@ -171,11 +176,11 @@ def asList(value: Any) -> list[Any] | tuple[Any, ...]:
 
 def copyInto(message: Message, value: Message) -> None:
     """
-    Copy a message into a new one of the same name, which may be another pool's.
+    Copy a message into a new one of the same name, perhaps from another pool.
 
     @param message: The new message, empty.
     @param value: The message to copy.
-    @raise ConversionError: If it has another name, or its bytes are no such message.
+    @raise ConversionError: If it has another name, or its bytes do not parse as such a message.
     """
     wanted, given = message.DESCRIPTOR, value.DESCRIPTOR
     if given is wanted:
@@ -191,12 +196,12 @@ def copyInto(message: Message, value: Message) -> None:
 
 def fillOrCopy(fill: Put, part: Any, value: Any, depth: int) -> None:
     """
-    Set a value in a new part of a message: a plain one, or a message to copy.
+    Set a value in a new part of a message: a plain value, or a message to copy.
 
     @param fill: Sets a plain value in the part.
     @param part: The new message inside another.
     @param value: A plain value, or a message.
-    @param depth: That of the part.
+    @param depth: The depth of the part.
     """
     if isinstance(value, Message):
         copyInto(part, value)
@@ -226,12 +231,12 @@ def unencodable(message: Any) -> ConversionError:
 
 
 def notA(fullName: str) -> ConversionError:
-    """Return the error for bytes that are no message of a class."""
+    """Return the error for bytes that do not parse as a message."""
     return ConversionError("", f"is no {fullName} message")
 
 
 _FLOAT_MAX = 3.4028234663852886e38
-"""The largest number of 32 bits; above it protobuf would write infinity."""
+"""The largest 32-bit float; protobuf would write infinity for larger numbers."""
 
 _INT32_MAX = (1 << 31) - 1
 
@@ -239,7 +244,7 @@ NULL_VALUE = "google.protobuf.NullValue"
 
 
 class NoType:
-    """The type of no value: a field that expects it has every value checked."""
+    """A type without values: a field that expects it has every value checked."""
 
 
 @frozen
@@ -247,10 +252,10 @@ class ScalarConverter:
     """
     The conversion of the values of one field.
 
-    @ivar exact: Values of exactly this type may be set as they are.
-    @ivar check: Returns protobuf's value of any other one, or raises L{ConversionError}.
-    @ivar read: Returns the handler's value of protobuf's; C{None} if it is the same.
-    @ivar takesNone: Whether C{None} is a value.
+    @ivar exact: Values of exactly this type may be set unchecked.
+    @ivar check: Converts any other value to protobuf's, or raises L{ConversionError}.
+    @ivar read: Converts protobuf's value to the handler's; C{None} if they are the same.
+    @ivar takesNone: Whether C{None} is a valid value.
     """
 
     exact: type
@@ -260,21 +265,21 @@ class ScalarConverter:
 
 
 def scalarConverter(field: FieldDescriptor) -> ScalarConverter:
-    """Return the converter of a field that is no message."""
+    """Return the converter of a scalar or enum field."""
     if field.enum_type is not None:
         return _enumConverter(field.enum_type)
     holder: Any = field.containing_type
     if field.type == FieldDescriptor.TYPE_STRING and not _isProto3(holder.file):
-        # Only proto2 allows anything else than UTF-8, which protobuf returns as bytes.
+        # Only proto2 allows text that is not UTF-8, which protobuf returns as bytes.
         return ScalarConverter(str, checkString, _readText)
     return _SCALARS[field.type]
 
 
 def checkString(value: Any) -> str:
     """
-    Return a value that has to be a string.
+    Check that a value is a string, and return it.
 
-    @raise ConversionError: If it is none, or has an unpaired surrogate.
+    @raise ConversionError: If it is not a string, or has an unpaired surrogate.
     """
     if not isinstance(value, str):
         raise wrongType("a string", value)
@@ -285,7 +290,7 @@ def checkString(value: Any) -> str:
     return value
 
 
-# A few files: those of the messages that are being compiled, over and over.
+# A few entries suffice: compiling messages looks up the same files again and again.
 @lru_cache(8)
 def _isProto3(file: Any) -> bool:
     proto = FileDescriptorProto()
@@ -301,7 +306,7 @@ def _readText(value: Any) -> str:
 
 def _integerConverter(low: int, high: int) -> ScalarConverter:
     def check(value: Any) -> int:
-        # JSON has one kind of numbers: 5.0 is 5 there, and here.
+        # JSON has one kind of numbers: 5.0 equals 5.
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if isinstance(number, int) and not isinstance(number, bool) and low <= number <= high:
             return number
@@ -336,7 +341,7 @@ def checkBytes(value: Any) -> bytes:
     """
     Return a copy of bytes, a bytearray or a memoryview.
 
-    @raise ConversionError: If the value is none of them.
+    @raise ConversionError: If the value is none of these.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
@@ -345,7 +350,7 @@ def checkBytes(value: Any) -> bytes:
 
 def _enumConverter(enum: EnumDescriptor) -> ScalarConverter:
     numbers = {value.name: value.number for value in enum.values}
-    # If names share a number, the first one is used.
+    # If names share a number, the first name is used.
     names: dict[int, Any] = {value.number: value.name for value in reversed(enum.values)}
     isNull = enum.full_name == NULL_VALUE
     if isNull:
@@ -396,9 +401,9 @@ _TYPE, _VALUE = "@type", "value"
 
 def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Converter]) -> Converter:
     """
-    Return the converter of C{Any}; types are looked up in the given pool.
+    Return the converter of C{Any}, which looks up types in the given pool.
 
-    @param converterOf: Returns the converter of a message's type.
+    @param converterOf: Returns the converter of a message type.
     """
 
     def find(url: str) -> Descriptor | None:
@@ -439,7 +444,7 @@ def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Conve
             raise error.within(_TYPE) from None
         descriptor = find(url)
         if descriptor is None:
-            # Of an unknown type only the bytes can be given; none are an empty message.
+            # An unknown type takes only bytes; no bytes are an empty message.
             fields.setdefault(_VALUE, b"")
             message.value = _onlyValue(fields, url, checkBytes)
             return
@@ -456,7 +461,7 @@ def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Conve
 
 
 def _onlyValue(fields: dict[Any, Any], url: str, take: Callable[[Any], Any]) -> Any:
-    """Return the value of a type that is shown without fields, if nothing is beside it."""
+    """Take the only value of a type that is represented without fields."""
     if _VALUE not in fields:
         raise ConversionError("", f"has no value, as {quoted(url)} needs")
     value = fields.pop(_VALUE)
@@ -469,7 +474,7 @@ def _onlyValue(fields: dict[Any, Any], url: str, take: Callable[[Any], Any]) -> 
 
 
 _WHOLE = float(1 << 53)
-"""From here on whole numbers share floating point numbers."""
+"""Beyond this, not every integer has a distinct floating-point value."""
 
 
 def _readValue(value: Any, depth: int) -> Any:
@@ -498,7 +503,7 @@ def _readStruct(struct: Any, depth: int) -> dict[str, Any]:
     fields = struct.fields
     result = {}
     for key in fields:
-        # The entry of the map is a level as well.
+        # The map entry is also a level.
         checkDepth(depth + 1)
         try:
             result[key] = _readValue(fields[key], depth + 2)
@@ -533,7 +538,7 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
         value.null_value = 0
     elif isinstance(item, list | tuple):
         checkDepth(depth)
-        # An empty one is present, too.
+        # Mark an empty list as present, too.
         value.list_value.SetInParent()
         _fillList(value.list_value, item, depth + 1)
     elif isinstance(item, Mapping) and not isinstance(item, Message):
@@ -579,7 +584,7 @@ _DAY = 24 * 60 * 60
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""The first second of the year 1, the last one of the year 9999."""
+"""The first second of year 1 and the last second of year 9999."""
 _LONGEST = 315_576_000_000
 """Seconds in 10,000 years, the longest C{Duration}."""
 
@@ -671,7 +676,7 @@ def _nanosOfLength(value: Any) -> int:
     elif isinstance(value, int) and not isinstance(value, bool):
         return value * _NANOS
     elif isinstance(value, float) and math.isfinite(value):
-        # In two parts: the product of the whole would lose digits.
+        # In two parts: one product would lose digits.
         whole = int(value)
         return whole * _NANOS + round((value - whole) * _NANOS)
     raise wrongType("a length of time such as 1.5s", value)
@@ -691,9 +696,9 @@ _CAPITAL = re.compile(r"[A-Z]")
 
 def wrapperConverter(descriptor: Descriptor) -> Converter | None:
     """
-    Return the converter of a wrapper; C{None} if the message is none.
+    Return the converter of a wrapper; C{None} if the message is not a wrapper.
 
-    @param descriptor: The type of the message, such as C{google.protobuf.Int32Value}.
+    @param descriptor: The message type, such as C{google.protobuf.Int32Value}.
     """
     if descriptor.full_name not in _WRAPPERS:
         return None

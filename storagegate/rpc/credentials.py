@@ -1,8 +1,8 @@
 """
-TLS of gRPC servers and clients: credentials, which follow their files.
+TLS credentials of gRPC servers and clients, which follow changes of their files.
 
-grpcio requests the certificate before each handshake, in a thread of its own. Almost always nothing
-has changed, which takes one C{stat} a file.
+grpcio requests the certificate before each handshake, in a thread of its own. Usually nothing has
+changed, which takes one C{stat} for each file.
 """
 
 import os
@@ -23,8 +23,8 @@ def makeChannelCredentials(
     Make the credentials of a client that speaks TLS.
 
     @param roots: The authorities to trust; C{None} for grpcio's own list.
-    @param key: The client's own key, PEM.
-    @param chain: Its certificate, PEM.
+    @param key: The client's own key, in PEM.
+    @param chain: The client's certificate, in PEM.
     """
     credentials: grpc.ChannelCredentials = grpc.ssl_channel_credentials(roots, key, chain)
     return credentials
@@ -34,8 +34,8 @@ class GRPCCertificates(CertificateFiles):
     """
     The certificates of a gRPC listener.
 
-    New files are used from the next handshake on, if they are valid. Open connections do not
-    change.
+    New files are used from the next handshake on, if they are valid. Open connections keep their
+    certificate.
     """
 
     def __init__(self, tls: ServerTLSOptions) -> None:
@@ -60,7 +60,7 @@ class GRPCCertificates(CertificateFiles):
         """
         Return the content of the files; C{None} if it has not changed or is invalid.
 
-        Called by grpcio in a thread of its own, never in the reactor's.
+        grpcio calls this in a thread of its own, never in the reactor thread.
         """
         self.refresh()
         before, self._fetched = self._fetched, self.content
@@ -72,7 +72,7 @@ def readConfiguration(tls: ServerTLSOptions) -> Any:
     Read the files, in any thread.
 
     @return: A C{grpc.ServerCertificateConfiguration}.
-    @raise OptionError: If one cannot be used; the message names it.
+    @raise OptionError: If a file cannot be used; the message names it.
     """
     certificate = readCertificates("the option tls.cert", tls.cert)
     key = readPEMOption("the option tls.key", tls.key)
@@ -100,11 +100,13 @@ def readPEMOption(name: str, value: Any) -> bytes:
 
 
 def readCertificates(name: str, value: Any) -> bytes:
-    """Read certificates as L{readPEMOption}, and check them: grpcio would only fail handshakes."""
+    """
+    Read certificates like L{readPEMOption}, and check them: grpcio would only fail handshakes.
+    """
     content = readPEMOption(name, value)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
-            # What stands around the certificates may have any character.
+            # Text around the certificates may contain any character.
             cadata=content.decode("ascii", "ignore")
         )
     except (ssl.SSLError, ValueError):

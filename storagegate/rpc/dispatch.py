@@ -1,5 +1,5 @@
 """
-From a call that an engine has accepted to its status: route, middleware, handler.
+The dispatch of an accepted call, from route through middleware and handler to its status.
 """
 
 import inspect
@@ -64,7 +64,7 @@ class GRPCRoute:
     """
     One method with its handler.
 
-    @ivar handler: C{None} if the service has no handler for it.
+    @ivar handler: C{None} if the method is not implemented.
     """
 
     service: RPCService
@@ -73,9 +73,9 @@ class GRPCRoute:
 
 
 Routes = dict[str, GRPCRoute]
-"""By path."""
+"""The routes by path."""
 
-# Only the gateway enforces these: a definition that has them is refused here, not served open.
+# Only the gateway enforces these: a definition with them is refused, not served unprotected.
 _GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
 
 
@@ -84,9 +84,10 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
     Read a service with its handlers, in any of the forms of C{addService}.
 
     @param service: A name, a loaded service, a mapping or a C{ServiceDefinition}.
-    @param rest: The methods, or a mapping that has them; the implementation of a loaded service.
+    @param rest: The methods, a mapping that contains them, or the implementation of a loaded
+        service.
     @param named: C{name}, C{definition} and C{implementation}; C{None} if absent.
-    @raise DefinitionError: If these do not define a service.
+    @raise DefinitionError: If the arguments do not define a service.
     """
     if isinstance(service, ServiceDefinition):
         return definedRoutes(service)
@@ -114,12 +115,13 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
 
 def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     """
-    Make the routes of a loaded service to functions of a call.
+    Make the routes of a loaded service; its handlers take the call.
 
     @param service: The service as its file defines it.
-    @param implementation: A mapping of method names, or an object that has methods of these names;
-        as in the definition or in camelCase.
-    @raise DefinitionError: If a handler has no method, a method has two, or one is no function.
+    @param implementation: A mapping of method names, or an object with methods of these names.
+        Names are as in the definition or in camelCase.
+    @raise DefinitionError: If a handler matches no method, a method has two handlers, or a handler
+        is not a function.
     """
     handlers: dict[str, Handler] = {}
     if isinstance(implementation, Mapping):
@@ -151,9 +153,10 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
 
 def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     """
-    Find the messages for a definition whose handlers take C{(request)} or C{(request, call)}.
+    Make the service and routes of a definition whose handlers take C{(request)} or C{(request,
+    call)}.
 
-    @raise DefinitionError: If it has options of the gateway, or cannot be a service of gRPC.
+    @raise DefinitionError: If it has options of the gateway, or cannot be a gRPC service.
     """
     _refuseGatewayOnly(definition)
     service = _loadedService(definition)
@@ -188,7 +191,7 @@ def _loadedService(definition: ServiceDefinition) -> RPCService | None:
     service = loadedService(definition.name)
     if service is None or definition.methods.keys() <= service.methods.keys():
         return service
-    # Names are compared exactly: this is another service, or a misspelt one.
+    # Names are compared exactly: this is another service, or a misspelled one.
     _log.warn(
         "{service} has other methods than in {file}, whose messages it does not get",
         service=definition.name,
@@ -201,9 +204,9 @@ def _requestHandler(
     handler: Callable[..., Any], streaming: str, convert: Callable[[Any], Any] | None = None
 ) -> Handler:
     """
-    Make the handler of calls of one that takes C{(request)} or C{(request, call)}.
+    Adapt a handler that takes C{(request)} or C{(request, call)} to take a call.
 
-    @param convert: Converts the request, or the stream of them; C{None} to take it as it is.
+    @param convert: Converts the request, or the stream of requests; C{None} for no conversion.
     """
     takesCall = _takesCall(handler)
     name = "requests" if streaming in ("client", "bidirectional") else "request"
@@ -221,7 +224,7 @@ def _requestHandler(
 
 
 def _typedHandler(name: str, method: ServiceMethod, streaming: str) -> Handler:
-    """Make the handler of calls of a method, with the types and schemas that it may have."""
+    """Adapt the handler of a method, with its types and schemas, to take a call."""
     if method.inputType is None:
         handler = _requestHandler(method.handler, streaming)
     else:
@@ -235,7 +238,7 @@ def _typedHandler(name: str, method: ServiceMethod, streaming: str) -> Handler:
 
     def shaped(result: Any) -> Any:
         if isinstance(result, Message):
-            # It has the fields of the output already.
+            # A message already has exactly the fields of the output.
             return result
         found = checkResult(output, name, result)
         return found if project is None else project(found)
@@ -274,12 +277,12 @@ def _takesCall(handler: Callable[..., Any]) -> bool:
     if required > 2 or not positional:
         name = getattr(handler, "__qualname__", repr(handler))
         raise DefinitionError(f"{name} takes neither (request) nor (request, call)")
-    # A parameter with a default is the handler's own, except by one of these names.
+    # A parameter with a default is not passed, except under one of these names.
     return required == 2 or (len(positional) > 1 and positional[1].name in ("call", "context"))
 
 
 Middleware = Callable[[Call, Callable[[], Awaitable[Any]]], Any]
-"""C{async (call, next)} returns the response; C{None} keeps that of C{next}."""
+"""C{async (call, next)} returns the response; C{None} keeps the response of C{next}."""
 
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 _LATE = GRPC_STATUSES["DEADLINE_EXCEEDED"]
@@ -289,18 +292,19 @@ _INTERNAL = GRPC_STATUSES["INTERNAL"]
 _NOTHING = object()
 
 Refused = Callable[[Call, Exception], object]
-"""Called with a call that no handler is called for, and the reason."""
+"""Called with a call that is refused before its handler runs, and the reason."""
 
 
 @frozen
 class CallLimits:
     """
-    The options of a port that its calls need.
+    The limits of a port's calls.
 
-    @ivar calls: Calls at a time in all.
-    @ivar perConnection: Handlers at a time for one connection; infinite for any number.
-    @ivar compressAbove: Longer messages are compressed, in bytes; infinite for none.
-    @ivar perAddress: Calls at a time of one address; infinite for any number.
+    @ivar calls: The maximum number of concurrent calls.
+    @ivar perConnection: The maximum number of running handlers of one connection; infinite for no
+        limit.
+    @ivar compressAbove: Longer messages are compressed, in bytes; infinite for no compression.
+    @ivar perAddress: The maximum number of concurrent calls of one address; infinite for no limit.
     """
 
     calls: int
@@ -310,28 +314,30 @@ class CallLimits:
 
 
 CHECK_SECONDS = 10.0
-"""The pause between two checks of the requests that have not arrived."""
+"""The interval between two checks for requests that have not arrived."""
 
 _MAX_PEERS = 4096
-"""Connections whose share is remembered while they have no calls: a busy server's."""
+"""
+How many connections' shares are cached while they have no calls: as many as a busy server has.
+"""
 
 
 class CallRouter:
     """
-    Accepts the calls of a server: finds the route of each, and limits how many are in flight.
+    Accepts the calls of a server: finds the route of each, and limits the calls in flight.
 
     @ivar services: The services by their full names.
     @ivar routes: The routes by path.
-    @ivar middleware: The first one outermost.
+    @ivar middleware: The middleware, the first one outermost.
     @ivar activeCalls: How many handlers are running.
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread, for large messages;
-        C{None} if there is none.
-    @ivar onRefused: Called with each call that no handler is called for; C{None} for none.
-    @ivar unread: The calls whose request has not arrived, the oldest first, with the time of the
-        last check before them.
-    @ivar reads: How much has come of those requests.
-    @ivar guarded: The paths of methods that need credentials. Of a call that has none in its
-        metadata the handler gets the one request as a stream, so that it can refuse it unread.
+        C{None} for no thread pool.
+    @ivar onRefused: Called with each refused call; may be C{None}.
+    @ivar unread: The calls whose request has not arrived, oldest first, with the time of the last
+        check before their start.
+    @ivar reads: Estimates the bytes of these requests.
+    @ivar guarded: The paths of methods that need credentials. If a call has none in its metadata,
+        its handler gets the single request as a stream, so that it can refuse it unread.
     """
 
     def __init__(
@@ -342,8 +348,8 @@ class CallRouter:
     ) -> None:
         """
         @param trust: Decides which proxies may name the client of a call; C{None} for none.
-        @param budget: Counts what incomplete requests hold.
-        @param guarded: The paths of methods that need credentials; may change.
+        @param budget: Counts the bytes of incomplete requests.
+        @param guarded: The paths of methods that need credentials; the collection may change.
         """
         self.run: Callable[..., Deferred[Any]] | None = None
         self.services: dict[str, RPCService] = {}
@@ -358,7 +364,7 @@ class CallRouter:
         self.now = 0.0
         self._trust = trust
         self._shares = AddressShares()
-        # By peer, for calls that no proxy passes on.
+        # By peer, for calls that do not come through a proxy.
         self._known: dict[str, AddressShare] = {}
 
     def accept(self, limits: CallLimits, engineCall: IServerCall) -> None:
@@ -385,7 +391,7 @@ class CallRouter:
             problem = "too many calls at a time from this address"
         elif running >= limits.perConnection and not peer.startswith("unix:"):
             # grpc core enforces the limit, but forgets a call that its client has reset. All
-            # clients of a UNIX socket have one name.
+            # clients of a UNIX socket have the same name.
             problem = "too many calls at a time on this connection"
         if problem is not None:
             self._refuse(engineCall, route.service.name, _EXHAUSTED, problem)
@@ -396,13 +402,13 @@ class CallRouter:
         CallDispatch(engineCall, route, self, limits.compressAbove, peer, share).begin()
 
     def _shareOf(self, engineCall: IServerCall, peer: str) -> AddressShare:
-        """Return what the client's address has of the calls."""
+        """Return the share of the client's address."""
         kind, _, address = peer.partition(":")
         host = hostOf(address) if kind in ("ipv4", "ipv6") else ""
         if self._trust is not None:
             return self._shares.of(metadataAddress(host, self._trust, engineCall.metadata))
         share = self._shares.of(host)
-        # All clients of a UNIX socket have one name.
+        # All clients of a UNIX socket have the same name.
         if host:
             if len(self._known) >= _MAX_PEERS:
                 self._known.clear()
@@ -417,7 +423,7 @@ class CallRouter:
 
     def checkRequests(self, now: float) -> None:
         """
-        Refuse the calls whose request is not complete in time.
+        Refuse the calls whose request is overdue.
 
         @param now: Seconds of a monotonic clock.
         """
@@ -430,9 +436,9 @@ class CallRouter:
 
     def refused(self, call: Call, error: Exception) -> None:
         """
-        Notify L{onRefused} of a call that no handler is called for.
+        Notify L{onRefused} of a refused call.
 
-        @param call: The call, which gets its status all the same.
+        @param call: The call, which still gets its status.
         @param error: Why it is refused.
         """
         if self.onRefused is None:
@@ -440,15 +446,15 @@ class CallRouter:
         try:
             self.onRefused(call, error)
         except Exception:
-            # The call gets its status all the same.
+            # The call still gets its status.
             _log.failure("{path} was refused, and could not be counted", path=call.path)
 
     def ended(self, peer: str, share: AddressShare) -> None:
         """
-        Count the end of a handler, which may come after the client has left.
+        Count the end of a handler, possibly after the client has disconnected.
 
         @param peer: The client's address as it was counted at the start.
-        @param share: What the call was counted in.
+        @param share: The share that the call was counted in.
         """
         self.activeCalls -= 1
         share.calls -= 1
@@ -461,10 +467,10 @@ class CallRouter:
 
 class CallDispatch(Task):
     """
-    The run of one call through middleware and handler to its status.
+    Runs one call through middleware and handler to its status.
 
-    The common call, one request and one response of a handler that does not wait, needs only
-    C{_received} and C{returned}.
+    The common case, a unary call whose handler does not wait, needs only C{_received} and
+    C{returned}.
     """
 
     __slots__ = ("_call", "_compressAbove", "_engineCall", "_route", "_router", "_share", "peer")
@@ -487,12 +493,12 @@ class CallDispatch(Task):
         self._call = Call(engineCall, route.service.name, route.method.name)
 
     def begin(self) -> None:
-        """Read the request, or offer the stream of them, and call the handler."""
+        """Read the request, or set up the stream of requests, and call the handler."""
         router, engineCall, method = self._router, self._engineCall, self._route.method
         isGuarded = engineCall.path in router.guarded
         isUnknown = isGuarded and not _hasCredentials(engineCall.metadata)
         if isUnknown or method.streaming in ("client", "bidirectional"):
-            # No reference to this object: it would be a cycle for the garbage collector.
+            # Not a reference to this object, which would be a cycle.
             codec, run = method.request, router.run
             self._call.requests = RequestStream(
                 engineCall, codec.decode, None if run is None else partial(run, _decodeLarge, codec)
@@ -544,7 +550,7 @@ class CallDispatch(Task):
         return await self._pass(0)
 
     def refuse(self, error: TooMuchHeld) -> None:
-        """Refuse the call before its request has come, see L{IPendingRead}."""
+        """Refuse the call before its request has arrived, see L{IPendingRead}."""
         del self._router.unread[self]
         self._refuse(error)
 
@@ -553,7 +559,7 @@ class CallDispatch(Task):
         self.onError(error)
 
     def _refuseNothing(self) -> None:
-        """Refuse a call that has no request."""
+        """Refuse a call without a request."""
         if self._engineCall.isRefused:
             self._refuse(codedError("PAYLOAD_TOO_LARGE", "The request is too long, or damaged"))
             return
@@ -565,7 +571,7 @@ class CallDispatch(Task):
             if not isCancelled:
                 refused(call, error)
 
-        # A client that leaves before it has sent its request looks the same until the end.
+        # A client that disconnects before it has sent its request looks the same until the end.
         self._engineCall.whenClosed(closed)
         self.onError(error)
 
@@ -603,7 +609,7 @@ class CallDispatch(Task):
 
     def _start(self, passing: Coroutine[Any, Any, Any]) -> None:
         super().__init__(passing)
-        # A client may leave before such a handler waits for anything.
+        # The client may disconnect before such a handler waits.
         self._engineCall.watch(self.cancel)
         self.step()
 
@@ -614,7 +620,7 @@ class CallDispatch(Task):
             return await self._handle()
         step = _Next(self, position + 1)
         result = middleware[position](self._call, step)
-        # Twice if a coroutine returns next() without waiting for it, as in JavaScript.
+        # Repeated if a coroutine returns next() without awaiting it, as in JavaScript.
         while hasattr(result, "__await__"):
             result = await result
         return await step.outcome() if result is None else result
@@ -629,7 +635,7 @@ class CallDispatch(Task):
         return _NOTHING
 
     async def _sendAll(self, results: Any) -> None:
-        """Send a stream of responses, no faster than the client takes them."""
+        """Send a stream of responses, no faster than the client reads them."""
         engineCall, call, compressAbove = self._engineCall, self._call, self._compressAbove
         encode, send = self._route.method.response.encode, engineCall.send
         async with ResultStream(results, engineCall.path) as items:
@@ -647,7 +653,7 @@ class CallDispatch(Task):
         return ValueError(f"the result of {self._engineCall.path} does not fit: {error}")
 
     def onSuspend(self) -> None:
-        """Watch the client from the first time that the handler waits."""
+        """Watch the client once the handler waits."""
         self._engineCall.watch(self.cancel)
 
     def onResult(self, value: Any) -> None:
@@ -686,7 +692,7 @@ class CallDispatch(Task):
             self._engineCall.finish(_INTERNAL, UNKNOWN_MESSAGE)
 
     def _report(self, error: BaseException) -> None:
-        """Log an unexpected error; send the status if the client has not left."""
+        """Log an unexpected error; send the status if the client is still connected."""
         if not self._engineCall.isOver:
             if not isExpected(error):
                 _log.failure(
@@ -711,7 +717,7 @@ class _Next:
     """
     The C{next} of a middleware: runs the rest of the chain when it is awaited.
 
-    A call of it that was not awaited runs when the middleware returns C{None}.
+    If it was called but not awaited, it runs when the middleware returns C{None}.
     """
 
     _run: CallDispatch
@@ -732,7 +738,7 @@ class _Next:
         return None if self._result is _NOTHING else self._result
 
     async def outcome(self) -> Any:
-        """Return the result of the rest of the chain for a middleware that returned nothing."""
+        """Return the result of the rest of the chain for a middleware that returned C{None}."""
         if self._state == "called":
             await self
         return self._result

@@ -1,8 +1,8 @@
 """
-The health of a server and of its services, by the protocol C{grpc.health.v1}.
+The health of a server and its services, over the protocol C{grpc.health.v1}.
 
-C{Check} responds once, C{Watch} first, on every change, and every five seconds, C{List} for all
-services together. The empty name is the server as a whole.
+C{Check} responds once. C{Watch} responds at once, on every change, and every five seconds. C{List}
+responds with the statuses of all services. The empty name stands for the server as a whole.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -15,7 +15,7 @@ from storagegate.core.errors import GrpcError
 from storagegate.rpc.protos import standardService
 
 WATCH_SECONDS = 5.0
-"""How often C{Watch} repeats a status that does not change: the specification's 5000 ms."""
+"""The interval at which C{Watch} repeats an unchanged status, from the specification (5000 ms)."""
 
 SERVING = "SERVING"
 NOT_SERVING = "NOT_SERVING"
@@ -27,29 +27,29 @@ OVERALL = ""
 """The name of the server as a whole."""
 
 HEALTH = standardService("health")
-"""The definition; a L{Health} is its implementation."""
+"""The definition of the service; L{Health} implements it."""
 
 
 class Health:
     """
     The statuses of the services, and the implementation of C{grpc.health.v1.Health}.
 
-    Before L{begin} and after L{shutdown} no service is serving, with any status that was set.
+    Before L{begin} and after L{shutdown}, no service is serving, whatever status was set.
     """
 
     def __init__(self) -> None:
         self._statuses = {OVERALL: SERVING}
         self._isServing = False
         self._clock: IReactorTime | None = None
-        # Clients choose the names, so that each is dropped with its last watcher.
+        # Clients choose the names, so a name is dropped with its last watcher.
         self._watchers: dict[str, set[_Watcher]] = {}
 
     def begin(self, clock: IReactorTime, services: Iterable[str] = ()) -> None:
         """
-        Begin to serve.
+        Start serving.
 
-        @param clock: Counts the seconds of C{Watch}.
-        @param services: The names of the services; one that has a status already keeps it.
+        @param clock: Times the repetitions of C{Watch}.
+        @param services: The names of the services; a service that already has a status keeps it.
         """
         self._clock = clock
         self._isServing = True
@@ -61,8 +61,8 @@ class Health:
         """
         Set all services to not serving, and end every C{Watch} after this last response.
 
-        Otherwise each would delay the stop of a server until the end of its grace. A later one
-        stays open: a client that got a response would retry without a delay.
+        Open streams would delay the stop of a server until the end of its grace. A later C{Watch}
+        stays open: a client that got a response would retry without delay.
         """
         self._isServing = False
         for watchers in self._watchers.values():
@@ -74,9 +74,9 @@ class Health:
         """
         Set the status of a service.
 
-        @param service: Its name, or L{OVERALL}; a new one is known from now on.
+        @param service: The name of the service, or L{OVERALL}; a new name becomes known.
         @param status: C{"SERVING"} or C{"NOT_SERVING"}.
-        @raise ValueError: If the status is another one.
+        @raise ValueError: If the status is neither.
         """
         if status not in (SERVING, NOT_SERVING):
             raise ValueError(f"a serving status is {SERVING!r} or {NOT_SERVING!r}, not {status!r}")
@@ -115,7 +115,7 @@ class Health:
             while True:
                 sent = self.status(service)
                 yield {"status": sent}
-                # A change in the meantime is sent directly, and only the latest one.
+                # A change in the meantime is sent at once, and only the latest one.
                 while sent == self.status(service) and not watcher.takeDue():
                     if watcher.isEnding:
                         return
@@ -127,7 +127,7 @@ class Health:
                 del self._watchers[service]
 
     def _notify(self, services: Iterable[str]) -> None:
-        # A watcher that is woken may leave synchronously, so they are listed before.
+        # A woken watcher may be removed synchronously, so list them first.
         woken = [watcher for service in services for watcher in self._watchers.get(service, ())]
         for watcher in woken:
             watcher.wake()
@@ -135,7 +135,7 @@ class Health:
 
 class _Watcher:
     """
-    Wakes a C{Watch} that waits. It keeps no statuses: slow clients cost no memory.
+    Wakes a waiting C{Watch}. It keeps no statuses, so slow clients cost no memory.
     """
 
     __slots__ = ("_clock", "_isDue", "_timer", "_waiting", "isEnding")
@@ -148,12 +148,12 @@ class _Watcher:
         self.isEnding = False
 
     async def wait(self) -> None:
-        """Wait for a change or the end of the interval."""
+        """Wait for a change, or the end of the interval."""
         self._waiting = Deferred()
         await self._waiting
 
     def takeDue(self) -> bool:
-        """Return whether the interval has ended, once for each interval."""
+        """Return whether an interval has ended; true once for each interval."""
         isDue, self._isDue = self._isDue, False
         return isDue
 

@@ -1,8 +1,9 @@
 """
 The interfaces between gRPC applications or clients and the engines that carry their calls.
 
-Above them are calls, messages as bytes, and statuses; below them an engine. No module above knows
-which engine that is, and every method on both sides runs in the reactor thread.
+The upper side deals in calls, messages as bytes, and statuses; the lower side is an engine. The
+upper side does not know which engine it uses. Every method on both sides runs in the reactor
+thread.
 
 A call of a server::
 
@@ -20,15 +21,15 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 Metadata = Sequence[tuple[str, str | bytes]]
-"""Entries in their order; the values of names that end in C{-bin} are bytes."""
+"""Entries in order; values of names that end in C{-bin} are bytes."""
 
 
 class MessageByteCounter(Protocol):
     """
-    Counts the bytes of messages of a server, before compression.
+    Counts the bytes of a server's messages, before compression.
 
-    @ivar bytesIn: Those of requests.
-    @ivar bytesOut: Those of responses.
+    @ivar bytesIn: The bytes of requests.
+    @ivar bytesOut: The bytes of responses.
     """
 
     bytesIn: int
@@ -63,11 +64,11 @@ class IServerCall(Interface):
 
     def read(got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """
-        Request the client's next message; never twice at a time.
+        Request the client's next message; only one request may be outstanding.
 
-        @param got: Called with it, or with C{None} at the end of the stream, perhaps before this
-            returns. Not called once the client has left.
-        @param ahead: How many messages after it may be fetched before they are requested.
+        @param got: Called with the message, or with C{None} at the end of the stream, perhaps
+            before this returns. Not called once the client has disconnected.
+        @param ahead: How many further messages may be fetched before they are requested.
         """
 
     def watch(cancelled: Callable[[], object]) -> None:
@@ -81,14 +82,14 @@ class IServerCall(Interface):
         """
         Send the initial metadata now; without this they are sent with the first message.
 
-        @param metadata: Added to that of L{prepareMetadata}.
+        @param metadata: Added to the metadata of L{prepareMetadata}.
         """
 
     def prepareMetadata(metadata: Metadata) -> None:
         """
         Add initial metadata that is sent with the first operation.
 
-        @param metadata: Added to that of earlier calls of this method.
+        @param metadata: Added to the metadata of earlier calls of this method.
         """
 
     def send(message: bytes, compress: bool = True) -> bool:
@@ -96,12 +97,12 @@ class IServerCall(Interface):
         Send a message.
 
         @param message: The encoded message, without gRPC's frame.
-        @param compress: Whether it may be compressed, if the call is.
-        @return: Whether another one may follow; if not, wait for L{drained}.
+        @param compress: Whether the message may be compressed, if the call is.
+        @return: Whether another message may follow; if not, wait for L{drained}.
         """
 
     def drained() -> Deferred[None]:
-        """Wait until another message may be sent. Fires too when the call ends."""
+        """Wait until another message may be sent. Also fires when the call ends."""
 
     def reply(message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
         """
@@ -114,10 +115,10 @@ class IServerCall(Interface):
 
     def finish(status: int, message: str = "", trailers: Metadata = ()) -> None:
         """
-        End the call, after the messages that were sent. Does nothing if it is over.
+        End the call, after the messages that were sent. Does nothing if the call has ended.
 
         @param status: The number of the status, 0 for C{OK}.
-        @param message: Its text, C{grpc-message}.
+        @param message: The text of the status, C{grpc-message}.
         @param trailers: Sent with the status.
         """
 
@@ -134,19 +135,20 @@ class IServerEngine(Interface):
 
     def start(accept: Callable[[Any], object]) -> None:
         """
-        Begin to accept calls.
+        Start accepting calls.
 
         @param accept: Called with each call, an L{IServerCall}.
         """
 
     def stop(graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """
-        Accept nothing more, let calls end, and cancel those that have not after the grace.
+        Accept nothing more, let calls end, and cancel the remaining calls after the grace.
 
-        @param graceSeconds: Time for the calls in flight, from the moment when no more are
-            accepted. A second stop may shorten it.
-        @param settleSeconds: For so long before no more calls are accepted, and as long after it,
-            responses are held: clients that wait for one make no call that would be cancelled.
+        @param graceSeconds: How long calls in flight may take once no more are accepted. A second
+            stop may shorten it.
+        @param settleSeconds: How long responses are held before the server stops accepting calls,
+            and again after that: clients that wait for a response make no call that would be
+            cancelled.
         @return: Fires when no call, port or thread is left.
         """
 
@@ -160,8 +162,8 @@ class CallOptions:
     The options of a client's call.
 
     @ivar metadata: The initial metadata.
-    @ivar deadline: When it is given up, in seconds since 1970; C{None} for never.
-    @ivar waitForReady: Whether it waits for a connection in place of failing without one.
+    @ivar deadline: The deadline in seconds since 1970; C{None} for none.
+    @ivar waitForReady: Whether to wait for a connection instead of failing without one.
     """
 
     metadata: Metadata = ()
@@ -175,8 +177,8 @@ class UnaryResult:
     The result of a unary call.
 
     @ivar status: The number of the status.
-    @ivar message: The server's text for it.
-    @ivar response: The response's bytes, C{None} if none was received.
+    @ivar message: The server's text for the status.
+    @ivar response: The bytes of the response; C{None} without a response.
     @ivar metadata: The initial metadata.
     @ivar trailers: The trailers.
     """
@@ -196,24 +198,24 @@ class IClientCall(Interface):
         Send a message.
 
         @param message: The encoded message, without gRPC's frame.
-        @return: Whether another one may follow; if not, wait for L{drained}.
+        @return: Whether another message may follow; if not, wait for L{drained}.
         """
 
     def drained() -> Deferred[None]:
-        """Wait until another message may be sent. Fires too when the call ends."""
+        """Wait until another message may be sent. Also fires when the call ends."""
 
     def sendEnd() -> None:
         """Send the end of the messages."""
 
     def read(got: Callable[[bytes | None], object]) -> None:
         """
-        Request the server's next message; never twice at a time.
+        Request the server's next message; only one request may be outstanding.
 
-        @param got: Called with it, or with C{None} when the call has ended.
+        @param got: Called with the message, or with C{None} when the call has ended.
         """
 
     def begun() -> Deferred[Metadata]:
-        """Wait for the initial metadata; empty if the call ended without."""
+        """Wait for the initial metadata; empty if the call ended without any."""
 
     def ended() -> Deferred[tuple[int, str, Metadata]]:
         """Wait for the end: the status, its message, and the trailers."""
@@ -223,7 +225,7 @@ class IClientCall(Interface):
 
 
 CANCELLED_MESSAGE = "Cancelled by the client"
-"""The message of the status of a call that its client has cancelled."""
+"""The status message of a call that its client has cancelled."""
 
 
 class ClientClosedError(Exception):

@@ -38,8 +38,8 @@ def errorHandler(
     """
     Make the middleware that turns errors into statuses.
 
-    A server applies these rules without it. It serves to observe unexpected errors, and to have
-    middleware outside of it receive C{GrpcError} only::
+    A server applies these rules anyway. Use this middleware to observe unexpected errors, and to
+    have outer middleware receive only C{GrpcError}::
 
         GrpcError                          itself
         ServiceError                       the status of its code or its HTTP status
@@ -49,7 +49,7 @@ def errorHandler(
 
     @param onError: C{onError(error, call)}, plain or a coroutine, called with each error that is
         logged. Its result is ignored; an error that it raises is logged.
-    @raise TypeError: If it is no function.
+    @raise TypeError: If it is not a function.
     """
     if onError is not None and not callable(onError):
         raise TypeError(f"onError is a function of (error, call), not {onError!r}")
@@ -58,7 +58,7 @@ def errorHandler(
         try:
             return await next()
         except CancelledError:
-            # The client has left.
+            # The client has disconnected.
             raise
         except Exception as error:
             if not isExpected(error):
@@ -87,10 +87,11 @@ def methodMatcher(names: Iterable[str], option: str) -> Callable[[Any], bool]:
     """
     Make a predicate of calls: whether the method is in a list.
 
-    @param names: C{GetUser} is a method of any service, C{user.UserService/GetUser} that of one,
-        with or without a C{/} in front, and C{user.UserService/*} is all of one.
+    @param names: C{GetUser} is a method of any service, C{user.UserService/GetUser} a method of one
+        service, with or without a leading C{/}, and C{user.UserService/*} all methods of one
+        service.
     @param option: The name of the option, for the error.
-    @raise TypeError: If it is no list of names.
+    @raise TypeError: If it is not a list of names.
     @raise ValueError: If an item is not the name of a method.
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -118,12 +119,12 @@ def methodMatcher(names: Iterable[str], option: str) -> Callable[[Any], bool]:
 
 MAX_TOKEN = 8192
 """
-Characters of a token: all the metadata that gRPC accepts by default, so that a server with a higher
-limit does not pass more to parsers of tokens.
+The maximum length of a token: all the metadata that gRPC accepts by default. A server with a higher
+limit does not pass more to token parsers.
 """
 
 HEALTH = "grpc.health.v1.Health"
-"""The service that balancers and orchestrators call without a token."""
+"""The service that load balancers and orchestrators call without a token."""
 
 MISSING = "Missing authorization"
 INVALID = "Invalid token"
@@ -138,18 +139,18 @@ def authentication(
     clock: IReactorTime | None = None,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """
-    Make the middleware that authenticates calls; others are refused with C{UNAUTHENTICATED}.
+    Make the middleware that authenticates calls, and refuses others with C{UNAUTHENTICATED}.
 
-    Who guesses is slowed down, see
+    Guessing is slowed down, see
     L{AuthFailureThrottle<storagegate.auth.throttle.AuthFailureThrottle>}.
 
-    @param verify: C{verify(token)} or C{verify(token, call)}, plain or a coroutine. It gets the
+    @param verify: C{verify(token)} or C{verify(token, call)}, plain or a coroutine. It receives the
         first value of C{authorization} without C{Bearer }, and returns the user for C{call.user}.
         An empty result or an exception refuses the call. A L{GrpcError} or a L{ServiceError}
         reaches the client unchanged, so that a failing verifier can be C{UNAVAILABLE}.
     @param publicMethods: Methods that need no token: C{GetUser}, C{user.UserService/GetUser} or
         C{user.UserService/*}.
-    @param publicHealth: Whether the health service is public, too: probes have no token.
+    @param publicHealth: Whether the health service is also public: probes have no token.
     @param clock: Delays the refusals of guesses; C{None} for the process's reactor.
     @raise TypeError: If an option has the wrong type.
     @raise ValueError: If an item of C{publicMethods} is not the name of a method.
@@ -188,14 +189,14 @@ def authentication(
         try:
             return await refuse(refusal, call)
         finally:
-            # Its traceback refers to this frame.
+            # Its traceback references this frame.
             del refusal
 
     return authenticate
 
 
 class _SlowRefusal:
-    """Refuses calls; guesses of one address wait."""
+    """Refuses calls, and delays repeated guesses of one address."""
 
     def __init__(self, clock: IReactorTime | None) -> None:
         self._clock = clock
@@ -210,12 +211,12 @@ class _SlowRefusal:
         try:
             if asGrpcError(refusal).statusName == "UNAUTHENTICATED":
                 if self._throttle is None:
-                    # The process's reactor is known when calls come, not when middleware is made.
+                    # The reactor is known when calls arrive, not when the middleware is created.
                     self._throttle = AuthFailureThrottle(self._clock or processReactor())
                 await self._throttle.wait(self._throttle.failed(hostOf(call.getPeer())))
             raise refusal from None
         finally:
-            # Its traceback refers to this frame.
+            # Its traceback references this frame.
             del refusal
 
 
@@ -234,7 +235,7 @@ def _refusal(error: Exception, logged: set[str]) -> Exception:
     """
     Return the error that the client gets for an exception of a verifier.
 
-    @param logged: The types that were logged; each is logged once.
+    @param logged: The exception types logged so far; each is logged once.
     """
     if isinstance(error, GrpcError | ServiceError | CancelledError):
         return error
@@ -258,16 +259,16 @@ def rateLimit(
     """
     Make the middleware that limits how often one client may call.
 
-    Calls are counted, not the messages in them. A refused call is C{RESOURCE_EXHAUSTED} with
-    C{google.rpc.RetryInfo}, which has the end of the window.
+    The limit counts calls, not their messages. A refused call ends with C{RESOURCE_EXHAUSTED} and
+    C{google.rpc.RetryInfo}, which gives the end of the window.
 
-    @param windowMs: Milliseconds of a window, which begins with the first call.
-    @param max: How many calls of a window are allowed.
+    @param windowMs: The length of a window in milliseconds; it begins with the first call.
+    @param max: How many calls a window allows.
     @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for this limit
         alone; without one, the counts are in the memory of this process.
-    @param keyGenerator: C{keyGenerator(call)}, plain or a coroutine, returns the key that a call
-        counts for, in place of the peer's address.
-    @param skip: The methods that are not counted: a list of names, as in
+    @param keyGenerator: C{keyGenerator(call)}, plain or a coroutine, returns the key to count a
+        call under, instead of the peer's address.
+    @param skip: The methods to exclude: a list of names, as in
         L{authentication<storagegate.rpc.middleware.authentication>}, or C{skip(call)}, plain or a
         coroutine.
     @param now: Returns the time in seconds since 1970.
@@ -309,23 +310,23 @@ def rateLimit(
 
 
 FORMAT = "{timestamp} {peer} {path} {status} {durationMs:.3f} ms"
-"""The default format of a line."""
+"""The default line format."""
 
 _CLOCKS_APART = 0.05
-"""Seconds: the deadline was sent as a duration and counted from the arrival of the call."""
+"""In seconds: the deadline was sent as a duration and counts from the arrival of the call."""
 
 
 @frozen
 class GRPCCallRecord:
     """
-    The values of a log line; none is from the metadata or the messages.
+    The values of a log line; they contain nothing from metadata or messages.
 
-    @ivar timestamp: The arrival, in the form of RFC 3339.
+    @ivar timestamp: The arrival time in RFC 3339 format.
     @ivar peer: The client's address and port.
     @ivar path: The full name of the method.
     @ivar service: The name of the service.
     @ivar method: The bare name of the method.
-    @ivar status: The name of its status.
+    @ivar status: The name of the call's status.
     @ivar durationMs: The duration in milliseconds.
     """
 
@@ -348,14 +349,14 @@ def requestLog(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """
-    Make the middleware that logs calls when they end; it belongs before all others.
+    Make the middleware that logs calls when they end; it belongs before all other middleware.
 
-    @param format: A text with the names of a L{GRPCCallRecord}'s values in braces, or a function of
-        one that returns the line, C{None} for none. Control characters of a line are escaped,
-        except those of colours.
-    @param write: Called with each line. Without it they are events of Twisted's log, with the
+    @param format: Text with names of L{GRPCCallRecord} values in braces, or a function that takes a
+        record and returns the line, or C{None} for no line. Control characters of a line are
+        escaped, except colour codes.
+    @param write: Called with each line. Without it, lines are events of Twisted's log, with the
         values of the record.
-    @param skip: The methods that are not logged: a list of names, as in
+    @param skip: The methods to exclude: a list of names, as in
         L{authentication<storagegate.rpc.middleware.authentication>}, or C{skip(call)}.
     @param now: Returns the time in seconds since 1970.
     @param monotonic: Returns the seconds of a monotonic clock.

@@ -1,14 +1,13 @@
 """
-How much of incomplete requests grpc core holds, for the budget of the process.
+Estimates how many bytes of incomplete requests grpc core holds, for the process's budget.
 
-grpc core reports a message when it is complete, and says nothing of one that is not. But the kernel
-counts the bytes that have come on each connection (C{TCP_INFO}). While few requests are incomplete
-nothing is looked at; when many are, all sockets are: ten times a second, and the more often the
-faster it comes.
+grpc core reports only complete messages. But the kernel counts the bytes received on each
+connection (C{TCP_INFO}). While few requests are incomplete, nothing is sampled. When many are, all
+sockets are sampled ten times a second, and more often when data arrives faster.
 
-What a connection holds is what has come since the last moment when none of its requests was
-incomplete, less the messages that were complete meanwhile, and what will have come by the next
-look: as much as since the last. A connection is refused as a whole.
+A connection is assumed to hold the bytes received since it last had no incomplete request, minus
+the messages completed since then, plus the bytes that will arrive by the next sample: as many as
+since the previous one. A connection is refused as a whole.
 """
 
 import os
@@ -22,49 +21,52 @@ from typing import Any, Protocol
 from storagegate.core.heldbytes import HeldBytes, TooMuchHeld
 
 QUIET_SHARE = 4
-"""One in so many parts of the budget may come without being looked at."""
+"""C{1 / QUIET_SHARE} of the budget may arrive without sampling."""
 
 SAMPLE_SECONDS = 0.1
-"""The time between two looks while little comes."""
+"""The sampling interval while little data arrives."""
 
 LEAST_SAMPLE_SECONDS = 0.01
-"""The same while much does: a fast network brings 10 MB in it."""
+"""The sampling interval while much data arrives: a fast network delivers 10 MB in this time."""
 
 SAMPLED_SHARE = 32
-"""One in so many parts of the budget is what may come between two looks."""
+"""C{1 / SAMPLED_SHARE} of the budget may arrive between two samples."""
 
 _CALM_SECONDS = 1.0
-"""So long after the last look the first ones are quick again: what comes then is not known."""
+"""
+After a pause of this length, sampling restarts at the shortest interval, because the rate is
+unknown.
+"""
 
 SAMPLE_SHARE = 20
-"""Sampling takes one in so many parts of the time at most: 4 microseconds a descriptor."""
+"""Sampling may take C{1 / SAMPLE_SHARE} of the time; a descriptor takes 4 microseconds."""
 
 URGENT_SHARE = 4
-"""The same when half of the budget is used: a descriptor on which bytes come takes 100."""
+"""The same when half of the budget is used; a descriptor with input takes 100 microseconds."""
 
 _OVERHEAD = 128
-"""Bytes of the head and the frames of a small call."""
+"""The bytes of the headers and frames of a small call."""
 
 _DESCRIPTORS = "/proc/self/fd"
 
-# Where struct tcp_info has tcpi_bytes_received, from Linux 4.1 on.
+# The offset of tcpi_bytes_received in struct tcp_info, since Linux 4.1.
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 _COUNT = struct.Struct("=128xQ")
 
 
 def receivedBytes() -> dict[str, int] | None:
     """
-    Return how many bytes have come on each TCP connection of this process.
+    Return how many bytes each TCP connection of this process has received.
 
-    @return: By the peer, as grpc core writes it; C{None} where the system does not tell.
+    @return: Bytes by peer, as grpc core writes it; C{None} if the system does not support it.
     """
     if _TCP_INFO is None or not os.path.isdir(_DESCRIPTORS):
         return None
     found: dict[str, int] = {}
     for name in os.listdir(_DESCRIPTORS):
         try:
-            # Fails for what is no socket. It never owns the descriptor; an address of IPv4 fits as
-            # well.
+            # Fails if the descriptor is not a socket. The object never owns the descriptor; an IPv4
+            # address works as well.
             each = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, int(name))
         except OSError:
             continue
@@ -73,7 +75,7 @@ def receivedBytes() -> dict[str, int] | None:
             info = each.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _COUNT.size)
             [count] = _COUNT.unpack(info)
         except (OSError, ValueError, struct.error):
-            # Not connected, or of another family.
+            # Not connected, or of another address family.
             continue
         finally:
             each.detach()
@@ -92,17 +94,17 @@ class IPendingRead(Protocol):
     peer: str
 
     def refuse(self, error: TooMuchHeld) -> None:
-        """End the call, and remove it from those that wait."""
+        """End the call, and remove it from the waiting calls."""
 
 
 class _Connection:
     """
-    What is known of a connection.
+    The state of a connection.
 
-    @ivar refuse: Refuses all requests of a connection that are incomplete.
-    @ivar complete: Bytes that had come when none of its requests was incomplete.
-    @ivar last: Bytes that had come at the last sample.
-    @ivar coming: How many of them came since the sample before.
+    @ivar refuse: Refuses all incomplete requests of a connection.
+    @ivar complete: Bytes received when it last had no incomplete request.
+    @ivar last: Bytes received by the last sample.
+    @ivar coming: How many of these came since the previous sample.
     """
 
     __slots__ = ("coming", "complete", "last", "reads", "refuse")
@@ -113,7 +115,7 @@ class _Connection:
         self.reads: list[IPendingRead] = []
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
-        """Refuse all requests that are incomplete."""
+        """Refuse all incomplete requests."""
         self.refuse(self, error)
 
 
@@ -121,8 +123,8 @@ class PendingReads:
     """
     The incomplete requests of a server.
 
-    @ivar isSampling: Whether there are so many that their connections are looked at.
-    @ivar quiet: How many may wait without L{check} being called.
+    @ivar isSampling: Whether so many requests are incomplete that their connections are sampled.
+    @ivar quiet: How many calls may wait before L{check} must be called.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class PendingReads:
     ) -> None:
         """
         @param unread: The calls that wait for their request, each an L{IPendingRead}.
-        @param budget: Counts what they hold.
+        @param budget: Counts the bytes that they hold.
         @param received: See L{receivedBytes}.
         """
         self.isSampling = False
@@ -146,23 +148,23 @@ class PendingReads:
         self._maxLength = 0
         self._interval = LEAST_SAMPLE_SECONDS
         self._sampled = 0.0
-        # Those that waited at the last sample.
+        # The calls that waited at the last sample.
         self._old: set[IPendingRead] = set()
         self._connections: dict[str, _Connection] = {}
 
     def listens(self, clock: Any, maxLength: int) -> None:
         """
-        Set what is known when a port is opened.
+        Configure this object when a port is opened.
 
         @param clock: Provides C{IReactorTime}.
-        @param maxLength: Bytes of a request at most.
+        @param maxLength: The maximum length of a request in bytes.
         """
         self._clock = clock
         self._maxLength = max(self._maxLength, maxLength)
         self._setQuiet()
 
     def close(self) -> None:
-        """Look at nothing any more: a port is closed. Calls of another one begin anew."""
+        """Stop sampling, because a port has closed. Calls of another port start it again."""
         self._setQuiet()
         self._forget(list(self._connections))
         self._old = set()
@@ -172,7 +174,7 @@ class PendingReads:
             timer.cancel()
 
     def check(self) -> None:
-        """Begin to look at connections: more than L{quiet} calls wait."""
+        """Start sampling: more than L{quiet} calls wait."""
         if not self.isSampling:
             self.isSampling = True
             if self._clock.seconds() - self._sampled > _CALM_SECONDS:
@@ -181,10 +183,10 @@ class PendingReads:
 
     def received(self, peer: str, size: int) -> None:
         """
-        Subtract a request that is complete. Called while connections are looked at.
+        Subtract a complete request. Called while sampling.
 
         @param peer: The client's address.
-        @param size: Bytes of the message.
+        @param size: The length of the message in bytes.
         """
         connection = self._connections.get(peer)
         if connection is not None:
@@ -194,14 +196,14 @@ class PendingReads:
         self.quiet = self._budget.limit // QUIET_SHARE // max(1, self._maxLength)
 
     def _sample(self, isFirst: bool = False) -> None:
-        """Look at all connections, until there can not be much any more."""
+        """Sample all connections, until few requests are incomplete."""
         self._sampled = self._clock.seconds()
         if len(self._unread) <= self.quiet:
             self._setInterval(0)
             self.close()
             return
         self._setQuiet()
-        # Of this thread: on a busy machine the rest of the time is that of others.
+        # The time of this thread: on a busy machine, the rest belongs to others.
         begin = time.thread_time()
         self._count(self._received(), isFirst)
         taken = time.thread_time() - begin
@@ -214,7 +216,7 @@ class PendingReads:
         for each in self._unread:
             reads.setdefault(each.peer, []).append(each)
         if received is None:
-            # As much as may come; of a UNIX socket, whose clients are on this machine, nothing.
+            # Assume the maximum; for a UNIX socket, whose clients are on this machine, nothing.
             isFirst = False
             received = {
                 peer: len(waiting) * self._maxLength
@@ -226,13 +228,13 @@ class PendingReads:
             if connection is None:
                 connection = self._connections[peer] = _Connection(self._refuse)
                 if isFirst:
-                    # What it had before is not known: little, for sampling has just begun.
+                    # Its earlier bytes are unknown, but few: sampling has just begun.
                     connection.complete = connection.last = total
             waiting = connection.reads = reads.get(peer, [])
             if not waiting:
                 connection.complete = total
             elif self._old.isdisjoint(waiting):
-                # All that were incomplete at the last sample are complete.
+                # All requests that were incomplete at the last sample are complete.
                 connection.complete = max(connection.complete, connection.last)
             connection.coming = max(0, total - connection.last)
             connection.last = total
@@ -242,12 +244,12 @@ class PendingReads:
             came = sum(each.coming for each in self._connections.values() if each.reads)
             self._setInterval(came)
         for connection in list(self._connections.values()):
-            # Until the next sample as much may come again.
+            # The same amount may arrive by the next sample.
             size = max(0, connection.last - connection.complete) + connection.coming
             self._budget.update(connection, min(size, len(connection.reads) * self._maxLength))
 
     def _setInterval(self, came: int) -> None:
-        """Look sooner if many bytes have come since the last look, later if few."""
+        """Sample sooner if many bytes have come since the last sample, later if few."""
         isMuch = came * SAMPLED_SHARE > self._budget.limit
         seconds = self._interval / 2 if isMuch else self._interval * 2
         self._interval = min(max(seconds, LEAST_SAMPLE_SECONDS), SAMPLE_SECONDS)
@@ -261,6 +263,6 @@ class PendingReads:
         connection.complete = connection.last
         self._budget.update(connection, 0)
         for each in reads:
-            # Some have ended since the last sample.
+            # Some calls have ended since the last sample.
             if each in self._unread:
                 each.refuse(error)

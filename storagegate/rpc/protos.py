@@ -1,27 +1,27 @@
 """
 Services and messages, from C{.proto} files or from the schemas of a service definition.
 
-Files are loaded when they are first used::
+Load a file to use its definitions::
 
     loaded = loadProto("protos/user.proto")
     loaded.UserService                  # a definition for addService and createGrpcClient
     loaded.User(name="Ann")             # a message class
     loaded["google.protobuf.Timestamp"] # any other type of the file, by its full name
 
-The compiler of grpcio-tools reports errors only when it generates Python code, which holds the
-serialized descriptor of each file: only that is used, the code never runs.
+The compiler of grpcio-tools reports errors only when it generates Python code. This code holds the
+serialized descriptor of each file; only the descriptor is used, and the code never runs.
 
-A service without a file gets messages made of its schemas. The fields of an object are numbered in
-the order of its properties, and all have presence::
+A service without a file gets messages generated from its schemas. The fields of an object are
+numbered in the order of its properties, and all have presence::
 
     {"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array",
      "items": {"type": "string"}}}}
 
     message ProbeEchoRequest { optional string name = 1; repeated string tags = 2; }
 
-Types that no message can express are C{google.protobuf.Struct}, C{ListValue} or C{Value}: an object
-without properties, an array in an array, and any other type. A whole request or response that is a
-scalar is one of protobuf's wrappers, such as C{google.protobuf.StringValue}.
+Types that no message can express become C{google.protobuf.Struct} (an object without properties),
+C{ListValue} (an array in an array) or C{Value} (any other type). A scalar request or response
+becomes one of protobuf's wrappers, such as C{google.protobuf.StringValue}.
 """
 
 import ast
@@ -56,7 +56,7 @@ from google.protobuf.message_factory import GetMessageClass
 from storagegate.core.definitions import STREAMING, DefinitionError, ServiceDefinition
 from storagegate.rpc.codec import MessageCodec, codecOf
 
-# As many as a screen shows: one missing brace causes an error in every line after it.
+# A screenful: one missing brace causes an error in every line after it.
 _MOST_ERRORS = 20
 
 
@@ -65,7 +65,7 @@ class ProtoError(Exception):
     A C{.proto} file that cannot be loaded.
 
     @ivar file: The path of the file.
-    @ivar line: The line, from 1; C{None} if the whole file is wrong.
+    @ivar line: The line, from 1; C{None} if the problem concerns the whole file.
     @ivar column: The column, from 1.
     @ivar message: The problem.
     @ivar others: Further problems.
@@ -97,14 +97,14 @@ class Sources:
     The search path of a file and its imports.
 
     @ivar name: The file's name below the first of the roots.
-    @ivar roots: Folders in the order of search; none for a file that comes compiled.
+    @ivar roots: Folders in the order of search; empty for a precompiled file.
     """
 
     name: str
     roots: tuple[Path, ...]
 
     def find(self, name: str) -> Path | None:
-        """Return the path of a file, C{None} if no root has it."""
+        """Return the path of a file, or C{None} if no root contains it."""
         for root in self.roots:
             if (root / name).is_file():
                 return root / name
@@ -115,9 +115,9 @@ def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources
     """
     Make the search path of a file and its imports.
 
-    The folders are the given ones, the file's own, and its parents, so that siblings find each
-    other whether their imports begin at their folder or further up; then those of storagegate's
-    own files, of the well-known ones, and of googleapis.
+    The folders are, in this order, the given ones, the file's own and its parents, and the folders
+    of storagegate's own files, of the well-known types and of googleapis. With the parents,
+    siblings find each other whether their imports start at their folder or further up.
 
     @param path: An absolute path.
     @param ours: The folder of storagegate's own files.
@@ -130,7 +130,7 @@ def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources
             raise ProtoError(str(folder), "there is no such folder to include")
     around = [path.parent]
     for parent in path.parent.parents:
-        # Such as /tmp: other users' files are not part of the project.
+        # A folder such as /tmp: other users' files are not part of the project.
         if parent.stat().st_mode & stat.S_IWOTH:
             break
         around.append(parent)
@@ -140,7 +140,7 @@ def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources
         for location in (spec and spec.submodule_search_locations) or ():
             folder = Path(location)
             libraries.append(folder.parents[depth] if depth else folder / "_proto")
-    # The first root has to be the one that the file's name is relative to: any other could hold
+    # The first root must be the one that the file's name is relative to: another root could hold
     # another file of that name.
     home = next((each for each in includePaths if path.is_relative_to(each)), path.parent)
     roots = dict.fromkeys([home, *includePaths, *around, ours, *libraries])
@@ -154,8 +154,8 @@ def compileFile(sources: Sources) -> list[FileDescriptorProto]:
     @return: Its imports, each after its own imports, and then the file itself.
     @raise ProtoError: If the compiler finds an error.
     """
-    # Imported late: few programs compile. The package's public module would install import hooks
-    # and change sys.path.
+    # Imported late, because few programs compile. The package's public module would install import
+    # hooks and change sys.path.
     from grpc_tools import _protoc_compiler as compiler
 
     roots = [os.fsencode(root) for root in sources.roots]
@@ -163,7 +163,7 @@ def compileFile(sources: Sources) -> list[FileDescriptorProto]:
         modules = compiler.get_protos(os.fsencode(sources.name), roots)
     except compiler.ProtocErrors as error:
         found = [_readError(sources, each) for each in error.errors()[:_MOST_ERRORS]]
-        # The wrong import comes before the file that it does not find.
+        # Show a failing import before the file that it does not find.
         found.sort(key=lambda each: each.line is None)
         first, *others = found
         raise ProtoError(first.file, first.message, first.line, first.column, others) from None
@@ -181,7 +181,7 @@ def _descriptorIn(code: bytes) -> bytes:
 
 
 def _readError(sources: Sources, error: Any) -> ProtoError:
-    """Convert an error of the compiler, which counts lines from 0 and has -1 for none."""
+    """Convert an error of the compiler, which counts lines from 0 and uses -1 for no line."""
     name = os.fsdecode(error.filename)
     message = error.message.decode("utf-8", "replace")
     file = str(sources.find(name) or name)
@@ -192,7 +192,7 @@ def _readError(sources: Sources, error: Any) -> ProtoError:
     return ProtoError(file, message)
 
 
-# Capitals at a name's beginning: all of HTTP in HTTPGet and in HTTP, G in GetUser.
+# Capitals at the start of a name: HTTP in HTTPGet and in HTTP, G in GetUser.
 _LEADING = re.compile(r"\A(?:[A-Z]+(?![a-z])|[A-Z])")
 _UNDERSCORES = re.compile(r"_+(.?)")
 
@@ -200,7 +200,7 @@ _UNDERSCORES = re.compile(r"_+(.?)")
 @frozen
 class RPCMethod:
     """
-    One method.
+    A method.
 
     @ivar name: Its bare name, as the definition has it.
     @ivar path: Its full name, C{/package.Service/Method}.
@@ -245,9 +245,9 @@ class RPCService:
 
     def find(self, name: str) -> RPCMethod | None:
         """
-        Find a method by its own name or by the camelCase of it.
+        Find a method by its own name or its camelCase name.
 
-        @return: C{None} if there is none, or if several have that camelCase.
+        @return: C{None} if no method, or more than one, has that camelCase name.
         """
         return self.methods.get(name) or self._byCamelName.get(name)
 
@@ -269,21 +269,21 @@ def serviceOf(descriptor: ServiceDescriptor) -> RPCService:
 
 def camelCase(name: str) -> str:
     """
-    Convert a method's name to that of the client's method.
+    Convert a method's name to the name of the client's method.
 
-    C{GetUser} is C{getUser}, C{get_user} is too, and C{HTTPGet} is C{httpGet}.
+    C{GetUser} and C{get_user} become C{getUser}; C{HTTPGet} becomes C{httpGet}.
     """
     joined = _UNDERSCORES.sub(lambda found: found[1].upper(), name)
     return _LEADING.sub(lambda found: found[0].lower(), joined) or name
 
 
 def _codec(descriptor: Descriptor) -> MessageCodec:
-    # The stubs' message classes have no hash.
+    # The message classes of the type stubs are not hashable.
     messageClass: Any = GetMessageClass(descriptor)
     return codecOf(messageClass)
 
 
-# More than a program has files with services; a program that makes files would grow without it.
+# More than the service files of any program; bounds a program that generates files.
 _CACHED_FILES = 64
 
 
@@ -291,10 +291,10 @@ class LoadedProto:
     """
     The definitions of a C{.proto} file and of its imports.
 
-    Services, messages and enums of the file itself are attributes, also below the names of its
-    package (C{loaded.UserService}, C{loaded.user.UserService}); they and everything from imported
-    files are items under their full names (C{loaded["user.UserService"]}). A name that is one of
-    C{file} and C{services}, or begins with C{__}, is found only so.
+    Services, messages and enums of the file itself are attributes, with or without the package
+    (C{loaded.UserService}, C{loaded.user.UserService}). These and all definitions of imported files
+    are items under their full names (C{loaded["user.UserService"]}). The names C{file} and
+    C{services}, and names that start with C{__}, are available only as items.
     """
 
     def __init__(self, file: FileDescriptor) -> None:
@@ -319,7 +319,7 @@ class LoadedProto:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            # Python looks these up, also before there is a file.
+            # Python looks these up, even before __init__ has run.
             raise AttributeError(name)
         if name in self._own:
             return self[self._own[name]]
@@ -349,7 +349,7 @@ class LoadedProto:
 
 @frozen
 class _Package:
-    """A prefix of the names of a package."""
+    """A prefix of a package name."""
 
     _loaded: LoadedProto
     _rest: tuple[str, ...]
@@ -361,7 +361,7 @@ class _Package:
 
 
 def _below(loaded: LoadedProto, package: Sequence[str], name: str) -> Any:
-    """Return the attribute of a package prefix: the next prefix, at last the file."""
+    """Return an attribute of a package prefix: the next prefix, and finally the file."""
     first, *rest = package
     if name != first:
         known = ", ".join(sorted(loaded._own)) or "nothing"
@@ -394,14 +394,15 @@ def loadProto(
     """
     Load a C{.proto} file and its imports.
 
-    A file that has not changed since is returned from a cache. Each file has descriptors of its
-    own: two files may define the same names.
+    An unchanged file is returned from a cache. Each file has its own descriptor pool, so two files
+    may define the same names.
 
     @param path: The file.
-    @param includePaths: Folders in which imports are searched. If the file is in one of them, that
-        one comes first and gives the file its name, as with C{protoc}; else the file's own folder
-        does. Imports beside the file, further up, and well-known ones need none.
-    @raise ProtoError: If it, or one of its imports, is missing or wrong.
+    @param includePaths: Folders to search for imports. If one of them contains the file, it comes
+        first and the file's name is relative to it, as with C{protoc}; otherwise the name is
+        relative to the file's own folder. Imports in the file's folder or its parents, and
+        well-known types, need no entry.
+    @raise ProtoError: If the file or one of its imports is missing or invalid.
     """
     if isinstance(includePaths, str | os.PathLike):
         includePaths = (includePaths,)
@@ -411,27 +412,27 @@ def loadProto(
 
 def ourProto(name: str) -> LoadedProto:
     """
-    Load one of storagegate's own files, which comes compiled: the compiler would take 7 MB of
-    memory for as long as the process lives.
+    Load one of storagegate's own files, which is precompiled: the compiler would take 7 MB of
+    memory for the lifetime of the process.
 
-    C{user.protoset} in L{protoPath} was made of C{user.proto}, in a checkout, by::
+    C{user.protoset} in L{protoPath} was generated from C{user.proto}, in a checkout, by::
 
         python -m grpc_tools.protoc -Iprotos --include_imports \
             --descriptor_set_out=protos/user.protoset user.proto
 
-    @param name: The file's, such as C{user.proto}.
+    @param name: The name of the file, such as C{user.proto}.
     """
     return _cached(Sources(name, ()))
 
 
 def standardService(name: str, version: str = "v1") -> RPCService:
     """
-    Make the definition of a service of gRPC itself, from a compiled file; see L{ourProto}.
+    Make the definition of a standard gRPC service, from a precompiled file; see L{ourProto}.
 
-    The file gets the name that it has at gRPC: it does not collide with a user's C{health.proto}.
+    The file gets its official name, so it does not collide with a user's C{health.proto}.
 
     @param name: C{health} or C{reflection}.
-    @param version: C{v1}, or C{v1alpha} of reflection, which differs by nothing but this name.
+    @param version: C{v1}, or C{v1alpha} for reflection, which differs only in this name.
     """
     wire = (protoPath() / f"{name}.protoset").read_bytes()
     (file,) = FileDescriptorSet.FromString(wire).file
@@ -450,7 +451,7 @@ def standardService(name: str, version: str = "v1") -> RPCService:
 
 def loadedService(name: str) -> RPCService | None:
     """
-    Return the service of a loaded file, the last one if several define it.
+    Return the service of a loaded file; the most recent one if several files define it.
 
     @param name: Its full name.
     @return: C{None} if no loaded file defines it.
@@ -472,7 +473,7 @@ def _cached(sources: Sources) -> LoadedProto:
         file = _cache.pop(sources, None)
         if file is None or any(_stamp(path) != stamp for path, stamp in file.stamps.items()):
             file = _LoadedFile(*_load(sources))
-        # As the last one: the least recently used is dropped first.
+        # Move it to the end: the least recently used file is dropped first.
         _cache[sources] = file
         if len(_cache) > _CACHED_FILES:
             del _cache[next(iter(_cache))]
@@ -480,7 +481,7 @@ def _cached(sources: Sources) -> LoadedProto:
 
 
 def _load(sources: Sources) -> tuple[LoadedProto, Mapping[Path, tuple[int, int]]]:
-    """Build the descriptors of a file and its imports; return also the stamps of their sources."""
+    """Build the descriptors of a file and its imports; also return the stamps of their sources."""
     stamps: dict[Path, tuple[int, int]] = {}
     if sources.roots:
         files = compileFile(sources)
@@ -510,10 +511,10 @@ def _stamp(path: Path) -> tuple[int, int]:
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 
-# Kinds of schemas beside the types of JSON Schema; no type has such a name.
+# Kinds of schemas in addition to the types of JSON Schema, under names that no type has.
 _BYTES, _MESSAGE, _ANY = "string as bytes", "object with properties", "anything"
 
-# The types of JSON Schema, and bytes, each with its type in a field and by itself.
+# The types of JSON Schema, and bytes, each with its field type and its top-level type.
 _SCALARS = {
     "string": (FieldDescriptorProto.TYPE_STRING, ".google.protobuf.StringValue"),
     "integer": (FieldDescriptorProto.TYPE_INT64, ".google.protobuf.Int64Value"),
@@ -525,7 +526,7 @@ _SCALARS = {
 _WELL_KNOWN = (struct_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR)
 _STRUCT, _LIST, _VALUE = (f".google.protobuf.{name}" for name in ("Struct", "ListValue", "Value"))
 
-# Below protobuf's own limit of 100 messages in each other, which no message could pass.
+# Below protobuf's own limit of 100 nested messages.
 _DEEPEST = 64
 
 
@@ -533,15 +534,15 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
     """
     Make a service from its definition, with messages for the schemas of its methods.
 
-    A method without a schema has C{google.protobuf.Struct} as its message.
+    A method without a schema uses C{google.protobuf.Struct}.
 
-    @raise DefinitionError: If a name cannot be one in gRPC, or a schema cannot be a message.
+    @raise DefinitionError: If a name is invalid in gRPC, or a schema cannot become a message.
     """
     *package, name = definition.name.split(".")
     for part in (*package, name):
         _checkName(part, f"the service {definition.name!r}")
     file = FileDescriptorProto(
-        # A folder without files of users, so that reflection can serve both.
+        # A folder that users' files do not use, so that reflection can serve both.
         name=f"schemas/{definition.name}.proto",
         package=".".join(package),
         syntax="proto3",
@@ -551,7 +552,7 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
     for key, method in definition.methods.items():
         where = f"{definition.name}.{key}"
         _checkName(key, f"the method {where!r}")
-        # Prefixed with the service's name: packages, and servers, have several services.
+        # Prefixed with the service's name: a package or server may have several services.
         stem = f"{name}{key[0].upper()}{key[1:]}"
         service.method.add(
             name=key,
@@ -573,7 +574,7 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
 def _topType(
     file: FileDescriptorProto, name: str, schema: Mapping[str, Any] | None, where: str
 ) -> str:
-    """Return the type of a whole request or response, whose message is added to the file."""
+    """Return the type of a whole request or response; add its message to the file."""
     if schema is None or not ({"type", "properties"} & schema.keys()):
         return _STRUCT
     kind = _kindOf(schema)
@@ -598,7 +599,7 @@ def _kindOf(schema: Any) -> str:
 
 
 def _withoutNull(schema: Any) -> Any:
-    """Return what a schema allows besides null: a field that is not set is null."""
+    """Return a schema without its null alternative: an unset field is null."""
     parts = schema.get("anyOf") if isinstance(schema, Mapping) else None
     if not isinstance(parts, list) or {"type": "null"} not in parts:
         return schema
@@ -631,7 +632,7 @@ def _fill(
         value = _withoutNull(value)
         made = message.field.add(
             name=names[key],
-            # Handlers see the name in the schema, even if it is no identifier.
+            # Handlers see the name in the schema, even if it is not an identifier.
             json_name=key,
             number=number,
             label=FieldDescriptorProto.LABEL_OPTIONAL,
@@ -656,7 +657,7 @@ def _fill(
 
 
 def _givePresence(message: DescriptorProto) -> None:
-    """Make every single field C{optional}: for that, proto3 has a oneof around each."""
+    """Make every singular field C{optional}, which proto3 implements as a oneof around it."""
     taken = {each.name for each in message.field}
     for each in message.field:
         if each.label != FieldDescriptorProto.LABEL_REPEATED:
@@ -668,7 +669,9 @@ def _givePresence(message: DescriptorProto) -> None:
 
 
 def _fieldNames(properties: Mapping[str, Any], where: str) -> dict[str, str]:
-    """Return each property's field name: its own if that is an identifier, else a similar one."""
+    """
+    Return the field name of each property: its own name if it is an identifier, or a similar one.
+    """
     camel: dict[str, str] = {}
     names: dict[str, str] = {}
     for key in properties:
@@ -697,7 +700,7 @@ def _fieldNames(properties: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _jsonName(name: str) -> str:
-    """Return the JSON name that protobuf makes of a field's name; no two may be the same."""
+    """Return the JSON name that protobuf derives from a field name; it must be unique."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
@@ -708,7 +711,7 @@ def _messageName(fieldName: str) -> str:
 
 
 def _unique(name: str, taken: Iterable[str]) -> str:
-    """Return a name, with a number after it if it is taken."""
+    """Return a name, with a number appended if it is taken."""
     number, unique = 1, name
     while unique in taken:
         number += 1

@@ -1,10 +1,10 @@
 """
-Reflection, C{grpc.reflection.v1} and C{v1alpha}: the server's service and the client of it.
+Reflection, C{grpc.reflection.v1} and C{v1alpha}: the service and its client.
 
-A client sends one request a message, and gets one response for each; a response of "not found" does
-not end the call. Responses have files as C{FileDescriptorProto}: those that define a service, and
-their imports, in any number of responses. The client uses version 1 and, if the server does not
-have it, v1alpha, which differs by its name alone.
+A client sends requests one message at a time, and gets one response to each; a "not found" response
+does not end the call. Responses hold files as C{FileDescriptorProto}: the files that define a
+service, and their imports, in any number of responses. The client uses v1 or, if the server does
+not have it, v1alpha, which differs only in its name.
 """
 
 import importlib
@@ -27,16 +27,16 @@ from storagegate.rpc.protos import RPCService, serviceOf, standardService
 
 _log = Logger()
 
-# Imported by most files, from their own release of protobuf each; they are compatible.
+# Most files import these, each from its own release of protobuf; the releases are compatible.
 _WELL_KNOWN = "google/protobuf/"
 
 
 class DescriptorIndex:
     """
-    The files of some services, their imports, and those that extend their messages.
+    The files of a set of services, their imports, and the files that extend their messages.
 
-    The services may come from several pools, and a name is unique only in one of them. If it is in
-    several, the first one is used; a file is returned with the imports of its own pool.
+    The services may come from several pools, and a name is unique only within its pool. If several
+    pools have a name, the first is used; a file is returned with the imports of its own pool.
     """
 
     def __init__(self, roots: Iterable[FileDescriptor]) -> None:
@@ -51,9 +51,9 @@ class DescriptorIndex:
         """
         Find a file by its name.
 
-        @param name: Its path, C{google/rpc/status.proto}.
-        @return: The file, then its imports, each before its own imports: some clients use the first
-            one only. C{None} if the file is unknown.
+        @param name: The path, such as C{google/rpc/status.proto}.
+        @return: The file, followed by its imports, each before its own imports: some clients use
+            only the first file. C{None} if the file is unknown.
         """
         file = self._byName.get(name)
         return None if file is None else self._withImports(file)
@@ -117,14 +117,14 @@ class DescriptorIndex:
         return [self._wire(each) for each in reversed(ordered)]
 
     def _wire(self, file: FileDescriptor) -> bytes:
-        # The descriptor serialises itself anew each time.
+        # The descriptor serialises itself on each access.
         if file not in self._wires:
             self._wires[file] = file.serialized_pb
         return self._wires[file]
 
 
 def _order(file: FileDescriptor, ordered: dict[FileDescriptor, None]) -> None:
-    """Add a file behind those that it imports."""
+    """Append a file after its imports."""
     for imported in file.dependencies:
         if imported not in ordered:
             _order(imported, ordered)
@@ -137,14 +137,14 @@ def _fileOf(pool: DescriptorPool, symbol: str) -> FileDescriptor | None:
     except KeyError:
         pass
     try:
-        # Methods are no symbols to a pool.
+        # A pool does not treat methods as symbols.
         return pool.FindMethodByName(symbol).containing_service.file
     except KeyError:
         return None
 
 
 def _definingFile(extension: FieldDescriptor) -> FileDescriptor:
-    # The type stubs do not have it.
+    # The type stubs lack this attribute.
     file: FileDescriptor = extension.file  # type: ignore[attr-defined]
     return file
 
@@ -156,14 +156,14 @@ def _messages(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
 
 
 VERSIONS = ("v1", "v1alpha")
-"""The versions that are served, newer one first."""
+"""The served versions, newest first."""
 
 Services = Callable[[], Mapping[str, RPCService]]
 """Returns the current services by their full names."""
 
 
 class Reflection:
-    """The implementation of both versions, which differ by their names alone."""
+    """The implementation of both versions, which differ only in their names."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -212,7 +212,7 @@ def reflectionServices(services: Services) -> list[tuple[RPCService, Reflection]
     """
     Make the reflection of a server.
 
-    @param services: Returns all services, these ones included.
+    @param services: Returns all services, including reflection.
     @return: The definition of each version with its implementation.
     """
     implementation = Reflection(services)
@@ -226,16 +226,16 @@ def _fileResponse(files: list[bytes] | None, missing: str) -> dict[str, Any]:
 
 
 def _error(status: str, message: str) -> dict[str, Any]:
-    # The original request stands beside it.
+    # The response also carries the original request.
     return {"errorResponse": {"errorCode": GRPC_STATUSES[status], "errorMessage": message}}
 
 
 _MAX_FILES = 2000
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_SERVICES = 1000
-"""Limits against hostile servers: large ones have some hundred files."""
+"""Limits against hostile servers; large servers have a few hundred files."""
 
-# Files of protobuf itself, which are not taken from a server.
+# Files of protobuf itself, which are never taken from a server.
 _KNOWN_FILES = re.compile(
     "google/protobuf/"
     r"(any|api|descriptor|duration|empty|field_mask|source_context|struct|timestamp|type|wrappers)"
@@ -256,10 +256,10 @@ async def fetchServices(
     @param engine: Carries the call.
     @param deadline: When to give up, in seconds since 1970.
     @param waitForReady: Whether to wait for a connection.
-    @param name: The full name of one; C{None} for all but those that gRPC itself has defined.
+    @param name: The full name of one service; C{None} for all except gRPC's own.
     @return: The services by their full names.
     @raise GrpcError: If the server is unavailable, or has no reflection.
-    @raise ReflectionError: If it does not know the service, or its responses are invalid.
+    @raise ReflectionError: If the server does not know the service, or its responses are invalid.
     """
     for version in VERSIONS:
         session = _ReflectionSession(engine, version, deadline, waitForReady)
@@ -279,7 +279,7 @@ async def fetchServices(
 
 
 class _ReflectionSession:
-    """One call of a server's reflection, with one request at a time."""
+    """One call to a server's reflection service, with one request at a time."""
 
     def __init__(
         self, engine: IClientEngine, version: str, deadline: float, waitForReady: bool
@@ -315,7 +315,7 @@ class _ReflectionSession:
             raise ReflectionError(f"the description of {name} is wrong: {error}") from error
 
     async def _fetchImports(self, owner: str) -> None:
-        """Fetch the imports of a file, and theirs."""
+        """Fetch the imports of a file, recursively."""
         wanted, seen = [owner], {owner}
         while wanted:
             for name in self._files[wanted.pop()].dependency:
@@ -329,7 +329,7 @@ class _ReflectionSession:
                 wanted.append(name)
 
     async def _fetch(self, question: str, value: str) -> list[str]:
-        """Request files and return the names of those that were received."""
+        """Request files, and return the names of the received files."""
         response = await self._request(question, value)
         given = response.get("fileDescriptorResponse", {}).get("fileDescriptorProto", ())
         names = []
@@ -388,7 +388,7 @@ class _ReflectionSession:
             status, text, trailers = await self.call.ended()
             if status == 0:
                 raise ReflectionError("the server's reflection ended before it had received")
-            # Only clients raise it: servers need nothing of a client's call.
+            # Imported late: servers do not need the client's call.
             from storagegate.rpc.clientcall import statusError
 
             raise statusError(status, text, CallMetadata(trailers))

@@ -1,7 +1,7 @@
 """
 The details of errors, as C{google.rpc.Status} carries them in C{grpc-status-details-bin}.
 
-The details of a C{GrpcError} become messages, and come back::
+The details of a C{GrpcError} become messages, and are decoded to the same form::
 
     [{"path": "user.email", "message": "no email"}]    google.rpc.BadRequest
     {"retryAfterMs": 1500}                             google.rpc.RetryInfo
@@ -12,7 +12,7 @@ The details of a C{GrpcError} become messages, and come back::
     a protobuf message                                 itself
     a list                                             each of these in turn
 
-Violations among other items of a list are one C{BadRequest}.
+All violations of a list become one C{BadRequest}, even among other items.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,17 +33,19 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 MAX_DETAILS = 4096
 """
-Bytes of the trailer: base64 adds a third, C{grpc-message} is sent beside it, and by default clients
-accept 8 KiB of metadata in all.
+The maximum length of the trailer in bytes: base64 adds a third, C{grpc-message} is sent as well,
+and clients accept 8 KiB of metadata by default.
 """
 
 MESSAGE_LENGTH = 1024
-"""Bytes of a status's message: as C{grpc-message} each of them may be written as three."""
+"""
+The maximum length of a status message in bytes; C{grpc-message} may take three bytes for each.
+"""
 
 RETRY_AFTER = "retryAfterMs"
-"""The key of the milliseconds after which to retry."""
+"""The key of the delay before a retry, in milliseconds."""
 
-# What google.protobuf.Duration may hold.
+# The range of google.protobuf.Duration.
 _MAX_SECONDS = 315_576_000_000
 _PREFIX = "type.googleapis.com/"
 _NANOS_OF_MS = 1_000_000
@@ -53,9 +55,9 @@ _log = Logger()
 
 def statusMessage(text: str) -> str:
     """
-    Return the message of a status as it is sent: shortened, without unpaired surrogates.
+    Return the message of a status in the form it is sent: shortened, without unpaired surrogates.
 
-    It is the same in C{grpc-message} and in the details, or clients accept neither.
+    C{grpc-message} and the details must have the same message, or clients accept neither.
 
     @param text: The message of the error.
     """
@@ -67,8 +69,8 @@ def encodeDetails(error: GrpcError) -> bytes | None:
     """
     Encode the details of an error.
 
-    A detail that cannot be converted, and all details if they are too long, are left out and
-    logged: the error itself reaches the client.
+    A detail that cannot be converted is omitted and logged, as are all details if they are too
+    long: the error itself still reaches the client.
 
     @param error: The error, with its details in the forms above.
     @return: A C{google.rpc.Status}; C{None} if the error has no details.
@@ -93,11 +95,11 @@ def encodeDetails(error: GrpcError) -> bytes | None:
 
 def decodeDetails(wire: bytes) -> Any:
     """
-    Read the details from a trailer, in the form that L{encodeDetails} takes.
+    Decode the details in a trailer to the form that L{encodeDetails} takes.
 
     @param wire: A C{google.rpc.Status}.
-    @return: The only detail, or a list of several; C{None} if there is none, or if the trailer is
-        invalid.
+    @return: The only detail, or a list of several; C{None} if there are no details, or the trailer
+        is invalid.
     """
     from google.rpc.status_pb2 import Status
 
@@ -127,7 +129,7 @@ def _packAll(details: Any) -> list[any_pb2.Any]:
                 isPacked = True
                 packed.append(_pack(_badRequest(violations)))
         except Exception as error:
-            # Not its text, which may quote secrets.
+            # Do not log the error's text, which may quote secrets.
             _log.warn(
                 "a detail of an error is left out, for it has no form on the wire: {kind} {path}",
                 kind=type(error).__name__,
@@ -181,7 +183,7 @@ def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
 def _isViolation(item: Any) -> bool:
     return (
         isinstance(item, Mapping)
-        # A Struct is a Mapping, too.
+        # A Struct is also a Mapping.
         and not isinstance(item, Message)
         and item.keys() == {"path", "message"}
         and all(isinstance(value, str) for value in item.values())
@@ -189,7 +191,7 @@ def _isViolation(item: Any) -> bool:
 
 
 def _delay(ms: Any) -> Duration | None:
-    """Convert milliseconds to a duration; C{None} if they are not a number in its range."""
+    """Convert milliseconds to a duration; C{None} if the value is not a number in range."""
     if not isinstance(ms, int | float) or isinstance(ms, bool):
         return None
     if not 0 <= ms <= _MAX_SECONDS * 1000:
@@ -200,8 +202,8 @@ def _delay(ms: Any) -> Duration | None:
 
 
 def _typed(item: Mapping[str, Any]) -> Message | None:
-    """Convert a mapping to the message that it names; C{None} if it does not fit that type."""
-    # Adds the types of details to the pool in which an Any looks them up.
+    """Convert a mapping to the message type that it names; return C{None} if it does not fit."""
+    # The import adds the types of details to the pool in which an Any looks them up.
     from google.rpc import error_details_pb2  # noqa: F401
 
     url = item["@type"]
@@ -226,7 +228,7 @@ def _unpack(packed: any_pb2.Any) -> Any:
         messageClass, read = found
         return read(messageClass.FromString(packed.value))
     except (ConversionError, DecodeError):
-        # Another message of that name: only its bytes are returned.
+        # A different message of that name: return only its bytes.
         return {"@type": packed.type_url, "value": packed.value}
 
 

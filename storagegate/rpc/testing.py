@@ -1,13 +1,13 @@
 """
 gRPC in memory, for tests of servers: no socket, no thread, and a clock that the test advances.
 
-L{MemoryEngine} takes the place of the engines of L{storagegate.rpc.engine}: above it are the server
-and the client that are used otherwise, with their messages, limits and statuses::
+L{MemoryEngine} replaces the engines of L{storagegate.rpc.engine}. The server and the client above
+it are the real ones, with their messages, limits and statuses::
 
     client = RPCTestClient(server)
     assert client.call("users.Users/GetUser", {"id": "7"})["name"] == "Ada"
 
-Calls that take time, and streams, are started::
+Start a call that takes time, or a stream::
 
     call = client.start("users.Users/WatchUsers")
     client.advance(5)
@@ -64,7 +64,7 @@ class MemoryServerCall:
         return self._client.engine.peer
 
     def authContext(self) -> dict[str, list[bytes]]:
-        """Return nothing: the client has no certificate."""
+        """Return an empty mapping: the client has no certificate."""
         return {}
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
@@ -130,9 +130,9 @@ class MemoryServerCall:
 
     def receive(self, message: bytes | None, limit: int) -> None:
         """
-        Take a message of the client; C{None} is the end.
+        Receive a message of the client; C{None} is the end of the stream.
 
-        @param limit: Bytes of a message at most, -1 for any number.
+        @param limit: The maximum length of a message in bytes; -1 for no limit.
         """
         if message is not None and 0 <= limit < len(message):
             self.isRefused = True
@@ -146,13 +146,13 @@ class MemoryServerCall:
         self._deliver()
 
     def resume(self) -> None:
-        """Resume a producer that waits, if the client has taken enough."""
+        """Resume a waiting producer, if the client has read enough."""
         if self._drained is not None and (self.isOver or self._hasCapacity()):
             drained, self._drained = self._drained, None
             drained.callback(None)
 
     def lose(self) -> None:
-        """End the call: the client has left, or its deadline has passed."""
+        """End the call: the client has disconnected, or its deadline has passed."""
         if self.isOver:
             return
         self.isOver = True
@@ -190,7 +190,7 @@ class MemoryClientCall(ClientCallBase):
 
     @property
     def unread(self) -> int:
-        """Return how many messages of the server were not read."""
+        """Return how many messages of the server are unread."""
         return len(self._responses)
 
     def send(self, message: bytes) -> bool:
@@ -201,7 +201,7 @@ class MemoryClientCall(ClientCallBase):
         return hasCapacity
 
     def taken(self, message: bytes) -> None:
-        """Count a message that the server has read."""
+        """Release the capacity of a message that the server has read."""
         self._hold(-len(message) - MESSAGE_COST)
 
     def sendEnd(self) -> None:
@@ -231,20 +231,20 @@ class MemoryClientCall(ClientCallBase):
     # For the server's side
 
     def begin(self, metadata: Metadata) -> None:
-        """Take the initial metadata, once."""
+        """Receive the initial metadata, once."""
         if not self._hasBegun and not self._isEnding:
             self._hasBegun = True
             self.engine.later(self._metadata.set, tuple(metadata))
 
     def receive(self, message: bytes) -> None:
-        """Take a message of the server."""
+        """Receive a message of the server."""
         if not self._isEnding:
             self.engine.traffic.bytesOut += len(message)
             self._responses.append(message)
             self.engine.later(self._deliver)
 
     def end(self, status: int, message: str, trailers: Metadata) -> None:
-        """Take the status; only the first counts."""
+        """Receive the status; only the first counts."""
         if self._isEnding:
             return
         self._isEnding = True
@@ -267,9 +267,9 @@ class MemoryEngine:
     """
     Carries the calls of a client to a server in the same process.
 
-    @ivar accept: Takes the server's side of a call.
-    @ivar peer: The address of the client, as gRPC writes it.
-    @ivar maxRequest: Bytes of a request at most, -1 for any number.
+    @ivar accept: Called with the server's side of a call.
+    @ivar peer: The address of the client, in gRPC's form.
+    @ivar maxRequest: The maximum length of a request in bytes; -1 for no limit.
     @ivar traffic: Counts the bytes of messages.
     @ivar calls: The calls in flight.
     """
@@ -284,7 +284,7 @@ class MemoryEngine:
         self.calls: set[MemoryClientCall] = set()
 
     def later(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function in a turn of its own, as events of a connection come."""
+        """Call a function in a reactor iteration of its own, like events of a connection."""
         self.clock.callLater(0, function, *arguments)
 
     def call(self, path: str, options: CallOptions, request: bytes | None = None) -> Any:
@@ -334,15 +334,16 @@ class RPCTestCall:
 
     @ivar name: The path of the method, without its first slash.
     @ivar responses: The responses so far.
-    @ivar isStream: Whether they are a stream.
-    @ivar isDone: Whether it has ended.
-    @ivar error: The error that it has ended with.
+    @ivar isStream: Whether the responses are a stream.
+    @ivar isDone: Whether the call has ended.
+    @ivar error: The error that ended the call.
     @ivar call: The call of the client, with C{initialMetadata()} and C{trailers()}.
     """
 
     def __init__(self, name: str, call: ClientCall, requests: Any, isStream: bool) -> None:
         """
-        @param requests: Takes the requests of a stream; C{None} if there is one.
+        @param requests: The stream to put requests in; C{None} if the requests were passed to the
+            call.
         @param isStream: Whether the responses are a stream.
         """
         self.name = name
@@ -362,7 +363,7 @@ class RPCTestCall:
             else:
                 self.responses.append(await self.call)
         except Exception as error:
-            # A GrpcError, or what makes a request none.
+            # A GrpcError, or the error of an invalid request.
             self.error = error
         self.isDone = True
 
@@ -372,7 +373,7 @@ class RPCTestCall:
         Return the last response.
 
         @raise AssertionError: If the call has not ended.
-        @raise GrpcError: If it has ended with an error.
+        @raise GrpcError: If the call has ended with an error.
         """
         if not self.isDone:
             raise AssertionError(
@@ -398,10 +399,10 @@ class RPCTestCall:
 
 class RPCTestClient(MemoryDriver):
     """
-    A client of one server, in its process, and the server's time.
+    An in-process client of one server, and the server's clock.
 
     @ivar clock: The server's clock, which only C{advance} moves.
-    @ivar grpc: The client, as C{createGrpcClient} makes it.
+    @ivar grpc: The client, like the result of C{createGrpcClient}.
     """
 
     def __init__(
@@ -422,8 +423,8 @@ class RPCTestClient(MemoryDriver):
         Begin a call.
 
         @param path: C{package.Service/Method}; the method may be in camelCase.
-        @param request: A mapping or a message; left out for a stream of requests.
-        @param metadata: As for L{createGrpcClient<storagegate.rpc.client.MethodCaller>}, and
+        @param request: A mapping or a message; omitted for a stream of requests.
+        @param metadata: See L{MethodCaller<storagegate.rpc.client.MethodCaller>}, also for
             C{deadlineMs}.
         @raise KeyError: If the server has no such method.
         """
@@ -452,11 +453,11 @@ class RPCTestClient(MemoryDriver):
         self, path: str, request: Any = None, *, metadata: Any = None, deadlineMs: Any = None
     ) -> Any:
         """
-        Make a call; return its response, or the list of those of a stream.
+        Make a call; return its response, or the list of responses of a stream.
 
-        @param path: As for L{start}, and the others.
-        @raise AssertionError: If it is not answered without waiting.
-        @raise GrpcError: If it ends with an error.
+        @param path: The method, see L{start} for all parameters.
+        @raise AssertionError: If the call has not ended at once.
+        @raise GrpcError: If the call ends with an error.
         """
         call = self.start(path, request, metadata=metadata, deadlineMs=deadlineMs)
         response = call.response

@@ -5,9 +5,9 @@ All integers are big-endian::
 
     frame       = version type length payload
     version     = %x01                  1 byte
-    type        = OCTET                 1 byte, one of those below
-    length      = 4OCTET                of the payload in bytes
-    payload     = *OCTET                JSON in UTF-8; that of a ping is anything
+    type        = OCTET                 1 byte, see the table below
+    length      = 4OCTET                length of the payload in bytes
+    payload     = *OCTET                JSON in UTF-8; any bytes in a ping
 
     type    from     payload
     1       client   {service, method, data?, id?, auth?: {token}, deadlineMs?, seq?, traceparent?,
@@ -16,22 +16,22 @@ All integers are big-endian::
     3       server   {error, message, details?, id?}
     4       server   an item of a stream, or {id, data}
     5       server   {} or {id}: the end of a stream
-    6       both     a ping: anything
-    7       both     a pong: what the ping had
-    8       client   {} or {id}: the call is given up
-    9       server   {id}: the request is here (UDP)
+    6       both     a ping: any bytes
+    7       both     a pong: the payload of the ping
+    8       client   {} or {id}: cancels the call
+    9       server   {id}: acknowledges the request (UDP)
     10      client   {data} or {id, data}: an item of the client's stream
     11      client   {} or {id}: its end
-    12      server   {}: no further calls are taken
+    12      server   {}: no further calls are accepted
 
-What has an C{id} has that of the request. Unknown keys are ignored.
+An C{id} is always the id of the request. Unknown keys are ignored.
 
 JSON on TCP has one message a line::
 
     line        = *OCTET LF             a CR before the LF is white space of JSON
 
-Twisted's C{LineReceiver} searches and copies all buffered bytes for each piece received, so that
-15 MiB received byte by byte take 25 ms a byte. L{LineDecoder} resumes where it stopped.
+Twisted's C{LineReceiver} searches and copies all buffered bytes for each received piece: with 15
+MiB buffered, each further byte takes 25 ms. L{LineDecoder} resumes where it stopped.
 """
 
 from collections.abc import Awaitable, Callable
@@ -97,7 +97,7 @@ class Frame(msgspec.Struct, frozen=True):
     """
     A frame.
 
-    @ivar type: Any octet; see the module for those that have a meaning.
+    @ivar type: Any octet; see the module for the defined types.
     """
 
     type: int
@@ -106,14 +106,14 @@ class Frame(msgspec.Struct, frozen=True):
 
 class FrameError(ValueError):
     """
-    Bytes that are no frame; what follows them cannot be understood.
+    Bytes that are not a frame; later input cannot be decoded.
 
     @ivar code: One of L{CODES<storagegate.core.errors.CODES>}.
     """
 
     def __init__(self, code: str, message: str) -> None:
         """
-        @param message: The problem, in words for the client.
+        @param message: The problem, as text for the client.
         """
         super().__init__(message)
         self.code = code
@@ -121,11 +121,11 @@ class FrameError(ValueError):
 
 class Decoder:
     """
-    Holds bytes until a frame or a line is complete.
+    Buffers bytes until a frame or a line is complete.
 
-    @ivar held: How many bytes were not yet returned.
-    @ivar _data: Complete ones are cut out of bytes at C{_position}; an incomplete one grows in a
-        bytearray.
+    @ivar held: How many bytes are buffered.
+    @ivar _data: The buffer. Complete messages are cut out of a C{bytes} object at C{_position}; an
+        incomplete one grows in a C{bytearray}.
     """
 
     _data: bytes | bytearray = b""
@@ -147,12 +147,12 @@ class Decoder:
         self._data += data
 
     def _cut(self, begin: int, end: int, following: int) -> bytes:
-        """Return the bytes from C{begin} to C{end}, and go on at C{following}."""
+        """Return the bytes from C{begin} to C{end}, and continue at C{following}."""
         data = self._data
         self.held = len(data) - following
         if isinstance(data, bytes):
             if following == len(data):
-                # A silent connection keeps nothing.
+                # An idle connection keeps no buffer.
                 self._data, self._position = b"", 0
             else:
                 self._position = following
@@ -166,12 +166,12 @@ class FrameDecoder(Decoder):
     """
     Finds the frames in a stream of bytes.
 
-    A length is believed only as far as bytes have come: nothing is set aside for it.
+    Memory is only used for bytes received: nothing is allocated for a declared length.
     """
 
     def __init__(self, maxLength: int) -> None:
         """
-        @param maxLength: Bytes of a payload at most.
+        @param maxLength: The maximum length of a payload in bytes.
         """
         self._maxLength = maxLength
         self._wanted = HEADER_LENGTH
@@ -180,11 +180,11 @@ class FrameDecoder(Decoder):
         """
         Return the next frame; C{None} if it is not complete.
 
-        @raise FrameError: If what comes next is none.
+        @raise FrameError: If the next bytes are not a frame.
         """
         data, start = self._data, self._position
         if self.held < self._wanted:
-            # One byte shows that the client speaks another protocol: no need to wait for six.
+            # One byte reveals that the client uses another protocol: do not wait for six.
             if len(data) > start and data[start] != VERSION:
                 raise _badVersion(data[start])
             return None
@@ -200,7 +200,7 @@ class FrameDecoder(Decoder):
             return None
         self._wanted = HEADER_LENGTH
         if end == len(data) and isinstance(data, bytes):
-            # Most reads are one frame: it is cut here, and this object is as new.
+            # Most reads are one frame: cut it here, and reset this object.
             self._data, self._position, self.held = b"", 0, 0
             return Frame(type, data[begin:])
         return Frame(type, self._cut(begin, end, end))
@@ -210,9 +210,9 @@ def decodeFrame(data: bytes, maxLength: int) -> Frame:
     """
     Decode exactly one frame.
 
-    @param data: A datagram, or a message of a WebSocket.
-    @param maxLength: Bytes of the payload at most.
-    @raise FrameError: If it is no frame, or not one alone.
+    @param data: A datagram, or a WebSocket message.
+    @param maxLength: The maximum length of the payload in bytes.
+    @raise FrameError: If it is not exactly one frame.
     """
     if data and data[0] != VERSION:
         raise _badVersion(data[0])
@@ -227,7 +227,7 @@ def decodeFrame(data: bytes, maxLength: int) -> Frame:
 
 def encodeFrame(type: int, payload: bytes) -> bytes:
     """
-    Write a frame.
+    Encode a frame.
 
     @param type: The number of its type, see the module.
     @param payload: JSON in UTF-8; any bytes in a ping or pong.
@@ -244,7 +244,7 @@ def _tooLong(length: int, maxLength: int) -> FrameError:
 
 
 class FrameWriter(ReplyWriter):
-    """Writer of replies as frames."""
+    """Writes replies as frames."""
 
     shapeError = staticmethod(frameError)
 
@@ -252,8 +252,8 @@ class FrameWriter(ReplyWriter):
         self, host: TransportContext, protocol: str, maxLength: int, write: Callable[[bytes], None]
     ) -> None:
         """
-        @param maxLength: Bytes of a payload at most.
-        @param write: Sends a frame that is encoded.
+        @param maxLength: The maximum length of a payload in bytes.
+        @param write: Sends an encoded frame.
         """
         super().__init__(host, protocol, JSON, write)
         self._maxLength = maxLength
@@ -276,14 +276,14 @@ class FrameWriter(ReplyWriter):
         self.sendError(id, error)
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error, as C{transformError} returned it."""
+        """Send an error, transformed by C{transformError}."""
         self._write(encodeFrame(ERROR, self.encodeError(id, error)))
 
     def sendPong(self, payload: bytes) -> None:
         """
         Reply to a ping.
 
-        @param payload: That of the ping.
+        @param payload: The payload of the ping.
         """
         self._write(encodeFrame(PONG, payload))
 
@@ -291,7 +291,7 @@ class FrameWriter(ReplyWriter):
         """
         Send a payload.
 
-        @param value: What is in it, or the payload itself, see
+        @param value: The value in the payload, or the payload itself, see
             L{encodeAround<storagegate.core.codecs.Codec.encodeAround>}.
         """
         data = self._codec.encodeAround(value, payload)
@@ -305,12 +305,12 @@ def handleFrame(
     session: PeerSession, writer: FrameWriter, frame: Frame, decoded: Decoded | None = None
 ) -> None:
     """
-    Take a frame: begin a call, or continue one; reply to an invalid one with an error.
+    Handle a frame: begin a call, or continue one. An invalid frame gets an error.
 
     @param session: Runs the calls.
     @param writer: Replies to pings and malformed frames.
     @param frame: A complete frame of the client.
-    @param decoded: Its payload, if that has been decoded already.
+    @param decoded: Returns its payload, if it is already decoded.
     """
     type, data = frame.type, frame.payload
     if type in _PROBES:
@@ -337,7 +337,7 @@ def handleFrame(
     if type == REQUEST:
         session.request(payload, id)
     elif type == CLIENT_ITEM:
-        # Without an id and C{data}, the payload is the item.
+        # Without an id and "data", the payload is the item.
         isWrapped = isObject and (id is not None or "data" in payload)
         session.item(id, payload.get("data", {}) if isWrapped else payload)
     elif type == CLIENT_END:
@@ -354,17 +354,17 @@ class LineDecoder(Decoder):
 
     def __init__(self, maxLength: int) -> None:
         """
-        @param maxLength: Bytes of a line at most, without its end.
+        @param maxLength: The maximum length of a line in bytes, without its end.
         """
         self._maxLength = maxLength
-        # How many of the held bytes are known to have no end of a line.
+        # How many of the buffered bytes have been searched for a line end.
         self._searched = 0
 
     def next(self) -> bytes | None:
         """
         Return the next line without its end; C{None} if it is not complete.
 
-        @raise FrameError: If it is too long.
+        @raise FrameError: If the line is too long.
         """
         start = self._position
         end = self._data.find(b"\n", start + self._searched)

@@ -1,8 +1,8 @@
 """
 The interface between a session and its transport, and the shapes of results and errors.
 
-L{Peer} is what a session writes with; L{ListenerState} is shared by all sessions of a listener. The
-shapes are plain dictionaries for any codec. gRPC's shape of an error is a status, see
+A session writes through L{Peer}; all sessions of a listener share L{ListenerState}. The shapes are
+plain dictionaries for any codec. gRPC represents an error as a status, see
 L{asGrpcError<storagegate.core.errors.asGrpcError>}.
 """
 
@@ -36,14 +36,14 @@ def detailedError(shape: dict[str, Any], error: ServiceError) -> dict[str, Any]:
 
 
 CALLS_OF_A_LISTENER = 1024
-"""Calls in flight of all peers of a listener."""
+"""The limit of calls in flight of all peers of a listener."""
 
 
 class Peer(Protocol):
     """
-    What a transport provides to a session to write with; a peer that is gone takes all.
+    The interface through which a session writes; a disconnected peer discards all output.
 
-    A result or an item that cannot be written raises C{ValueError} or a C{ServiceError}, which ends
+    A result or item that cannot be encoded raises C{ValueError} or a C{ServiceError}, which ends
     its call. Nothing else raises.
 
     @ivar protocol: The name of the transport.
@@ -59,7 +59,7 @@ class Peer(Protocol):
         @param id: The id of the request; C{None} for calls answered in order.
         @param method: The method's name, for the user's C{formatResponse}.
         @param result: The method's result, before encoding.
-        @return: What the call waits for, if a hook of the user needs time.
+        @return: An awaitable that the call waits for, if a user's hook needs time.
         """
 
     def sendItem(self, id: MessageId, method: str, item: Any) -> None:
@@ -81,9 +81,9 @@ class Peer(Protocol):
 
     def sendRefusal(self, id: MessageId, error: ServiceError) -> None:
         """
-        Refuse a request with the id of a call in flight, which is not affected.
+        Refuse a request with the id of a call in flight; the call is not affected.
 
-        @param id: The id of both.
+        @param id: The id of the request and the call.
         @param error: The error, before C{transformError}.
         """
 
@@ -96,13 +96,13 @@ class Peer(Protocol):
         """
 
     def drained(self) -> Deferred[None] | None:
-        """Wait until the peer has read enough of what was sent; C{None} if it has."""
+        """Wait until the peer has read enough of the output; C{None} if it already has."""
 
     def setReading(self, wanted: bool) -> None:
         """
-        Read on, or let the peer wait.
+        Resume or pause reading from the peer.
 
-        @param wanted: False while the session accepts neither calls nor items.
+        @param wanted: C{False} while the session accepts neither calls nor items.
         """
 
 
@@ -112,11 +112,11 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 @frozen
 class StreamHooks:
     """
-    What a user does with streams in place of the session.
+    A user's hooks that handle streams instead of the session.
 
-    @ivar send: Sends any message; the Deferred fires when the next may follow.
+    @ivar send: Sends any message; the Deferred fires when the next message may follow.
     @ivar server: C{(results, send, id)} sends the messages of a stream of results.
-    @ivar client: C{(requests, call, id)} gives the result; C{call(iterable)} calls the method.
+    @ivar client: C{(requests, call, id)} returns the result; C{call(iterable)} calls the method.
     """
 
     send: Callable[[Any], Deferred[None]]
@@ -127,13 +127,13 @@ class StreamHooks:
 @define(eq=False)
 class ListenerState:
     """
-    What all sessions of a listener share.
+    The state that all sessions of a listener share.
 
-    @ivar maxCalls: Calls in flight of all its peers at most.
-    @ivar maxCallsPerAddress: How many of them one address may have; C{None} for three quarters.
-    @ivar callsPerAddress: The same as a number.
+    @ivar maxCalls: The maximum number of calls in flight of all peers.
+    @ivar maxCallsPerAddress: How many of these one address may make; C{None} for three quarters.
+    @ivar callsPerAddress: The effective limit of one address.
     @ivar calls: How many calls are in flight.
-    @ivar shares: What each address has of the calls and the connections.
+    @ivar shares: The calls and connections of each address.
     @ivar isDraining: Whether further calls are refused.
     @ivar scheduler: Divides time among the connections.
     """

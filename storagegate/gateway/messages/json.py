@@ -1,5 +1,5 @@
 """
-The messages of WebSocket, and of TCP where it speaks JSON by the line.
+The messages of WebSocket, and of TCP in lines of JSON.
 
 From the client::
 
@@ -9,7 +9,7 @@ From the client::
     {id, type: "cancel"}                    the end of a call
     {id, type: "ping", data}                a ping
 
-A call may say C{type: "request"}. To the client::
+A call may have C{type: "request"}. To the client::
 
     {id, type: "response", method, data, timestamp}
     {id, type: "stream", data}
@@ -17,8 +17,8 @@ A call may say C{type: "request"}. To the client::
     {id, type: "error", error: {code, message, details}}
     {id, type: "pong", data}
 
-C{id} is text or a whole number, and goes back as it came; without one there is none in the reply.
-Keys that are not named here are ignored.
+C{id} is text or an integer, and is returned unchanged; a request without one gets a reply without
+one. Unknown keys are ignored.
 """
 
 import time
@@ -43,7 +43,7 @@ def messageResult(
     """
     Return the message of a result; its timestamp is in milliseconds since 1970.
 
-    @param now: Seconds since the epoch, for C{timestamp}.
+    @param now: Returns the seconds since 1970, for C{timestamp}.
     """
     message = {
         "id": id,
@@ -58,7 +58,7 @@ def messageResult(
 
 
 def _identified(message: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the id if there is none."""
+    """Omit the id if it is C{None}."""
     if message["id"] is None:
         del message["id"]
     return message
@@ -76,7 +76,7 @@ def messageEnd(id: MessageId) -> dict[str, Any]:
 
 def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
     """
-    Return the message of an error; it has an id where the request's was readable.
+    Return the message of an error; it has an id if the request's was readable.
 
     @param error: The error after C{transformError}.
     """
@@ -85,24 +85,24 @@ def messageError(id: MessageId, error: ServiceError) -> dict[str, Any]:
 
 
 CONTROLS = ("stream", "stream_end", "cancel", "ping")
-"""The types of what is no call."""
+"""The types of messages that are not calls."""
 
 MAX_ANSWER = 16 * 1024 * 1024
-"""Bytes of a message that is sent: what a frame of TCP has."""
+"""The maximum length of a sent message in bytes, as for a TCP frame."""
 
 _log = Logger()
 
 
 class ReplyWriter:
     """
-    The part of a L{Peer<storagegate.gateway.messages.interfaces.Peer>} that depends on its format.
+    The part of a L{Peer<storagegate.gateway.messages.interfaces.Peer>} that depends on the format.
 
-    A result or an item that the codec cannot encode raises C{ValueError}, and one that is too large
-    a L{ServiceError}; either ends its call.
+    A result or item that the codec cannot encode raises C{ValueError}, and a too large one raises
+    L{ServiceError}; either ends its call.
     """
 
     shapeError: Callable[[MessageId, ServiceError], dict[str, Any]]
-    """Gives what an error looks like to a client."""
+    """Returns the shape of an error for clients."""
 
     client: ClientInfo
     drained: Callable[[], Deferred[None] | None]
@@ -113,7 +113,7 @@ class ReplyWriter:
     ) -> None:
         """
         @param protocol: The transport's name, as C{transformError} receives it.
-        @param write: Sends a reply that is encoded.
+        @param write: Sends an encoded reply.
         """
         self.protocol = protocol
         self.host = host
@@ -122,7 +122,7 @@ class ReplyWriter:
 
     def describeError(self, id: MessageId, error: ServiceError) -> dict[str, Any]:
         """
-        Return the shape of an error, as C{transformError} returned it.
+        Return the shape of an error, transformed by C{transformError}.
 
         @param error: The error, before C{transformError}.
         """
@@ -133,7 +133,7 @@ class ReplyWriter:
 
     def encodeError(self, id: MessageId, error: ServiceError) -> bytes:
         """
-        Encode an error, as C{transformError} returned it.
+        Encode an error, transformed by C{transformError}.
 
         @param error: The error, before C{transformError}.
         """
@@ -147,9 +147,9 @@ class ReplyWriter:
 
 class MessageWriter(ReplyWriter):
     """
-    Writer of replies as messages.
+    Writes replies as messages.
 
-    @ivar session: Runs the calls, where a transport delivers whole messages to L{received}.
+    @ivar session: Runs the calls, if the transport delivers whole messages to L{received}.
     @ivar take: Handles decoded messages; C{None} for L{handleMessage}.
     """
 
@@ -160,10 +160,10 @@ class MessageWriter(ReplyWriter):
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """
-        Take a message.
+        Receive a message.
 
         @param payload: The whole message.
-        @param isBinary: Whether it is bytes and not text.
+        @param isBinary: Whether it is binary rather than text.
         """
         codec = self._codec
         if isBinary == codec.isBinary:
@@ -191,15 +191,15 @@ class MessageWriter(ReplyWriter):
         self.sendError(id, error)
 
     def sendError(self, id: MessageId, error: ServiceError) -> None:
-        """Send an error, as C{transformError} returned it."""
+        """Send an error, transformed by C{transformError}."""
         self._write(self.encodeError(id, error))
 
     def sendMessage(self, message: Any) -> None:
         """
         Send any message.
 
-        @raise ValueError: If it has a part that the codec cannot encode.
-        @raise ServiceError: C{RESPONSE_TOO_LARGE} if it is.
+        @raise ValueError: If the codec cannot encode a part of it.
+        @raise ServiceError: C{RESPONSE_TOO_LARGE} if it is too large.
         """
         self._send(self._codec.encode(message))
 
@@ -211,7 +211,7 @@ class MessageWriter(ReplyWriter):
 
 def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> None:
     """
-    Take a message: begin a call, or continue one.
+    Handle a message: begin a call, or continue one.
 
     @param session: Runs the calls.
     @param writer: Replies to pings and malformed messages.
@@ -250,12 +250,12 @@ def handleEncoded(
     decoded: Decoded | None = None,
 ) -> None:
     """
-    Decode and take a message; reply to an unreadable one with an error.
+    Decode and handle a message. An unreadable message gets an error.
 
     @param session: Runs the calls.
     @param data: One complete message.
     @param take: Handles the decoded message.
-    @param decoded: What has been decoded already.
+    @param decoded: Returns the message, if it is already decoded.
     """
     if len(data) > INLINE_SIZE and not codec.isBinary and isLarge(data):
         again = partial(handleEncoded, session, writer, codec, b"", take)

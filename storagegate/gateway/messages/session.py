@@ -1,13 +1,13 @@
 """
-The calls of one peer on a transport of messages: WebSocket, TCP, and UDP by address.
+The calls of one peer on a message transport: WebSocket, TCP, and UDP by address.
 
-A transport reads its messages and passes on what they mean (L{PeerSession.request},
-L{PeerSession.item}, L{PeerSession.itemsEnd}, L{PeerSession.cancel}); the session runs each as a
-L{PeerCall} and writes through the transport's L{Peer}. Calls with an C{id} run concurrently and are
-answered as they complete. Calls without one are answered in order, so each begins when the one
-before it has ended. L{RoutedSession} first passes each request through the user's C{routeMessage}.
+A transport decodes its messages and passes them on (L{PeerSession.request}, L{PeerSession.item},
+L{PeerSession.itemsEnd}, L{PeerSession.cancel}); the session runs each as a L{PeerCall} and writes
+through the transport's L{Peer}. Calls with an C{id} run concurrently and are answered as they
+complete. Calls without one are answered in order: each begins when the previous one has ended.
+L{RoutedSession} first passes each request through the user's C{routeMessage}.
 
-A call ends once: nothing that a handler does after its cancellation is sent.
+A call ends once: after its cancellation, nothing that its handler does is sent.
 """
 
 from collections import deque
@@ -53,11 +53,11 @@ from storagegate.telemetry.tracecontext import newTracing, receiveTracing
 
 def readDeadline(value: Any) -> float:
     """
-    Read a deadline in milliseconds from now.
+    Parse a deadline in milliseconds from now.
 
-    @param value: The field C{deadlineMs} of a message, or its like.
-    @return: In seconds.
-    @raise ServiceError: If it is none.
+    @param value: The field C{deadlineMs} of a message, or an equivalent.
+    @return: The deadline in seconds.
+    @raise ServiceError: If it is invalid.
     """
     isNumber = isinstance(value, int | float) and not isinstance(value, bool)
     if not isNumber or not 0 < value <= MAX_DEADLINE_MS:
@@ -66,15 +66,15 @@ def readDeadline(value: Any) -> float:
 
 
 MAX_ID_LENGTH = 128
-"""Characters of an id, which goes out again with every item."""
+"""The maximum length of an id, which is repeated in every item."""
 
 
 def readId(value: Any) -> MessageId:
     """
-    Read an id: text or a whole number.
+    Parse an id: text or an integer.
 
     @param value: The field C{id} of a message; C{None} if it is absent.
-    @raise ServiceError: If it is anything else.
+    @raise ServiceError: If the value is anything else.
     """
     if isinstance(value, str):
         if len(value) <= MAX_ID_LENGTH:
@@ -85,11 +85,13 @@ def readId(value: Any) -> MessageId:
 
 
 ITEMS_AHEAD = 8
-"""Items of a client's stream that are held ahead of its handler."""
+"""How many items of a client's stream are buffered ahead of its handler."""
 
 ITEMS_OF_A_TURN = 64
-"""Items of a stream that are sent in one reactor iteration: about two
-milliseconds of small ones. A handler that never waits would keep the reactor for itself."""
+"""
+Items of a stream that are sent in one reactor iteration, about 2 ms for small items. Without a
+limit, a handler that never awaits would monopolise the reactor.
+"""
 
 _log = Logger()
 _limited = RateLimitedLog(_log)
@@ -98,9 +100,9 @@ _limited = RateLimitedLog(_log)
 @implementer(IPushProducer)
 class PeerCall(Task):
     """
-    A call; the producer of its client's stream.
+    A call, and the producer of its client's stream.
 
-    @ivar streamsRequests: Whether items may come for it.
+    @ivar streamsRequests: Whether the method takes a stream of items.
     """
 
     __slots__ = (
@@ -125,7 +127,7 @@ class PeerCall(Task):
         """
         @param message: C{service}, C{method} and the optional keys of L{PeerSession.request}.
         @param native: The object for the user's hooks; C{None} for the message itself.
-        @raise ServiceError: If the message is none.
+        @raise ServiceError: If the message is not a valid request.
         """
         listener, peer = owner.listener, owner.peer
         service, method = message.get("service"), message.get("method")
@@ -163,7 +165,7 @@ class PeerCall(Task):
         self._isOver = self._isSending = False
         self._timer: IDelayedCall | None = None
         if self.streamsRequests:
-            # Each item in a tuple, for a stream takes C{None} for its end.
+            # Each item is wrapped in a tuple: a stream takes None for its end.
             self._items: BoundedStream[tuple[Any]] = BoundedStream(
                 ITEMS_AHEAD, self, resumeBelow=ITEMS_AHEAD
             )
@@ -177,7 +179,7 @@ class PeerCall(Task):
 
     @property
     def isFed(self) -> bool:
-        """Return whether further items may come for it."""
+        """Return whether the client's stream is still open."""
         return self.streamsRequests and not self._items.isEnded
 
     def begin(self) -> None:
@@ -187,19 +189,19 @@ class PeerCall(Task):
             self._isSending = True
             Task.__init__(self, self._stream())
         else:
-            # Without a coroutine of its own around it.
+            # Run without a wrapping coroutine.
             call = self._owner.listener.invoker.call
             Task.__init__(self, call(self._called, self._data, self._credentials, bound))
         self.step()
 
     def cancel(self) -> None:
-        """Cancel the call: nothing is sent for it any more."""
+        """Cancel the call; nothing more is sent for it."""
         if not self._isOver:
             self._end()
 
     def put(self, data: Any) -> None:
         """
-        Take an item of the client's stream.
+        Receive an item of the client's stream.
 
         @param data: The decoded item; dropped once the call or its stream has ended.
         """
@@ -207,9 +209,9 @@ class PeerCall(Task):
 
     def end(self, error: ServiceError | None = None) -> None:
         """
-        Take the end of the client's stream, if it has one.
+        End the client's stream, if it has one.
 
-        @param error: Why the stream breaks off, C{None} for a good end.
+        @param error: Why the stream breaks off; C{None} for a regular end.
         """
         if self.isFed:
             self._items.end(error)
@@ -217,40 +219,40 @@ class PeerCall(Task):
     # The producer of the client's items
 
     def pauseProducing(self) -> None:
-        """Let the client wait: the stream is full."""
+        """Make the client wait: the stream is full."""
         self._owner.fullStreams.add(self)
 
     def resumeProducing(self) -> None:
-        """Read on, if the stream was full."""
+        """Resume reading if the stream was full."""
         if self in self._owner.fullStreams:
             self._owner.fullStreams.discard(self)
             self._owner.adjust()
 
     def stopProducing(self) -> None:
-        """Do nothing: the stream ends with the call."""
+        """Do nothing; the stream ends with the call."""
 
-    # The coroutine's ends
+    # The ends of the coroutine
 
     def onSuspend(self) -> None:
-        """Begin to watch the deadline: most calls do not wait for anything."""
+        """Start the deadline timer, which calls that never wait do not need."""
         if self._deadline is not None and self._timer is None and not self._isOver:
             clock = self._owner.listener.clock
             self._timer = clock.callLater(max(0.0, self._deadline - clock.seconds()), self._expire)
 
     def onResult(self, value: Any) -> None:
-        """Send the result of a call without streams; end one whose reply was sent."""
+        """Send the result of a call without streams; end a call whose reply was sent."""
         if self._isOver:
             return
         if not self._isSending:
             self._isSending = True
             try:
-                # Hooks of the user see the context variables that the handler has set.
+                # The user's hooks see the context variables that the handler has set.
                 sending = self._context.run(self._owner.peer.respond, self.id, self.method, value)
             except BaseException as error:
                 self.onError(error)
                 return
             if self._isOver:
-                # The peer is gone.
+                # The peer has disconnected.
                 return
             if sending is not None:
                 self._context.run(Task.__init__, self, resolve(sending))
@@ -316,7 +318,7 @@ class PeerCall(Task):
         return await resolve(hooks.client(_Requests(self._items), call, self.id))
 
     async def _sendBy(self, hooks: StreamHooks, items: Any) -> None:
-        """Let the user's hook send the items of a stream."""
+        """Have the user's hook send the items of a stream."""
 
         def send(message: Any) -> Deferred[None]:
             self._checkWanted()
@@ -329,7 +331,7 @@ class PeerCall(Task):
             await items.aclose()
 
     async def _send(self, items: Any) -> None:
-        """Send the items of a stream and its end, as fast as they are read."""
+        """Send the items of a stream and its end, as fast as the peer reads them."""
         peer = self._owner.peer
         sent = 0
         try:
@@ -354,7 +356,7 @@ class PeerCall(Task):
 
 @frozen
 class _Requests:
-    """The items of a client's stream; it refers to no call, which would be a cycle."""
+    """The items of a client's stream; it holds no reference to the call, which would be a cycle."""
 
     _items: BoundedStream[tuple[Any]]
 
@@ -369,7 +371,7 @@ class _Requests:
 
 
 Decoded = Callable[[], Any]
-"""Returns the value of a message, or raises C{ValueError}."""
+"""Returns the decoded message, or raises C{ValueError}."""
 
 
 def _raise(message: str) -> None:
@@ -378,9 +380,9 @@ def _raise(message: str) -> None:
 
 class LargeMessage:
     """
-    A message of JSON that a thread decodes; its bytes are in the budget until it is taken.
+    A JSON message that a thread decodes; its bytes count towards the budget until it is handled.
 
-    @ivar refusal: Why it is not taken.
+    @ivar refusal: The error that refuses the message.
     """
 
     __slots__ = ("_budget", "_data", "refusal")
@@ -391,7 +393,10 @@ class LargeMessage:
         budget.update(self, len(data))
 
     def decode(self) -> Decoded:
-        """Decode it. For a thread: an error that is raised there would be held by its frames."""
+        """
+        Decode the message, in a thread. Errors are returned, because frames would hold a raised
+        one.
+        """
         try:
             value = JSON.decodeLarge(self._data)
         except ValueError as error:
@@ -399,27 +404,33 @@ class LargeMessage:
         return lambda: value
 
     def refuseHeld(self, error: ServiceError) -> None:
-        """Drop its bytes, see L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}."""
+        """
+        Refuse the message and drop its bytes, see
+        L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}.
+        """
         self.refusal = error
         self.drop()
 
     def drop(self) -> None:
-        """Drop its bytes: it is decoded, or not wanted any more."""
+        """Drop its bytes: the message is decoded or no longer needed."""
         self._data = b""
         self._budget.update(self, 0)
 
 
 CALLS_OF_A_CONNECTION = 128
-"""Calls in flight of one peer: more than a busy client has, and few enough to hold in memory."""
+"""
+The limit of calls in flight of one peer: more than a busy client makes, and few enough to hold in
+memory.
+"""
 
 
 class PeerSession:
     """
     The calls of one peer.
 
-    @ivar fullStreams: The calls whose client's stream holds as many items as it may.
+    @ivar fullStreams: The calls whose client's stream is full.
     @ivar headers: Header fields of the connection, names in lower case.
-    @ivar share: What the peer's address has of the listener.
+    @ivar share: The share of the listener that the peer's address uses.
     """
 
     def __init__(
@@ -432,8 +443,8 @@ class PeerSession:
         share: AddressShare | None = None,
     ) -> None:
         """
-        @param maxCalls: Calls in flight at which the peer is no longer read.
-        @param share: C{None} for that of the client's address.
+        @param maxCalls: How many calls may be in flight before reading from the peer pauses.
+        @param share: The share to use; C{None} for the share of the client's address.
         """
         self.share = listener.shares.of(peer.client.address) if share is None else share
         self.listener = listener
@@ -443,7 +454,7 @@ class PeerSession:
         self._maxCalls = maxCalls
         self.fullStreams: set[PeerCall] = set()
         self._calls: dict[MessageId, PeerCall] = {}
-        # Calls without an id that wait for the one before them.
+        # Calls without an id that wait for the previous one.
         self._waiting: deque[PeerCall] = deque()
         self._decoding: LargeMessage | None = None
         self._isReading = True
@@ -452,12 +463,12 @@ class PeerSession:
 
     @property
     def active(self) -> int:
-        """Count the calls that have not ended, and the message that is decoded."""
+        """Count the calls that have not ended, and a message that is being decoded."""
         return len(self._calls) + len(self._waiting) + (self._decoding is not None)
 
     @property
     def isIdle(self) -> bool:
-        """Return whether all messages that were received are answered."""
+        """Return whether all received messages are answered."""
         return not self.active
 
     @property
@@ -503,10 +514,10 @@ class PeerSession:
         self, host: TransportContext, data: bytes, take: Callable[[Decoded], None]
     ) -> None:
         """
-        Decode a large message of JSON in a thread. Its peer is not read meanwhile, so that messages
-        stay in order.
+        Decode a large JSON message in a thread. Reading from the peer pauses meanwhile, which keeps
+        messages in order.
 
-        @param take: Takes the message, unless the session has been closed.
+        @param take: Receives the message, unless the session has closed.
         """
         message = self._decoding = LargeMessage(data, host.budget)
         self.hold(True)
@@ -517,7 +528,7 @@ class PeerSession:
     ) -> None:
         self._decoding = None
         message.drop()
-        # What follows is read when this is taken.
+        # Reading resumes once this message is handled.
         self._isHeld = False
         try:
             if self._isClosed:
@@ -536,7 +547,7 @@ class PeerSession:
 
     def item(self, id: MessageId, data: Any) -> None:
         """
-        Take an item of a client's stream.
+        Receive an item of a client's stream.
 
         @param id: The id of its call; C{None} for the last call without an id.
         @param data: The decoded item.
@@ -548,10 +559,10 @@ class PeerSession:
 
     def itemsEnd(self, id: MessageId, error: ServiceError | None = None) -> None:
         """
-        Take the end of a client's stream.
+        End a client's stream.
 
         @param id: The id of its call; C{None} for the last call without an id.
-        @param error: Why the stream breaks off; C{None} for a good end.
+        @param error: Why the stream breaks off; C{None} for a regular end.
         """
         call = self._streaming(id)
         if call is not None:
@@ -559,9 +570,9 @@ class PeerSession:
 
     def cancel(self, id: MessageId) -> None:
         """
-        Cancel a call. Nothing is sent for it any more.
+        Cancel a call. Nothing more is sent for it.
 
-        @param id: An unknown one is ignored: the call may have just ended.
+        @param id: The id of the call. An unknown id is ignored: the call may have just ended.
         """
         call = self._calls.get(id)
         if call is not None:
@@ -571,27 +582,27 @@ class PeerSession:
         """
         Return whether the caller of a call is authenticated.
 
-        @param id: The id of a call; the result is false if there is none.
+        @param id: The id of a call; the result is C{False} if it is unknown.
         """
         call = self._calls.get(id)
         return call is not None and call.isKnown
 
     def inputLost(self) -> None:
-        """Break off the streams of the client: no further input comes."""
+        """Break off the client's streams: no more input will arrive."""
         for call in (*self._calls.values(), *self._waiting):
             call.end(codedError("INVALID_ARGUMENT", "The stream of requests broke off"))
 
     def hold(self, held: bool) -> None:
         """
-        Let the peer wait, or no longer.
+        Pause or resume reading from the peer.
 
-        @param held: Whether neither calls nor items are read, apart from the limits.
+        @param held: Whether to pause reading, regardless of the limits.
         """
         self._isHeld = held
         self.adjust()
 
     def close(self) -> None:
-        """Cancel all calls: the peer is gone."""
+        """Cancel all calls: the peer has disconnected."""
         self._isClosed = True
         if self._decoding is not None:
             self._decoding.drop()
@@ -602,13 +613,13 @@ class PeerSession:
             call.cancel()
 
     def whenIdle(self) -> Deferred[None]:
-        """Wait until no call is in flight."""
+        """Return a Deferred that fires when no call is in flight."""
         if self._idle is None:
             self._idle = IdleWaiters()
         return self._idle.wait(bool(self.active))
 
     def adjust(self) -> None:
-        """Read or pause, by the limits of calls and of the client's streams."""
+        """Pause or resume reading, by the limits of calls and of the client's streams."""
         inFlight = len(self._calls) + len(self._waiting)
         hasCapacity = inFlight < self._maxCalls and not self.fullStreams
         wanted = hasCapacity and not self._isHeld
@@ -618,16 +629,16 @@ class PeerSession:
 
     def ended(self, call: PeerCall) -> None:
         """
-        Remove a call, and begin those that waited for it.
+        Remove a call, and begin the calls that waited for it.
 
-        @param call: One that was begun.
+        @param call: A call that has begun.
         """
         id = call.id
         del self._calls[id]
         self.listener.calls -= 1
         self.share.calls -= 1
         if id is None and not self._isStarting:
-            # In a loop: calls that end at once would each begin the next one in their stack.
+            # A loop, because calls that end at once would otherwise recurse.
             self._isStarting = True
             while self._waiting and None not in self._calls:
                 following = self._calls[None] = self._waiting.popleft()
@@ -639,27 +650,29 @@ class PeerSession:
             self._idle.notify()
 
     def _streaming(self, id: MessageId) -> PeerCall | None:
-        """Return the call of an item; C{None} where the item crossed with the end of its call."""
+        """Return the call of an item; C{None} if the call ended while the item was under way."""
         call = self._calls.get(id)
         if id is None and self._waiting:
-            # A stream without an id is that of the last call without one.
+            # A stream without an id belongs to the last call without one.
             call = self._waiting[-1]
         return call if call is not None and call.streamsRequests else None
 
 
 MESSAGES_AHEAD = 128
-"""Messages that wait while one is routed, on a transport that cannot let its peer wait: what a
-connection may have in flight. Others stop with the first."""
+"""
+Messages that may queue while one is routed, on a transport that cannot pause its peer: as many
+calls as a connection may have in flight. Other transports pause after the first.
+"""
 
 _BESIDE = ("auth", "deadlineMs", "traceparent", "tracestate")
-"""Keys of a message that are read beside its request, also if C{routeMessage} reads it."""
+"""Keys of a message that are read even if C{routeMessage} reads its request."""
 
 
 class RoutedSession(PeerSession):
     """
-    A session whose requests the user's C{routeMessage} reads.
+    A session whose requests are read by the user's C{routeMessage}.
 
-    Messages that arrive while the hook waits are queued, so that a call begins before its items.
+    Messages that arrive while the hook awaits are queued, so that a call begins before its items.
     """
 
     def __init__(
@@ -680,7 +693,7 @@ class RoutedSession(PeerSession):
 
     @property
     def isIdle(self) -> bool:
-        """Return whether all messages are answered, those that are not yet routed, too."""
+        """Return whether all messages are answered, including messages that wait to be routed."""
         return self._routing is None and super().isIdle
 
     def request(self, message: Any, id: MessageId, native: Any = None) -> None:
@@ -695,11 +708,11 @@ class RoutedSession(PeerSession):
             self.peer.sendError(id, codedError("UNAVAILABLE", "Too many calls at a time"))
 
     def item(self, id: MessageId, data: Any) -> None:
-        """Take an item of a client's stream."""
+        """Receive an item of a client's stream."""
         self._enqueue(partial(super().item, id, data))
 
     def itemsEnd(self, id: MessageId, error: ServiceError | None = None) -> None:
-        """Take the end of a client's stream."""
+        """End a client's stream."""
         self._enqueue(partial(super().itemsEnd, id, error))
 
     def cancel(self, id: MessageId) -> None:
@@ -707,7 +720,7 @@ class RoutedSession(PeerSession):
         self._enqueue(partial(super().cancel, id))
 
     def close(self) -> None:
-        """Cancel all calls: the peer is gone."""
+        """Cancel all calls: the peer has disconnected."""
         super().close()
         self._later.clear()
         if self._routing is not None:
@@ -753,13 +766,13 @@ class RoutedSession(PeerSession):
 
 def readRoute(routed: Any, message: Any, id: MessageId) -> tuple[dict[str, Any], MessageId]:
     """
-    Read what C{routeMessage} gave: C{service}, C{method}, C{request} and C{messageId}.
+    Read the result of C{routeMessage}: C{service}, C{method}, C{request} and C{messageId}.
 
-    @param routed: What the hook returned; only mappings are valid.
-    @param message: The message that it received, with the credentials and the deadline.
-    @param id: The message's own id, for a hook that names none.
+    @param routed: The result of the hook; only mappings are valid.
+    @param message: The message passed to the hook, with the credentials and the deadline.
+    @param id: The message's own id, used if the hook returns no id.
     @return: The message of a call, and its id.
-    @raise ServiceError: If it is none.
+    @raise ServiceError: If the result is invalid.
     """
     if not isinstance(routed, Mapping):
         raise codedError("INVALID_ARGUMENT", "The message names no method")

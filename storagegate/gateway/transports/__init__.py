@@ -1,1 +1,1 @@
-"""The transports of the gateway: a row each in the registry, and a folder with what it does."""
+"""The transports of the gateway: each has a row in the registry, and a folder with its code."""

@@ -1,4 +1,4 @@
-"""TCP, UDP and WebSocket in AsyncAPI. Imported with the first description, which is rare."""
+"""TCP, UDP and WebSocket in AsyncAPI. Imported with the first description."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ class WebSocketChannel(Channel):
         return path
 
     def server(self) -> dict[str, Any]:
-        """Describe the server, which is that of HTTP."""
+        """Describe the server, which HTTP shares."""
         return {**super().server(), "pathname": self.options.path}
 
     def answer(self, bound: MethodEntry, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """
-The metrics of the transports, beside those of the calls, and the choice of them.
+The metrics of the transports, in addition to the metrics of calls, and their selection.
 
-The counts are attributes that a transport increments, a twentieth of a microsecond each. The
-L{ProtocolMetric}s of the transport that C{metrics.protocolMetrics} chooses export them: each has a
-few meters of the process and a view in C{getMetrics}.
+The counts are attributes that a transport increments, which takes 0.05 microseconds. The
+L{ProtocolMetric}s that C{metrics.protocolMetrics} chooses export them: each has a few meters in the
+process's registry and a view in C{getMetrics}.
 """
 
 from collections import Counter
@@ -23,36 +23,40 @@ from storagegate.telemetry.metrics import (
 )
 
 MAX_ROUTES = 5000
-"""Label sets of a meter by method: a hundred methods by five transports, each with ten outcomes."""
+"""
+The maximum number of label sets of a meter by method: 100 methods on five transports, each with ten
+outcomes.
+"""
 
 OnEnds = Callable[[str, str, Sequence[float]], object]
 
 Streaming = Callable[[str, str], str]
-"""Gives how a method of a service streams."""
+"""Returns how a method of a service streams."""
 
 Sample = tuple[Sequence[str], Any]
 
 Samples = Callable[[str], Sequence[Sample]]
-"""Gives the samples of a meter by its name, without C{storagegate_} at its beginning."""
+"""Returns the samples of a meter by its name without the prefix C{storagegate_}."""
 
 
 @define(eq=False)
 class TransportMetrics:
     """
-    The counts of one transport. The meters are C{None} unless they were chosen.
+    The counts of one transport. Meters that were not chosen are C{None}.
 
-    @ivar accepted: Connections that were taken.
-    @ivar closed: Those of them that are gone.
-    @ivar duplicates: Datagrams that came again.
-    @ivar lost: Items of streams that never came.
-    @ivar connections: Counts the open connections; C{None} where the transport has none.
-    @ivar held: Gives how many bytes of incomplete messages are held, and how many may be.
-    @ivar dropped: Datagrams that were dropped, by reason.
-    @ivar durations: Of connections, in seconds.
-    @ivar sizes: Of datagrams, in bytes.
+    @ivar accepted: Accepted connections.
+    @ivar closed: Closed connections.
+    @ivar duplicates: Duplicate datagrams.
+    @ivar lost: Items of streams that never arrived.
+    @ivar connections: Counts the open connections; C{None} if the transport has none.
+    @ivar held: Returns how many bytes of incomplete messages are held, and the limit.
+    @ivar dropped: Dropped datagrams by reason.
+    @ivar durations: Durations of connections, in seconds.
+    @ivar sizes: Sizes of datagrams, in bytes.
     @ivar responses: Responses by status.
     @ivar agents: Requests by family of clients.
-    @ivar onEnds: Called with a service, a method and the seconds of its calls that have ended.
+    @ivar onEnds: Called with a service, a method and the durations in seconds of calls that have
+        ended.
     """
 
     bytesIn: int = 0
@@ -84,9 +88,9 @@ class TransportMetrics:
 
     def packetIn(self, size: int) -> None:
         """
-        Count a datagram that was received.
+        Count a received datagram.
 
-        @param size: Bytes of its payload.
+        @param size: The length of its payload in bytes.
         """
         self.bytesIn += size
         if self.sizes is not None:
@@ -94,9 +98,9 @@ class TransportMetrics:
 
     def packetOut(self, size: int) -> None:
         """
-        Count a datagram that is sent.
+        Count a sent datagram.
 
-        @param size: Bytes of its payload.
+        @param size: The length of its payload in bytes.
         """
         self.bytesOut += size
         if self.sizes is not None:
@@ -108,10 +112,10 @@ class ProtocolMetric:
     """
     A choice of C{metrics.protocolMetrics} for a transport.
 
-    @ivar name: Its name there and in C{getMetrics}.
-    @ivar view: Gives its value in C{getMetrics}.
-    @ivar start: Makes the meters that the transport counts with, once it was chosen.
-    @ivar collect: Gives the families of the numbers that the transport keeps.
+    @ivar name: Its name in C{metrics.protocolMetrics} and in C{getMetrics}.
+    @ivar view: Returns its value in C{getMetrics}.
+    @ivar start: Creates the meters of the transport when the metric is chosen.
+    @ivar collect: Returns the families of the counts that the transport keeps.
     """
 
     name: str
@@ -137,9 +141,9 @@ def metricsOf(name: str) -> Mapping[str, ProtocolMetric]:
 
 def byLabel(name: str) -> Callable[[Samples], Any]:
     """
-    Make the view of a meter with one label: a mapping of its values to numbers.
+    Make the view of a meter with one label: a mapping of label values to numbers.
 
-    @param name: The meter without C{storagegate_} at its beginning.
+    @param name: The name of the meter without the prefix C{storagegate_}.
     """
     return lambda samples: {labels[0]: value for labels, value in samples(name)}
 
@@ -148,17 +152,17 @@ def total(samples: Samples, name: str) -> Any:
     """
     Return the sum of a meter.
 
-    @param name: The meter without C{storagegate_} at its beginning.
+    @param name: The name of the meter without the prefix C{storagegate_}.
     """
     return sum(value for _, value in samples(name))
 
 
 def average(values: Sequence[float], factor: float = 1) -> float:
     """
-    Return the average of a histogram, 0 without values.
+    Return the average of a histogram; 0 without values.
 
     @param values: The counts of its buckets, and the sum.
-    @param factor: Converts the unit.
+    @param factor: The factor that converts the unit.
     """
     count = sum(values[:-1])
     return values[-1] * factor / count if count else 0.0
@@ -183,6 +187,6 @@ def plainGauge(name: str, help: str, value: float, together: str = "sum") -> Met
 
     @param name: The whole name, with its unit.
     @param help: One sentence for the line C{HELP}.
-    @param together: Combines the numbers of several workers.
+    @param together: How the numbers of several workers are combined.
     """
     return gaugesFamily(name, help, (), [((), value)], together)

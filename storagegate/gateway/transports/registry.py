@@ -1,13 +1,13 @@
 """
 The registry of transports.
 
-A transport is a row of data here, or of a Twisted plugin, and a folder with its code. The daemon's
-configuration, the gateway's options, authentication, metrics and descriptions read the rows; none
-of them names a transport. Rows name their code as C{"module:name"}: importing this module imports
-no transport.
+A transport is a row of data, in this module or a Twisted plugin, and a folder with its code. The
+daemon's configuration, the gateway's options, authentication, metrics and descriptions read the
+rows and name no transport. Rows reference their code as C{"module:name"}, so importing this module
+imports no transport.
 
-A row of another package is found where C{twisted.plugin} looks: it is a module-level name of a file
-in a folder C{twisted/plugins} on C{sys.path}. A program adds one to its own process by L{register}.
+C{twisted.plugin} finds the rows of other packages: module-level names in files of a folder
+C{twisted/plugins} on C{sys.path}. A program adds a row to its own process by L{register}.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ TransportName = Literal["http", "websocket", "grpc", "udp", "tcp"]
 
 
 class ITransportRow(Interface):
-    """A row of the registry, by which its plugin is found."""
+    """The interface of a row of the registry, which C{twisted.plugin} looks up."""
 
 
 @implementer(IPlugin, ITransportRow)
@@ -34,32 +34,34 @@ class Transport:
     A transport of the gateway.
 
     @ivar name: Its name in options, in the daemon's configuration, in metrics and in contexts.
-    @ivar title: Its name in prose.
-    @ivar flag: The option of the gateway that switches it on or off.
-    @ivar options: The class of its options, C{"module:name"}: frozen, of attrs, all with defaults.
-    @ivar make: What makes an L{ITransport}, C{"module:name"}; called with a
+    @ivar title: Its display name.
+    @ivar flag: The option of the gateway that enables or disables it.
+    @ivar options: The class of its options, C{"module:name"}: a frozen attrs class with defaults
+        for all options.
+    @ivar make: The factory of its L{ITransport}, C{"module:name"}; called with a
         L{TransportContext<storagegate.gateway.host.TransportContext>} and its options.
-    @ivar address: The form of its address: a description of an endpoint, or C{HOST:PORT}; C{None}
-        where it has no listener of its own.
+    @ivar address: The form of its address: an endpoint description, or C{HOST:PORT}; C{None} if it
+        has no listener of its own.
     @ivar shares: The transport whose listener serves it.
-    @ivar default: Its address in the daemon, unless another is configured; C{None} is off.
+    @ivar default: Its default address in the daemon; C{None} for off.
     @ivar listener: The meaning of its key in the daemon's configuration.
-    @ivar inherit: How a worker gets its listener: a socket that accepts for all of them, a socket
-        for datagrams each, or its own, bound with C{SO_REUSEPORT}. The last has an option
-        C{reusePort}, and its port is bound after the process has changed its user.
-    @ivar providers: The authentication providers that it may use, unless a rule says otherwise.
+    @ivar inherit: How a worker gets its listener: C{stream} for a listening socket that all workers
+        share, C{datagram} for a datagram socket each, or C{reuseport} for its own socket, bound
+        with C{SO_REUSEPORT}. The last has an option C{reusePort}, and its port is bound after the
+        process has changed its user.
+    @ivar providers: The authentication providers that it may use by default.
     @ivar metrics: The choices of C{metrics.protocolMetrics}, C{"module:name"} of a tuple of
         L{ProtocolMetric<storagegate.gateway.transports.metrics.ProtocolMetric>}.
-    @ivar testing: What connects a client of tests, C{"module:name"}; called with the
-        L{GatewayClient<storagegate.gateway.testing.GatewayClient>}, the transport, the one that it
-        shares the listener of, and options.
+    @ivar testing: The function that connects a test client, C{"module:name"}; called with the
+        L{GatewayClient<storagegate.gateway.testing.GatewayClient>}, the transport, the transport
+        whose listener it shares, and options.
     @ivar describe: Its L{Channel<storagegate.gateway.asyncapi.Channel>} in AsyncAPI,
-        C{"module:name"}; C{None} leaves it out.
-    @ivar maxItemBytes: Bytes of content of an item of a stream at most; C{None} for no limit.
-    @ivar hidesCuts: Whether a client's stream that is cut may look like one that has ended.
+        C{"module:name"}; C{None} omits it.
+    @ivar maxItemBytes: The maximum content of a stream item in bytes; C{None} for no limit.
+    @ivar hidesCuts: Whether a truncated client stream may look complete.
     @ivar rpcSystem: C{rpc.system.name} of the spans of its calls, by the conventions of
         OpenTelemetry; C{None} for C{storagegate}.
-    @ivar hasStatus: Whether its calls have a status of HTTP.
+    @ivar hasStatus: Whether its calls have an HTTP status.
     @ivar daemonOptions: Options whose defaults differ in the daemon.
     """
 
@@ -85,7 +87,7 @@ class Transport:
 
 
 class IServed(Interface):
-    """What every transport provides, with a listener of its own or without."""
+    """The interface of all transports, with or without a listener of their own."""
 
     def add(service: Any) -> None:
         """
@@ -96,18 +98,18 @@ class IServed(Interface):
 
     def setHealth(services: Mapping[str, bool], overall: bool) -> None:
         """
-        Publish the health of services, where the transport has a protocol for that.
+        Publish the health of services, if the transport has a protocol for it.
 
-        @param services: By name.
+        @param services: Whether each is healthy, by name.
         """
 
     def close(graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Take no further calls, wait for those in flight, and close.
+        Accept no further calls, wait for calls in flight, and close.
 
         @param graceSeconds: After this, calls are cancelled and connections dropped.
-        @param idleGraceSeconds: How long further calls are taken from clients that are connected,
-            where another process serves the same address.
+        @param idleGraceSeconds: How long further calls are accepted from connected clients, if
+            another process serves the same address.
         """
 
 
@@ -118,21 +120,21 @@ class ITransport(IServed):
         """
         Listen.
 
-        @param address: As the row's C{address} says; in a worker C{inherited:FD}, unless the row's
-            C{inherit} is C{reuseport}.
+        @param address: The address in the form of the row's C{address}. In a worker it is
+            C{inherited:FD}, unless the row's C{inherit} is C{reuseport}.
         @return: The C{IListeningPort}. Fails with C{CannotListenError} if the address is taken.
         """
 
 
 class ICarrier(ITransport):
-    """A transport whose listener serves others, too."""
+    """A transport whose listener also serves other transports."""
 
     def carry(guests: list[Any], isServed: bool) -> None:
         """
-        Set what the next listener serves.
+        Set the transports of the next listener.
 
-        @param guests: Each an L{IGuest}.
-        @param isServed: Whether the calls of the transport itself are taken.
+        @param guests: The transports that share the listener, each an L{IGuest}.
+        @param isServed: Whether the transport's own calls are served.
         """
 
 
@@ -141,13 +143,13 @@ class IGuest(IServed):
 
     def install(application: Any) -> None:
         """
-        Answer the requests of an application that are for this transport.
+        Handle the requests to an application that are for this transport.
 
-        @raise ValueError: If an option cannot be obeyed.
+        @raise ValueError: If an option cannot be honoured.
         """
 
     def closeLate() -> Deferred[None]:
-        """Wait for connections that were made while the carrier closed: they close as they come."""
+        """Wait for connections that were made while the carrier closed; each closes at once."""
 
 
 @implementer(ITransport)
@@ -158,7 +160,7 @@ class InvokedTransport:
         """Do nothing: the invoker has the service."""
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
-        """Do nothing."""
+        """Do nothing: the transport publishes no health."""
 
     def open(self, address: str) -> Deferred[Any]:
         """Listen, see L{ITransport}."""
@@ -171,9 +173,9 @@ class InvokedTransport:
 
 def _row(name: str, title: str, prefix: str, **more: Any) -> Transport:
     """
-    Make the row of a transport of this package, whose classes are named alike.
+    Make the row of a transport of this package, whose classes follow the naming scheme.
 
-    @param prefix: The beginning of the names of its classes.
+    @param prefix: The prefix of its class names.
     """
     folder = f"storagegate.gateway.transports.{name}"
     return Transport(
@@ -219,7 +221,7 @@ GRPC = _row(
     listener="the gRPC listener",
     inherit="reuseport",
     providers=("jwt", "apikey"),
-    # grpc-js ends the stream of a cancelled call, and gRPC's C core drops a message that is cut.
+    # grpc-js ends the stream of a cancelled call, and gRPC's C core drops a truncated message.
     hidesCuts=True,
     rpcSystem="grpc",
     daemonOptions={"reflection": True},
@@ -234,7 +236,7 @@ UDP = _row(
     listener="the UDP listener",
     inherit="datagram",
     describe=f"{_CHANNELS}:UDPChannel",
-    # 1,024 characters of Base64, and so a whole message in a datagram of 1,200 bytes.
+    # 1,024 characters of Base64, so that a message fits a datagram of 1,200 bytes.
     maxItemBytes=768,
 )
 
@@ -252,7 +254,7 @@ _registered: dict[str, Transport] = {}
 
 
 def transports() -> tuple[Transport, ...]:
-    """Return every row: those of this module, then those of plugins and programs."""
+    """Return every row: the rows of this module, then rows of plugins and programs."""
     if not _registered:
         for row in (HTTP, WEBSOCKET, GRPC, UDP, TCP):
             _registered[row.name] = row
@@ -268,7 +270,7 @@ def transportNames() -> tuple[str, ...]:
 
 
 def listenerTransports() -> tuple[Transport, ...]:
-    """Return the rows that have listeners of their own."""
+    """Return the rows of transports with a listener of their own."""
     return tuple(row for row in transports() if row.shares is None)
 
 
@@ -286,7 +288,7 @@ def register(transport: Transport) -> None:
     """
     Add a row to this process.
 
-    @param transport: A row whose name and flag no other one has.
+    @param transport: The row; its name and flag must be unique.
     @raise ValueError: If its name or its flag is taken.
     """
     for row in transports():
@@ -299,7 +301,7 @@ def unregister(transport: Transport) -> None:
     """
     Remove a row from this process.
 
-    @raise KeyError: If it was not registered.
+    @raise KeyError: If the row is not registered.
     """
     del _registered[transport.name]
 
@@ -320,10 +322,12 @@ def defaultRules() -> dict[str, tuple[str, ...]]:
 
 
 def maxItemBytes() -> dict[str, int]:
-    """Return how many bytes of content an item may have, by transport, where it has a limit."""
+    """
+    Return the maximum content of a stream item in bytes, by transport, for transports with a limit.
+    """
     return {row.name: row.maxItemBytes for row in transports() if row.maxItemBytes is not None}
 
 
 def cutHidingTransports() -> frozenset[str]:
-    """Return the names of the transports on which a stream that is cut may look whole."""
+    """Return the names of the transports on which a truncated stream may look complete."""
     return frozenset(row.name for row in transports() if row.hidesCuts)

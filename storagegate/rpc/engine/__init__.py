@@ -1,8 +1,8 @@
 """
 The engines that carry gRPC calls, and the choice between them.
 
-The native one drives grpc core by names that grpcio keeps private. Where an installed grpcio lacks
-one of them, or one behaves otherwise, C{grpc.aio} is used in its place: slower, but public.
+The native engine drives grpc core through private names of grpcio. If the installed grpcio lacks
+one of them, or one behaves differently, the public but slower C{grpc.aio} is used instead.
 """
 
 import os
@@ -15,7 +15,10 @@ from twisted.logger import Logger
 from storagegate.rpc.interfaces import IClientEngine, MessageByteCounter
 
 ENGINE_VARIABLE = "STORAGEGATE_GRPC_ENGINE"
-"""The environment variable that names the engine, C{native} or C{aio}; else it is chosen."""
+"""
+The environment variable that selects the engine, C{native} or C{aio}; by default it is chosen
+automatically.
+"""
 
 _NEEDED = (
     "AioServer",
@@ -30,7 +33,7 @@ _NEEDED = (
     "channelz_get_server_sockets",
     "channelz_get_servers",
 )
-"""Private names of grpcio beside those that L{privateNamesProblem} calls."""
+"""The private names of grpcio that L{privateNamesProblem} does not call."""
 
 _log = Logger()
 
@@ -39,7 +42,7 @@ def privateNamesProblem() -> str | None:
     """
     Check the private names of grpcio that the native engine uses.
 
-    @return: The one that is missing or differs; C{None} if the native engine can be used.
+    @return: The missing or different names; C{None} if the native engine can be used.
     """
     try:
         from grpc._cython import cygrpc
@@ -54,7 +57,7 @@ def privateNamesProblem() -> str | None:
         cygrpc.SendMessageOperation(b"", cygrpc.WriteFlag.buffer_hint)
         cygrpc.SendStatusFromServerOperation((), 0, "", 0)
         queue = cygrpc.CompletionQueue()
-        # An event of each kind that the queue makes by itself.
+        # Check an event of each kind that the queue itself produces.
         if queue.poll(0).completion_type != cygrpc.CompletionType.queue_timeout:
             return "another CompletionQueue"
         queue.shutdown()
@@ -68,7 +71,7 @@ def privateNamesProblem() -> str | None:
 @cache
 def engineName() -> str:
     """
-    Choose the engine of this process, C{native} or C{aio}; the fallback to C{aio} is logged.
+    Choose the engine of this process, C{native} or C{aio}; a fallback to C{aio} is logged.
 
     @raise ValueError: If L{ENGINE_VARIABLE} names neither.
     """
@@ -97,7 +100,8 @@ def makeServerEngine(
     """
     Make the engine of a server.
 
-    @param reactor: Where calls are accepted; provides C{IReactorFromThreads} and C{IReactorTime}.
+    @param reactor: The reactor that accepts calls; provides C{IReactorFromThreads} and
+        C{IReactorTime}.
     @param arguments: The channel arguments of grpc core.
     @param traffic: Counts the bytes of messages.
     @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>} with C{bind} and
@@ -116,12 +120,12 @@ def makeClientEngine(
     target: str, credentials: Any, arguments: Sequence[tuple[str, Any]], reactor: Any
 ) -> IClientEngine:
     """
-    Make the engine of a client; it connects when it is used.
+    Make the engine of a client; it connects on first use.
 
-    @param target: The server, by a name that gRPC understands.
-    @param credentials: C{grpc.ChannelCredentials}, C{None} for plain text.
-    @param arguments: The channel's arguments.
-    @param reactor: Where calls are made; as for L{makeServerEngine}.
+    @param target: The server, as a gRPC target.
+    @param credentials: C{grpc.ChannelCredentials}; C{None} for plain text.
+    @param arguments: The channel arguments.
+    @param reactor: The reactor that makes calls; see L{makeServerEngine}.
     """
     if engineName() == "native":
         from storagegate.rpc.engine.client import ChannelEngine

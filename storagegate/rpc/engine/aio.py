@@ -1,8 +1,9 @@
 """
-The client's engine on C{grpc.aio}, by public names alone, and the asyncio loop of both engines.
+The client's engine on C{grpc.aio}, which uses only public names, and the asyncio loop of both
+C{grpc.aio} engines.
 
-All objects of C{grpc.aio} in a process have to be on one loop. It runs in a thread of its own as
-long as an engine is open. In contrast to the native engine, the user agent has grpcio's own name.
+All objects of C{grpc.aio} in a process must be on one loop, which runs in a thread of its own while
+an engine is open. Unlike with the native engine, the user agent has grpcio's own name.
 """
 
 import asyncio
@@ -33,10 +34,10 @@ from storagegate.rpc.interfaces import (
 T = TypeVar("T")
 
 _SENDING_FAILED = "Internal error from Core"
-"""The message of the status that C{grpc.aio} sets itself where a message can't be sent."""
+"""The message of the status that C{grpc.aio} itself sets if it cannot send a message."""
 
 _STATUS_LOOKS = 100
-"""So many times, every 10 ms, such a call is checked for the status of its server."""
+"""How often such a call is checked for the server's status, every 10 ms."""
 
 _CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])
 _UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
@@ -44,9 +45,10 @@ _UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
 
 class LoopBridge:
     """
-    The way between the reactor and the loop, for one engine.
+    The bridge between the reactor and the loop, for one engine.
 
-    The loop itself is never closed: the next engine uses what grpcio has registered with it.
+    The loop itself is never closed: the next engine needs the state that grpcio has registered with
+    it.
     """
 
     _loop: ClassVar[asyncio.AbstractEventLoop | None] = None
@@ -55,7 +57,7 @@ class LoopBridge:
 
     def __init__(self, reactor: Any) -> None:
         """
-        Start the loop's thread if no engine has. In the reactor thread.
+        Start the loop's thread unless it runs. Must run in the reactor thread.
 
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
         """
@@ -63,7 +65,7 @@ class LoopBridge:
         if shared._loop is None:
             shared._loop = asyncio.new_event_loop()
         if shared._thread is None:
-            # A daemon: a script that does not close its client ends all the same.
+            # A daemon thread: a script that does not close its client can still exit.
             shared._thread = threading.Thread(
                 target=shared._loop.run_forever, name="storagegate-grpc-aio", daemon=True
             )
@@ -74,33 +76,36 @@ class LoopBridge:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
-        """Stop the loop's thread if this was its last user. In the reactor thread."""
+        """Stop the loop's thread if this was its last user. Must run in the reactor thread."""
         shared = LoopBridge
         shared._users -= 1
         if not shared._users and shared._thread is not None:
             self.loop.call_soon_threadsafe(self.loop.stop)
-            # Short: no coroutine of an engine is left.
+            # The join is short: no coroutine of an engine remains.
             shared._thread.join()
             shared._thread = None
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a short coroutine in the loop, which never waits for the reactor."""
+        """
+        Run a short coroutine in the loop, and block until it ends. It must not wait for the
+        reactor.
+        """
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine in the loop. In the loop."""
+        """Run a coroutine in the loop. Must run in the loop."""
         task = self.loop.create_task(coroutine)
-        # The loop itself has weak references only.
+        # The loop itself holds only weak references.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in the loop, in the order of these calls. May be called in any thread."""
+        """Call a function in the loop, in order. May run in any thread."""
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in the reactor thread, in the order of these calls. In the loop."""
+        """Call a function in the reactor thread, in order. Must run in the loop."""
         self.reactor.callFromThread(function, *arguments)
 
 
@@ -108,10 +113,10 @@ class LoopBridge:
 @define(eq=False)
 class AioChannel:
     """
-    Calls over one channel of C{grpc.aio}, to one server.
+    A channel of C{grpc.aio} to one server.
 
-    @ivar isClosed: Whether it makes no calls any more.
-    @ivar bridge: Leads to the loop; C{None} before the first call.
+    @ivar isClosed: Whether the channel is closed to new calls.
+    @ivar bridge: The bridge to the loop; C{None} before the first call.
     """
 
     _target: str
@@ -151,7 +156,7 @@ class AioChannel:
         return call
 
     def channel(self) -> Any:
-        """Return the channel. In the loop."""
+        """Return the channel. Must run in the loop."""
         if self._channel is None:
             options = tuple(self._arguments)
             if self._credentials is None:
@@ -161,7 +166,7 @@ class AioChannel:
         return self._channel
 
     def forget(self, call: "AioClientCall") -> None:
-        """Note that a call has ended."""
+        """Record that a call has ended."""
         self._handles.discard(call)
         self._closeIfIdle()
 
@@ -196,9 +201,9 @@ class AioChannel:
 @implementer(IClientCall)
 class AioClientCall(ClientCallBase):
     """
-    One call over a channel.
+    A call over a channel.
 
-    @ivar bridge: Leads to the loop.
+    @ivar bridge: The bridge to the loop.
     """
 
     def __init__(self, engine: AioChannel, bridge: LoopBridge) -> None:
@@ -222,7 +227,7 @@ class AioClientCall(ClientCallBase):
         request: bytes | None,
         done: Callable[[UnaryResult], object] | None = None,
     ) -> None:
-        """Begin the call; C{done} is called with its outcome if it is unary."""
+        """Begin the call; a unary call passes its outcome to C{done}."""
         channel = self._engine.channel()
         options = {
             "metadata": tuple(given.metadata),
@@ -239,8 +244,8 @@ class AioClientCall(ClientCallBase):
         if done is not None:
             self.bridge.spawn(self._exchange(done))
         else:
-            # Its read() returns nothing more once a message could not be sent, and grpc core no
-            # status before all messages were read.
+            # Its read() returns nothing after a failed send, and grpc core reports no status until
+            # all messages are read.
             self._responses = aiter(self._call)
             sending = None if request is not None else self.bridge.spawn(self._sendAll())
             self.bridge.spawn(self._run(sending))
@@ -264,17 +269,17 @@ class AioClientCall(ClientCallBase):
 
     def _noteStatus(self, call: Any) -> None:
         """
-        Keep the status, each time that C{grpc.aio} sets it.
+        Record the status each time C{grpc.aio} sets it.
 
-        A message that can't be sent, for the call has ended, sets one as well: before the status
-        that the server has sent, or after it.
+        A message that cannot be sent because the call has ended also sets a status, before or after
+        the server's own status.
         """
         message = _result(call.details()) or ""
         if self._outcome is None or message != _SENDING_FAILED:
             try:
                 status = int(_result(call.code()).value[0])
             except KeyError:
-                # A number that no status has.
+                # The number of an unknown status.
                 status = _UNKNOWN
             if self._isCancelled and status == _CANCELLED:
                 message = CANCELLED_MESSAGE
@@ -293,7 +298,7 @@ class AioClientCall(ClientCallBase):
         return self._outcome
 
     async def _sendAll(self) -> None:
-        # A call that accepts no message has ended; _noteStatus has the reason.
+        # A call that accepts no message has ended; _noteStatus records the reason.
         with suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             while True:
                 message = await self._outbox.get()
@@ -320,7 +325,7 @@ class AioClientCall(ClientCallBase):
         self._engine.forget(self)
 
     def send(self, message: bytes) -> bool:
-        """Send a message; return whether another one may follow."""
+        """Send a message; return whether another message may follow."""
         if self._end.isKnown:
             return False
         self.bridge.post(self._outbox.put_nowait, message)
@@ -340,7 +345,7 @@ class AioClientCall(ClientCallBase):
 
 
 def _result(coroutine: Any) -> Any:
-    """Return the result of a coroutine that does not suspend, as those of a call that is done."""
+    """Return the result of a coroutine that does not suspend, as on a completed call."""
     try:
         coroutine.send(None)
     except StopIteration as stop:

@@ -1,15 +1,15 @@
 """
-The server's engine on C{grpc.aio}, by public names alone.
+The server's engine on C{grpc.aio}, which uses only public names.
 
-A call is an object of the reactor with a coroutine in the asyncio loop, which sends, and a task for
-each message that it requests. What this engine does not have, in contrast to the native one:
+A call is an object in the reactor thread with a coroutine in the asyncio loop, which sends, and a
+task for each requested message. This engine has limitations that the native one does not:
 
   - connections are not counted: C{connections} counts the peers of open calls
-  - a request over the limit ends its call all the same, but looks like a client that has left
-  - of calls that arrive while the server begins to stop, some are cancelled: C{grpc.aio} accepts
-    them one by one, and cannot accept those that wait
+  - a request over the limit still ends its call, but looks like a disconnected client
+  - some calls that arrive while the server begins to stop are cancelled: C{grpc.aio} accepts calls
+    one by one, and cannot accept the waiting ones
   - no message is fetched before it is requested
-  - a response of one message takes a second batch for its status
+  - a unary response takes a second batch for its status
   - a path that is not UTF-8 ends its call with C{UNKNOWN}
 """
 
@@ -38,20 +38,20 @@ from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCo
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}
 
 _CANCEL_ITERATIONS = 5
-"""Iterations of the loop in which a cancelled call reaches its coroutine and then its task."""
+"""Iterations of the loop until a cancellation has reached a call's coroutine and its task."""
 
 _CANCEL_SECONDS = 10.0
-"""The time in which C{grpc.aio} cancels a call that cannot be sent to."""
+"""The time within which C{grpc.aio} cancels a call that it cannot send to."""
 
 _UNLIMITED_SECONDS = 1e8
-"""The grace that C{grpc.aio} gets: the reactor's own timer ends it."""
+"""The grace passed to C{grpc.aio}; the reactor's own timer ends it earlier."""
 
 _log = Logger()
 
 
 @implementer(IServerCall)
 class AioServerCall(ServerCallBase):
-    """One call of a server, see L{IServerCall}. Made in the loop, used in the reactor thread."""
+    """A call of a server, see L{IServerCall}. Created in the loop, used in the reactor thread."""
 
     def __init__(self, engine: "AioServer", path: str, context: Any) -> None:
         self.isOver = self.isRefused = False
@@ -82,7 +82,8 @@ class AioServerCall(ServerCallBase):
             await self._sendAll(self._context)
             isLost = False
         except grpc.aio.BaseError:
-            # The client has left, or a message was too long: grpc.aio is about to cancel this.
+            # The client has disconnected, or a message was too long: grpc.aio is about to cancel
+            # this.
             await asyncio.sleep(_CANCEL_SECONDS)
         except Exception:
             _log.failure("{path} got no response", path=self.path)
@@ -100,7 +101,8 @@ class AioServerCall(ServerCallBase):
                 case "message", message, compress:
                     if not compress:
                         context.disable_next_message_compression()
-                    # The message in flight does not count: its producer may wait for another event.
+                    # The message in flight does not count, because its producer may wait for
+                    # another event.
                     self._engine.bridge.deliver(self._sent, _costOf(message))
                     await context.write(message)
                 case "end", status, text, trailers:
@@ -116,8 +118,8 @@ class AioServerCall(ServerCallBase):
         with suppress(grpc.aio.BaseError):
             message = await self._context.read()
             if message is grpc.aio.EOF:
-                # A cancelled call looks the same, and an upload that was cut must not look like its
-                # end. The cancel comes before a second message.
+                # A cancelled call looks the same, and a truncated upload must not look complete.
+                # The cancellation arrives before a second message.
                 message = None
                 await self._context.read()
                 for _ in range(_CANCEL_ITERATIONS):
@@ -130,7 +132,7 @@ class AioServerCall(ServerCallBase):
         self._engine.operate(self._outbox.put_nowait, operation)
 
     def _ended(self, isLost: bool) -> None:
-        """Note the end: the client has left, or has been sent the status."""
+        """Record the end: the client has disconnected, or the status was sent."""
         self._engine.forget(self)
         isFinished = self.isOver
         if isLost:
@@ -138,7 +140,7 @@ class AioServerCall(ServerCallBase):
             if isFinished or self._cancelled is not None:
                 self._lose()
             else:
-                # Not watched: such a call reads its end.
+                # An unwatched call learns of its end by reading.
                 got, self._got = self._got, None
                 if got is not None:
                     got(None)
@@ -200,12 +202,12 @@ class AioServerCall(ServerCallBase):
         return self._hasCapacity()
 
     def _hasCapacity(self, share: int = 1) -> bool:
-        """Return whether less than one in C{share} of the limits waits to be sent."""
+        """Return whether the unsent bytes are below C{1 / share} of the limit."""
         return self._unsent < OUTGOING_BYTES // share
 
     def _sent(self, cost: int) -> None:
         self._unsent -= cost
-        # At half: to wake the producer for each message costs a third of the time.
+        # At half, because waking the producer for each message costs a third of the time.
         if self._drained is not None and self._hasCapacity(2):
             self._resumeProducer()
 
@@ -228,7 +230,7 @@ class AioServerCall(ServerCallBase):
 
 
 def _costOf(message: bytes) -> int:
-    """Return the bytes that a message counts for: L{OUTGOING_MESSAGES} small ones fill a call."""
+    """Return the cost of a message in bytes: L{OUTGOING_MESSAGES} small messages fill a call."""
     return max(len(message), OUTGOING_BYTES // OUTGOING_MESSAGES)
 
 
@@ -237,7 +239,7 @@ class AioServer(GracefulServer):
     """
     A server of C{grpc.aio}, see L{IServerEngine}.
 
-    @ivar bridge: Leads to the loop.
+    @ivar bridge: The bridge to the loop.
     """
 
     def __init__(
@@ -263,7 +265,7 @@ class AioServer(GracefulServer):
         return self.bridge.wait(add())
 
     def start(self, accept: Callable[[Any], object]) -> None:
-        """Begin to accept calls."""
+        """Start accepting calls."""
         self._accept = accept
         self.bridge.wait(self._server.start())
         self._stopWithReactor()
@@ -281,7 +283,7 @@ class AioServer(GracefulServer):
         self.bridge.close()
 
     async def _serve(self, path: str, context: Any) -> None:
-        """Serve one call. In the loop."""
+        """Serve one call. Runs in the loop."""
         if self._handedOver - self._accepted >= WAITING_CALLS:
             context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
             context.set_details("too many calls at a time")
@@ -304,21 +306,21 @@ class AioServer(GracefulServer):
             self._accept(call)
 
     def forget(self, call: AioServerCall) -> None:
-        """Note that a call has ended. In the reactor thread."""
+        """Record that a call has ended. Runs in the reactor thread."""
         peer = call.peer()
         self._peers[peer] -= 1
         if not self._peers[peer]:
             del self._peers[peer]
 
     def operate(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function of a call in the loop, when the server has settled."""
+        """Call a function in the loop, once the server has settled."""
         if self.isOpen:
             self.bridge.post(function, *arguments)
         else:
             self.hold(self.bridge.post, function, *arguments)
 
     def connections(self) -> int:
-        """Count the peers of open calls, which are no more than the connections."""
+        """Count the peers of open calls, a lower bound of the connections."""
         return len(self._peers)
 
     def _shutDown(self, graceSeconds: float) -> None:
@@ -326,21 +328,21 @@ class AioServer(GracefulServer):
             self._spawnStop(_UNLIMITED_SECONDS if graceSeconds else None)
             await asyncio.sleep(0)
 
-        # When this returns, no call is accepted any more.
+        # When this returns, no more calls are accepted.
         self.bridge.wait(begin())
 
     def _cancelCalls(self) -> None:
         self.bridge.post(self._spawnStop, None)
 
     def _spawnStop(self, graceSeconds: float | None) -> None:
-        """Stop the server. In the loop; the second time, without grace, ends the first."""
+        """Stop the server. Runs in the loop. A second stop, without grace, ends the first."""
         if self._server is not None:
             self.bridge.spawn(self._stop(graceSeconds))
 
     async def _stop(self, graceSeconds: float | None) -> None:
         server = self._server
         if server is None:
-            # Another stop has ended meanwhile.
+            # Another stop has completed meanwhile.
             return
         await server.stop(graceSeconds)
         if self._running:
@@ -357,13 +359,13 @@ class AioServer(GracefulServer):
 
 
 class _BytesHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Serves every method in one way, as bytes."""
+    """Serves every method in the same way, as bytes."""
 
     def __init__(self, serve: Callable[[str, Any], Coroutine[Any, Any, None]]) -> None:
         self._serve = serve
 
     def service(self, details: Any) -> Any:
-        """Return the handler of a call, which alone knows the name of its method."""
+        """Return the handler of a call; only C{details} has the name of its method."""
 
         async def serve(requests: Any, context: Any) -> None:
             await self._serve(details.method, context)

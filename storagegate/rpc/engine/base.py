@@ -1,4 +1,4 @@
-"""The state that calls and servers have on either engine, and the graceful shutdown of a server."""
+"""The common state of calls and servers on both engines, and the graceful shutdown of a server."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,38 +12,39 @@ from storagegate.core.streams import SharedFuture
 from storagegate.rpc.interfaces import MessageByteCounter, Metadata
 
 EVENTS_PER_ITERATION = 64
-"""After so many events the reactor serves others: a few milliseconds of work."""
+"""
+How many events to process before the reactor serves other sources: a few milliseconds of work.
+"""
 
 OUTGOING_MESSAGES = 16
 OUTGOING_BYTES = 64 * 1024
 """
-Messages and bytes that may wait in a server's call before its producer has to. grpcio itself holds
-as much again, and the client's window. The producer resumes when half of it is sent: to wake it for
-each message would cost a third of the time that a stream of small ones takes.
+Messages and bytes that may wait in a server's call before its producer must wait. grpcio itself
+holds as much again, plus the client's window. The producer resumes when half is sent: waking it for
+each message would cost a third of the time of a stream of small messages.
 """
 
 WAITING_CALLS = 3000
 """
-Calls that may wait for the reactor; more are refused. Those that still wait in grpc core when the
-server stops would end as C{CANCELLED}, so that all of them are requested then, which takes 2
-milliseconds.
+How many calls may wait for the reactor; more are refused. Calls that still wait in grpc core when
+the server stops would end as C{CANCELLED}, so all of them are requested then, which takes 2 ms.
 """
 
 QUEUE_BYTES = 64 * 1024
 """
-Bytes that may wait in a client's call before its producer has to: as much as HTTP/2's own first
-window, so that the connection never runs dry and a stalled server costs no more than this.
+Bytes that may wait in a client's call before its producer must wait: the initial window of HTTP/2,
+so that the connection never runs dry and a stalled server costs no more memory than this.
 """
 
 MESSAGE_COST = 64
-"""Bytes that a waiting message of a client counts for besides its own; empty ones count, too."""
+"""The fixed cost in bytes of a waiting client message, so that empty messages also count."""
 
 
 class ClientCallBase:
-    """What a client's call knows of its end, and the messages that wait to be sent."""
+    """The end of a client's call, and its messages that wait to be sent."""
 
     def __init__(self) -> None:
-        # Bytes that wait to be sent, the message in flight included.
+        # Bytes that wait to be sent, including the message in flight.
         self._held = 0
         self._metadata: SharedFuture[Metadata] = SharedFuture()
         self._end: SharedFuture[tuple[int, str, Metadata]] = SharedFuture()
@@ -51,7 +52,7 @@ class ClientCallBase:
         self._drained: SharedFuture[None] = SharedFuture()
 
     def _hold(self, size: int) -> bool:
-        """Count bytes that wait, or have been sent if negative; return whether more may follow."""
+        """Count waiting bytes, or sent ones if negative; return whether more may follow."""
         self._held += size
         hasCapacity = self._held < QUEUE_BYTES
         if size <= 0 and hasCapacity:
@@ -81,9 +82,9 @@ class ClientCallBase:
 
 class ServerCallBase:
     """
-    What a server's call knows of its client, see L{IServerCall}.
+    The common state of a server's call, see L{IServerCall}.
 
-    Each engine's call sets these attributes itself: a call of a constructor less for each.
+    Each engine's call sets these attributes itself, which saves a constructor call.
     """
 
     __slots__ = (
@@ -117,7 +118,9 @@ class ServerCallBase:
     _drained: Deferred[None] | None
 
     def _lose(self) -> None:
-        """Clean up after a client that has left; notify the watcher if the call was unfinished."""
+        """
+        Clean up after a client has disconnected; notify the watcher if the call was unfinished.
+        """
         if self._isGone:
             return
         wasFinished = self.isOver
@@ -125,20 +128,20 @@ class ServerCallBase:
         self._dropMessages()
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None and not wasFinished:
-            # Before a producer that waits for capacity resumes: it would be cancelled in the midst
-            # of its cleanup.
+            # Before a producer that waits for capacity resumes: otherwise it would be cancelled
+            # during its cleanup.
             cancelled()
         got, self._got = self._got, None
         if got is not None:
-            # A reader beside the handler waits still.
+            # A reader outside the handler may still wait.
             got(None)
         self._resumeProducer()
 
     def _dropMessages(self) -> None:
-        """Drop the messages that wait in this process, if any do."""
+        """Drop the messages that wait in this process."""
 
     def _hasCapacity(self, share: int = 1) -> bool:
-        """Return whether less than one in C{share} of the limits waits to be sent."""
+        """Return whether the unsent messages are below C{1 / share} of the limits."""
         raise NotImplementedError
 
     def _notifyClosed(self, isCancelled: bool) -> None:
@@ -174,14 +177,14 @@ class GracefulServer:
     """
     The shutdown of a server: settle, accept no more calls, grace, cancel.
 
-    grpc core cancels the calls that arrive between its own stop and the moment when their client
-    learns of it. Most busy clients wait for a response before they call again, so that responses
-    are held for a while before and after the stop: the server settles.
+    grpc core cancels calls that arrive between its own stop and the moment when the client learns
+    of it. Most busy clients wait for a response before they call again. So responses are held for a
+    while before and after the stop: the server settles.
 
     @ivar traffic: Counts the bytes of messages.
-    @ivar isOpen: Whether operations of calls start at once; else they go to L{hold}.
+    @ivar isOpen: Whether operations of calls start at once; otherwise they go to L{hold}.
     @ivar isStopping: Whether no more calls are accepted.
-    @ivar hasEnded: Whether no call, port or thread is left.
+    @ivar hasEnded: Whether all calls, ports and threads have ended.
     """
 
     _log = Logger()
@@ -203,15 +206,15 @@ class GracefulServer:
         self._waiting: list[Deferred[None]] = []
 
     def _addPort(self, address: str, credentials: Any) -> int:
-        """Open a port; 0 or C{RuntimeError} if that fails."""
+        """Open a port; return 0 or raise C{RuntimeError} on failure."""
         raise NotImplementedError
 
     def _shutDown(self, graceSeconds: float) -> None:
-        """Accept no more calls from now on."""
+        """Stop accepting calls."""
         raise NotImplementedError
 
     def _cancelCalls(self) -> None:
-        """End the grace."""
+        """Cancel the remaining calls: the grace has ended."""
         raise NotImplementedError
 
     def bind(self, address: str, credentials: Any = None) -> int:
@@ -219,7 +222,7 @@ class GracefulServer:
         Open a port.
 
         @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
-        @param credentials: C{grpc.ServerCredentials}; C{None} for none.
+        @param credentials: C{grpc.ServerCredentials}; C{None} for plain text.
         @return: The port.
         @raise CannotListenError: If the address is taken or invalid.
         """
@@ -237,7 +240,7 @@ class GracefulServer:
         self._trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._leave)
 
     def _leave(self) -> Deferred[None]:
-        """Stop, after anything that stops the server with a grace in the same iteration."""
+        """Stop, but let a stop with a grace in the same iteration go first."""
         done: Deferred[None] = Deferred()
 
         def stop() -> None:
@@ -248,7 +251,7 @@ class GracefulServer:
         return done
 
     def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
-        """Accept nothing more, let calls end, and cancel those that have not after the grace."""
+        """Accept nothing more, let calls end, and cancel the remaining calls after the grace."""
         if self.isStopping:
             sooner = self._reactor.seconds() + graceSeconds
             if self._grace.active() and sooner < self._grace.getTime():
@@ -283,7 +286,7 @@ class GracefulServer:
             timer.cancel()
 
     def hold(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function when the server has settled; never, if the engine takes none any more."""
+        """Call a function when the server has settled; drop it if the engine is closed."""
         if not self._isClosed:
             self._held.append((function, arguments))
 
@@ -294,22 +297,22 @@ class GracefulServer:
             try:
                 function(*arguments)
             except Exception:
-                # The other calls get their responses all the same.
+                # The other calls still get their responses.
                 self._log.failure("a response could not be sent")
 
     def _closeOperations(self) -> None:
-        """Drop what is held, and what follows: the engine takes no operation any more."""
+        """Drop all held and further operations: the engine is closed."""
         self._isClosed = True
         self.isOpen = False
         self._held.clear()
 
     def _finishStop(self) -> None:
-        """Fire the Deferreds of L{stop}: no call, port or thread is left."""
+        """Fire the Deferreds of L{stop}: all calls, ports and threads have ended."""
         self.hasEnded = True
         self._stopTimer(self._grace)
         self._stopTimer(self._settling)
         self._closeOperations()
-        # A reactor that is shutting down has removed it already.
+        # A reactor that is shutting down has already removed it.
         with suppress(KeyError, ValueError):
             self._reactor.removeSystemEventTrigger(self._trigger)
         waiting, self._waiting = self._waiting, []

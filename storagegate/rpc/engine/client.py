@@ -1,8 +1,8 @@
 """
 The client's engine on grpcio's channel.
 
-The channel is used below grpcio's own client: batches of operations start in the reactor thread,
-and a L{ChannelPoller} brings their completions.
+The engine bypasses grpcio's own client: batches of operations start in the reactor thread, and a
+L{ChannelPoller} delivers their completions.
 """
 
 import threading
@@ -41,16 +41,16 @@ _log = Logger()
 @define(eq=False)
 class ChannelPoller:
     """
-    Brings the events of a channel to the reactor.
+    Delivers the events of a channel to the reactor.
 
-    A channel's queue cannot be polled without waiting, so that the thread takes every event. They
-    cross in batches, with one call of the reactor for each.
+    A channel's queue cannot be polled without waiting, so a thread takes every event. Events cross
+    threads in batches, with one C{callFromThread} for each batch.
 
     @ivar reactor: Provides C{IReactorFromThreads}.
     @ivar take: Waits for the next event and returns it. Called in the poller's own thread.
-    @ivar wake: Makes an event with the given tag, which ends a wait.
-    @ivar shut: Closes the channel, without calls in flight. Called in the poller's own thread, if
-        it was started: closing waits for locks.
+    @ivar wake: Creates an event with the given tag, which ends a wait.
+    @ivar shut: Closes the channel, which has no calls in flight. Called in the poller's own thread
+        if it was started, because closing waits for locks.
     @ivar ended: Called in the reactor thread when the channel is closed and the thread ended.
     """
 
@@ -66,15 +66,15 @@ class ChannelPoller:
     _thread: threading.Thread | None = None
 
     def expect(self, count: int) -> None:
-        """Count events that will come. In the reactor thread."""
+        """Count expected events. Must run in the reactor thread."""
         self._expected += count
         if self._thread is None:
-            # A daemon: a script that does not close its client ends all the same.
+            # A daemon thread: a script that does not close its client can still exit.
             self._thread = threading.Thread(target=self._wait, name="grpc-client", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End as soon as no event is expected any more. In the reactor thread."""
+        """Stop once no more events are expected. Must run in the reactor thread."""
         self._isStopping = True
         self._stopIfIdle()
 
@@ -89,12 +89,12 @@ class ChannelPoller:
             self.wake(self)
 
     def _wait(self) -> None:
-        """Take events as they come. In the poller's own thread."""
+        """Take events as they arrive. Runs in the poller's own thread."""
         while True:
             event = self.take()
             if event.tag is self:
                 break
-            # If grpcio supports forks, waiting ends now and then with no event.
+            # With grpcio's fork support, a wait sometimes ends without an event.
             if event.tag is not None:
                 self._events.append(event)
                 if not self._isScheduled:
@@ -106,9 +106,9 @@ class ChannelPoller:
         self.reactor.callFromThread(self._end)
 
     def _deliver(self) -> None:
-        """Process the events that have come. In the reactor thread."""
+        """Process the events that have arrived. Runs in the reactor thread."""
         self._isScheduled = False
-        # Not those that come meanwhile: the reactor serves others before the next batch.
+        # Events that arrive meanwhile wait: the reactor serves other sources before the next batch.
         for _ in range(len(self._events)):
             event = self._events.popleft()
             self._expected -= 1
@@ -119,9 +119,9 @@ class ChannelPoller:
         self._stopIfIdle()
 
     def _end(self) -> None:
-        """Join the thread. In the reactor thread."""
+        """Join the thread. Runs in the reactor thread."""
         if self._thread is not None:
-            # Short: it has nothing left to do.
+            # The join is short: the thread has nothing left to do.
             self._thread.join()
         self.ended()
 
@@ -129,9 +129,9 @@ class ChannelPoller:
 @implementer(IClientEngine)
 class ChannelEngine:
     """
-    Calls over one channel of grpcio, to one server.
+    A channel of grpcio to one server.
 
-    @ivar isClosed: Whether it makes no calls any more.
+    @ivar isClosed: Whether the channel is closed to new calls.
     """
 
     def __init__(
@@ -177,9 +177,9 @@ class ChannelEngine:
         """
         Make a unary call.
 
-        All of it is one batch: 15,000 calls a second instead of 11,000 with the initial metadata
-        in a batch of its own. In return a server that sends two responses is not detected: the call
-        then lasts until its deadline, as with grpcio's own client.
+        The call is one batch, which gives 15,000 calls a second instead of 11,000 with a separate
+        batch for the initial metadata. In return, a server that sends two responses is not
+        detected: the call then lasts until its deadline, as with grpcio's own client.
         """
         batch = (
             _sendStart(options),
@@ -207,11 +207,11 @@ class ChannelEngine:
         return lambda: _cancel(handle)
 
     def _begin(self, path: str, deadline: float | None, batches: Any) -> Any:
-        """Make a call of the channel."""
+        """Start a call on the channel."""
         if self.isClosed:
             raise ClientClosedError("the client is closed")
-        # The flags control what a call inherits from the one that it is made for; there is none.
-        # The metadata is in its batch; the parameter of that name serves the text of an error.
+        # The flags control what a call inherits from its parent call; this one has no parent. The
+        # metadata is in its batch; the metadata parameter is only used in error texts.
         handle = self._channel.integrated_call(
             0, path.encode(), None, deadline, None, None, batches
         )
@@ -220,14 +220,14 @@ class ChannelEngine:
         return handle
 
     def operate(self, handle: Any, operations: Any, tag: Callable[[Any], None]) -> bool:
-        """Start a batch of a call; return whether the call accepts one."""
+        """Start a batch of a call; return whether the call accepted it."""
         if not handle.operate(operations, tag):
             return False
         self._poller.expect(1)
         return True
 
     def forget(self, handle: Any) -> None:
-        """Note that a call has ended."""
+        """Record that a call has ended."""
         self._handles.discard(handle)
 
     def close(self) -> Deferred[None]:
@@ -240,7 +240,7 @@ class ChannelEngine:
         return self._gone.wait()
 
     def _wake(self, tag: object) -> None:
-        """Make an event of the channel: a call that is cancelled before anything is sent."""
+        """Create an event on the channel: a call that is cancelled before it sends anything."""
         batch = (_sendStart(CallOptions()), cygrpc.ReceiveStatusOnClientOperation(0))
         _cancel(self._channel.integrated_call(0, b"/", None, None, None, None, ((batch, tag),)))
 
@@ -252,7 +252,7 @@ class ChannelEngine:
 @implementer(IClientCall)
 class ChannelCall(ClientCallBase):
     """
-    One call over a channel.
+    A call over a channel.
 
     @ivar handle: The channel's own call.
     """
@@ -268,7 +268,7 @@ class ChannelCall(ClientCallBase):
         self._got: Callable[[bytes | None], object] | None = None
 
     def send(self, message: bytes) -> bool:
-        """Send a message; return whether another one may follow."""
+        """Send a message; return whether another message may follow."""
         if self._end.isKnown:
             return False
         self._messages.append(message)
@@ -282,7 +282,7 @@ class ChannelCall(ClientCallBase):
         self._sendNext()
 
     def _sendNext(self) -> None:
-        """Start to send what is next: gRPC takes one message at a time."""
+        """Send the next message or the end: gRPC takes one message at a time."""
         if self._isSending or self._isEndSent or self._end.isKnown:
             return
         operations: list[Any] = []
@@ -295,7 +295,7 @@ class ChannelCall(ClientCallBase):
             self._isEndSent = True
             operations.append(cygrpc.SendCloseFromClientOperation(0))
         if operations:
-            # A call that accepts none has ended; its status comes next.
+            # A call that does not accept it has ended; its status follows.
             self._isSending = self._engine.operate(
                 self.handle, operations, lambda event: self._sent(size)
             )
@@ -336,7 +336,7 @@ class ChannelCall(ClientCallBase):
 
 
 def _cancel(handle: Any) -> None:
-    """Cancel a call; does nothing if it has ended."""
+    """Cancel a call; do nothing if it has ended."""
     handle.cancel(cygrpc.StatusCode.cancelled, CANCELLED_MESSAGE)
 
 

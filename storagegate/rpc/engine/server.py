@@ -1,19 +1,19 @@
 """
 The server's engine on grpc core, without grpcio's own Python layer.
 
-C{grpc.server} keeps a thread for each open call and C{grpc.aio} a task; both make several objects
-with locks or futures for each message. Here a call is one object whose operations are started by
-the reactor thread; L{CompletionQueuePoller} brings their completions. The names are those of
-C{grpc._cython.cygrpc}, which both of grpcio's own servers use; it has kept them since 2018, but
-does not promise to, so that L{storagegate.rpc.engine} checks them first.
+C{grpc.server} keeps a thread for each open call, and C{grpc.aio} a task; both create several
+objects with locks or futures for each message. Here, a call is one object whose operations the
+reactor thread starts; L{CompletionQueuePoller} delivers their completions. The engine uses
+C{grpc._cython.cygrpc}, as both of grpcio's own servers do. Its names have been stable since 2018
+but are private, so L{storagegate.rpc.engine} checks them first.
 
-Rules of grpc core: at most one message of a call is in flight in each direction, no operation is
-started after the status or once the queue is shut down, and the close of each call is requested
-once, which may be together with the status.
+Rules of grpc core: at most one message of a call is in flight in each direction; no operation
+starts after the status or once the queue is shut down; and the close of each call is requested
+exactly once, possibly together with the status.
 
-grpc core reports calls, never connections; but it has statistics of its servers and their sockets
+grpc core reports calls, not connections. But it keeps statistics of its servers and their sockets
 (channelz, U{https://github.com/grpc/proposal/blob/master/A14-channelz.md}), which cost nothing
-while they are not read. To read those of 1,000 connections takes 1 millisecond.
+until they are read. Reading the statistics of 1,000 connections takes 1 ms.
 """
 
 import json
@@ -42,7 +42,7 @@ from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCo
 _log = Logger()
 
 _TIMED_EVENTS = 16
-"""Events between two looks at the clock."""
+"""The number of events between two checks of the clock."""
 
 _TIMEOUT = cygrpc.CompletionType.queue_timeout
 _SHUTDOWN = cygrpc.CompletionType.queue_shutdown
@@ -57,24 +57,24 @@ def _lockedLock() -> threading.Lock:
 @define(eq=False)
 class CompletionQueuePoller:
     """
-    Brings the events of a completion queue to the reactor.
+    Delivers the events of a completion queue to the reactor.
 
-    A thread waits for the first event and brings it to the reactor, which processes all that follow
-    without waiting; when there is none left the thread waits again. So a busy server hardly ever
-    changes threads, and the two never poll at a time: on one core, 27,000 calls a second where a
-    hop for each event makes 22,000 and C{grpc.aio} 4,200.
+    A thread waits for the first event and passes it to the reactor, which also processes all
+    following events without waiting; when none is left, the thread waits again. A busy server thus
+    rarely switches threads, and the two never poll at the same time. On one core, this gives 27,000
+    calls a second; a thread switch for each event gives 22,000, and C{grpc.aio} 4,200.
 
     @ivar reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
-    @ivar poll: Returns the queue's next event, whose C{tag} is called with it in the reactor
-        thread; one without a tag at the deadline or once the queue is shut down. Waits for ever if
-        the deadline is C{None}. Called in either thread, never in both.
-    @ivar settle: Called in the reactor thread when no event is left, and after a slice or
-        C{EVENTS_PER_ITERATION} of them, for what the tags delayed. Returns whether some of it is
-        left, for the next iteration.
+    @ivar poll: Returns the queue's next event, whose C{tag} is called with the event in the reactor
+        thread. The event has no tag at the deadline, or once the queue is shut down. Waits forever
+        if the deadline is C{None}. Called in either thread, never in both at once.
+    @ivar settle: Called in the reactor thread to run the operations that tags delayed: when no
+        event is left, and after a time slice or C{EVENTS_PER_ITERATION} events. Returns whether
+        some remain for the next iteration.
     @ivar ended: Called in the reactor thread when the queue is shut down and empty.
-    @ivar name: Names the thread.
+    @ivar name: The name of the thread.
     @ivar isTaking: Whether the reactor is processing events, so that C{settle} is called soon.
-    @ivar end: When the slice of this iteration ends, by the reactor's clock.
+    @ivar end: The end of this iteration's time slice, by the reactor's clock.
     """
 
     reactor: Any
@@ -90,12 +90,12 @@ class CompletionQueuePoller:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread. In the reactor thread."""
+        """Start the thread. Must run in the reactor thread."""
         self._thread = threading.Thread(target=self._wait, name=self.name, daemon=True)
         self._thread.start()
 
     def _wait(self) -> None:
-        """Wait for events. In the poller's own thread."""
+        """Wait for events. Runs in the poller's own thread."""
         while self._isOpen:
             event = self.poll(None)
             self.reactor.callFromThread(self._take, event)
@@ -104,7 +104,7 @@ class CompletionQueuePoller:
             self._resumed.acquire()
 
     def _take(self, event: Any) -> None:
-        """Process an event and all that follow. In the reactor thread."""
+        """Process an event and all following ones. Runs in the reactor thread."""
         poll, seconds = self.poll, self.reactor.seconds
         self.isTaking = True
         self.end = seconds() + SLICE_SECONDS
@@ -117,7 +117,7 @@ class CompletionQueuePoller:
                     self._end()
                     return
                 isLeft = self.settle()
-                # Delayed operations may have made some.
+                # Delayed operations may have produced events.
                 event = poll(0)
                 if event.tag is not None:
                     continue
@@ -131,8 +131,8 @@ class CompletionQueuePoller:
             try:
                 tag(event)
             except BaseException:
-                # Even a SystemExit, which the reactor would only log, too: without the events that
-                # follow, all calls would wait for ever.
+                # Including SystemExit, which the reactor would also only log: without the following
+                # events, all calls would hang.
                 _log.failure("an event of grpcio could not be handled")
             event = tag = None
             event = poll(0)
@@ -149,7 +149,7 @@ class CompletionQueuePoller:
 
 
 _NO_DEADLINE = 1e10
-"""Seconds since 1970, the year 2286: grpcio reports no deadline as a later one."""
+"""In seconds since 1970 (year 2286): grpcio reports a missing deadline as a later time."""
 
 _ReceiveClose = cygrpc.ReceiveCloseOnServerOperation
 _ReceiveMessage = cygrpc.ReceiveMessageOperation
@@ -160,9 +160,9 @@ _NO_METADATA = cygrpc.SendInitialMetadataOperation((), 0)
 _OK = _SendStatus((), 0, "", 0)
 _CLOSE = _ReceiveClose(0)
 """
-One for all calls that have no metadata, end well, and are not watched: they hold nothing of a call
-but whether it was cancelled, which is read of others only. To make the three took 2,800 of the
-200,000 instructions of a call.
+Operations shared by all calls without metadata that succeed and are not watched. Their only
+per-call state is whether the call was cancelled, which is not read for such calls. Creating the
+three took 2,800 of the 200,000 instructions of a call.
 """
 
 _BUFFER = cygrpc.WriteFlag.buffer_hint
@@ -171,7 +171,7 @@ _PLAIN = cygrpc.WriteFlag.no_compress
 
 @implementer(IServerCall)
 class ServerCall(ServerCallBase):
-    """One call of a server, see L{IServerCall}."""
+    """A call of a server, see L{IServerCall}."""
 
     __slots__ = (
         "_call",
@@ -204,7 +204,7 @@ class ServerCall(ServerCallBase):
         self._isWatched = self._isReading = self._isSending = self._mayEnd = False
         self._isPutOff = False
         self._readAhead = self._outgoingBytes = 0
-        # Made when a stream needs them: most calls do not, and each takes 600 bytes.
+        # Created when a stream needs them: most calls do not, and each takes 600 bytes.
         self._inbox: deque[bytes] | None = None
         self._outgoing: deque[tuple[bytes, int]] | None = None
         self._next: tuple[bytes, int] | None = None
@@ -239,7 +239,7 @@ class ServerCall(ServerCallBase):
                 self._fetch()
 
     def _fetch(self) -> None:
-        """Request a message from grpc core; it is not requested twice at a time."""
+        """Request a message from grpc core; only one request is outstanding."""
         if not (self._isAtEnd or self._isGone):
             self._isReading = True
             self._start((_ReceiveMessage(0),), self._received)
@@ -254,8 +254,8 @@ class ServerCall(ServerCallBase):
         inbox = self._inbox
         if message is None:
             if not self._mayEnd:
-                # A cancelled call looks the same, and an upload that was cut must not look like its
-                # end. The notice of a cancel comes before a second completion.
+                # A cancelled call looks the same, and a truncated upload must not look complete.
+                # The notice of a cancellation arrives before a second completion.
                 self._mayEnd = True
                 self._fetch()
                 return
@@ -266,7 +266,7 @@ class ServerCall(ServerCallBase):
                 inbox.append(message)
                 if len(inbox) < self._readAhead:
                     self._fetch()
-                # Often more messages follow, and the reader wakes once for all of them.
+                # More messages often follow, and the reader then wakes once for all of them.
                 if self._got is not None and not self._isPutOff:
                     self._isPutOff = self._engine.putOff(self)
                     if not self._isPutOff:
@@ -278,7 +278,7 @@ class ServerCall(ServerCallBase):
             got(message)
 
     def _deliver(self) -> None:
-        """Pass on the first message that waits."""
+        """Pass the first waiting message to the reader."""
         got, inbox = self._got, self._inbox
         if got is not None and inbox:
             self._got = None
@@ -318,8 +318,8 @@ class ServerCall(ServerCallBase):
         outgoing = self._outgoing
         if not self._isSending:
             self._next = message, 0 if compress else _PLAIN
-            # Often another message follows synchronously, and the two take one system call: of
-            # 50,000 messages a second that are echoed, half of the time was such calls.
+            # Another message often follows synchronously, and the two then take one system call.
+            # When echoing 50,000 messages a second, half of the time was system calls.
             self._isSending = True
             if not self._isPutOff:
                 self._isPutOff = self._engine.putOff(self)
@@ -333,7 +333,7 @@ class ServerCall(ServerCallBase):
         return len(outgoing) < OUTGOING_MESSAGES and self._outgoingBytes < OUTGOING_BYTES
 
     def _hasCapacity(self, share: int = 1) -> bool:
-        """Return whether less than one in C{share} of the limits waits to be sent."""
+        """Return whether the unsent messages are below C{1 / share} of the limits."""
         waiting = len(self._outgoing or ())
         return waiting < OUTGOING_MESSAGES // share and (
             self._outgoingBytes < OUTGOING_BYTES // share
@@ -351,8 +351,8 @@ class ServerCall(ServerCallBase):
             message, flags = entry
             self._engine.traffic.bytesOut += len(message)
             if outgoing and not operations:
-                # grpc core need not flush between this one and the next. With the initial metadata
-                # it has to: they complete when they are written.
+                # grpc core need not flush between this message and the next. With the initial
+                # metadata it must, because they complete when they are written.
                 flags |= _BUFFER
             operations.append(_SendMessage(message, flags))
         if self._final is not None and not outgoing:
@@ -362,7 +362,7 @@ class ServerCall(ServerCallBase):
         self._start(operations, self._sent)
 
     def _beginning(self) -> list[Any]:
-        """Return the operation of the initial metadata, which were not sent."""
+        """Return the operation that sends the initial metadata."""
         self._hasBegun = True
         if self._initial:
             return [cygrpc.SendInitialMetadataOperation(self._initial, 0)]
@@ -379,18 +379,18 @@ class ServerCall(ServerCallBase):
         self._start(operations, _ignore if onClosed is None else self._finished)
 
     def _finished(self, event: Any) -> None:
-        # The close is the last operation of the batch that ends a call which is not watched.
+        # In the batch that ends an unwatched call, the close is the last operation.
         self._notifyClosed(event.batch_operations[-1].cancelled())
 
     def sendOn(self) -> bool:
         """
-        Do what L{GrpcioServer.putOff} delayed: pass on what has arrived, and send.
+        Run the delayed steps of L{GrpcioServer.putOff}: deliver a received message, and send.
 
-        @return: Whether a message was passed on.
+        @return: Whether a message was delivered.
         """
         hasRead = self._got is not None and bool(self._inbox)
         if hasRead:
-            # What its reader sends now goes at the end of this.
+            # Messages that its reader sends now go out at the end of this method.
             self._deliver()
         self._isPutOff = False
         if self._next is not None and not self._isGone:
@@ -437,17 +437,17 @@ class ServerCall(ServerCallBase):
 
 
 def _ignore(event: Any) -> None:
-    """Ignore the completion of an operation that nothing follows."""
+    """Ignore the completion of an operation that needs no follow-up."""
 
 
 _REQUESTED_CALLS = 64
-"""Calls that grpc core may hand over between two requests for more: those of one iteration."""
+"""How many calls grpc core may hand over before more are requested: the calls of one iteration."""
 
 
 _CHANNELZ = ("grpc.enable_channelz", 1)
 
 _PAGE = 500
-"""Connections that are read at a time: 40 kB of text."""
+"""How many connections to read at a time, as 40 kB of text."""
 
 
 @implementer(IServerEngine)
@@ -462,7 +462,7 @@ class GrpcioServer(GracefulServer):
         others = _channelzServers()
         self._server = cygrpc.Server((*arguments, _CHANNELZ), False)
         found = _channelzServers() - others
-        # If another thread has made a server meanwhile, neither is known.
+        # If another thread has created a server meanwhile, the two cannot be told apart.
         self._channelzID = found.pop() if len(found) == 1 else None
         self._server.register_completion_queue(self._queue)
         self._poller = CompletionQueuePoller(
@@ -476,7 +476,7 @@ class GrpcioServer(GracefulServer):
         return int(self._server.add_http2_port(address.encode(), *secure))
 
     def start(self, accept: Callable[[Any], object]) -> None:
-        """Begin to accept calls."""
+        """Start accepting calls."""
         self._accept = accept
         self._server.start()
         self._request(_REQUESTED_CALLS)
@@ -523,14 +523,14 @@ class GrpcioServer(GracefulServer):
             first = int(sockets[-1]["socketId"]) + 1
 
     def _accepted(self, event: Any) -> None:
-        """Accept a call that grpc core hands over."""
+        """Accept a call from grpc core."""
         if event.success and self._accept is not None:
             if not self.isStopping:
                 self._server.request_call(self._queue, self._queue, self._accepted)
             self._accept(ServerCall(self, event))
 
     def _stopped(self, event: Any) -> None:
-        """End: grpc core accepts no more calls, and none is left."""
+        """Finish the shutdown: grpc core accepts no more calls, and none remains."""
         self._isDown = True
         self._closeOperations()
         self._queue.shutdown()
@@ -539,7 +539,7 @@ class GrpcioServer(GracefulServer):
         """
         Call L{ServerCall.sendOn} at the end of the current batch of events.
 
-        @return: Whether there is such a batch; if not, nothing is called.
+        @return: Whether a batch is in progress; otherwise nothing is called.
         """
         if self._poller.isTaking:
             self._delayed.append(call)
@@ -547,14 +547,14 @@ class GrpcioServer(GracefulServer):
         return False
 
     def _settle(self) -> bool:
-        """Call what was put off, until the slice ends; return whether some of it is left."""
+        """Run delayed calls until the time slice ends; return whether some remain."""
         delayed, seconds, end = self._delayed, self._reactor.seconds, self._poller.end
         while delayed:
             call = delayed.popleft()
             try:
                 hasRead = call.sendOn()
             except Exception:
-                # Such as trailers that were not set by setTrailers; the other calls go on.
+                # For example, invalid trailers that bypassed setTrailers. The other calls continue.
                 _log.failure("{path} got no response", path=call.path)
                 continue
             if hasRead and delayed and seconds() >= end:

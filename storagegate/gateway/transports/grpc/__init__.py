@@ -34,26 +34,26 @@ from storagegate.telemetry.metrics import MetricsRegistry
 @frozen(kw_only=True)
 class GRPCOptions:
     """
-    How services are called over gRPC.
+    The options of calls over gRPC.
 
-    @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all transports.
-    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for clear
+    @ivar port: The port; 0 takes a free one.
+    @ivar hostname: The interface; C{None} for the interface of all transports.
+    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for plain
         text.
-    @ivar reflection: Whether clients may ask for the messages; the daemon's own default is C{true}.
-    @ivar protoFiles: Paths of C{.proto} files whose messages services have.
-    @ivar services: The names of services in protos, with those of the gateway:
-        C{"user.UserService"} to C{"UserService"}.
-    @ivar methodMapping: The names of RPCs, with those of methods; the same name and its camelCase
-        are found without.
-    @ivar maxMessageSize: Bytes of a message, in either direction.
-    @ivar maxConnections: Connections at a time; more are closed.
-    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have; C{None} for
-        three quarters.
+    @ivar reflection: Whether to serve reflection; the daemon's own default is C{true}.
+    @ivar protoFiles: Paths of C{.proto} files that define messages of services.
+    @ivar services: Maps service names in protos to names in the gateway: C{"user.UserService"} to
+        C{"UserService"}.
+    @ivar methodMapping: Maps names of RPCs to names of methods. The same name and its camelCase
+        form need no entry.
+    @ivar maxMessageSize: The maximum length of a message in bytes, in either direction.
+    @ivar maxConnections: The maximum number of connections; more are closed.
+    @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make; C{None}
+        for three quarters.
     @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
-        is C{true} where it has several workers.
-    @ivar transformRequest: C{(request, method)} gives the request.
-    @ivar transformResponse: C{(result, method)} gives what is sent.
+        is C{true} with several workers.
+    @ivar transformRequest: C{(request, method)} returns the request.
+    @ivar transformResponse: C{(result, method)} returns the response to send.
     """
 
     port: int = optionField(50051, readPort)
@@ -62,7 +62,7 @@ class GRPCOptions:
     reflection: bool = optionField(False, readFlag)
     reusePort: bool = optionField(False, readFlag)
     maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
-    # As those of TCP.
+    # The same as TCP.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
     protoFiles: tuple[str, ...] = optionField((), readTexts)

@@ -1,9 +1,9 @@
 """
-Services over gRPC, by the server of L{storagegate.rpc}.
+Services over gRPC, through the server of L{storagegate.rpc}.
 
-A service is served under its own name with messages made from its schemas, or under the name of a
-proto's service that stands for it, with the messages of that. The status of an error, its details
-and the cancelling of calls are the server's own.
+A service is served under its own name with messages generated from its schemas, or under the name
+of a mapped proto service with that service's messages. The server itself handles error statuses,
+error details and the cancellation of calls.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -35,17 +35,17 @@ from storagegate.telemetry.tracecontext import receiveTracing
 PROTOCOL = "grpc"
 
 TRACE_ID = "x-trace-id"
-"""The metadata that has the id of a call's trace, both ways."""
+"""The metadata that carries the trace id of a call, in both directions."""
 
 _SETTLE_MS = 100
 """
-How long responses are held back before and after clients receive a GOAWAY. Of 240 clients that call
-without a pause, 20 to 40 were cancelled without it, and one or two with it; of 24, one in ten times
-without it, and none with it.
+How long responses are held before and after clients receive a GOAWAY. Without it, 20 to 40 of 240
+clients that call without a pause had calls cancelled, and one or two with it. With 24 clients, one
+was cancelled in one of ten tries without it, and none with it.
 """
 
 _MAX_PATH = 200
-"""Characters of an unknown path that are logged."""
+"""How many characters of an unknown path are logged."""
 
 _STATUSES = {True: SERVING, False: NOT_SERVING}
 
@@ -55,13 +55,13 @@ class GRPCTransport:
     """
     The gRPC listener of a gateway.
 
-    @ivar server: The server, which has no port until it is opened.
+    @ivar server: The server, which has no port until L{open}.
     """
 
     def __init__(self, host: TransportContext, options: GRPCOptions) -> None:
         """
         @raise ProtoError: If a proto of the options cannot be loaded.
-        @raise DefinitionError: If a name of the options is none of their services.
+        @raise DefinitionError: If the options name an unknown service.
         """
         self._host = host
         self._options = options
@@ -83,7 +83,7 @@ class GRPCTransport:
         meter.connections = lambda: self.server.connections
         self.server.traffic = meter
         self.server.onRefused = self._refused
-        # The service and method of each RPC, by their names on the other transports.
+        # The service and method of each RPC path, under their names on the other transports.
         self._methods: dict[str, tuple[str, str]] = {}
         self._namesOf: dict[str, set[str]] = {}
         self._protos = _servicesOf(options, host.protos)
@@ -107,7 +107,7 @@ class GRPCTransport:
         """
         Serve a service, before the listener is opened or later.
 
-        @raise DefinitionError: If its names or schemas cannot be those of gRPC.
+        @raise DefinitionError: If its names or schemas are not possible in gRPC.
         """
         found = [proto for proto, name in self._options.services.items() if name == service.name]
         definitions = [self._protos[name] for name in found] or [serviceFromSchemas(service)]
@@ -125,15 +125,15 @@ class GRPCTransport:
                     if not self._host.invoker.find(service.name, gatewayMethod).isPublic:
                         self._guarded.add(method.path)
             self.server.addService(definition=definition, implementation=implementation)
-        # Its name on the other transports, which may differ from that in its proto.
+        # Its name on the other transports, which may differ from its name in the proto.
         self.server.setServingStatus(service.name, SERVING)
         self._namesOf[service.name] = {service.name, *(each.name for each in definitions)}
 
     def setHealth(self, services: Mapping[str, bool], overall: bool) -> None:
         """
-        Publish the health of services by gRPC's health service.
+        Publish the health of services through gRPC's health service.
 
-        @param services: By their names on the other transports.
+        @param services: Whether each is healthy, by its name on the other transports.
         """
         for name, isServing in services.items():
             for known in self._namesOf.get(name, ()):
@@ -142,7 +142,7 @@ class GRPCTransport:
 
     def open(self, address: str) -> Deferred[Any]:
         """
-        Begin to listen.
+        Start listening.
 
         @param address: C{HOST:PORT}; port 0 takes a free one.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
@@ -151,15 +151,15 @@ class GRPCTransport:
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Accept nothing more, let calls end, and cancel those that have not after the grace.
+        Accept nothing more, let calls end, and cancel the remaining calls after the grace.
 
-        @param idleGraceSeconds: Not 0 where another process serves the same port.
+        @param idleGraceSeconds: Above 0 if another process serves the same port.
         """
         settleMs = min(_SETTLE_MS, idleGraceSeconds * 1000)
         return self.server.stop(graceSeconds * 1000, settleMs)
 
     def _refused(self, call: Call, error: Exception) -> None:
-        """Have a call observed that the server refused."""
+        """Notify the observers of a call that the server refused."""
         known = self._methods.get(call.path)
         if known is not None:
             context = contextOf(call, *known, self._trust)
@@ -169,12 +169,12 @@ class GRPCTransport:
             context.metadata["path"] = call.path[:_MAX_PATH]
             self._host.refuse(context, error, isUnknown=True)
         else:
-            # Health and reflection are not observed when they succeed either.
+            # Successful health and reflection calls are not observed either.
             return
         call.prepareMetadata({TRACE_ID: context.tracing.traceId})
 
     def _isUnknown(self, call: Call) -> bool:
-        """Return whether a call is for no method, neither of a service nor of the server itself."""
+        """Return whether neither a service nor the server itself has the method of a call."""
         service = self.server.services.get(call.service)
         if service is None or call.method not in service.methods:
             return True
@@ -186,7 +186,8 @@ class GRPCTransport:
         """
         Make the handler of an RPC.
 
-        @param project: Leaves what its messages have fields for; C{None} for any result.
+        @param project: Reduces results to the fields of the response message; C{None} for no
+            reduction.
         """
         streams = rpc.streaming in ("client", "bidirectional")
         kind = service.methods[name].streaming
@@ -243,7 +244,7 @@ class GRPCTransport:
         return each if rpc.streaming in ("server", "bidirectional") else once
 
     async def _receive(self, requests: AsyncIterator[Any], method: str) -> Any:
-        """Return the one request of a call that has no token in its metadata, and may be called."""
+        """Read the request of an admitted call that has no token in its metadata."""
         request = await anext(requests, None)
         if request is None:
             raise codedError("INVALID_ARGUMENT", f"{method} takes exactly one request")
@@ -255,7 +256,7 @@ class GRPCTransport:
         return result if transform is None else await resolve(transform(result, method))
 
     def _described(self, error: ServiceError) -> Exception:
-        """Return an error as the gateway's hook wants clients to see it."""
+        """Return an error in the form that the gateway's hook gives it."""
         described = self._host.describe(error, PROTOCOL)
         if isinstance(described, Mapping):
             return GrpcError(
@@ -270,7 +271,7 @@ def credentialsOf(call: Call, headers: Mapping[str, str]) -> CallCredentials:
     """
     Return the credentials of a call.
 
-    @param headers: Its metadata by lower-case name; C{authorization} and C{x-api-key} are read.
+    @param headers: The metadata by lower-case name; C{authorization} and C{x-api-key} are read.
     """
     field = headers.get("authorization")
     token = bearerToken(field) if field else None

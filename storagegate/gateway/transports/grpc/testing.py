@@ -11,11 +11,12 @@ from storagegate.rpc.testing import RPCTestCall, RPCTestClient
 
 class GRPCTestConnection(CallConnection):
     """
-    A gRPC client of a test, which names services and methods as the other transports do.
+    A gRPC client of a test, which uses the names that services and methods have on the other
+    transports.
 
-    Errors are the client's C{GrpcError}.
+    Errors are C{GrpcError}, as in the client.
 
-    @ivar rpc: The client, for metadata and for services of protos.
+    @ivar rpc: The underlying client, for metadata and services of protos.
     """
 
     def __init__(self, client: GatewayClient, transport: GRPCTransport) -> None:

@@ -1,9 +1,9 @@
 """
 HTTP: its options, its metrics, and its configured routes.
 
-A route is C{"GET /users/:id": "UserService.GetUser"}. The request of the method is the query, then
-the body, then the parameters of the path; later ones win. All but the body is text, so where the
-method's schema has a number, a truth value or a list, the text is read as that.
+A route is C{"GET /users/:id": "UserService.GetUser"}. The request of the method merges the query,
+the body and the path parameters; later ones take precedence. Query and path parameters are text,
+which is parsed where the method's schema has a number, a boolean or a list.
 """
 
 import re
@@ -33,10 +33,10 @@ from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.telemetry.metrics import MetricsRegistry
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""What a route may be for. HEAD comes with GET, OPTIONS is answered for every route."""
+"""The HTTP methods of routes. GET includes HEAD, and OPTIONS is answered for every route."""
 
 BODILESS = ("GET", "DELETE")
-"""Those of them whose body has no meaning (RFC 9110 sections 9.3.1 and 9.3.5)."""
+"""The methods whose body has no meaning (RFC 9110 sections 9.3.1 and 9.3.5)."""
 
 _KEY = re.compile(r"([A-Za-z]+)[ \t]+(/\S*)")
 _TARGET = re.compile(r"([^\s/]+)\.([^\s/.]+)")
@@ -47,7 +47,7 @@ class HTTPRoute:
     """
     A configured route.
 
-    @ivar verb: The method of HTTP.
+    @ivar verb: The HTTP method.
     @ivar path: The pattern of the path.
     @ivar method: The name of the method without its service.
     """
@@ -59,7 +59,7 @@ class HTTPRoute:
 
     @property
     def takesBody(self) -> bool:
-        """Return whether the body of a request counts."""
+        """Return whether the body of a request is read."""
         return self.verb not in BODILESS
 
 
@@ -68,7 +68,7 @@ def readRoutes(routes: Mapping[str, str]) -> tuple[HTTPRoute, ...]:
     Read configured routes.
 
     @param routes: C{"METHOD /path"} to C{"Service.method"}.
-    @raise ValueError: If one is none; the message is the rest of a sentence about them.
+    @raise ValueError: If a route is invalid; the message is a predicate about the routes.
     """
     return tuple(_readRoute(key, target) for key, target in routes.items())
 
@@ -78,7 +78,7 @@ def _readRoute(key: str, target: str) -> HTTPRoute:
     verb = match[1].upper() if match is not None else ""
     if match is None or verb not in METHODS:
         raise ValueError(f'have keys such as "GET /users/:id", not {key!r}')
-    # The last dot: a service may have some in its name, as in "user.UserService".
+    # Split at the last dot: the name of a service may contain dots, as in "user.UserService".
     found = _TARGET.fullmatch(target)
     if found is None:
         raise ValueError(f'have values such as "UserService.GetUser", not {target!r}')
@@ -94,9 +94,9 @@ def mergeRequest(
     """
     Make the request of a configured route.
 
-    @param query: Parameters of the query, as text.
+    @param query: The query parameters, as text.
     @param body: The decoded body.
-    @param params: Parameters of the path; C{None} for an absent one.
+    @param params: The path parameters; C{None} for an absent one.
     @param schema: The plain JSON Schema of the request.
     """
     named = {
@@ -109,7 +109,7 @@ PROTOCOL = "http"
 """The name of this transport."""
 
 BEARER_SCHEME: Mapping[str, str] = {"type": "http", "scheme": "bearer"}
-"""Bearer tokens as a security scheme of OpenAPI: authentication of HTTP (RFC 6750)."""
+"""Bearer tokens (RFC 6750) as a security scheme of OpenAPI."""
 
 
 def _routes(value: Any) -> Mapping[str, str]:
@@ -121,18 +121,18 @@ def _routes(value: Any) -> Mapping[str, str]:
 @frozen(kw_only=True)
 class HTTPOptions:
     """
-    How services are called over HTTP.
+    The options of calls over HTTP.
 
-    @ivar basePath: Where they are: C{POST {basePath}/{Service}/{method}}.
-    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for clear
+    @ivar basePath: The prefix of paths: C{POST {basePath}/{Service}/{method}}.
+    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for plain
         text.
-    @ivar enableCORS: Whether pages of every origin may call.
-    @ivar routes: Further paths, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are below
-        C{basePath}, too.
-    @ivar transformRequest: C{(req, method)} gives the request; the body is C{req.body}.
-    @ivar transformResponse: C{(result, method, req)} gives what is sent.
-    @ivar maxRequestBodySize: Bytes of a request, or of one line of a stream of them.
-    @ivar docs: Whether C{basePath/docs} is a page that shows the services and calls them.
+    @ivar enableCORS: Whether pages of any origin may make calls.
+    @ivar routes: Further paths, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are also
+        served below C{basePath}.
+    @ivar transformRequest: C{(req, method)} returns the request; the body is C{req.body}.
+    @ivar transformResponse: C{(result, method, req)} returns the response to send.
+    @ivar maxRequestBodySize: The maximum length of a request, or of one line of a stream, in bytes.
+    @ivar docs: Whether to serve a page at C{basePath/docs} that documents and calls the services.
     """
 
     basePath: str = optionField("/api", readPath)
@@ -159,8 +159,8 @@ class HTTPOptionsDict(TypedDict, total=False):
 
 
 AGENT_FAMILIES = (
-    # The first match counts: browsers name others for compatibility, robots the browser that they
-    # run, and Amazon's tools their libraries.
+    # The first match counts: browsers name other browsers for compatibility, robots name the
+    # browser that they run, and Amazon's tools name their libraries.
     ("aws-", "aws"),
     ("boto", "python"),
     ("bot", "bot"),
@@ -182,14 +182,14 @@ AGENT_FAMILIES = (
     ("kube-probe", "kubernetes"),
     ("prometheus", "prometheus"),
 )
-"""The parts of user agents that name a family of clients: a bounded set, as user agents are not."""
+"""Parts of user agents that identify a family of clients: a bounded set, unlike user agents."""
 
 
 def countResponse(meter: TransportMetrics, status: int, agent: bytes) -> None:
     """
     Count a response, and the family of its client.
 
-    @param status: The status code sent; 499 if the client left before.
+    @param status: The status code sent; 499 if the client disconnected first.
     @param agent: The field C{User-Agent}; empty if it is absent.
     """
     if meter.responses is not None:
@@ -206,7 +206,7 @@ def agentFamily(agent: bytes) -> str:
     """
     if not agent:
         return "none"
-    # The name is within the first 200 bytes, also of a browser.
+    # The name is within the first 200 bytes, even for a browser.
     text = agent[:200].decode("latin-1").lower()
     for part, family in AGENT_FAMILIES:
         if part in text:

@@ -1,8 +1,8 @@
 """
 A call over HTTP: reads the request, calls the method, writes the response.
 
-A response is one of three: a body with the result, a stream, or a status with an error. An error
-after the first item of a stream is its last line.
+A response is a body with the result, a stream, or a status with an error. An error after the first
+item of a stream becomes its last line.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -65,7 +65,7 @@ def httpFields(error: ServiceError) -> dict[str, str]:
     """
     Return the header fields of an error.
 
-    @param error: One with status 401 or 429 has fields; others have none.
+    @param error: The error; only statuses 401 and 429 have fields.
     """
     if error.statusCode == 429 and isinstance(error.details, Mapping):
         retryAfterMs = error.details.get("retryAfterMs")
@@ -81,10 +81,10 @@ LINES = lineFormat(httpResult)
 
 def readObject(data: bytes) -> dict[str, Any]:
     """
-    Read a request; an empty one is C{{}}. May run in a thread.
+    Parse a request; an empty body is C{{}}. May run in a thread.
 
-    @param data: The complete body, JSON in UTF-8.
-    @raise ServiceError: C{INVALID_ARGUMENT} if it is no JSON, or no object.
+    @param data: The complete body, as JSON in UTF-8.
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is not a JSON object.
     """
     decode = JSON.decode if len(data) <= INLINE_SIZE else JSON.decodeLarge
     try:
@@ -96,10 +96,10 @@ def readObject(data: bytes) -> dict[str, Any]:
 
 def readParsed(value: Any) -> dict[str, Any]:
     """
-    Read a body that a parser of the application has read before.
+    Read a body that a parser of the application has already read.
 
     @param value: C{req.body}: a decoded value, or the JSON as text or bytes.
-    @raise ServiceError: C{INVALID_ARGUMENT} if it is no object, nor the JSON of one.
+    @raise ServiceError: C{INVALID_ARGUMENT} if it is neither an object nor the JSON of an object.
     """
     if isinstance(value, str):
         value = value.encode()
@@ -114,9 +114,9 @@ def _refuseOther() -> Any:
 
 def tooLarge(limit: int) -> ServiceError:
     """
-    Make the error for a request, or a line of a stream of them, over the limit.
+    Make the error for a request, or a line of a stream, over the limit.
 
-    @param limit: Bytes.
+    @param limit: The limit in bytes.
     """
     return codedError("PAYLOAD_TOO_LARGE", f"A request has at most {limit} bytes")
 
@@ -126,7 +126,8 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     Check that a body can be read.
 
     @param headers: The header fields, names in lower case.
-    @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if it is no JSON by its head, or compressed.
+    @raise ServiceError: C{UNSUPPORTED_MEDIA_TYPE} if the header fields declare another type than
+        JSON, or a compressed body.
     """
     kind = headers.get(b"content-type")
     coding = headers.get(b"content-encoding")
@@ -135,10 +136,10 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
         raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
 
 
-# Clients send two or three types; the bound is for those that send others on purpose.
+# Clients send two or three types; the bound is for malicious clients.
 @lru_cache(maxsize=16)
 def _isReadable(field: bytes | None) -> bool:
-    """Return whether bodies of a Content-Type can be read; those without one are JSON."""
+    """Return whether bodies of a Content-Type can be read; without one, a body is JSON."""
     if field is None:
         return True
     value = field.decode("latin-1")
@@ -149,7 +150,7 @@ def _isReadable(field: bytes | None) -> bool:
 def chooseFormat(req: Any) -> StreamFormat:
     """Return the format of a stream that the client prefers."""
     accept = req.raw.headers.get(b"accept", b"")
-    # Negotiation is needed only where the client names event streams.
+    # Negotiation is needed only if the client names event streams.
     if EVENTS.encode() in accept.lower() and req.accepts(NDJSON, EVENTS) == EVENTS:
         return EVENT_STREAM
     return LINES
@@ -203,15 +204,15 @@ def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]
 
 class Clients:
     """
-    Makes the clients of requests, and caches them: a new one takes a microsecond, four times as
-    long as a known one.
+    Creates the L{ClientInfo<storagegate.core.context.ClientInfo>} of requests, and caches it: a new
+    one takes a microsecond, four times as long as a cached one.
     """
 
     MAX_KNOWN = 1024
-    """Clients in the cache, as many as a busy gateway has connections; half a megabyte."""
+    """The maximum number of cached clients, as many as a busy gateway has connections; 0.5 MB."""
 
     LONGEST_AGENT = 200
-    """Bytes of a user agent in the cache: that of a browser has about a hundred."""
+    """The maximum length of a cached user agent in bytes; a browser sends about a hundred."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, bytes | None], ClientInfo] = {}
@@ -262,8 +263,8 @@ class Endpoint:
     """
     A method at a path.
 
-    @ivar name: C{Service.method}, as hooks get it.
-    @ivar route: The configured route, C{None} for the path that every method has.
+    @ivar name: C{Service.method}, as passed to hooks.
+    @ivar route: The configured route; C{None} for the default path of a method.
     """
 
     bound: MethodEntry
@@ -289,7 +290,7 @@ class HTTPCall:
     def __init__(self, shared: HTTPCallContext, endpoint: Endpoint, req: Any, res: Any) -> None:
         """
         @param req: The request of the application.
-        @param res: Its response, not yet begun.
+        @param res: Its response, before its headers are sent.
         """
         self._shared = shared
         self._endpoint = endpoint
@@ -297,14 +298,14 @@ class HTTPCall:
         self._req = req
         self._res = res
         self._seconds: float | None = None
-        # Of a stream that has begun.
+        # The format of a stream that has begun.
         self._format: StreamFormat | None = None
 
     def begin(self) -> Deferred[None] | None:
         """
         Run the call, and respond.
 
-        @return: Fires when that is done; C{None} if it is.
+        @return: Fires when the response is complete; C{None} if it already is.
         """
         host = self._shared.host
         try:
@@ -338,7 +339,7 @@ class HTTPCall:
         """
         Read the header fields.
 
-        @raise ServiceError: If one of them is not valid.
+        @raise ServiceError: If a header field is invalid.
         """
         req, bound = self._req, self._endpoint.bound
         raw = req.raw
@@ -384,7 +385,9 @@ class HTTPCall:
         return _readRequests(self._req.raw.body, self._shared.options.maxRequestBodySize)
 
     def _readBody(self) -> Any:
-        """Return the body as an object; an awaitable of it where it is not complete, or large."""
+        """
+        Return the body as an object, or an awaitable of it if the body is incomplete or large.
+        """
         raw, limit = self._req.raw, self._shared.options.maxRequestBodySize
         if getattr(self._req, "bodyParsed", False):
             return readParsed(self._req.body)
@@ -398,7 +401,7 @@ class HTTPCall:
         return readObject(data)
 
     def _readRequest(self) -> Any:
-        """Return the request; an awaitable of it where its body or a hook is waited for."""
+        """Return the request, or an awaitable of it if its body or a hook needs time."""
         body: Any = {}
         if self._endpoint.bound.streamsRequests:
             body = self._requestStream()
@@ -412,12 +415,15 @@ class HTTPCall:
         try:
             request = self._makeRequest(await body)
         except BodyLost:
-            # The client has gone, or was refused by the connection.
+            # The client has disconnected, or the connection has refused it.
             raise CancelledError from None
         return await request if hasattr(request, "__await__") else request
 
     def _makeRequest(self, body: Any) -> Any:
-        """Make the request of a body, by the route and the hook; an awaitable if that waits."""
+        """
+        Make the request from a body, using the route and the hook; return an awaitable if the hook
+        does.
+        """
         bound = self._endpoint.bound
         self._req.body = request = body
         if self._endpoint.route is not None and not bound.streamsRequests:
@@ -426,7 +432,7 @@ class HTTPCall:
         transform = self._shared.options.transformRequest
         if transform is None:
             return request
-        # A hook returns nothing for a method that it does not change.
+        # A hook returns None for a method that it does not change.
         return resolveThen(
             transform(self._req, self._endpoint.name),
             lambda made: request if made is None else made,
@@ -451,7 +457,7 @@ class HTTPCall:
     # The response
 
     async def _invoke(self) -> None:
-        """Call the method, and respond; a response that has ended ignores further output."""
+        """Call the method, and respond; an ended response ignores further output."""
         bound = self._endpoint.bound
         request = receive = None
         if not bound.isPublic and not self._req.raw.body.complete:
@@ -497,7 +503,7 @@ class HTTPCall:
                     res.startBody(None)
                     break
                 await res.write(piece)
-                # Where the application compresses, an item would wait for others without it.
+                # If the application compresses, an item would otherwise wait for others.
                 await res.flush()
         finally:
             await items.aclose()  # type: ignore[attr-defined]
@@ -516,7 +522,7 @@ class HTTPCall:
             self._res.append("Set-Cookie", cookie)
 
     def _shape(self, result: Any, shape: Any) -> Any:
-        """Return the response of a result, or an awaitable of it."""
+        """Return the response body for a result, or an awaitable of it."""
         transform = self._shared.options.transformResponse
         if transform is None:
             return shape(result)
@@ -537,7 +543,7 @@ class HTTPCall:
         if self._req.method in ("GET", "HEAD"):
             res.send(body)
         else:
-            # Without an ETag, which has a meaning for GET only.
+            # Without an ETag, which is only meaningful for GET.
             res.end(body)
 
     # Errors and ends
@@ -562,15 +568,17 @@ class HTTPCall:
     def _done(self, result: Any) -> None:
         raw = self._req.raw
         if self._endpoint.bound.streamsRequests and not raw.body.complete:
-            # Else a task that a handler has left behind would wait for ever.
+            # Otherwise a task that the handler has left behind would wait forever.
             raw.body.fail(BodyLost("the call is over"))
 
 
 async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
     """
-    Yield a client's stream as it arrives; the client waits while no item is requested.
+    Yield the items of a client's stream as they arrive; the client waits while no item is
+    requested.
 
-    A function, because the request refers to the stream: one of its call would make a cycle.
+    It is a function because the request references the stream: a reference to the call would be a
+    cycle.
     """
     lines = NDJSONDecoder(limit)
     try:
@@ -583,7 +591,7 @@ async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
     except LineTooLong:
         raise tooLarge(limit) from None
     except BodyLost:
-        # A stream that was cut has no end: its reader is cancelled.
+        # A truncated stream has no end: cancel its reader.
         raise CancelledError from None
     finally:
         body.hold(0)

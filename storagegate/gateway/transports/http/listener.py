@@ -1,12 +1,13 @@
 """
 Services over HTTP, inside an application of L{storagegate.http}.
 
-Every method has a path, C{POST {basePath}/{Service}/{method}}, and perhaps configured routes::
+Every method has a default path, C{POST {basePath}/{Service}/{method}}, and may have configured
+routes::
 
     {"data": ...}                        the result
     {"error", "message", "details"}      an error, with its status
 
-Streams, both ways, are lines of JSON, see L{storagegate.net.http.lines}.
+Streams, in both directions, are lines of JSON, see L{storagegate.net.http.lines}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,9 +52,9 @@ class HTTPTransport(InvokedTransport):
         self._isServed = True
         self._routes = readRoutes(options.routes)
         self._patterns = [(route.verb, compilePattern(route.path)) for route in self._routes]
-        # Of methods that were called, by their path below the base.
+        # The endpoints of called methods, by their path below the base.
         self._endpoints: dict[str, Endpoint] = {}
-        # Written descriptions, with the services that they describe.
+        # Encoded descriptions, with the services that they describe.
         self._documents: dict[str, tuple[tuple[Any, ...], bytes]] = {}
         self._describers: Mapping[str, Callable[..., Any]] = {
             "/openapi.json": partial(
@@ -63,25 +64,25 @@ class HTTPTransport(InvokedTransport):
         }
 
     def carry(self, guests: list[Any], isServed: bool) -> None:
-        """Set what the next listener serves, see L{ICarrier}."""
+        """Set the transports of the next listener, see L{ICarrier}."""
         self._guests, self._isServed = guests, isServed
 
     def open(self, address: str) -> Deferred[Any]:
         """
         Listen for calls, and for the transports that share the listener.
 
-        @param address: The description of an endpoint.
+        @param address: An endpoint description.
         @return: The port. Fails with C{CannotListenError} if the address is taken.
-        @raise DefinitionError: If a configured route is for no method.
+        @raise DefinitionError: If a configured route names an unknown method.
         """
         application = self.makeApplication()
         return application.listen(address, reactor=self._host.reactor)
 
     def makeApplication(self) -> Application:
         """
-        Make the application of a listener: with what L{carry} has set.
+        Make the application of a listener, with the transports that L{carry} has set.
 
-        @raise DefinitionError: If a configured route is for no method.
+        @raise DefinitionError: If a configured route names an unknown method.
         """
         application = self._application = Application().withOptions(
             trustProxy=self._host.settings.trustedProxies
@@ -97,7 +98,8 @@ class HTTPTransport(InvokedTransport):
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Close the listener, see L{Application.close}.
+        Close the listener, see
+        L{Application.close<storagegate.http.application.Application.close>}.
 
         @param graceSeconds: After this, calls are cancelled and connections dropped.
         @param idleGraceSeconds: How long idle connections stay open.
@@ -111,7 +113,7 @@ class HTTPTransport(InvokedTransport):
         """
         Check the configured routes.
 
-        @raise DefinitionError: If one is for a method that does not exist.
+        @raise DefinitionError: If a route names an unknown method.
         """
         for route in self._routes:
             try:
@@ -123,7 +125,7 @@ class HTTPTransport(InvokedTransport):
                 ) from None
 
     def _reportRoutes(self) -> None:
-        """Log the routes for methods that do not exist when the program runs."""
+        """Log the routes to unknown methods once the program runs."""
         try:
             self.checkRoutes()
         except DefinitionError as error:
@@ -133,8 +135,7 @@ class HTTPTransport(InvokedTransport):
         """
         Serve in the gateway's own application.
 
-        Configured routes are below C{basePath} like all paths, and besides at their path as it is
-        written.
+        Configured routes are served below C{basePath}, like all paths, and also at their own path.
         """
         base = self._options.basePath
         self._register(app, base, isOwn=True)
@@ -144,7 +145,7 @@ class HTTPTransport(InvokedTransport):
             app.use(self._refuse)
 
     def middleware(self) -> Router:
-        """Return a router to be mounted at any path, which replaces C{basePath}."""
+        """Return a router to mount at any path, which replaces C{basePath}."""
         if self._routes and hasattr(self._host.reactor, "callWhenRunning"):
             self._host.reactor.callWhenRunning(self._reportRoutes)
         router = Router()
@@ -190,7 +191,7 @@ class HTTPTransport(InvokedTransport):
         return Endpoint(bound, f"{service}.{method}", route)
 
     def _handleOther(self, req: Any, res: Any, next: Any, isOwn: bool) -> Any:
-        """Serve a method that was not called before, a description, or an error."""
+        """Serve the first call of a method, a description, or an error."""
         error = _noService()
         allowed = self._allowed(req.path)
         try:
@@ -199,7 +200,7 @@ class HTTPTransport(InvokedTransport):
                 return HTTPCall(self._context, endpoint, req, res).begin()
             allowed.append("POST")
         except ServiceError as missing:
-            # Without the traceback, which holds this frame.
+            # Drop the traceback, which holds this frame.
             error = untraced(missing)
         document = None if allowed else self._document(req)
         if document is not None:
@@ -214,12 +215,12 @@ class HTTPTransport(InvokedTransport):
         if allowed:
             return self._refuseMethod(req, res, allowed)
         if not isOwn and not req.baseUrl:
-            # Mounted at the root: all other paths are the application's.
+            # Mounted at the root: all other paths belong to the application.
             return next()
         return self._sendError(req, res, error)
 
     def _sendError(self, req: Any, res: Any, error: ServiceError) -> None:
-        """Respond with an error to a request that is no call."""
+        """Respond with an error to a request that is not a call."""
         self._host.nameTrace(req.raw.headers, res)
         sendError(self._host, res, error)
 
@@ -227,7 +228,7 @@ class HTTPTransport(InvokedTransport):
         """
         Find the method of a path below the base.
 
-        @raise ServiceError: C{NOT_FOUND} if there is none.
+        @raise ServiceError: C{NOT_FOUND} if there is no such method.
         """
         names = [decodeEscapes(part) for part in path[1:].removesuffix("/").split("/")]
         if len(names) != 2 or names[0] is None or names[1] is None:
@@ -235,21 +236,21 @@ class HTTPTransport(InvokedTransport):
         endpoint = self._find(names[0], names[1])
         isKnown = names[1] in endpoint.bound.service.methods
         if isKnown and path == f"/{names[0]}/{names[1]}":
-            # Of all ways to write the path, only this one is cached.
+            # Only the canonical spelling of the path is cached.
             self._endpoints[path] = endpoint
         return endpoint
 
     def _refuse(self, req: Any, res: Any, next: Any) -> Any:
-        """Refuse other methods at the paths of configured routes, which are not below the base."""
+        """Refuse other HTTP methods on configured routes outside the base path."""
         allowed = self._allowed(req.path)
         if allowed:
             return self._refuseMethod(req, res, allowed)
-        # For the application's own response.
+        # Name the trace in the application's own response.
         self._host.nameTrace(req.raw.headers, res)
         return next()
 
     def _allowed(self, path: str) -> list[str]:
-        """List the methods that configured routes have for a path."""
+        """Return the HTTP methods of the configured routes for a path."""
         methods = [verb for verb, pattern in self._patterns if pattern.match(path) is not None]
         return [*methods, "HEAD"] if "GET" in methods else methods
 
@@ -263,7 +264,7 @@ class HTTPTransport(InvokedTransport):
         self._sendError(req, res, ServiceError("METHOD_NOT_ALLOWED", message, 405))
 
     def _document(self, req: Any) -> bytes | None:
-        """Return the description at a path, C{None} if there is none."""
+        """Return the description at a path, or C{None}."""
         describe = self._describers.get(req.path)
         if describe is None:
             return None
@@ -281,7 +282,7 @@ class HTTPTransport(InvokedTransport):
         return written[1]
 
 
-# Imported with the first request, because they are rare and an idle daemon stays small.
+# These are imported with the first request: they are rare, and an idle daemon stays small.
 
 
 def _describeHTTP(*arguments: Any, **more: Any) -> Any:
@@ -311,7 +312,7 @@ def _describeMessages(*arguments: Any) -> Any:
 def _cors(correlationHeader: str) -> Any:
     from storagegate.http.middleware.cors import cors
 
-    # The fields of responses that pages of other origins may read.
+    # The response fields that pages of other origins may read.
     return cors(exposedHeaders=(correlationHeader, "Retry-After"))
 
 

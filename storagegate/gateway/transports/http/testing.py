@@ -1,4 +1,4 @@
-"""HTTP in memory, for tests; WebSocket connects by it, too."""
+"""HTTP in memory, for tests; WebSocket also connects through it."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -30,27 +30,27 @@ PROTOCOL = "tcp"
 
 
 def _frameSize(value: Any) -> int:
-    # A payload of more than a GiB, a quarter of what its length can be, fits in no memory twice.
+    # A length field allows 4 GiB, but few machines can hold more than 1 GiB twice.
     return readNumber(readSize(value), 64, 1024 * 1024 * 1024, "bytes")
 
 
 @frozen(kw_only=True)
 class TCPOptions:
     """
-    How services are called over TCP.
+    The options of calls over TCP.
 
-    @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all transports.
-    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for clear
+    @ivar port: The port; 0 takes a free one.
+    @ivar hostname: The interface; C{None} for the interface of all transports.
+    @ivar tls: The certificate of the listener, and whether clients need one; C{None} for plain
         text.
-    @ivar keepAlive: Whether the system looks after silent connections.
-    @ivar noDelay: Whether small frames go out at once.
-    @ivar maxFrameSize: Bytes of a frame's payload, or of a line.
-    @ivar maxConnections: Connections at a time.
-    @ivar maxConnectionsPerAddress: How many of them one address may have; C{None} for three
-        quarters.
-    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have; C{None} for
+    @ivar keepAlive: Whether the system probes silent connections (C{SO_KEEPALIVE}).
+    @ivar noDelay: Whether small frames are sent at once (C{TCP_NODELAY}).
+    @ivar maxFrameSize: The maximum length of a frame's payload, or of a line, in bytes.
+    @ivar maxConnections: The maximum number of connections.
+    @ivar maxConnectionsPerAddress: The maximum number of connections of one address; C{None} for
         three quarters.
+    @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make; C{None}
+        for three quarters.
     """
 
     port: int = optionField(9102, readPort)
@@ -59,7 +59,7 @@ class TCPOptions:
     keepAlive: bool = optionField(True, readFlag)
     noDelay: bool = optionField(True, readFlag)
     maxFrameSize: int = optionField(16 * 1024 * 1024, _frameSize)
-    # More than a listener's clients need, and below what an unprivileged process may open.
+    # More than the clients of a listener need, and fewer than an unprivileged process may open.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     maxConnectionsPerAddress: int | None = optionField(
         None, readNumber, 1, 1_000_000, "connections"
@@ -124,18 +124,18 @@ METRICS = (
 @frozen(kw_only=True)
 class TCPLimits:
     """
-    How patient a listener is.
+    The timeouts and limits of a listener.
 
-    @ivar frameSeconds: How long a frame or a line may take that brings less than C{frameProgress}
-        bytes meanwhile: a slow modem brings that in a tenth of the time.
-    @ivar messageSeconds: How long it may take at all.
-    @ivar stallSeconds: How long a client may read nothing of its output, as long as one of HTTP.
-    @ivar lingerSeconds: How long a client that was refused may take to read the error.
-    @ivar lingerBytes: Bytes of its input that are dropped meanwhile.
-    @ivar probeSeconds: Until the first probe of a client that has shut its writing side; each
-        further wait is twice as long.
-    @ivar lastProbeSeconds: The longest of these waits.
-    @ivar batchBytes: Bytes of replies that are sent at once.
+    @ivar frameSeconds: How long an incomplete frame or line may take for C{frameProgress} bytes; a
+        slow modem needs a tenth of this time.
+    @ivar messageSeconds: How long a frame or a line may take altogether.
+    @ivar stallSeconds: How long a client may read none of its output; the same as for HTTP.
+    @ivar lingerSeconds: How long a refused client may take to read the error.
+    @ivar lingerBytes: How many bytes of its input are discarded meanwhile.
+    @ivar probeSeconds: The delay before the first probe of a client that has shut its writing side;
+        each further delay is twice as long.
+    @ivar lastProbeSeconds: The longest of these delays.
+    @ivar batchBytes: How many bytes of replies are sent in one write.
     """
 
     frameSeconds: float = 30

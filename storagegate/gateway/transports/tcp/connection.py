@@ -1,9 +1,9 @@
 """
 One connection of the gateway's TCP listener.
 
-Its first byte selects the peer of the session: L{FramePeer} or L{LinePeer} (JSON by the line).
-Complete messages are handled one after the other, and only while both the session accepts calls and
-the transport has space for replies. So a client that floods, or does not read, delays only itself.
+The first byte selects the peer of the session: L{FramePeer} or L{LinePeer} (lines of JSON).
+Complete messages are handled one by one, and only while the session accepts calls and the transport
+has space for replies. A client that floods, or does not read, thus delays only itself.
 
 A connection is in one of these states::
 
@@ -12,8 +12,8 @@ A connection is in one of these states::
     closing     we have closed; further input is discarded
     gone        lost
 
-Under TLS there is no C{ended}: TLS 1.2 has no half-closed connections. Once a second
-L{StallTimer} and L{DeadPeerDetector} check whether each direction makes progress.
+Under TLS there is no C{ended}: TLS 1.2 has no half-closed connections. Once a second L{StallTimer}
+and L{DeadPeerDetector} check whether each direction makes progress.
 """
 
 import select
@@ -49,7 +49,7 @@ from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.tcp import PROTOCOL, TCPLimits
 from storagegate.net.http.channel import ChannelTransport
 
-# Only Linux reports a shut writing side of a peer while input is still unread.
+# Only Linux reports that a peer has shut its writing side while input is still unread.
 _SHUT: int = getattr(select, "POLLRDHUP", 0)
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -75,10 +75,10 @@ class StallTimer:
 
 class DeadPeerDetector:
     """
-    Detects that a client has gone whose connection is not being read.
+    Detects a client that has gone while its connection is not being read.
 
-    A client that has closed looks like one that has shut its writing side only. A probe tells them
-    apart: the system of a client that has closed resets the connection.
+    A client that has closed looks like one that has only shut its writing side. A probe tells them
+    apart: the system of a closed client resets the connection.
     """
 
     def __init__(self, firstWait: float, lastWait: float) -> None:
@@ -117,10 +117,10 @@ class DeadPeerDetector:
 
 class FramePeer(FrameWriter):
     """
-    A client that speaks frames.
+    A client that uses frames.
 
-    @cvar goingAway: Says that no further calls are taken.
-    @cvar probe: A client ignores it; the system of a client that has closed resets the connection.
+    @cvar goingAway: The notice that no further calls are accepted.
+    @cvar probe: A frame that clients ignore; the system of a closed client resets the connection.
     """
 
     goingAway = encodeFrame(GOING_AWAY, b"{}")
@@ -130,7 +130,7 @@ class FramePeer(FrameWriter):
         self, host: TransportContext, maxLength: int, write: Callable[[bytes], None]
     ) -> None:
         """
-        @param maxLength: Bytes of a payload at most.
+        @param maxLength: The maximum length of a payload in bytes.
         @param write: Sends a frame.
         """
         super().__init__(host, PROTOCOL, maxLength, write)
@@ -138,11 +138,11 @@ class FramePeer(FrameWriter):
 
     def handleNext(self, session: PeerSession) -> bool:
         """
-        Take the next frame.
+        Handle the next frame.
 
-        @param session: Runs its call.
-        @return: Whether there was one.
-        @raise FrameError: If there is something else.
+        @param session: Runs the frame's call.
+        @return: Whether there was a complete frame.
+        @raise FrameError: If the input is not a valid frame.
         """
         frame = self.decoder.next()
         if frame is None:
@@ -152,7 +152,7 @@ class FramePeer(FrameWriter):
 
 
 class LinePeer(MessageWriter):
-    """A client that speaks JSON by the line, see L{FramePeer}."""
+    """A client that uses lines of JSON, see L{FramePeer}."""
 
     goingAway = JSON.encode({"type": "going_away"}) + b"\n"
     probe = JSON.encode({"type": "ping"}) + b"\n"
@@ -161,7 +161,7 @@ class LinePeer(MessageWriter):
         self, host: TransportContext, maxLength: int, write: Callable[[bytes], None]
     ) -> None:
         """
-        @param maxLength: Bytes of a line at most.
+        @param maxLength: The maximum length of a line in bytes.
         @param write: Sends a line.
         """
         super().__init__(host, PROTOCOL, JSON, lambda message: write(message + b"\n"))
@@ -169,10 +169,10 @@ class LinePeer(MessageWriter):
 
     def handleNext(self, session: PeerSession) -> bool:
         """
-        Take the next line; an empty one is ignored.
+        Handle the next line; empty lines are ignored.
 
-        @return: Whether there was one.
-        @raise FrameError: If it is too long.
+        @return: Whether there was a complete line.
+        @raise FrameError: If the line is too long.
         """
         line = self.decoder.next()
         if line is None:
@@ -208,17 +208,18 @@ class TCPConnection(Protocol):
         self._peer: FramePeer | LinePeer | None = None
         self._session: PeerSession | None = None
         self._isClosed = self._isEnded = self._isHandling = self._isNotified = False
-        # Whether the session accepts more calls, the transport no more output, and the client is
-        # read.
+        # Whether the session accepts more calls, whether the output buffer is full, and whether the
+        # client is being read.
         self._isWanted, self._isFull, self._isReading = True, False, True
-        # Whether other connections come first, see InputScheduler; and whether this one closes.
+        # Whether other connections come first, see InputScheduler; and whether this connection is
+        # about to close.
         self._isWaiting = self._isLeaving = False
         self._batch: list[bytes] = []
         self._batched = 0
         self._drains: deque[Deferred[None]] = deque()
         self.held = 0
         self._discardable = self._limits.lingerBytes
-        # When a closed connection is given up.
+        # When a closed connection is dropped.
         self._deadline: float | None = None
         self._taken = 0
         self._intake, self._message, self._outflow = StallTimer(), StallTimer(), StallTimer()
@@ -227,11 +228,11 @@ class TCPConnection(Protocol):
     # The transport's side
 
     def connectionMade(self) -> None:
-        """Wait for the client, which sends first."""
+        """Initialise the connection; the client sends first."""
         transport = self.transport
         self._channel = ChannelTransport(transport)
         self.client = client = _clientOf(transport)
-        # All clients of a UNIX socket have one address, and no port.
+        # All clients of a UNIX socket have the same address and no port.
         self.share = self._owner.listener.shares.of(client.address if client.port else "")
         refusal = self._owner.connectionOpened(self)
         transport.registerProducer(self, True)
@@ -240,12 +241,12 @@ class TCPConnection(Protocol):
             transport.setTcpNoDelay(options.noDelay)
             transport.setTcpKeepAlive(options.keepAlive)
         if refusal is not None:
-            # Without lingering: a flood of connections would leave those behind.
+            # Do not linger: a flood of connections would leave lingering ones behind.
             self._begin(b"").sendError(None, refusal)
             self._close()
 
     def dataReceived(self, data: bytes) -> None:
-        """Handle the messages that are complete."""
+        """Handle complete messages."""
         self._meter.bytesIn += len(data)
         if self._isClosed:
             self._discardable -= len(data)
@@ -269,7 +270,7 @@ class TCPConnection(Protocol):
         self.closeWhenIdle()
 
     def writeConnectionLost(self) -> None:
-        """Do nothing: this side has shut it."""
+        """Do nothing: this side has closed its writing side."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Cancel every call."""
@@ -278,12 +279,12 @@ class TCPConnection(Protocol):
         self._owner.connectionClosed(self)
 
     def pauseProducing(self) -> None:
-        """Let the client read first."""
+        """Stop reading until the client has read its output."""
         self._isFull = True
         self._readOrWait()
 
     def resumeProducing(self) -> None:
-        """Resume the writers that wait, then the client's messages."""
+        """Resume the waiting writers, then the client's messages."""
         self._isFull = False
         while self._drains and not self._isFull:
             self._drains.popleft().callback(None)
@@ -296,7 +297,7 @@ class TCPConnection(Protocol):
 
     def send(self, data: bytes) -> None:
         """
-        Send bytes; those of replies that are ready together go out together.
+        Send bytes; replies that are ready together are sent together.
 
         @param data: One or more complete messages.
         """
@@ -309,12 +310,12 @@ class TCPConnection(Protocol):
             if self._batched >= self._limits.batchBytes:
                 self._flush()
         else:
-            # Nothing follows it: most reads are one message.
+            # No message follows: most reads contain one message.
             self._meter.bytesOut += len(data)
             self.transport.write(data)
 
     def drained(self) -> Deferred[None] | None:
-        """Wait until the client has read enough of the output; C{None} if it has."""
+        """Wait until the client has read enough of the output; C{None} if it already has."""
         if not self._isFull or self._isClosed:
             return None
         drained: Deferred[None] = Deferred(self._drains.remove)
@@ -323,9 +324,9 @@ class TCPConnection(Protocol):
 
     def setReading(self, wanted: bool) -> None:
         """
-        Read, or let the client wait.
+        Resume or pause reading.
 
-        @param wanted: Whether the session accepts more.
+        @param wanted: Whether the session accepts more calls and items.
         """
         self._isWanted = wanted
         if wanted:
@@ -336,13 +337,13 @@ class TCPConnection(Protocol):
     # The listener's side
 
     def sendGoingAway(self) -> None:
-        """Notify the client, once; one that has sent nothing is notified when it does."""
+        """Notify the client once; a client that has sent nothing yet is notified when it does."""
         if self._peer is not None and not self._isNotified:
             self._isNotified = True
             self.send(self._peer.goingAway)
 
     def goAway(self) -> None:
-        """Notify the client, and close when no call is in flight."""
+        """Notify the client, and close once no call is in flight."""
         if self._peer is None:
             self._close()
         else:
@@ -350,7 +351,7 @@ class TCPConnection(Protocol):
             self.closeWhenIdle()
 
     def closeWhenIdle(self) -> None:
-        """Close as soon as no call is in flight."""
+        """Close once no call is in flight."""
         self._isLeaving = True
         if self._session is not None and not self._isWaiting:
             # A client that still sends calls after the notice gets a FIN, not a reset.
@@ -366,14 +367,14 @@ class TCPConnection(Protocol):
 
     def checkTimeouts(self, now: float) -> None:
         """
-        Close or refuse a connection of which something takes too long.
+        Close or refuse the connection if something takes too long.
 
         @param now: Seconds of the reactor's clock.
         """
         limits, channel = self._limits, self._channel
         unsent = channel.sentBytes() if channel.hasUnsent() else None
         if self._isClosed and self._deadline is None and unsent is None:
-            # All is sent; TLS waits for the client's C{close_notify}.
+            # All output is sent; TLS waits for the client's close_notify.
             self._deadline = now + limits.lingerSeconds
         isLate = self._deadline is not None and now >= self._deadline
         if isLate or self._outflow.seconds(unsent, now) >= limits.stallSeconds:
@@ -382,7 +383,7 @@ class TCPConnection(Protocol):
             self._watch(self._peer, now, unsent is None)
 
     def _watch(self, peer: FramePeer | LinePeer, now: float, isAllSent: bool) -> None:
-        """Refuse a message that arrives too slowly; drop a client that has gone."""
+        """Refuse a message that arrives too slowly; drop a client that is gone."""
         limits = self._limits
         isWaiting = not self._isWanted or self._isFull
         isPart = self.held and not isWaiting
@@ -399,10 +400,10 @@ class TCPConnection(Protocol):
             elif isProbe and isAllSent:
                 self.send(peer.probe)
 
-    # Within
+    # Internals
 
     def _begin(self, data: bytes) -> FramePeer | LinePeer:
-        """Make the peer and the session that the first bytes select."""
+        """Create the peer and the session that the first bytes select."""
         owner = self._owner
         kind = LinePeer if data.startswith(b"{") else FramePeer
         peer = self._peer = kind(owner.host, owner.options.maxFrameSize, self.send)
@@ -413,7 +414,7 @@ class TCPConnection(Protocol):
         return peer
 
     def _handleReceived(self) -> None:
-        """Handle complete messages, as far as limits allow."""
+        """Handle complete messages, as far as the limits allow."""
         peer, session = self._peer, self._session
         if self._isHandling or self._isWaiting or peer is None or session is None:
             return
@@ -444,21 +445,23 @@ class TCPConnection(Protocol):
             self._readOrWait()
 
     def _endWaiting(self) -> None:
-        """Handle more messages: it is the turn of this connection."""
+        """Handle more messages: it is this connection's turn."""
         self._isWaiting = False
         self._handleReceived()
         if self._isLeaving and not self._isWaiting:
             self.closeWhenIdle()
 
     def _hold(self) -> None:
-        """Account for the bytes of incomplete messages."""
+        """Report the bytes of incomplete messages to the budget."""
         held = 0 if self._peer is None else self._peer.decoder.held
         if held != self.held:
             self.held = held
             self._owner.host.budget.update(self, held)
 
     def refuseHeld(self, error: ServiceError) -> None:
-        """Refuse the incomplete message, see L{IByteHolder}."""
+        """
+        Refuse the incomplete message, see L{IByteHolder<storagegate.core.heldbytes.IByteHolder>}.
+        """
         self._refuse(error)
 
     def _flush(self) -> None:
@@ -484,7 +487,7 @@ class TCPConnection(Protocol):
 
     def _close(self, linger: bool = False) -> None:
         """
-        Close when all is sent.
+        Close when all output is sent.
 
         @param linger: See L{ChannelTransport.close}.
         """
@@ -498,7 +501,7 @@ class TCPConnection(Protocol):
         self._forget()
 
     def _forget(self) -> None:
-        """Cancel every call, and drop the bytes of an incomplete message."""
+        """Cancel every call, and drop any incomplete message."""
         self._peer = None
         self._hold()
         session, self._session = self._session, None

@@ -25,9 +25,9 @@ class TCPTransport(InvokedTransport, Factory):
     """
     The TCP listener of a gateway.
 
-    @ivar listener: What the sessions of its connections share.
-    @ivar isLeaving: Whether clients were notified to reconnect, while their calls are still served.
-    @ivar now: The time, up to a second old, for connections.
+    @ivar listener: The state that the sessions of its connections share.
+    @ivar isLeaving: Whether clients were told to reconnect while their calls are still served.
+    @ivar now: The current time for connections, at most one second old.
     """
 
     noisy = False
@@ -64,11 +64,11 @@ class TCPTransport(InvokedTransport, Factory):
 
     def open(self, address: str) -> Deferred[IListeningPort]:
         """
-        Begin to listen.
+        Start listening.
 
-        @param address: An endpoint's description, see L{listen}.
+        @param address: An endpoint description, see L{listen<storagegate.net.endpoints.listen>}.
         @return: The port. Fails with C{CannotListenError} if the address is taken.
-        @raise ValueError: If it is no description.
+        @raise ValueError: If it is not an endpoint description.
         """
 
         def opened(port: IListeningPort) -> IListeningPort:
@@ -79,12 +79,13 @@ class TCPTransport(InvokedTransport, Factory):
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Accept nothing more, notify every client, and close when its calls are answered.
+        Accept nothing more, notify every client, and close each connection when its calls are
+        answered.
 
         @param graceSeconds: After this, calls are cancelled and connections dropped.
-        @param idleGraceSeconds: How long further calls are taken from clients that were notified,
-            where another process serves the same address: their calls cross with the notice.
-        @return: Fires when all connections are gone.
+        @param idleGraceSeconds: How long further calls are accepted from notified clients, if
+            another process serves the same address: calls may cross with the notice.
+        @return: Fires when all connections have closed.
         """
         return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
 
@@ -100,8 +101,8 @@ class TCPTransport(InvokedTransport, Factory):
             gone = self._gone.wait(bool(self._connections))
             seconds = min(idleGraceSeconds, graceSeconds)
             await gone.addTimeout(seconds, clock, lambda result, seconds: None)
-        # Calls that clients have sent already count as in flight. Two turns, for delayed calls run
-        # before sockets are read.
+        # Calls that clients have already sent count as in flight. Wait two iterations, because
+        # delayed calls run before sockets are read.
         for _ in range(2):
             await deferLater(clock, 0)
         self.listener.isDraining = True
@@ -113,7 +114,7 @@ class TCPTransport(InvokedTransport, Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> "TCPConnection":
         """Make the protocol of a new connection."""
-        # With the first one: an idle daemon stays small.
+        # Imported with the first connection: an idle daemon stays small.
         from storagegate.gateway.transports.tcp.connection import TCPConnection
 
         connection = TCPConnection(self)
@@ -126,7 +127,7 @@ class TCPTransport(InvokedTransport, Factory):
         """
         Count a new connection.
 
-        @return: The error for one that is refused.
+        @return: The error if the connection is refused; otherwise C{None}.
         """
         options, share = self.options, connection.share
         share.connections += 1
@@ -144,7 +145,7 @@ class TCPTransport(InvokedTransport, Factory):
         return None
 
     def connectionClosed(self, connection: "TCPConnection") -> None:
-        """Forget a connection that is gone."""
+        """Forget a lost connection."""
         self._connections.discard(connection)
         self.meter.closed += 1
         connection.share.connections -= 1

@@ -11,17 +11,17 @@ from storagegate.gateway.transports.tcp.listener import TCPTransport
 from storagegate.net.testing import MemoryConnection
 
 _MAX_LENGTH = 1024 * 1024 * 1024
-"""The server's own limits hold; a client of a test takes all."""
+"""The server enforces its own limits; the test client accepts any length."""
 
 
 class _Receiver(Protocol):
-    """Passes on what comes."""
+    """Passes received bytes to the test connection."""
 
     def __init__(self, connection: "TCPTestConnection") -> None:
         self._connection = connection
 
     def dataReceived(self, data: bytes) -> None:
-        """Decode what is complete."""
+        """Pass the bytes on for decoding."""
         self._connection.dataReceived(data)
 
 
@@ -50,14 +50,14 @@ class TCPTestConnection(CallConnection):
             self.send(encodeFrame(type, JSON.encode(message)))
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are, and let the server read them."""
+        """Send raw bytes, and have the server read them."""
         transport: Any = self._receiver.transport
         transport.write(data)
         self._client.flush()
 
     def dataReceived(self, data: bytes) -> None:
         """
-        Take bytes of the server.
+        Receive bytes of the server.
 
         @param data: The next bytes, in pieces of any size.
         """

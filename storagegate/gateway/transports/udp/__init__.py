@@ -35,7 +35,7 @@ Address = tuple[str, int]
 """Host and port of a client."""
 
 MAX_DATAGRAM = 65_507
-"""Bytes that an IPv4 datagram can hold."""
+"""The maximum payload of an IPv4 datagram in bytes."""
 
 
 def _packetSize(value: Any) -> int:
@@ -45,17 +45,18 @@ def _packetSize(value: Any) -> int:
 @frozen(kw_only=True)
 class UDPOptions:
     """
-    How services are called over UDP.
+    The options of calls over UDP.
 
-    @ivar port: Where; 0 takes a free one.
-    @ivar hostname: The interface, in place of that of all transports.
-    @ivar maxPacketSize: Bytes of a reply's datagram; the default passes everywhere in one piece.
-    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have, with all
-        of its ports; C{None} for three quarters.
-    @ivar parseMessage: C{(bytes)} gives the message.
-    @ivar formatResponse: C{(result, type)} gives bytes; C{type} is C{response}, C{error},
+    @ivar port: The port; 0 takes a free one.
+    @ivar hostname: The interface; C{None} for the interface of all transports.
+    @ivar maxPacketSize: The maximum size of a reply's datagram in bytes; the default is never
+        fragmented in practice.
+    @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make, over all
+        its ports; C{None} for three quarters.
+    @ivar parseMessage: C{(bytes)} returns the message.
+    @ivar formatResponse: C{(result, type)} returns bytes; C{type} is C{response}, C{error},
         C{stream} or C{stream_end}.
-    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
+    @ivar routeMessage: C{(message)} returns a mapping of C{service}, C{method}, C{request} and
         C{messageId}.
     """
 
@@ -72,7 +73,7 @@ class UDPOptions:
         """
         Return the options of C{configureUDP}, whose C{protocol} may hold some of the hooks.
 
-        @raise OptionError: If C{protocol} is no mapping.
+        @raise OptionError: If C{protocol} is not a mapping.
         """
         options = dict(given)
         protocol = options.pop("protocol", {})
@@ -100,7 +101,7 @@ class UDPConfigurationDict(UDPOptionsDict, total=False):
 
 
 _BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, MAX_DATAGRAM)
-"""1,200 bytes get through everywhere, 1,472 fit an Ethernet frame, 65,507 IPv4."""
+"""1,200 bytes pass every network, 1,472 fit an Ethernet frame, and 65,507 an IPv4 packet."""
 
 
 def _losses(counts: TransportMetrics) -> Iterable[MetricFamily]:

@@ -1,10 +1,10 @@
 """
-Services over UDP, one frame per datagram, without delivery guarantees; and their AsyncAPI channel.
+Services over UDP, one frame per datagram, without delivery guarantees.
 
-A datagram that is no frame is dropped and counted: its source may be forged. A valid request gets
-one reply, see L{storagegate.gateway.transports.udp.replycache}; its largest size is defined in
-L{storagegate.gateway.transports.udp.peer}. There is no flow control: a client that sends too fast
-loses datagrams.
+A datagram that is not a frame is dropped and counted: its source may be forged. A valid request
+gets one reply, see L{storagegate.gateway.transports.udp.replycache};
+L{storagegate.gateway.transports.udp.peer} limits its size. There is no flow control: a client that
+sends too fast loses datagrams.
 """
 
 from collections import Counter, OrderedDict
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from storagegate.gateway.transports.udp.peer import UDPPeer
 
 MAX_PEERS = 10_000
-"""Addresses that are remembered; those with calls in flight stay."""
+"""The maximum number of remembered addresses; addresses with calls in flight are kept."""
 
 IDLE_SECONDS = 60
-"""How long an address with no calls is remembered."""
+"""How long an address without calls is remembered."""
 
 SILENT_PORTS = frozenset({0, 7, 13, 17, 19, 53, 123})
-"""Ports of services that answer any datagram: with a forged address two would loop forever."""
+"""
+Ports of services that answer any datagram: with a forged source address, two servers would loop
+forever.
+"""
 
 READ_SIZE = 4 * 1024
-"""Bytes of datagrams that are read in one reactor iteration, if a slice of it is as long."""
+"""How many bytes of datagrams are read in one reactor iteration, if its time slice permits."""
 
 _MOST_HELD = 32
-"""Datagrams that are held back until a read has ended: as many as one has of small calls."""
+"""How many datagrams are held until a read ends: as many as one read has of small calls."""
 
 _log = Logger()
 _limited = RateLimitedLog(_log)
@@ -53,10 +56,10 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
     """
     The UDP listener of a gateway.
 
-    @ivar listener: What the sessions of its peers share.
+    @ivar listener: The state that the sessions of its peers share.
     @ivar dropped: How many datagrams were dropped, by reason.
-    @ivar replies: The replies that were sent, for repeated requests.
-    @ivar isClosed: Whether nothing can be sent any more.
+    @ivar replies: The cache of replies, for repeated requests.
+    @ivar isClosed: Whether sending has ended.
     """
 
     noisy = False
@@ -73,20 +76,20 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
-        # The one that was silent longest first.
+        # The least recently active address first.
         self._peers: OrderedDict[Address, UDPPeer] = OrderedDict()
         self.isClosed = self._isLeaving = False
         self._port: Any = None
-        # What is sent when this read has ended, see _read; None outside of one.
+        # Datagrams to send at the end of the current read, see _read; None outside a read.
         self._held: list[tuple[bytes, Address]] | None = None
         self._watch = LoopingCall(self._forgetIdle)
         self._watch.clock = host.clock
 
     def open(self, address: str) -> Deferred[Any]:
         """
-        Begin to listen.
+        Start listening.
 
-        @param address: C{HOST:PORT}; port 0 takes a free one. Or C{inherited:FD}.
+        @param address: C{HOST:PORT}; port 0 takes a free one; or C{inherited:FD}.
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
         opening = maybeDeferred(
@@ -99,25 +102,25 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         port.doRead = self._read
         turn = self.host.resources.turn
         if turn is not None and turn.isWaiting:
-            # The process that has the first item of a stream has to receive the others.
+            # The process that got the first item of a stream must receive the others.
             port.stopReading()
             turn.entered = self._enter
         self._watch.start(IDLE_SECONDS / 2, now=False)
         return port
 
     def _enter(self) -> None:
-        """Begin to read, unless the listener is about to stop."""
+        """Start reading, unless the listener is about to stop."""
         if self._port is not None and not self._isLeaving:
             self._port.startReading()
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
-        Take no further calls, let those in flight end, and cancel them after the grace.
+        Accept no further calls, let calls in flight end, and cancel them after the grace.
 
         @param graceSeconds: After this, calls in flight are cancelled.
-        @param idleGraceSeconds: Above 0 where another process reads the same socket from now on:
-            here nothing is refused. If streams of clients are in flight, it does so only after this
-            time, and those that have not ended by then break off.
+        @param idleGraceSeconds: Above 0 if another process now reads the same socket: this process
+            then refuses nothing. If client streams are in flight, the other process starts only
+            after this time, and unfinished streams break off.
         """
         return Deferred.fromCoroutine(self._close(graceSeconds, idleGraceSeconds))
 
@@ -154,10 +157,10 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
 
     def _read(self) -> None:
         """
-        Read the datagrams that have come, for a slice of time.
+        Read the datagrams that have arrived, for a time slice.
 
-        What this sends goes out at its end: the first of 20 replies would wake a client of the same
-        machine up, which then takes turns with us for each of the others.
+        Replies are sent at the end of the slice: the first of 20 replies would wake a client on the
+        same machine, which would then take turns with this process for each of the others.
         """
         receive: Callable[[int], tuple[bytes, Any]] = self._port.socket.recvfrom
         scheduler = self.listener.scheduler
@@ -170,7 +173,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
                     datagram, address = receive(MAX_DATAGRAM + 1)
                 except (BlockingIOError, InterruptedError, ConnectionRefusedError):
                     break
-                # Two at least, as messages of a connection.
+                # At least two, like the messages of a connection.
                 isLast = not isFirst and scheduler.isOver()
                 isFirst = False
                 read += len(datagram)
@@ -180,8 +183,8 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             self._sendAll(held)
 
     def datagramReceived(self, datagram: bytes, address: Any) -> None:
-        """Take a datagram."""
-        # Without the flow and the scope of IPv6.
+        """Handle a datagram."""
+        # Drop the flow and the scope of IPv6.
         source: Address = address[:2]
         self.meter.packetIn(len(datagram))
         if source[1] in SILENT_PORTS:
@@ -193,7 +196,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             else:
                 self._parse(datagram, source)
         except Exception:
-            # One bad datagram must not end the socket.
+            # A bad datagram must not stop the socket.
             _log.failure("a datagram could not be taken")
 
     def _handleDatagram(self, datagram: bytes, source: Address) -> None:
@@ -222,7 +225,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             peer.handleMessage(found, size)
 
     def _notRead(self, error: Exception) -> None:
-        """Count a datagram that the user's hook did not read."""
+        """Count a datagram that the user's hook could not read."""
         if isinstance(error, UNREADABLE):
             _limited.warn(
                 "parse", "parseMessage could not read a datagram: {error!a:.200}", error=error
@@ -232,7 +235,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         self.dropped["frame"] += 1
 
     def _parse(self, datagram: bytes, source: Address) -> None:
-        """Let the user's hook read a datagram."""
+        """Have the user's hook read a datagram."""
         peer = self._peer(source)
         if peer is None:
             return
@@ -251,13 +254,13 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             peer.handleMessage(message, len(datagram))
 
     def _peer(self, source: Address) -> "UDPPeer | None":
-        """Return the peer of an address; C{None} if its datagram is to be dropped."""
+        """Return the peer of an address; C{None} if its datagram must be dropped."""
         peer = self._peers.get(source)
         if peer is None:
             if len(self._peers) >= MAX_PEERS and not self._dropIdle():
                 self.dropped["peers"] += 1
                 return None
-            # With the first one: an idle daemon stays small.
+            # Imported with the first peer: an idle daemon stays small.
             from storagegate.gateway.transports.udp.peer import UDPPeer
 
             peer = self._peers[source] = UDPPeer(self, source)
@@ -268,7 +271,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         return peer
 
     def _dropIdle(self) -> bool:
-        """Forget the address that was silent longest, if it has no calls."""
+        """Forget the least recently active address, if it has no calls."""
         source, peer = next(iter(self._peers.items()))
         if peer.session.active:
             return False
@@ -276,7 +279,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         return True
 
     def _forgetIdle(self) -> None:
-        """Forget addresses that are silent; streams that never ended are cut."""
+        """Forget silent addresses; cut off streams that never ended."""
         limit = self.host.clock.seconds() - IDLE_SECONDS
         for source, peer in list(self._peers.items()):
             if peer.lastSeen > limit:
@@ -288,7 +291,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
                 del self._peers[source]
 
     def send(self, source: Address, datagram: bytes) -> None:
-        """Send a datagram; one that the system does not take is lost like any other."""
+        """Send a datagram; a datagram that the system does not accept is lost."""
         self.meter.packetOut(len(datagram))
         held = self._held
         if held is None:
@@ -300,8 +303,8 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             self._sendAll(held)
 
     def _sendAll(self, datagrams: Iterable[tuple[bytes, Address]]) -> None:
-        # The transport's own write would check the address for four microseconds, a tenth of a
-        # call.
+        # The transport's own write would check the address, which takes 4 microseconds, a tenth of
+        # a call.
         socket = cast(Any, self.transport).socket
         for datagram, source in datagrams:
             try:

@@ -1,13 +1,14 @@
 """
-One source address of datagrams: its requests, its replies, and the order of its streams.
+A source address of datagrams: its requests, its replies, and the order of its streams.
 
-A request whose id is known begins no second call, see
+A request with a known id does not start a second call, see
 L{storagegate.gateway.transports.udp.replycache}. The items of a stream may arrive in any order,
 some twice, some never; L{ReorderBuffer} restores the order.
 
 A source address may be forged, so a reply to a client without a valid token is at most three times
-as large as its request: all datagrams of a unary call together, each one of a stream. A reply that
-does not fit is replaced by an error; an error that does not fit is not sent.
+as large as its request. The limit applies to all datagrams of a unary call together, and to each
+datagram of a stream. A reply that does not fit is replaced by an error; an error that does not fit
+is not sent.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,15 +48,14 @@ from storagegate.gateway.transports.udp import PROTOCOL, Address
 from storagegate.gateway.transports.udp.replycache import CachedReply, ReplyCacheUnavailable
 
 WINDOW = 64
-"""How far ahead of the next item one may be: networks reorder far less."""
+"""How far ahead of the next item an item may be; networks reorder far less."""
 
 
 class ReorderBuffer:
     """
     Puts the items of a client's stream in order.
 
-    The frames of a stream say by C{seq} which item they have, from 0 on; the end's C{seq} is how
-    many there were.
+    C{seq} numbers the items of a stream, from 0; the end frame's C{seq} is their count.
     """
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class ReorderBuffer:
 
     def put(self, seq: int, item: Any) -> bool:
         """
-        Take an item.
+        Add an item.
 
         @param seq: The number of the item in its stream, from 0.
-        @return: Whether it is a new one, and within the window.
-        @raise ServiceError: If it lies behind the end.
+        @return: Whether it is new and within the window.
+        @raise ServiceError: If it lies beyond the end.
         """
         if self._count is not None and seq >= self._count:
             raise _leftOut()
@@ -80,10 +80,10 @@ class ReorderBuffer:
 
     def end(self, count: int | None) -> None:
         """
-        Take the end.
+        End the stream.
 
-        @param count: How many items there are; C{None} for those that have come.
-        @raise ServiceError: If more have come.
+        @param count: The number of items; C{None} for the items that have arrived.
+        @raise ServiceError: If more items have arrived.
         """
         come = max(self._held, default=self._next - 1) + 1
         if self._count is None:
@@ -93,7 +93,7 @@ class ReorderBuffer:
 
     def isKnown(self, seq: int) -> bool:
         """
-        Return whether an item has come before.
+        Return whether an item has already arrived.
 
         @param seq: The number of the item in its stream, from 0.
         """
@@ -101,15 +101,15 @@ class ReorderBuffer:
 
     @property
     def missing(self) -> int:
-        """Count the items that have not come, though later ones or the end have."""
+        """Count the items that have not arrived although later ones, or the end, have."""
         last = max(self._held, default=self._next - 1)
-        # An end far ahead counts no items as lost that would not have been accepted.
+        # An end far ahead must not count items as lost that would not have been accepted.
         count = min(max(last + 1, self._count or 0), self._next + WINDOW)
         return count - self._next - len(self._held)
 
     @property
     def hasNext(self) -> bool:
-        """Return whether the next item is here."""
+        """Return whether the next item has arrived."""
         return self._next in self._held
 
     def take(self) -> Any:
@@ -129,21 +129,23 @@ def _leftOut() -> ServiceError:
 
 
 AMPLIFICATION = 3
-"""How many times larger than an unauthenticated datagram its reply may be (RFC 9000
-section 8.1 has the same)."""
+"""
+How many times larger than an unauthenticated datagram its reply may be, as in RFC 9000 section 8.1.
+"""
 
 ACKNOWLEDGE_SECONDS = 1.0
-"""Seconds until an ACK is sent, after which the client stops retransmitting the request."""
+"""The delay before an ACK, after which the client stops retransmitting the request."""
 
 DATAGRAMS_OF_A_TURN = 32
-"""Datagrams of a stream that are sent at once: more would overflow the receiver's buffer
-without an error."""
+"""
+How many datagrams of a stream are sent at once: more would silently overflow the receiver's buffer.
+"""
 
 TURN_SECONDS = 0.001
-"""The pause after them: some 30,000 datagrams a second at most."""
+"""The pause after them: about 30,000 datagrams a second at most."""
 
 DATAGRAMS_A_SECOND = 20_000
-"""Of one address: more than the daemon can serve."""
+"""The limit of one address: more than the daemon can serve."""
 
 _log = Logger()
 
@@ -154,11 +156,11 @@ class UDPCall(Struct, eq=False):
     """
     A call of a peer.
 
-    @ivar allowed: Bytes that may be sent in reply while the caller is not authenticated.
-    @ivar sent: Bytes that were sent for it.
+    @ivar allowed: How many bytes may be sent in reply while the caller is not authenticated.
+    @ivar sent: How many bytes have been sent in reply.
     @ivar seq: The number of the next item.
     @ivar stream: Puts the items of the client's stream in order; C{None} before the first one.
-    @ivar acknowledging: Sends the ACK, unless the call ends before.
+    @ivar acknowledging: Sends the ACK unless the call ends first.
     """
 
     allowed: int
@@ -173,7 +175,7 @@ class UDPPeer(FrameWriter):
     A source address, which is the peer of its session.
 
     @ivar session: Its calls.
-    @ivar lastSeen: When its last datagram came, in seconds of the reactor's clock.
+    @ivar lastSeen: When its last datagram arrived, in seconds of the reactor's clock.
     """
 
     def __init__(self, owner: Any, source: Address) -> None:
@@ -201,7 +203,7 @@ class UDPPeer(FrameWriter):
 
     def isTooFast(self, now: float) -> bool:
         """
-        Count a datagram, and return whether there are too many.
+        Count a datagram; return whether there are too many.
 
         @param now: Seconds of the reactor's clock.
         """
@@ -214,11 +216,11 @@ class UDPPeer(FrameWriter):
 
     def handleFrame(self, type: int, payload: bytes, size: int) -> None:
         """
-        Take a frame of a datagram of so many bytes.
+        Handle the frame of a datagram.
 
         @param type: The number of the frame's type.
         @param payload: JSON in UTF-8, not yet decoded.
-        @param size: Bytes of the datagram, which bound the reply.
+        @param size: The size of the datagram in bytes, which bounds the reply.
         """
         try:
             message = JSON.decode(payload)
@@ -243,10 +245,10 @@ class UDPPeer(FrameWriter):
 
     def handleMessage(self, message: Any, size: int) -> None:
         """
-        Take a message that the user's hook has read.
+        Handle a message that the user's hook has read.
 
         @param message: The value that C{parseMessage} returned.
-        @param size: Bytes of the datagram, which bound the reply.
+        @param size: The size of the datagram in bytes, which bounds the reply.
         """
         id: MessageId = None
         if isinstance(message, Mapping):
@@ -256,9 +258,9 @@ class UDPPeer(FrameWriter):
 
     def request(self, message: Any, id: MessageId, size: int) -> None:
         """
-        Begin a call, unless it was begun already.
+        Begin a call, unless it has already begun.
 
-        @param size: Bytes of the datagram, which bound the reply.
+        @param size: The size of the datagram in bytes, which bounds the reply.
         """
         if id is not None:
             known: Any = self._owner.replies.begin((self._source, id), size)
@@ -270,8 +272,8 @@ class UDPPeer(FrameWriter):
         elif self._streams(message):
             self._refuse(id, size, codedError("INVALID_ARGUMENT", "A stream needs an id"))
         elif None in self._calls:
-            # In order means one at a time: a client that does not wait cannot assign the replies,
-            # and has to send ids.
+            # Without ids, calls run one at a time: a client that does not wait could not match the
+            # replies, and must send ids.
             self._owner.dropped["busy"] += 1
         else:
             self._begin(None, message, id, size)
@@ -282,7 +284,7 @@ class UDPPeer(FrameWriter):
         try:
             found = await known
         except ReplyCacheUnavailable:
-            # Begun anew, it might run twice. Its client will repeat it.
+            # A new call might run the method twice. The client will retransmit the request.
             self._owner.dropped["cache"] += 1
         else:
             self._begin(found, message, id, size)
@@ -291,19 +293,19 @@ class UDPPeer(FrameWriter):
         owner = self._owner
         if known is not None:
             owner.meter.duplicates += 1
-            # A small datagram with a guessed id gets no large reply.
+            # A small datagram with a guessed id must not get a large reply.
             isOwed = known.isKnown and size >= known.size
             reply = known.reply
             if reply is not None and (isOwed or len(reply) <= AMPLIFICATION * size):
                 self._write(reply)
         elif id in self._calls:
-            # It runs, though the cache has no room for it any more.
+            # The call is running, although the cache has evicted it.
             owner.meter.duplicates += 1
         elif not owner.isClosed:
             self._calls[id] = UDPCall(size * AMPLIFICATION)
             self.session.request(message, id)
             call = self._calls.get(id)
-            # A client whose replies the user's hook writes does not know frames.
+            # If the user's hook formats the replies, the client does not know frames.
             if call is not None and id is not None and self._formatResponse is None:
                 clock = self.host.clock
                 call.acknowledging = clock.callLater(ACKNOWLEDGE_SECONDS, self._acknowledge, id)
@@ -344,7 +346,7 @@ class UDPPeer(FrameWriter):
             self._deliver(id)
 
     def _deliver(self, id: MessageId) -> None:
-        """Pass the items that are in order to the session, as long as it accepts them."""
+        """Pass the items that are in order to the session while it accepts them."""
         call = self._calls.get(id)
         if call is None or call.stream is None:
             return
@@ -356,17 +358,16 @@ class UDPPeer(FrameWriter):
 
     def _refuse(self, id: MessageId, size: int, error: ServiceError) -> None:
         """
-        Send an error for a datagram that begins nothing, if it fits.
+        Send an error for a datagram that starts no call, if it fits.
 
-        A call in flight, which the datagram may name, keeps its record, and a reply that is kept
-        for its repetition stays.
+        If the datagram names a call in flight or a kept reply, neither is affected.
         """
         datagram = self._errorDatagram(id, error)
         isKnown = id in self._calls and self.session.isKnown(id)
         if isKnown or len(datagram) <= AMPLIFICATION * size:
             self._write(datagram)
 
-    # What the session writes
+    # Written by the session
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
@@ -413,13 +414,13 @@ class UDPPeer(FrameWriter):
         self._conclude(id, datagram, self._fits(id, datagram))
 
     def sendRefusal(self, id: MessageId, error: ServiceError) -> None:
-        """Refuse a request whose id, which the user's hook gave it, is that of a call in flight."""
+        """Refuse a request if the user's hook gave it the id of a call in flight."""
         call = self._calls.pop(None, None)
         if call is not None:
             self._refuse(id, call.allowed // AMPLIFICATION, error)
 
     def _errorDatagram(self, id: MessageId, error: ServiceError) -> bytes:
-        """Write an error; one that is too large for a datagram is replaced."""
+        """Encode an error; replace an error that is too large for a datagram."""
         datagram = self._formattedError(id, error)
         if len(datagram) > self._maxLength:
             short = codedError("RESPONSE_TOO_LARGE", "The error is too large")
@@ -427,7 +428,7 @@ class UDPPeer(FrameWriter):
         return datagram
 
     def _formattedError(self, id: MessageId, error: ServiceError) -> bytes:
-        """Write an error, by the user's hook if there is one that does not fail."""
+        """Encode an error, with the user's hook if it exists and does not fail."""
         if self._formatResponse is not None:
             shape = self.describeError(id, error)
             try:
@@ -437,20 +438,20 @@ class UDPPeer(FrameWriter):
         return encodeFrame(ERROR, self.encodeError(id, error))
 
     def drained(self) -> Deferred[None] | None:
-        """Wait after some datagrams: nothing else slows a sender down."""
+        """Pause after a number of datagrams: nothing else slows a sender down."""
         if self._sentOfTurn < DATAGRAMS_OF_A_TURN:
             return None
         self._sentOfTurn = 0
         return deferLater(self.host.clock, TURN_SECONDS)
 
     def setReading(self, wanted: bool) -> None:
-        """Deliver the items that are held back, or hold back those that come."""
+        """Deliver held items, or hold items that arrive."""
         self._isReading = wanted
         if wanted:
             for id in list(self._calls):
                 self._deliver(id)
 
-    # Within
+    # Internals
 
     def _acknowledge(self, id: MessageId) -> None:
         datagram = encodeFrame(ACK, JSON.encode({"id": id}))
@@ -459,7 +460,7 @@ class UDPPeer(FrameWriter):
             self._write(datagram)
 
     def _call(self, id: MessageId) -> UDPCall | None:
-        """Return a call; one that had no id may have got one from the user's C{routeMessage}."""
+        """Return a call; the user's C{routeMessage} may have given an id to a call without one."""
         calls = self._calls
         call = calls.get(id)
         if call is None and None in calls:
@@ -475,7 +476,9 @@ class UDPPeer(FrameWriter):
         return written
 
     def _immediate(self, written: bytes | Awaitable[bytes]) -> bytes:
-        """Return what an C{async} hook returns at once: nothing can wait for it here."""
+        """
+        Return the result of an C{async} hook that does not suspend; waiting is impossible here.
+        """
         if isinstance(written, bytes):
             return written
         steps = written.__await__()
@@ -493,7 +496,9 @@ class UDPPeer(FrameWriter):
             raise codedError("RESPONSE_TOO_LARGE", f"A datagram has {limit} bytes at most")
 
     def _fits(self, id: MessageId, datagram: bytes, isPartOfReply: bool = True) -> bool:
-        """Return whether a datagram may be sent to the caller: to an authenticated one any may."""
+        """
+        Return whether a datagram may be sent to the caller; an authenticated caller may get any.
+        """
         call = self._call(id)
         if call is None:
             return False
@@ -501,9 +506,9 @@ class UDPPeer(FrameWriter):
         return sent + len(datagram) <= call.allowed or self.session.isKnown(id)
 
     def _conclude(self, id: MessageId, datagram: bytes, fits: bool) -> None:
-        """Send the last datagram of a reply, if it fits, and forget the call."""
-        # Kept first: once the reply is out, no repetition may run the method again, not even in
-        # another process when this one ends here.
+        """Send the last datagram of a reply if it fits, and forget the call."""
+        # Keep the reply first: once it is sent, no retransmission may run the method again, not
+        # even in another process if this one ends now.
         if id is not None:
             key = (self._source, id)
             kept: Any = self._owner.replies.end(key, datagram, self.session.isKnown(id))

@@ -1,14 +1,13 @@
 """
 Replies kept for retransmitted datagrams.
 
-A client on UDP repeats a request that is not answered, and the network duplicates some by itself.
-An id that comes again from the same address gets the same reply; the method does not run twice.
+A UDP client retransmits a request that is not answered, and the network may duplicate datagrams. A
+repeated id from the same address gets the same reply; the method does not run twice.
 
-L{ReplyCache} is for one process. Processes that share a port share a L{SharedReplyCache} in
-memory, because a repeated datagram may reach another process than the first one did. A record of
-its table is the state of a request, its length, the process that serves it, and the reply once
-there is one. Only that process ca reply while the request is in flight; if it dies, the request
-is new again.
+L{ReplyCache} is for one process. Processes that share a port share a L{SharedReplyCache} in memory,
+because a repeated datagram may reach a different process. A record of its table holds the state of
+a request, its length, the process that serves it, and the reply once it exists. Only that process
+can reply while the request is in flight; if it dies, the request counts as new.
 """
 
 from collections import OrderedDict
@@ -20,23 +19,23 @@ from msgspec import Struct as Record
 from zope.interface import Interface, implementer
 
 if TYPE_CHECKING:
-    # A process that is alone does not import it.
+    # A single process does not import it.
     from storagegate.core.sharedtable import Change, SharedTable
 
 SECONDS = 247.0
-"""How long a reply is kept: as in CoAP (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
+"""How long a reply is kept, as in CoAP (RFC 7252 section 4.8.2, EXCHANGE_LIFETIME)."""
 
 MAX_ANSWERS = 10_000
-"""Replies that are kept, and calls in flight: 12 MB of the largest datagrams."""
+"""The maximum number of kept replies and calls in flight: 12 MB with the largest datagrams."""
 
 
 class CachedReply(Record, gc=False):
     """
-    A request that was seen.
+    A known request.
 
-    @ivar until: When it expires.
-    @ivar size: Bytes of its datagram.
-    @ivar reply: The last datagram of the reply; C{None} while it is in flight.
+    @ivar until: When the record expires.
+    @ivar size: The size of its datagram in bytes.
+    @ivar reply: The last datagram of the reply; C{None} while the request is in flight.
     @ivar isKnown: Whether the caller was authenticated.
     """
 
@@ -47,30 +46,32 @@ class CachedReply(Record, gc=False):
 
 
 class ReplyCacheUnavailable(Exception):
-    """The server of a reply cache is away: it is unknown whether a request is new."""
+    """The server of a reply cache is unavailable: it is unknown whether a request is new."""
 
 
 class IReplyCache(Interface):
     """
-    Requests that were seen, each with its reply once there is one.
+    Known requests, each with its reply once it exists.
 
-    Every method may return its result, or an awaitable of it; datagrams that come for the call in
-    the meantime, like the items of its stream, are lost then.
+    Every method may return its result or an awaitable of it. With an awaitable, datagrams that
+    arrive for the call in the meantime, such as items of its stream, are lost.
 
-    C{begin} is one atomic step that records a request only if it is new. On one machine a call in
-    flight is bound to its process, and is new again when that one has ended; from another machine
-    that cannot be seen, and the call stays in flight until it expires. A cache is bounded, and may
-    drop the oldest. A request whose C{begin} fails is dropped, and its client will repeat it.
+    C{begin} is one atomic step that records a request only if it is new. On one machine, a call in
+    flight is bound to its process, and counts as new when that process has ended. Other machines
+    cannot see this, so there the call stays in flight until it expires. A cache is bounded, and may
+    drop the oldest record. A request whose C{begin} fails is dropped, and its client retransmits
+    it.
     """
 
     def begin(key: Hashable, size: int = 0) -> CachedReply | Awaitable[CachedReply | None] | None:
         """
         Record a request.
 
-        @param key: Its source and its id: a tuple of texts, numbers and such tuples.
-        @param size: Bytes of the request's datagram.
-        @return: C{None} if it is a new one, else the record of the first.
-        @raise ReplyCacheUnavailable: It cannot be known. As a failure.
+        @param key: Its source and its id: a tuple of strings, numbers and such tuples.
+        @param size: The size of the request's datagram in bytes.
+        @return: C{None} if the request is new; otherwise its first record.
+        @raise ReplyCacheUnavailable: If it is unknown whether the request is new; as a failure of
+            the awaitable.
         """
 
     def end(key: Hashable, reply: bytes, isKnown: bool = False) -> Awaitable[None] | None:
@@ -85,25 +86,25 @@ class IReplyCache(Interface):
 
 @implementer(IReplyCache)
 class ReplyCache:
-    """Requests in the memory of this process."""
+    """A cache in the memory of this process."""
 
     def __init__(
         self, now: Callable[[], float], seconds: float = SECONDS, maxAnswers: int = MAX_ANSWERS
     ) -> None:
         """
-        @param now: Gives seconds of a clock that only goes forward.
+        @param now: Returns the seconds of a monotonic clock.
         """
         self._now = now
         self._seconds = seconds
         self._maxAnswers = maxAnswers
-        # In the order of their arrival, in which they expire.
+        # In the order of arrival, which is also the order of expiry.
         self._exchanges: OrderedDict[Hashable, CachedReply] = OrderedDict()
-        # Before this none expires. A look at the oldest for each request takes 0.3 microseconds,
-        # for it is in no cache of the processor any more.
+        # No record expires before this. Checking the oldest record for each request takes 0.3
+        # microseconds, because it is no longer in the processor's cache.
         self._nextEnd = 0.0
 
     def __len__(self) -> int:
-        """Count the requests that are remembered."""
+        """Return the number of known requests."""
         return len(self._exchanges)
 
     def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
@@ -121,7 +122,7 @@ class ReplyCache:
 
     def _forgetEnded(self, now: float) -> None:
         exchanges = self._exchanges
-        # Nothing that comes from now on ends before this.
+        # New records do not expire before this.
         self._nextEnd = now + self._seconds
         while exchanges:
             oldest = next(iter(exchanges))
@@ -131,12 +132,12 @@ class ReplyCache:
             del exchanges[oldest]
 
     def find(self, key: Hashable) -> CachedReply | None:
-        """Return the record of a request; C{None} if there is none."""
+        """Return the record of a request; C{None} without one."""
         exchange = self._exchanges.get(key)
         return None if exchange is None or exchange.until <= self._now() else exchange
 
     def forget(self, key: Hashable) -> None:
-        """Remove a request, if it is there."""
+        """Remove a request, if it exists."""
         self._exchanges.pop(key, None)
 
     def end(self, key: Hashable, reply: bytes, isKnown: bool = False) -> None:
@@ -147,10 +148,10 @@ class ReplyCache:
 
 
 ANSWER_BYTES = 1200
-"""The largest reply that is shared: the default of C{maxPacketSize}."""
+"""The largest shared reply in bytes: the default of C{maxPacketSize}."""
 
 ROWS = 2 * MAX_ANSWERS
-"""Of the daemon's table: 25 MB, of which used rows alone take up memory."""
+"""Rows of the daemon's table: 25 MB, of which only used rows take memory."""
 
 _IN_FLIGHT, _REPLIED, _REPLIED_KNOWN = range(3)
 _RECORD = Struct("<BIQ")
@@ -158,10 +159,10 @@ _RECORD = Struct("<BIQ")
 
 def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
     """
-    Make the memory of a table for replies.
+    Create the shared memory of a reply cache.
 
-    @param rows: Requests that it holds.
-    @param answerBytes: Bytes of a reply at most.
+    @param rows: The minimum number of rows.
+    @param answerBytes: The maximum size of a reply in bytes.
     @return: Its descriptor, see L{SharedTable.make}.
     """
     from storagegate.core.sharedtable import SharedTable
@@ -172,10 +173,10 @@ def makeAnswerMemory(rows: int = ROWS, answerBytes: int = ANSWER_BYTES) -> int:
 @implementer(IReplyCache)
 class SharedReplyCache:
     """
-    Requests in a shared table.
+    A cache in a shared table.
 
-    A reply that is too large for it is known to the process that sent it alone; so is a request
-    that came while another process held its row of the table, for which no process waits.
+    Only the process that sent it knows a reply that is too large for the table. The same applies to
+    a request that arrives while another process holds its row, because no process waits for a lock.
     """
 
     def __init__(self, table: "SharedTable", seconds: float = SECONDS) -> None:
@@ -195,7 +196,7 @@ class SharedReplyCache:
         self._own = ReplyCache(table.now, seconds)
 
     def close(self) -> None:
-        """Leave: the requests in flight here are new to the other processes."""
+        """Leave the cache; requests in flight here count as new in other processes."""
         self._presence.close()
 
     def begin(self, key: Hashable, size: int = 0) -> CachedReply | None:
@@ -238,27 +239,27 @@ class SharedReplyCache:
         try:
             self._table.change(name, act)
         except self._busy:
-            # Only this process writes its calls in flight: they can be read without the lock.
+            # Only this process writes its calls in flight, so they can be read without the lock.
             found = self._table.peek(name)
             self._keep(None if found is None else found[0], key, reply, isKnown)
 
     def _keep(self, record: bytes | None, key: Hashable, reply: bytes, isKnown: bool) -> None:
-        """Keep a reply that does not get into the table."""
+        """Keep a reply that cannot be stored in the table."""
         length = self._inFlight(record)
         if length is not None:
             self._own.begin(key, length)
             self._own.end(key, reply, isKnown)
 
     def _inFlight(self, record: bytes | None) -> int | None:
-        """Return the length of a request that is in flight here, C{None} if it is not."""
+        """Return the length of a request in flight in this process; otherwise C{None}."""
         if record is None:
             return None
         state, length, process = _RECORD.unpack_from(record)
-        # It may have left the table, and been begun anew elsewhere.
+        # The record may have been evicted, and the request restarted elsewhere.
         isOurs = state == _IN_FLIGHT and process == self._presence.number
         return length if isOurs else None
 
 
 def _written(key: Hashable) -> bytes:
-    """Return the bytes of a key: of texts and numbers in tuples, no two are written alike."""
+    """Encode a key; different tuples of strings and numbers have different encodings."""
     return ascii(key).encode("ascii")

@@ -23,7 +23,7 @@ class _MemorySocket:
     """
     The socket of the listener, and its transport.
 
-    @ivar sent: The datagrams for each client that were not delivered.
+    @ivar sent: The undelivered datagrams of each client.
     """
 
     def __init__(self) -> None:
@@ -31,17 +31,17 @@ class _MemorySocket:
 
     @property
     def socket(self) -> "_MemorySocket":
-        """Return what sends."""
+        """Return the object that sends datagrams."""
         return self
 
     def sendto(self, datagram: bytes, address: Address) -> None:
-        """Keep a datagram for a client, if it is one of the test's."""
+        """Keep a datagram for a client of the test."""
         if address in self.sent:
             self.sent[address].append(datagram)
 
 
 class UDPTestConnection(CallConnection):
-    """An address that sends datagrams, in a test."""
+    """An address of a test that sends datagrams."""
 
     def __init__(self, client: GatewayClient, transport: UDPTransport) -> None:
         super().__init__(client)
@@ -56,7 +56,7 @@ class UDPTestConnection(CallConnection):
         client.watch(self._deliver)
 
     def write(self, type: int, message: dict[str, Any]) -> None:
-        """Send a frame; items have their numbers."""
+        """Send a frame; number the items."""
         id = message.get("id")
         if type in (CLIENT_ITEM, CLIENT_END):
             message = {**message, "seq": self._sequence[id]}
@@ -64,7 +64,7 @@ class UDPTestConnection(CallConnection):
         self.send(encodeFrame(type, JSON.encode(message)))
 
     def send(self, datagram: bytes) -> None:
-        """Send a datagram as it is."""
+        """Send a raw datagram."""
         self._transport.datagramReceived(datagram, self._source)
         self._client.flush()
 

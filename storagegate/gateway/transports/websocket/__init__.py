@@ -42,15 +42,15 @@ def _streamHooks(value: Any) -> Mapping[str, Hook]:
 @frozen(kw_only=True)
 class WebSocketOptions(WebSocketLimits):
     """
-    How services are called over WebSocket.
+    The options of calls over WebSocket.
 
-    @ivar path: Where, on the port of HTTP.
-    @ivar messageFormat: What clients speak that name no subprotocol.
-    @ivar maxCallsPerAddress: How many of the 1024 calls at a time one address may have; C{None} for
-        three quarters.
-    @ivar routeMessage: C{(message)} gives a mapping of C{service}, C{method}, C{request} and
+    @ivar path: The path, on the port of HTTP.
+    @ivar messageFormat: The format for clients that request no subprotocol.
+    @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make; C{None}
+        for three quarters.
+    @ivar routeMessage: C{(message)} returns a mapping of C{service}, C{method}, C{request} and
         C{messageId}.
-    @ivar formatResponse: C{(result, messageId, method)} gives the message.
+    @ivar formatResponse: C{(result, messageId, method)} returns the message.
     @ivar handleStreaming: C{server(stream, send, messageId)} and C{client(messages, call,
         messageId)}.
     """
@@ -81,7 +81,7 @@ class WebSocketOptionsDict(TypedDict, total=False):
 
 
 _SECONDS = (0.1, 1, 10, 60, 300, 900, 3600, 14_400, 86_400)
-"""What matters of a WebSocket is whether it lasts for moments, minutes or days."""
+"""The buckets distinguish WebSockets that last for moments, minutes or days."""
 
 
 def _measureConnections(

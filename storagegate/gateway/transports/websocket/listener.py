@@ -42,7 +42,7 @@ class WebSocketTransport(InvokedTransport):
 
     def install(self, application: Any) -> None:
         """
-        Answer requests for the path of the options.
+        Serve the path of the options.
 
         @param application: The application of the listener, or a router.
         """
@@ -50,14 +50,14 @@ class WebSocketTransport(InvokedTransport):
 
     def answer(self, req: Any, res: Any) -> None:
         """
-        Make a WebSocket of a request, or respond with an error.
+        Upgrade a request to a WebSocket, or respond with an error.
 
         @param req: The request of the application.
-        @param res: Its response, not yet begun.
+        @param res: Its response, before its headers are sent.
         """
         raw = req.raw
         if raw.disconnected:
-            # Its connection would not report the disconnect any more.
+            # The connection would no longer report the disconnect.
             return
         client = self._clients.of(req)
         address = client.address
@@ -86,9 +86,12 @@ class WebSocketTransport(InvokedTransport):
         self.listener.isDraining = True
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Take no further calls, and close, see L{WebSocketServer.close}."""
+        """
+        Accept no further calls, and close, see
+        L{WebSocketServer.close<storagegate.net.websocket.server.WebSocketServer.close>}.
+        """
         return self._server.close(graceSeconds, idleGraceSeconds)
 
     def closeLate(self) -> Deferred[None]:
-        """Wait for the first WebSocket, if it was requested while HTTP closed."""
+        """Wait for the first WebSocket if it was requested while HTTP closed."""
         return self._server.closeLate()

@@ -37,7 +37,7 @@ Headers = Mapping[str, str]
 
 class WebSocketPeer:
     """
-    The half of a peer that is its connection.
+    The connection side of a peer.
 
     @ivar session: Its calls.
     """
@@ -70,29 +70,29 @@ class WebSocketPeer:
         return self.session.whenIdle()
 
     def lost(self) -> None:
-        """Cancel all calls: the connection is gone."""
+        """Cancel all calls: the connection is lost."""
         self.session.close()
 
     def forget(self) -> None:
-        """Drop the session: each refers to the other, and it may have calls that go on."""
+        """Drop the session, to break the cycle between the two: its calls may continue."""
         del self.session
 
     def _relay(self, message: Any) -> Deferred[None]:
-        """Send a message that a hook made of a stream."""
+        """Send a message that a hook produced for a stream."""
         self.sendMessage(message)
         return self.drained() or succeed(None)
 
     def _formatted(
         self, send: Callable[[Any], None], id: MessageId, method: str, result: Any
     ) -> Awaitable[None] | None:
-        """Send what the hook makes of a result."""
+        """Send a result as formatted by the hook."""
         assert self._formatResponse is not None
         sent = resolveThen(self._formatResponse(result, id, method), send)
         return sent if hasattr(sent, "__await__") else None
 
 
 class MessagePeer(WebSocketPeer, MessageWriter):
-    """A peer that speaks messages: JSON as text, MessagePack as bytes."""
+    """A peer that exchanges messages: JSON as text, MessagePack as bytes."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class MessagePeer(WebSocketPeer, MessageWriter):
 
 
 class FormattedMessagePeer(MessagePeer):
-    """The same with results as the user's C{formatResponse} makes them."""
+    """A L{MessagePeer} whose results the user's C{formatResponse} formats."""
 
     def respond(self, id: MessageId, method: str, result: Any) -> Awaitable[None] | None:
         """Send a result."""
@@ -125,7 +125,7 @@ class FormattedMessagePeer(MessagePeer):
 
 
 def _handleRouted(session: PeerSession, writer: MessageWriter, message: Any) -> None:
-    """Take a message for the user's C{routeMessage}, unless it belongs to a call."""
+    """Pass a message to the user's C{routeMessage}, unless it belongs to a call."""
     if isinstance(message, Mapping) and message.get("type") in CONTROLS:
         handleMessage(session, writer, message)
     else:
@@ -133,7 +133,7 @@ def _handleRouted(session: PeerSession, writer: MessageWriter, message: Any) -> 
 
 
 class BinaryPeer(WebSocketPeer, FrameWriter):
-    """A peer that speaks the frames of TCP, each in a message of bytes."""
+    """A peer that exchanges TCP frames, each in one binary message."""
 
     def __init__(
         self, owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
@@ -144,15 +144,15 @@ class BinaryPeer(WebSocketPeer, FrameWriter):
         self._maxMessageSize = owner.options.maxMessageSize
 
     def sendMessage(self, message: Any) -> None:
-        """Send what a hook made of an item."""
+        """Send an item that a hook has formatted."""
         self._send(ITEM, message, message)
 
     def received(self, payload: bytes, isBinary: bool) -> None:
         """
-        Take a frame.
+        Receive a frame.
 
         @param payload: The whole message, inflated.
-        @param isBinary: Whether its opcode is that of bytes.
+        @param isBinary: Whether it is a binary message.
         """
         try:
             if not isBinary:
@@ -180,9 +180,9 @@ def makePeer(
     owner: Any, connection: WebSocketConnection, client: ClientInfo, headers: Headers
 ) -> Peer:
     """
-    Make the peer of a connection in the format that the handshake has chosen.
+    Make the peer of a connection, in the format chosen by the handshake.
 
-    @param owner: As for L{MessagePeer}, and C{headers}.
+    @param owner: See L{MessagePeer}, also for C{headers}.
     """
     options: WebSocketOptions = owner.options
     format = connection.handshake.subprotocol or options.messageFormat

@@ -17,7 +17,7 @@ class WebSocketTestConnection(CallConnection):
     """
     A WebSocket of a test.
 
-    @ivar socket: The WebSocket: C{closeCode}, C{drop()}, C{send(bytes)} of anything.
+    @ivar socket: The WebSocket: C{closeCode}, C{drop()}, C{send(bytes)} for raw messages.
     """
 
     def __init__(self, client: GatewayClient, socket: TestWebSocket, format: str) -> None:
@@ -60,14 +60,14 @@ def connect(
     """
     Connect a client.
 
-    @param carrier: The transport of HTTP.
+    @param carrier: The HTTP transport.
     @param format: C{json}, C{binary} or C{msgpack}.
     @param headers: Further fields of the handshake.
     @raise WebSocketRefused: If the handshake is refused.
     """
     if format not in MESSAGE_FORMATS:
         raise ValueError(f"WebSockets speak {', '.join(MESSAGE_FORMATS)}, not {format!r}")
-    # Imported late: HTTP's module may be without this transport.
+    # Imported late: the HTTP module does not depend on this transport.
     from storagegate.gateway.transports.http.testing import connect as connectHTTP
 
     http = connectHTTP(client, carrier, None, [transport])
