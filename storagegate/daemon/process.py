@@ -5,8 +5,9 @@ C{twistd} re-sends the signal that stopped it to itself at the end, so that a gr
 looks like a crash, and SIGHUP kills it. The handlers here only schedule a call in the reactor, so
 the exit code of a graceful shutdown is 0::
 
-    SIGTERM, SIGINT   first: graceful shutdown; second: immediate death SIGHUP            reload the
-    configuration SIGUSR2           write the stacks of all threads to standard error
+    SIGTERM, SIGINT   first: graceful shutdown; second: immediate exit
+    SIGHUP            reload the configuration
+    SIGUSR2           write the stacks of all threads to standard error
 
 A failed start ends with one line and a non-zero exit code. C{twistd} cleans up after exceptions,
 whose traceback it prints, but not after a L{SystemExit}. Therefore L{startError} removes the pid

@@ -3,11 +3,12 @@ Notifications of the service manager: systemd's C{sd_notify}, over the socket in
 
 A message is a datagram of lines C{NAME=VALUE}::
 
-    READY=1                         requests are served, or a reload is done RELOADING=1
-    MONOTONIC_USEC=N   a reload has begun at this time of the monotonic clock STOPPING=1 no new
-    request is accepted EXTEND_TIMEOUT_USEC=N           the start may take this much longer from now
-    on STATUS=TEXT                     the status line of C{systemctl status} WATCHDOG=1 the reactor
-    runs
+    READY=1                         requests are served, or a reload is done
+    RELOADING=1  MONOTONIC_USEC=N   a reload has begun at this time of the monotonic clock
+    STOPPING=1                      no new requests are accepted
+    EXTEND_TIMEOUT_USEC=N           the start may take this much longer from now on
+    STATUS=TEXT                     the status line of C{systemctl status}
+    WATCHDOG=1                      the reactor runs
 
 The reactor sends C{WATCHDOG=1} at half of C{WATCHDOG_USEC}, so that a daemon with a blocked reactor
 is restarted. Without the variables no messages are sent.

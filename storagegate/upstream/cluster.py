@@ -7,9 +7,9 @@ candidates: the checks may be wrong, and refusing every call would help no calle
 
 The circuit breaker of an instance::
 
-    closed      all calls; C{ejectAfter} failures in a row open it open        no calls; the
-    duration doubles with each opening in a row half open   one call at a time: success closes it,
-    failure opens it
+    closed      all calls; C{ejectAfter} failures in a row open it
+    open        no calls; the duration doubles with each opening in a row
+    half open   one call at a time: success closes it, failure opens it
 
 A health check is a C{GET} of the path C{healthCheck}, which has to return 2xx.
 """

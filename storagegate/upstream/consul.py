@@ -2,9 +2,9 @@
 Instances in Consul, found by blocking queries
 (U{https://developer.hashicorp.com/consul/api-docs/features/blocking})::
 
-    GET /v1/health/service/NAME?passing=true              -> entries, X-Consul-Index: 7 GET
-    /v1/health/service/NAME?passing=true&index=7&wait=60000ms -> the same after a change, or when
-    the wait ends
+    GET /v1/health/service/NAME?passing=true              -> entries, X-Consul-Index: 7
+    GET /v1/health/service/NAME?passing=true&index=7&wait=60000ms
+        -> the same after a change, or when the wait ends
 
 Registered entries are services of an agent, each with a TTL check that must be renewed
 (U{https://developer.hashicorp.com/consul/api-docs/agent/service})::

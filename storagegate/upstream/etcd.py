@@ -12,9 +12,9 @@ message a line, wrapped in C{{"result": ...}} or C{{"error": ...}}.
 
 Registered entries are keys C{PREFIX/SERVICE/ID} attached to a lease, which is kept alive::
 
-    /v3/lease/grant {"TTL"} -> {"ID"}     /v3/kv/put {"key", "value", "lease"} /v3/lease/keepalive
-    {"ID"} -> {"result": {"TTL"}}, without it the lease expires /v3/lease/revoke {"ID"}
-    removes the keys with the lease
+    /v3/lease/grant {"TTL"} -> {"ID"}     /v3/kv/put {"key", "value", "lease"}
+    /v3/lease/keepalive {"ID"} -> {"result": {"TTL"}}, without it the lease expires
+    /v3/lease/revoke {"ID"}               removes the keys with the lease
 """
 
 from base64 import b64encode

@@ -3,9 +3,9 @@ Instances in Kubernetes: the EndpointSlices of a Service
 (U{https://kubernetes.io/docs/reference/using-api/api-concepts/})::
 
     GET /apis/discovery.k8s.io/v1/namespaces/NAMESPACE/endpointslices?labelSelector=
-    kubernetes.io/service-name=NAME                    -> a list, resourceVersion "7" GET the
-    same&watch=true&resourceVersion=7&allowWatchBookmarks=true -> {"type": "MODIFIED", "object":
-    {...}}           one line for each change
+        kubernetes.io/service-name=NAME                    -> a list, resourceVersion "7"
+    GET the same&watch=true&resourceVersion=7&allowWatchBookmarks=true
+        -> {"type": "MODIFIED", "object": {...}}           one line for each change
 
 After a failed watch the slices are listed again. An expired version (410 Gone) is not a failure: it
 also occurs in healthy clusters.
