@@ -39,9 +39,7 @@ orders: list[dict[str, Any]] = []
 
 
 async def create(request: Any, context: Any) -> Any:
-    """
-    Take a validated request, return a result; the context identifies the caller and transport.
-    """
+    """Take a validated request, return a result; the context has the caller and the transport."""
     orders.append({"id": len(orders) + 1, "item": request["item"]})
     print(f"{context.protocol}: {request['item']}", flush=True)
     return orders[-1]

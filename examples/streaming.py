@@ -48,8 +48,7 @@ async def numbers(req: HTTPRequest, res: HTTPResponse) -> None:
     req.on("close", lambda: readers.remove(reader))
     res.type("application/x-ndjson")
     for reader["number"] in count():
-        # Waits while the client does not read; raises once it has disconnected, which ends the
-        # loop.
+        # Waits while the client does not read; raises once it has gone, which ends the loop.
         await res.write(f'{{"number": {reader["number"]}}}\n')
 
 
