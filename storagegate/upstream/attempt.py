@@ -12,7 +12,7 @@ The head of a request::
     Authorization, and the field of API keys    the credentials of the caller
     X-Deadline-Ms                               the time until the caller's deadline
     traceparent, tracestate                     the trace of the call
-    X-Forwarded-For                             the caller's address, behind those before it
+    X-Forwarded-For                             the received value and the caller's address
     X-Gateway-Hops                              how many gateways have forwarded it
 
 Only valid field values of the caller are sent: callers cannot inject lines.
