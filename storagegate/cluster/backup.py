@@ -95,10 +95,7 @@ _PAGE = 512
 """Blobs in one page; some of them are copied concurrently."""
 
 _LATER_LEASES = 4096 * SHARDS
-"""
-The distance of new lease numbers from the numbers in the backup: blobs of later leases may still
-exist.
-"""
+"""Gap between the backup's lease numbers and new ones: blobs of later leases may still exist."""
 
 # Only blobs that keep references when the freed references are subtracted.
 _NEEDED: LiteralString = """
@@ -218,10 +215,7 @@ class _Hold:
                 self._isLost = self._isLost or not self._renew()
 
     def _renew(self) -> bool:
-        """
-        Renew the lease, even after its expiry, if no node has ended it; return whether it was
-        renewed.
-        """
+        """Renew the lease, even after its expiry; return false if a node has ended it."""
         with closing(_connect(self._conninfo)) as connection:
             found = connection.execute(
                 "UPDATE leases SET expires = clock_timestamp() + %s * interval '1 s'"
@@ -276,9 +270,7 @@ class _Rows:
 
 
 class _Blobs:
-    """
-    The blobs of a cluster and of a backup. Methods block; they run outside of the reactor thread.
-    """
+    """The blobs of a cluster and of a backup. Methods block, outside of the reactor thread."""
 
     def __init__(self, options: ClusterOptions, directory: str, reactor: Any) -> None:
         self._reactor = reactor
@@ -318,10 +310,7 @@ class _Blobs:
         return failed
 
     def runCommand(self, command: str) -> int:
-        """
-        Run a shell command and return its exit code. The command is terminated when the reactor
-        stops.
-        """
+        """Run a shell command; return its exit code. It is terminated when the reactor stops."""
         # A separate process group, so that the children are terminated too.
         process = subprocess.Popen(command, shell=True, start_new_session=True)
 

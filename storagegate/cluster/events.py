@@ -216,7 +216,7 @@ class ChangeFollower:
                 continue
             progress.unsaved.add(number)
             if change.key is None:
-                # The row of the bucket goes with it.
+                # The bucket was deleted; its watch may have a row that is no longer needed.
                 self._watched.discard(change.bucket)
                 self._unwanted.add(change.bucket)
             self._notify(change)
@@ -234,10 +234,7 @@ class ChangeFollower:
         return 0 < before < timeline
 
     async def _save(self, lease: int, progress: _Progress) -> None:
-        """
-        Save the position if it is due: the journal can be trimmed, and reads continue from it after
-        a promotion.
-        """
+        """Save the position if it is due, to trim the journal and to continue after a promotion."""
         now, position = self._clock.seconds(), progress.position
         isDue = now - progress.savedAt >= _SAVE_SECONDS or len(progress.unsaved) >= _MAX_UNSAVED
         if isDue and progress.upTo is None and position != progress.saved:

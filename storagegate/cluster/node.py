@@ -160,9 +160,7 @@ class ClusterNode:
         return {"lease": self.keeper.problem}
 
     def warnings(self) -> Mapping[str, str | None]:
-        """
-        Return whether the blob storage is full, and whether garbage or uploads cannot be removed.
-        """
+        """Return whether the blob storage is full, or garbage or uploads cannot be removed."""
         fullAt = self._fullAt
         isFull = fullAt is not None and self._clock.seconds() < fullAt + _FULL_SECONDS
         return {
@@ -180,9 +178,7 @@ class ClusterNode:
             await deferLater(self._clock, _IDLE_SECONDS)
 
     async def stop(self) -> None:
-        """
-        Stop the tasks, and let other nodes take over. Called once, before the blobs are closed.
-        """
+        """Stop the tasks; other nodes take over. Called once, before the blobs are closed."""
         stopping = [job.stop() for job in self._jobs]
         await gatherResults(
             [Deferred.fromCoroutine(each) for each in (*stopping, self.watches.stop())]

@@ -32,9 +32,7 @@ _SCHEMES = tuple(f"{scheme}:" for scheme in BACK_ENDS)
 
 
 def readServers(value: Any) -> tuple[str, ...]:
-    """
-    Read a list of conninfos, or one text that separates them with semicolons. Errors contain none.
-    """
+    """Read conninfos: a list, or one text with semicolons between them. Errors contain none."""
     if isinstance(value, str):
         value = [each.strip() for each in value.split(";")]
     if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_SERVERS:

@@ -161,16 +161,11 @@ class ShardedNode:
         return
 
     def health(self) -> Mapping[str, str | None]:
-        """
-        Return why this node has no lease in the first shard; it serves without leases in the
-        others.
-        """
+        """Return why this node has no lease in the first shard; other leases are not required."""
         return self._first.health()
 
     def warnings(self) -> Mapping[str, str | None]:
-        """
-        Return the warnings of the first shard, and one problem of each other shard by its number.
-        """
+        """Return the warnings of the first shard, and one problem of each other shard."""
         found = dict(self._first.warnings())
         for number, each in self.nodes.items():
             if number:
@@ -184,9 +179,7 @@ class ShardedNode:
             await each.idle()
 
     async def stop(self) -> None:
-        """
-        Stop the tasks, and let other nodes take over. Called once, before the blobs are closed.
-        """
+        """Stop the tasks; other nodes take over. Called once, before the blobs are closed."""
         await gatherResults([Deferred.fromCoroutine(each.stop()) for each in self.nodes.values()])
 
     async def leave(self) -> None:

@@ -1,6 +1,4 @@
-"""
-The root resource of the admin listener: health, metrics, and the console, which is made on demand.
-"""
+"""The root resource of the admin listener: health, metrics, and the console, made on demand."""
 
 from collections.abc import Callable
 from typing import Any

@@ -111,9 +111,7 @@ class Components:
         self.show(screen.text(not os.environ.get("NO_COLOR")).rstrip("\n"))
 
     def freezeHeap(self) -> None:
-        """
-        Freeze the heap after the start, and periodically return memory to the system from now on.
-        """
+        """Freeze the heap after the start, and return memory to the system periodically."""
         freezeHeap()
         HeapTrimmer(self._reactor).start()
 
@@ -138,9 +136,7 @@ class Components:
         self._counts = Counts(make, self._reactor, self.meters)
 
     def closeCounts(self) -> None:
-        """
-        Close the connection of the cluster-wide counts; the gateway and the store must be closed.
-        """
+        """Close the connection of the cluster-wide counts, after the gateway and the store."""
         if self._counts is not None:
             self._counts.close()
 
@@ -308,10 +304,7 @@ class Components:
         return store
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
-        """
-        Remove objects that are due by the lifecycle rules of their buckets, in one of the
-        processes.
-        """
+        """Remove objects that are due by lifecycle rules, in one of the processes."""
         from storagegate.s3.expiry import LifecycleScanner, watchScanner
         from storagegate.s3.lifecycle import Calendar
 

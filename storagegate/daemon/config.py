@@ -507,9 +507,7 @@ class Configuration:
         return tls if isinstance(tls, Mapping) else {}
 
     def requiresClient(self, name: str) -> bool:
-        """
-        Return whether a listener requires a client certificate that its authorities have issued.
-        """
+        """Return whether a listener requires client certificates from its authorities."""
         table = self.tlsTable(name)
         return bool(table.get("ca")) and table.get("clientAuth") != "none"
 

@@ -96,8 +96,7 @@ def save(path: str, pair: KeyPair) -> None:
             file.write(shellText(pair))
             file.flush()
             os.fsync(descriptor)
-        # A link fails if the file exists; a rename would silently replace the pair of a faster
-        # process.
+        # A link fails if the file exists; a rename would replace a faster process's pair.
         os.link(draft, path)
     finally:
         os.unlink(draft)

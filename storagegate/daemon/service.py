@@ -365,9 +365,7 @@ class ProcessService(Service):
         )
 
     def _place(self, name: str) -> str | None:
-        """
-        Return the URL of a listener, or its address if it has no URL; C{None} if it is disabled.
-        """
+        """Return the URL of a listener, or its address without one; C{None} if it is disabled."""
         address = self._addresses.get(name)
         if address is None:
             return None

@@ -139,9 +139,7 @@ class Notifier:
             self._flush()
 
     def _flush(self) -> None:
-        """
-        Send the waiting messages in order; if the manager's queue is full, retry a little later.
-        """
+        """Send the waiting messages in order; retry later if the manager's queue is full."""
         self._retry = None
         try:
             if self._socket is None:

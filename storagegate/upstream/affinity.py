@@ -174,9 +174,7 @@ class AffinitySelector:
         return isinstance(group, HTTPRouting) and group.sticky_sessions
 
     def choose(self, context: RequestContext) -> Choose | None:
-        """
-        Return the function that chooses for a call with affinity; C{None} to use the strategy.
-        """
+        """Return the function that chooses for a call with affinity; else C{None}."""
         group = getattr(self._routing, context.protocol, None)
         if isinstance(group, WebSocketRouting) and group.connection_affinity:
             return partial(self._pins.choose, context.client.id)

@@ -6,9 +6,7 @@ from typing import Any
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
 
 _FORMER = {"healthy": "well", "unhealthy": "ill", "timeout": "late"}
-"""
-The label values of earlier releases; for one more release they have series beside the new ones.
-"""
+"""The label values of earlier releases; their series are kept for one more release."""
 
 Gauges = Callable[[], Iterable[tuple[str, str, float]]]
 """

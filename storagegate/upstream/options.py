@@ -504,9 +504,7 @@ class RegisterOptions:
 
 
 def ownCluster() -> str:
-    """
-    Return the URL of the API of the surrounding Kubernetes cluster; empty outside of a cluster.
-    """
+    """Return the API's URL of the surrounding Kubernetes cluster; empty outside of one."""
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not port.isascii() or not port.isdigit():

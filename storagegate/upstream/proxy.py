@@ -313,9 +313,7 @@ class ProxiedServices:
 
     @cached_property
     def _secret(self) -> bytes:
-        """
-        The key of the options, else the result of the constructor's function, else a random key.
-        """
+        """The key of the options, else the constructor's function's result, else a random key."""
         given = self.options.routing.http.cookie_secret
         if given is not None:
             return given.encode()

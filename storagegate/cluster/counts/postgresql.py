@@ -51,19 +51,13 @@ ANSWER_SECONDS = 2.0
 """A server without a reply within this time counts as down: user requests wait for it."""
 
 FAILED_SECONDS = 5.0
-"""
-The server counts as failed for this time after it refused a statement, for example with a full
-disk.
-"""
+"""How long the server counts as failed after it refused a statement (disk full, say)."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """Limit of the pending sessions and replies: as large as an in-memory session store."""
 
 MAX_ROWS = 1_000_000
-"""
-Approximate limit of a table's rows: as many as a session file has. Beyond it, the rows that expire
-first are removed.
-"""
+"""Approximate limit of a table's rows, as in a session file; the first to expire are evicted."""
 
 _BATCHES = 2
 """Concurrent counting statements: while one waits for the server, the next one is written."""
@@ -334,8 +328,7 @@ class PostgreSQLCounts:
     ) -> RecordedCall | None:
         """See L{ICountsServer.beginCall}."""
         values = (key, owner, int8(size), float8(ms), boolean(isOwnNew))
-        # The look-up is a separate statement, so that its snapshot includes the row that the first
-        # one waited for.
+        # A separate statement, whose snapshot includes the row that the first one waited for.
         made, found = await self._run((b"begincall", values), (b"findcall", (key,)))
         if made.ntuples:
             return None
@@ -471,8 +464,7 @@ class _CountBatches:
         if isinstance(result, Failure):
             isUnknown = getattr(result.value, "isUnknown", True)
             for waiting in batch:
-                # A separate error for each: an error that is raised in several places would collect
-                # their frames.
+                # A separate error for each: a shared one would collect the frames of all callers.
                 waiting.done.errback(CountsUnavailable(result.getErrorMessage(), isUnknown))
             if result.check(CountsUnavailable) is None:
                 _log.failure("counts failed", result)

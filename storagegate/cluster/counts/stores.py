@@ -41,9 +41,7 @@ OpenServer = Callable[[], ICountsServer]
 """Returns the server; the first call connects to it."""
 
 FailureCounter = Callable[[str], object]
-"""
-Called with C{rates}, C{sessions} or C{calls} for each operation that the server did not perform.
-"""
+"""Called with C{rates}, C{sessions} or C{calls} for each operation that the server failed."""
 
 _KEY_BYTES = 16
 _SESSION_BYTES = 32
@@ -184,8 +182,7 @@ class ClusterSessionStore:
             return await getattr(self._server(), method)(key, *values)
         except CountsUnavailable as error:
             self._onFailure("sessions")
-            # Clients of the application see this text; the original one contains the server's
-            # address.
+            # Clients see this text; the original one contains the server's address.
             raise CountsUnavailable("sessions are not available now", error.isUnknown) from None
 
 

@@ -28,9 +28,7 @@ from storagegate.storage.errors import StoreError
 PREFIX = b"storagegate"
 
 FAILED_SECONDS = 5.0
-"""
-The server counts as failed for this time after it refused a command, for example without memory.
-"""
+"""How long the server counts as failed after it refused a command (out of memory, say)."""
 
 _COUNT = Script(b"""
 local hits = redis.call('INCR', KEYS[1])

@@ -121,10 +121,7 @@ class BucketEnd(SharedEnd):
         """See L{IMigrationEnd.settle}. Does nothing."""
 
     def analyse(self) -> None:
-        """
-        See L{IMigrationEnd.analyse}. Does nothing: the server of a catalog in use analyses its
-        tables itself.
-        """
+        """See L{IMigrationEnd.analyse}. Does nothing: the server analyses tables in use."""
 
     def ending(self) -> Ending:
         """See L{IMigrationEnd.ending}. Covers only the bucket."""

@@ -70,9 +70,7 @@ class BucketTarget(BucketEnd):
         self._lease = lease
 
     def idOf(self, blob: str) -> str:
-        """
-        Return the id in the target of a blob that is being copied. May be called in any thread.
-        """
+        """Return the target's id of a blob that is being copied. May be called in any thread."""
         return self._ids[blob]
 
     def isEmpty(self) -> bool:

@@ -62,10 +62,7 @@ class _Mover:
             self._wait(self._clear, self._claimed, storeId(self._target.secret()))
 
     def claim(self) -> None:
-        """
-        Claim the blob store of the target cluster, or check that the blob stores match their
-        catalogs.
-        """
+        """Claim the target cluster's blob store, or check that blob stores match their catalogs."""
         if self._claimed is not None:
             self._wait(claimPieces, self._claimed, storeId(self._target.secret()))
         for pieces, end in self._checked:

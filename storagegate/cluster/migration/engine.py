@@ -373,9 +373,7 @@ class Migration:
         return min(table.page, self._mostRows)
 
     def _seal(self) -> float:
-        """
-        Copy changes until the source is stopped; return the time at which it was still in use.
-        """
+        """Copy changes until the source is stopped; return when it was last in use."""
         inUse = monotonic()
         self._onStep("seal")
         while not self._source.seal():

@@ -49,9 +49,7 @@ class IMigrationEnd(Interface):
         """Read the mark; C{None} without one."""
 
     def secret() -> bytes:
-        """
-        Return the random secret of the store, from which its id and the version ids are derived.
-        """
+        """Return the random secret of the store, the origin of its id and its version ids."""
 
     def isEmpty() -> bool:
         """Return whether the catalog has never held data and is not in use."""
@@ -89,8 +87,7 @@ class IMigrationEnd(Interface):
 
     def seal() -> bool:
         """
-        As a source, prevent all writes by others, if the store is not in use; return whether it is
-        sealed.
+        As a source that is not in use, prevent all writes by others; return whether it is sealed.
         """
 
     def settle() -> None:
@@ -110,7 +107,7 @@ class IMigrationEnd(Interface):
 
     def claim(mark: Mark, secret: bytes) -> None:
         """
-        As an empty target, take over the identity of a source, and durably refuse to serve for now.
+        As an empty target, take the identity of a source, and durably refuse to serve for now.
         """
 
     def reopen() -> None:

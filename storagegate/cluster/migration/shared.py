@@ -333,8 +333,7 @@ class SharedEnd:
             if self._value(used):
                 raise psycopg.Rollback(transaction)
             self._refuse("leases", "the store is being moved", _LOCK)
-            # Ending a lease requires its exclusive lock, so that no transaction is committing under
-            # it.
+            # Ending a lease needs its exclusive lock: no transaction is committing under it then.
             for (number,) in self._rows("SELECT id FROM leases WHERE alive"):
                 self._execute("SELECT pg_advisory_xact_lock(%s)", (LEASE_LOCKS + number,))
             self._execute("UPDATE leases SET alive = false WHERE alive")
@@ -400,8 +399,7 @@ class SharedEnd:
         with self._connection.transaction():
             self._refuse("leases", mark.refuses)
             self._execute("UPDATE meta SET value = %s WHERE name = 'secret'", (secret,))
-            # Greater than the leases of a cluster that used the same blob store, so that no id is
-            # reused.
+            # Greater than the leases of a former cluster on this blob store: no id is reused.
             self._execute(
                 "SELECT setval('leases_id_seq', (extract(epoch FROM now()) * 1000)::bigint)"
             )
