@@ -16,7 +16,7 @@ after the lease was taken. One transaction then reads all tables; it ends before
 copied. The lease is renewed until the last blob is copied. If it ends earlier, blobs may be gone,
 and the backup fails.
 
-B{Restore} requires an empty database, and a blob store that is empty or has blobs of the same
+B{Restore.} The database must be empty, and the blob store must be empty or have blobs of the same
 store. The blobs are copied first, and each copy is read back; then the catalog is written in one
 transaction. An interrupted restore leaves an empty database and can be repeated. State of the old
 nodes and of the old server's transactions is not restored: leases, jobs and the journal. Freed

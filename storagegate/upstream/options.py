@@ -622,7 +622,7 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
     Check the options that depend on each other.
 
     @param options: Options that were read one by one.
-    @raise OptionError: If an option does not fit the others.
+    @raise OptionError: If options contradict each other.
     """
     if options.provider in (None, "static"):
         for name, service in options.services.items():

@@ -33,7 +33,7 @@ class Cluster:
     @ivar blobs: The value of the configuration option.
     @ivar nodes: The nodes in the order of their creation.
     @ivar primary: The server of the catalog.
-    @ivar standby: The other one, which commits wait for; L{None} if there is none.
+    @ivar standby: The standby that commits wait for; C{None} without one.
     """
 
     def __init__(
