@@ -200,7 +200,7 @@ class Instance:
     @ivar port: The port of its HTTP gateway.
     @ivar weight: The number of its calls for one call of an instance of weight 1.
     @ivar id: Its identifier among the instances of the service; the default is C{host:port}.
-    @ivar tls: Whether it uses TLS; C{None} applies the setting of the service.
+    @ivar tls: Whether it uses TLS; the default is the setting of the service.
     """
 
     host: str = field(converter=readHost)
@@ -281,7 +281,7 @@ class RemoteMethod:
 
     @ivar streaming: The kind of streaming: requests, responses, both or none.
     @ivar idempotent: Whether a call may be repeated when its outcome is unknown.
-    @ivar timeoutMs: Limit of the response time of an instance; C{None} applies the timeout of the
+    @ivar timeoutMs: Limit of the response time of an instance; the default is the timeout of the
         service.
     """
 
@@ -319,10 +319,10 @@ class DiscoveredService:
     The instances of one remote service, and how they are called.
 
     @ivar strategy: The load-balancing strategy.
-    @ivar instances: The instances; C{None} (C{auto-discover}) if the provider finds them.
+    @ivar instances: The instances; without them, or with C{auto-discover}, the provider finds them.
     @ivar name: Its name at the provider; the default is its own name.
     @ivar methods: Its methods by name; a method that is not listed is unary.
-    @ivar tls: The TLS options for its instances. With C{None}, only instances that are listed with
+    @ivar tls: The TLS options for its instances; without them, only instances that are listed with
         TLS use it.
     @ivar basePath: The path of the gateways of the instances.
     @ivar timeoutMs: Limit of the response time of an instance in a unary call; streams have only
@@ -332,7 +332,7 @@ class DiscoveredService:
     @ivar retryPercent: The most retries in a hundred calls, in addition to one a second and a
         reserve of a hundred.
     @ivar healthCheck: The path at which a healthy instance responds with 2xx, on the port of its
-        gateway; C{None} disables the checks.
+        gateway; without it instances are not checked.
     @ivar healthIntervalMs: The interval between two checks.
     @ivar healthTimeoutMs: Limit of the response time of a check.
     @ivar unhealthyAfter: Failed checks in a row that make an instance unhealthy.
@@ -578,7 +578,7 @@ class DiscoveryOptions:
     @ivar consul: The options of the provider C{consul}.
     @ivar etcd: The options of the provider C{etcd}.
     @ivar kubernetes: The options of the provider C{kubernetes}.
-    @ivar register: How this daemon registers itself; with C{None} it does not.
+    @ivar register: How this daemon registers itself; without these options it does not.
     """
 
     provider: str | None = optionField(None, readWord, PROVIDERS)
