@@ -39,14 +39,14 @@ rooms: defaultdict[str, set[WebSocket]] = defaultdict(set)
 
 
 def checkRoom(req: HTTPRequest, res: HTTPResponse, next: Any) -> Any:
-    """Refuse what is no name of a room, with an ordinary response."""
+    """Reject an invalid room name with an ordinary response."""
     if not req.params["room"].isalpha():
         raise HTTPError(404, "There is no such room")
     return next()
 
 
 async def chat(socket: WebSocket) -> None:
-    """Send what a client sends to all that are in its room."""
+    """Send each message of a client to all clients in its room."""
     room = rooms[socket.request.params["room"]]
     room.add(socket)
     try:
@@ -55,7 +55,7 @@ async def chat(socket: WebSocket) -> None:
                 await socket.close(4000, "A message is a short text")
                 return
             for each in list(room):
-                # Waits for a client that reads slowly; one that has gone raises.
+                # Waits for a slow client; raises if the client has disconnected.
                 with suppress(WebSocketClosed):
                     await each.sendJSON({"from": socket.request.ip, "text": message})
     finally:

@@ -1,9 +1,9 @@
 r"""
-One service, written once, called over five wires; gRPC, TCP and UDP are on the ports behind HTTP's.
+One service on five transports; gRPC, TCP and UDP use the ports after the HTTP port.
 
     python examples/gateway_orders.py 3000
 
-HTTP: a result, a configured route, a stream as lines of JSON, and what describes it all:
+HTTP: a result, a configured route, a stream as lines of JSON, and the OpenAPI description:
 
     curl -d '{"item": "tea"}' http://127.0.0.1:3000/api/Orders/create
     curl http://127.0.0.1:3000/orders/1
@@ -15,7 +15,7 @@ WebSocket, in the console of a browser that shows http://127.0.0.1:3000/orders/1
     socket = new WebSocket("ws://127.0.0.1:3000/ws"); socket.onmessage = (e) => console.log(e.data)
     socket.send('{"id": 1, "service": "Orders", "method": "create", "data": {"item": "tea"}}')
 
-gRPC, with a client that learns the messages by reflection; TCP, a line a message; UDP, a frame:
+gRPC, with a client that uses reflection; TCP, one message a line; UDP, one frame a datagram:
 
     grpcurl -plaintext -d '{"item": "tea"}' 127.0.0.1:3001 Orders/create
     echo '{"id": 1, "service": "Orders", "method": "list"}' | nc -w 1 127.0.0.1 3002
@@ -39,21 +39,21 @@ orders: list[dict[str, Any]] = []
 
 
 async def create(request: Any, context: Any) -> Any:
-    """Take a request that fits its schema, give a result; the context tells who calls, and how."""
+    """Take a validated request, return a result; the context has the caller and the transport."""
     orders.append({"id": len(orders) + 1, "item": request["item"]})
     print(f"{context.protocol}: {request['item']}", flush=True)
     return orders[-1]
 
 
 async def find(request: Any, context: Any) -> Any:
-    """Fail with a code, a message and a status; each wire has its form for them."""
+    """Fail with a code, a message and a status; each transport has its own error format."""
     if not 1 <= request["id"] <= len(orders):
         raise ServiceError("NOT_FOUND", f"There is no order {request['id']}", 404)
     return orders[request["id"] - 1]
 
 
 async def everything(request: Any, context: Any) -> Any:
-    """Give a stream: it waits while the client does not read."""
+    """Return a stream: it pauses while the client does not read."""
     for order in orders:
         yield order
 

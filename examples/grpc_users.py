@@ -1,5 +1,5 @@
 """
-All four kinds of gRPC call, by messages made of schemas, and a client that learns what they are.
+All four kinds of gRPC calls, with messages derived from schemas, and a client that uses reflection.
 
     python examples/grpc_users.py 3000
     python examples/grpc_users.py 3000 call
@@ -19,7 +19,7 @@ users: list[dict[str, Any]] = []
 
 
 async def create(request: Any) -> Any:
-    """Take a request, give a response; an error has a status and may have details."""
+    """Take a request, return a response; an error has a status and may have details."""
     if not request.get("name"):
         raise GrpcError("INVALID_ARGUMENT", "no name", [{"path": "name", "message": "is required"}])
     users.append({"id": len(users) + 1, "name": request["name"]})
@@ -27,24 +27,24 @@ async def create(request: Any) -> Any:
 
 
 async def createAll(requests: AsyncIterator[Any]) -> Any:
-    """Take a stream of requests: each is read from the network when it is asked for."""
+    """Take a stream of requests; each one is read from the network on demand."""
     return [await create(request) async for request in requests][-1]
 
 
 async def everybody(request: Any) -> AsyncIterator[Any]:
-    """Give a stream of responses: it waits while the client does not read, and ends with it."""
+    """Return a stream of responses: it pauses while the client does not read."""
     for user in users:
         yield user
 
 
 async def greet(requests: AsyncIterator[Any], call: Any) -> AsyncIterator[Any]:
-    """Do both: the client may wait for each response before its next request."""
+    """Stream both ways: the client may wait for each response before its next request."""
     async for request in requests:
         yield {"name": f"{request.get('name')} at {call.getPeer()}"}
 
 
 async def log(call: Any, next: Any) -> Any:
-    """Stand around every call: to refuse it, to change its response, or just to look."""
+    """Wrap every call: to reject it, to change its response, or just to log it."""
     print(call.method, flush=True)
     return await next()
 

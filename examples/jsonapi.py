@@ -1,5 +1,5 @@
 """
-A REST API behind a bearer token: everybody's notes, in memory.
+A REST API with bearer tokens: each user's notes, in memory.
 
     python examples/jsonapi.py 3000
     curl http://127.0.0.1:3000/notes -H "Authorization: Bearer ada-token" --json '{"text": "tea"}'
@@ -56,7 +56,7 @@ def notFound(req: http.HTTPRequest, res: http.HTTPResponse) -> None:
 
 def answerError(error: Exception, req: http.HTTPRequest, res: http.HTTPResponse, next: Any) -> Any:
     status = getattr(error, "statusCode", 500)
-    # The framework logs what is 500, and tells the client nothing of it.
+    # The framework logs errors with status 500 and hides their details from the client.
     return next(error) if status >= 500 else res.status(status).json({"error": str(error)})
 
 

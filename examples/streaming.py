@@ -1,5 +1,5 @@
 """
-Bodies that take their time, in both directions.
+Streaming bodies in both directions.
 
     python examples/streaming.py 3000
     curl -N http://127.0.0.1:3000/numbers
@@ -26,14 +26,14 @@ app = server.http()
 app.use(compression())
 app.get("/", lambda req, res: res.html(PAGE))
 
-# Who is reading /numbers, and what was written to them.
+# The current readers of /numbers, and the last number written to each.
 readers: list[dict[str, Any]] = []
 app.get("/readers", lambda req, res: res.json(readers))
 
 
 @app.get("/clock", cancelOnDisconnect=True)
 async def clock(req: HTTPRequest, res: HTTPResponse) -> None:
-    """Send the time every second; when the page is closed, the handler is cancelled."""
+    """Send the time every second; closing the page cancels the handler."""
     res.type("text/event-stream").header("Cache-Control", "no-cache")
     while True:
         await res.write(f"data: {datetime.now():%H:%M:%S}\n\n")
@@ -42,19 +42,19 @@ async def clock(req: HTTPRequest, res: HTTPResponse) -> None:
 
 @app.get("/numbers")
 async def numbers(req: HTTPRequest, res: HTTPResponse) -> None:
-    """Send numbers as fast as the client takes them, until it goes away."""
+    """Send numbers as fast as the client reads them, until it disconnects."""
     reader = {"address": req.ip, "number": 0}
     readers.append(reader)
     req.on("close", lambda: readers.remove(reader))
     res.type("application/x-ndjson")
     for reader["number"] in count():
-        # Waits while the client does not read; raises, which ends the loop, when it has gone.
+        # Waits while the client does not read; raises once it has gone, which ends the loop.
         await res.write(f'{{"number": {reader["number"]}}}\n')
 
 
 @app.put("/upload")
 async def upload(req: HTTPRequest, res: HTTPResponse) -> None:
-    """Count what comes: nothing is kept, and the client waits while nobody reads."""
+    """Count the body as it arrives, without keeping it; back pressure slows the client down."""
     size = pieces = 0
     async for chunk in req:
         size += len(chunk)
@@ -65,7 +65,7 @@ async def upload(req: HTTPRequest, res: HTTPResponse) -> None:
 async def main(reactor: Any, port: str = "3000") -> None:
     listening = await app.listen(int(port))
     print(f"listening on http://127.0.0.1:{listening.getHost().port}", flush=True)
-    # The streams have no end of their own, so a stop does not wait for them.
+    # The streams never end on their own, so a stop does not wait for them.
     reactor.addSystemEventTrigger("before", "shutdown", app.close, 0)
     await Deferred[None]()
 

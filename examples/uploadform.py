@@ -1,5 +1,5 @@
 """
-Everybody's own files behind a login: a form, a session, uploads and downloads.
+Private files behind a login: a form, a session, uploads and downloads.
 
     python examples/uploadform.py 3000      (log in as ada with the password lovelace)
 """
@@ -14,7 +14,7 @@ from twisted.internet.task import react
 
 from storagegate import http, server
 
-PASSWORDS = {"ada": "lovelace", "alan": "turing"}  # in service: hashes of them
+PASSWORDS = {"ada": "lovelace", "alan": "turing"}  # in production: store password hashes
 files: dict[str, dict[str, Any]] = {user: {} for user in PASSWORDS}
 LOGIN = "<form method=post><input name=user><input name=password type=password><button>Log in"
 FORM = """<form method=post enctype=multipart/form-data><input name=file type=file><button>Upload
@@ -29,7 +29,7 @@ async def logIn(req: http.HTTPRequest, res: http.HTTPResponse) -> None:
     user, password = (str((req.body or {}).get(name)) for name in ("user", "password"))
     if not compare_digest(PASSWORDS.get(user, token_hex()).encode(), password.encode()):
         raise http.HTTPError(401, "Wrong name or password")
-    await req.session.regenerate()  # whoever knew the old id does not get in with it
+    await req.session.regenerate()  # an attacker who knows the old id gains nothing
     req.session.user = user
     res.redirect(303, "/")
 
@@ -60,7 +60,7 @@ def sendFile(req: http.HTTPRequest, res: http.HTTPResponse) -> Any:
 limits = {"fileSize": "10mb"}
 store = http.upload("uploads", limits, lambda req, file, cb: len(files[req.session.user]) < 100)
 visits = http.session(secret=token_hex(32), resave=False, saveUninitialized=False)
-# Served without TLS, the page must not tell browsers to insist on it.
+# Without TLS, the page must not make browsers upgrade its requests to HTTPS.
 POLICY = {"directives": {"upgrade-insecure-requests": None}}
 secure = http.securityHeaders(contentSecurityPolicy=POLICY)
 app = server.http().use(secure, visits, http.sameOrigin())

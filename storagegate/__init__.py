@@ -1,8 +1,8 @@
 """
 storagegate: a durable S3 server, an HTTP framework, a gRPC server and a gateway, on Twisted.
 
-The public names are imported when they are first asked for: importing the package loads neither a
-reactor nor a database.
+Public names are imported on first access: importing the package loads neither a reactor nor a
+database.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Servers in a few lines: what a script begins with."""
+"""Entry points for scripts: servers in a few lines."""
 
 from typing import TYPE_CHECKING
 
-# Imported by the functions: a script that uses one of them does not load the other.
+# Imported in the functions: a script that uses one of them does not load the other.
 if TYPE_CHECKING:
     from storagegate.http.application import Application
     from storagegate.rpc.application import GRPCServer

@@ -1,4 +1,4 @@
-"""What C{twistd} needs: the flags of C{twistd storagegate}, and the service that they describe."""
+"""The C{twistd} plugin: the flags of C{twistd storagegate}, and the service that they configure."""
 
 import os
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ def _describe(key: Key) -> str:
 
 class Options(usage.Options):
     """
-    The flags, made from the table of configuration keys.
+    The flags, generated from the table of configuration keys.
 
-    An absent flag is L{None}: a default here would win over the variables and the file.
+    An absent flag is C{None}: a default here would override the variables and the file.
     """
 
     synopsis = "[options]"
@@ -56,8 +56,8 @@ class Options(usage.Options):
         """
         Read the command line.
 
-        @raise SystemExit: If a flag is not known, with one line; C{twistd} would print its whole
-            help and bury the reason below it.
+        @raise SystemExit: If a flag is unknown; the text is one line. C{twistd} would print its
+            whole help, which hides the reason.
         """
         try:
             super().parseOptions(options)
@@ -67,9 +67,9 @@ class Options(usage.Options):
 
 def makeService(options: Options, reactor: Any = None) -> IService:
     """
-    Make the daemon from the flags, the variables and the file.
+    Make the daemon from the flags, the environment variables and the file.
 
-    @raise SystemExit: If the configuration is not right, with one line.
+    @raise SystemExit: If the configuration is invalid; the text is one line.
     """
     flags = dict(options)
     path = flags.get("config") or os.environ.get(CONFIG_VARIABLE)
@@ -82,7 +82,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     except ConfigurationError as error:
         raise startError(str(error)) from error
     if reactor is None:
-        # A supervisor runs no service.
+        # A supervisor runs no services.
         reactor = chooseReactor(configuration.reactor if configuration.workers == 1 else None)
     parts = Components(reactor)
     setup = ProcessSetup(configuration, reload, reactor, parts, options.parent, flags)

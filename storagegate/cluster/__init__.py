@@ -1,1 +1,1 @@
-"""A node of a store over several machines: its lease, and the work that nodes share."""
+"""A node of a store over several machines: its lease, and the jobs that the nodes share."""

@@ -1,26 +1,26 @@
 """
-C{storagegate backup} and C{storagegate restore} for a cluster: its catalog and the list of its
-blobs at one moment, and the bytes of these blobs, beside nodes that serve.
+C{storagegate backup} and C{storagegate restore} for a cluster: a snapshot of its catalog with the
+list of its blobs, and the bytes of these blobs, taken while nodes serve.
 
 ::
 
-    backup.json           written last: a directory that has it is complete
+    backup.json           written last: a directory with this file is complete
     catalog.json          the schema, the tables with their columns and checksums, the sequences
-    catalog/TABLE.copy    the rows, as COPY writes them
-    blobs.list            the blobs with references: id, size, CRC-32C, references, whether damaged
+    catalog/TABLE.copy    the rows in the format of COPY
+    blobs.list            the referenced blobs: id, size, CRC-32C, references, whether damaged
     blobs/ab/cd/ID        the bytes of a blob
-    blobs.txt             or the ids alone, where a command of the operator copies them
+    blobs.txt             or only the ids, if a command of the operator copies the blobs
 
-B{Backup.} A lease of its own keeps the collector from every blob that loses its last reference
-after the lease was taken. Then the moment begins: a transaction in which all tables are read, and
-which ends before the first blob is copied. The lease is renewed until the last one is. Where it has
-ended before, blobs may be gone: there is no backup then.
+B{Backup.} A dedicated lease prevents the collection of every blob that loses its last reference
+after the lease was taken. One transaction then reads all tables; it ends before the first blob is
+copied. The lease is renewed until the last blob is copied. If it ends earlier, blobs may be gone,
+and the backup fails.
 
-B{Restore.} Into an empty database, and a store of blobs that is empty or has blobs of the same
-store. First the blobs, each read again where it was written; then the catalog, in one transaction:
-a restore that is interrupted leaves a database that is still empty, and is run again. What belongs
-to the old nodes and to the old server's transactions is not restored: leases, jobs, the journal,
-and references that were given back, which are taken off at once.
+B{Restore.} The database must be empty, and the blob store must be empty or have blobs of the same
+store. The blobs are copied first, and each copy is read back; then the catalog is written in one
+transaction. An interrupted restore leaves an empty database and can be repeated. State of the old
+nodes and of the old server's transactions is not restored: leases, jobs and the journal. Freed
+references are subtracted immediately.
 """
 
 import os
@@ -77,10 +77,10 @@ Report = Callable[[str], object]
 Progress = Callable[[int, int], object]
 
 HOLD_SECONDS = 60.0
-"""How long nodes keep garbage for a backup that was killed."""
+"""The time for which nodes keep garbage for a backup that was killed."""
 
 _RENEWALS = 4
-"""In that time."""
+"""Renewals of the lease within this time."""
 
 _NODE = "backup"
 """The name of the lease, for operators."""
@@ -92,12 +92,12 @@ _ROWS = "blobs.list"
 _INDEX_BYTES = 1 << 20
 
 _PAGE = 512
-"""Blobs that are copied together, some of them at one time."""
+"""Blobs in one page; some of them are copied concurrently."""
 
 _LATER_LEASES = 4096 * SHARDS
-"""New leases begin so far behind those of the backup: blobs of later ones may still be there."""
+"""Gap between the backup's lease numbers and new ones: blobs of later leases may still exist."""
 
-# What is left of its references when those that were given back are taken off.
+# Only blobs that keep references when the freed references are subtracted.
 _NEEDED: LiteralString = """
     SELECT id, size, crc, refs, damaged FROM blobs AS b
     WHERE refs > (SELECT count(*) FROM freed WHERE blob = b.id) ORDER BY id
@@ -108,7 +108,7 @@ _ROW = ["id", "size", "crc", "refs", "damaged"]
 _RESET = (
     "UPDATE leases SET alive = false",
     "SELECT dropwatches(id) FROM leases",
-    # The journal, and what was told by numbers of transactions, are of the old server.
+    # The journal and the transaction numbers belong to the old server.
     "DELETE FROM events",
     "DELETE FROM followers",
     "DELETE FROM watches",
@@ -129,8 +129,8 @@ class TableDump(Struct):
     """
     A table in a backup.
 
-    @ivar columns: In the order of the file.
-    @ivar bytes: Of the file.
+    @ivar columns: The columns in the order of the file.
+    @ivar bytes: The length of the file in bytes.
     @ivar crc: The CRC-32C of the file.
     """
 
@@ -145,8 +145,8 @@ class CatalogDump(Struct):
 
     @ivar schema: The version of the schema.
     @ivar blobs: The list of the blobs.
-    @ivar count: How many they are.
-    @ivar sequences: The last number of each.
+    @ivar count: The number of blobs.
+    @ivar sequences: The last value of each sequence.
     @ivar hasBlobs: Whether the backup has the bytes of the blobs.
     """
 
@@ -161,9 +161,9 @@ class CatalogDump(Struct):
 @define(eq=False)
 class _Hold:
     """
-    The lease that keeps blobs, renewed in a thread of its own. Methods block.
+    The lease that keeps blobs; a separate thread renews it. Methods block.
 
-    Its C{readsfrom} stays that of its beginning.
+    Its C{readsfrom} never changes.
     """
 
     _conninfo: str
@@ -174,7 +174,7 @@ class _Hold:
     _thread: Thread | None = field(default=None, init=False)
 
     def take(self) -> None:
-        """Take it."""
+        """Take the lease."""
         with closing(_connect(self._conninfo)) as connection:
             [(self._number,)] = connection.execute(
                 "INSERT INTO leases (node, expires, high, readsfrom) VALUES (%s,"
@@ -187,9 +187,9 @@ class _Hold:
 
     def check(self) -> None:
         """
-        Check that nothing was collected since it was taken.
+        Check that no blob was collected since the lease was taken.
 
-        @raise BackupError: It ended meanwhile.
+        @raise BackupError: If the lease has ended meanwhile.
         """
         if self._isLost or not self._renew():
             raise BackupError(
@@ -198,12 +198,12 @@ class _Hold:
             )
 
     def end(self) -> None:
-        """End it: nodes collect what they have kept."""
+        """End the lease: nodes collect the blobs that it has kept."""
         self._isEnding.set()
         if self._thread is not None:
             self._thread.join()
         if self._number:
-            # Else it ends by itself.
+            # Otherwise the lease expires.
             with _quietly(), closing(_connect(self._conninfo)) as connection:
                 connection.execute(
                     "UPDATE leases SET expires = clock_timestamp() WHERE id = %s", (self._number,)
@@ -215,7 +215,7 @@ class _Hold:
                 self._isLost = self._isLost or not self._renew()
 
     def _renew(self) -> bool:
-        """Renew it, also after its time, if no node has ended it; return whether it was."""
+        """Renew the lease, even after its expiry; return false if a node has ended it."""
         with closing(_connect(self._conninfo)) as connection:
             found = connection.execute(
                 "UPDATE leases SET expires = clock_timestamp() + %s * interval '1 s'"
@@ -227,7 +227,7 @@ class _Hold:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Leave it to the next renewal where the catalog does not answer."""
+    """Ignore catalog errors: the next renewal tries again."""
     try:
         yield
     except psycopg.Error:
@@ -241,10 +241,10 @@ def _connect(conninfo: str) -> "psycopg.Connection[tuple[Any, ...]]":
 @contextmanager
 def _errors() -> Iterator[None]:
     """
-    Turn the errors of libraries into one line.
+    Convert library errors to store errors of one line.
 
-    @raise StoreBusy: The catalog does not answer.
-    @raise BackupError: A copy is not as it was written.
+    @raise StoreBusy: If the catalog does not respond.
+    @raise BackupError: If a copy differs from the written data.
     """
     try:
         yield
@@ -257,11 +257,11 @@ def _errors() -> Iterator[None]:
 @define(eq=False)
 class _Rows:
     """
-    The rows of the blobs that a backup has, never all in memory.
+    The blob rows of a backup, which are never all in memory.
 
-    @ivar pages: Yields them, a few at a time.
-    @ivar count: How many there are.
-    @ivar bytes: Their sizes, added up.
+    @ivar pages: Yields the rows in pages.
+    @ivar count: The number of rows.
+    @ivar bytes: The total size of the blobs.
     """
 
     pages: Callable[[], Iterator[list[Row]]]
@@ -270,7 +270,7 @@ class _Rows:
 
 
 class _Blobs:
-    """The blobs of a cluster and of a backup. Methods block, in a thread beside the reactor's."""
+    """The blobs of a cluster and of a backup. Methods block, outside of the reactor thread."""
 
     def __init__(self, options: ClusterOptions, directory: str, reactor: Any) -> None:
         self._reactor = reactor
@@ -286,17 +286,17 @@ class _Blobs:
             blockingCallFromThread(self._reactor, close)
 
     def wait(self, act: Callable[..., Any], *values: object) -> Any:
-        """Wait for a coroutine function."""
+        """Call a coroutine function and wait for its result."""
         return blockingCallFromThread(self._reactor, lambda: Deferred.fromCoroutine(act(*values)))
 
     def copy(self, rows: "_Rows", isBackup: bool, progress: Progress) -> list[str]:
         """
-        Copy blobs, and read the copies.
+        Copy blobs and verify the copies.
 
-        @param rows: Of the blobs.
+        @param rows: The rows of the blobs.
         @param isBackup: Whether they are copied from the cluster.
-        @param progress: Called with the number of the blobs that were copied, and of all.
-        @return: Those that are missing, or have other bytes than their rows say.
+        @param progress: Called with the number of copied blobs and the total.
+        @return: The ids of blobs that are missing or do not match their rows.
         """
         source: BlobEnd = self.shared if isBackup else self.files
         target: BlobEnd = self.files if isBackup else self.shared
@@ -310,8 +310,8 @@ class _Blobs:
         return failed
 
     def runCommand(self, command: str) -> int:
-        """Run a command of the shell; return its exit code. It ends with the reactor."""
-        # A group of its own: its children end, too.
+        """Run a shell command; return its exit code. It is terminated when the reactor stops."""
+        # A separate process group, so that the children are terminated too.
         process = subprocess.Popen(command, shell=True, start_new_session=True)
 
         def end() -> None:
@@ -328,7 +328,7 @@ class _Blobs:
         return code
 
     def missing(self, rows: "_Rows") -> list[str]:
-        """Return the blobs that the cluster does not have, or not with their size."""
+        """Return the blobs that are missing in the cluster or have the wrong size."""
         return [
             row[0]
             for page in rows.pages()
@@ -359,19 +359,19 @@ def backup(
     progress: Progress = lambda done, total: None,
 ) -> int:
     """
-    Copy a cluster, beside nodes that serve. Blocks, in another thread than the reactor's, which
-    runs.
+    Back up a cluster while its nodes serve. Blocks; must run outside of the reactor thread, while
+    the reactor runs.
 
-    Each blob of the copy is read again and compared with its checksum.
+    Each copied blob is read back and compared with its checksum.
 
     @param options: The cluster.
-    @param to: A directory that is empty or does not exist; when the copy fails, it is empty again.
+    @param to: A directory that is empty or does not exist; it is emptied if the backup fails.
     @param report: Called with one line for each step and each problem.
-    @param command: For a shell: copies the blobs instead, whose ids are in C{blobs.txt}.
-    @param holdSeconds: How long nodes keep garbage after the last renewal.
-    @param progress: Called with the number of the blobs that were copied, and of all.
-    @return: How many problems the copy has.
-    @raise StoreError: There is no copy; one line gives the reason.
+    @param command: A shell command that copies the blobs with the ids in C{blobs.txt}.
+    @param holdSeconds: The time for which nodes keep garbage after the last renewal.
+    @param progress: Called with the number of copied blobs and the total.
+    @return: The number of problems in the backup.
+    @raise StoreError: If the backup fails; the text gives the reason in one line.
     """
     with _errors(), closing(openForTools(options.catalog)) as admin:
         if len(admin.shards()) > 1:
@@ -427,10 +427,10 @@ def _copyBlobs(
     blobs: _Blobs, rows: _Rows, target: str, command: str | None, progress: Progress
 ) -> list[str]:
     """
-    Copy the blobs of a backup, or let a command do that.
+    Copy the blobs of a backup, or run the command that copies them.
 
-    @return: Those that are missing or damaged.
-    @raise BackupError: The command failed.
+    @return: The ids of missing or damaged blobs.
+    @raise BackupError: If the command fails.
     """
     if command is None:
         for name in ("blobs", "staging"):
@@ -450,9 +450,9 @@ def _copyBlobs(
 
 def _dumpCatalog(conninfo: str, target: str, hasBlobs: bool) -> tuple[CatalogDump, _Rows]:
     """
-    Write all tables as they are at one moment.
+    Dump a snapshot of all tables.
 
-    @return: What was written, and the rows of the blobs that are needed.
+    @return: The description of the dump, and the rows of the required blobs.
     """
     os.mkdir(os.path.join(target, _TABLES), 0o700)
     with closing(_connect(conninfo)) as connection:
@@ -469,14 +469,14 @@ def _dumpCatalog(conninfo: str, target: str, hasBlobs: bool) -> tuple[CatalogDum
             for name, columns in _columns(connection).items()
         }
         connection.execute("COMMIT")
-        # Not a part of any moment: later, so that none is below a number in a row.
+        # Sequences are not transactional: read later, so that none is below a number in a row.
         sequences = _sequences(connection)
     rows = _Rows(lambda: _readRows(path), count, size)
     return CatalogDump(schema, tables, blobs, count, sequences, hasBlobs), rows
 
 
 def _readRows(path: str) -> Iterator[list[Row]]:
-    """Yield the rows of blobs, as COPY has written them."""
+    """Yield the rows of blobs from the output of COPY."""
     with open(path, encoding="ascii") as file:
         while lines := list(islice(file, _PAGE)):
             fields = [line.rstrip("\n").split("\t") for line in lines]
@@ -487,11 +487,11 @@ def _readRows(path: str) -> Iterator[list[Row]]:
 
 
 def _columns(connection: "psycopg.Connection[Any]") -> dict[str, list[str]]:
-    """Return the tables with their columns; one that another refers to comes first."""
+    """Return the tables with their columns, sorted so that referenced tables come first."""
     found = connection.execute(
         "SELECT c.relname, array_agg(a.attname::text ORDER BY a.attnum) FROM pg_class AS c"
         " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
-        # What nodes count together is in unlogged tables, which no crash leaves either.
+        # Cluster-wide counts are in unlogged tables, which a crash truncates too.
         " WHERE c.relkind = 'r' AND c.relpersistence = 'p'"
         " AND c.relnamespace = current_schema()::regnamespace"
         " AND c.relname <> 'schemaversion' GROUP BY 1 ORDER BY c.relname <> 'shards', 1"
@@ -522,7 +522,7 @@ def _dumpTable(
 
 
 def _dump(connection: "psycopg.Connection[Any]", query: sql.Composed, path: str) -> tuple[int, int]:
-    """Write the result of a COPY into a file; return its length and its CRC-32C."""
+    """Write the output of COPY to a file; return its length and its CRC-32C."""
     size = crc = 0
     with (
         open(createPrivate(path), "wb") as file,
@@ -555,15 +555,16 @@ def restore(
     progress: Progress = lambda done, total: None,
 ) -> int:
     """
-    Make a cluster out of a backup. Blocks, in another thread than the reactor's, which runs.
+    Restore a cluster from a backup. Blocks; must run outside of the reactor thread, while the
+    reactor runs.
 
     @param options: The cluster, whose database is empty.
-    @param source: The backup. It is not changed.
+    @param source: The directory of the backup, which is not changed.
     @param report: Called with one line for each problem, and with the result.
-    @param isPartial: Whether a backup with missing or damaged blobs is restored, too.
-    @param progress: Called with the number of the blobs that were copied, and of all.
-    @return: How many blobs are missing or damaged: none unless C{isPartial}.
-    @raise StoreError: Nothing was restored but blobs; one line gives the reason.
+    @param isPartial: Whether to restore a backup with missing or damaged blobs.
+    @param progress: Called with the number of copied blobs and the total.
+    @return: The number of missing or damaged blobs; always 0 unless C{isPartial}.
+    @raise StoreError: If the catalog was not restored; the text gives the reason in one line.
     """
     directory = os.path.realpath(source)
     manifest, dump = _readIndex(source, directory)
@@ -572,7 +573,7 @@ def restore(
     with _errors():
         conninfo, _ = findPrimary(options.catalog)
         with closing(_connect(conninfo)) as connection, connection.transaction(force_rollback=True):
-            # The schema is made only to see that it can be.
+            # The schema is created only to check that it can be.
             makeEmpty(connection, dump.schema)
         blobs = _Blobs(options, directory, reactor)
         try:
@@ -590,9 +591,9 @@ def restore(
 
 def _readIndex(source: str, directory: str) -> tuple[Manifest, CatalogDump]:
     """
-    Check that a backup is whole, as far as that can be seen without its blobs.
+    Read and check all files of a backup except its blobs.
 
-    @raise BackupError: It is not, or a newer program made it.
+    @raise BackupError: If the backup is incomplete or damaged, or a newer program made it.
     """
     manifest = readManifest(directory)
     if manifest is None:
@@ -629,7 +630,7 @@ def _fillCatalog(connection: "psycopg.Connection[Any]", directory: str, dump: Ca
     """
     Write all rows, in the transaction of the connection.
 
-    @raise BackupError: The backup has tables that its schema does not.
+    @raise BackupError: If the tables of the backup differ from its schema.
     """
     known = _columns(connection)
     if {name: table.columns for name, table in dump.tables.items()} != known:
@@ -649,7 +650,7 @@ def _fillCatalog(connection: "psycopg.Connection[Any]", directory: str, dump: Ca
     for name in _sequences(connection):
         last = dump.sequences[name]
         later = _LATER_LEASES if name == "leases_id_seq" else 0
-        # A sequence that was not used yet has the first number as its last one.
+        # The last value of an unused sequence is its first number.
         connection.execute("SELECT setval(%s::regclass, %s)", (name, last + later))
 
 
@@ -663,10 +664,10 @@ def _restoreBlobs(
     report: Report,
 ) -> list[str]:
     """
-    Copy the blobs to the cluster, or look for those that the operator has copied.
+    Copy the blobs to the cluster, or check the blobs that the operator has copied.
 
-    @return: Those that are missing or damaged.
-    @raise BackupError: There are some.
+    @return: The ids of missing or damaged blobs.
+    @raise BackupError: If blobs are missing or damaged, unless C{isPartial}.
     """
     if dump.hasBlobs:
         lacking = [] if isPartial else _lacking(directory, rows)
@@ -684,7 +685,7 @@ def _restoreBlobs(
 
 
 def _lacking(directory: str, rows: _Rows) -> list[str]:
-    """Return the blobs that a backup does not have, or not with their size."""
+    """Return the blobs that are missing in a backup or have the wrong size."""
     layout = BlobLayout(directory)
 
     def size(blob: str) -> int:

@@ -1,9 +1,9 @@
 """
-Removes the blobs that no object has any more, of all nodes.
+Garbage collection: removes the unreferenced blobs of all nodes.
 
-The references that mutations gave back are taken off the counts of their blobs, once no read of any
-node can have found them. A blob without references is removed, and then its row: a crash between
-the two repeats it.
+Freed references are subtracted from the counts of their blobs once no read of any node can have
+found them. An unreferenced blob is removed first, then its row: after a crash between the two steps
+both are repeated.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,34 +20,34 @@ from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.periodic import PeriodicTask
 
 COLLECT_SECONDS = 1.0
-"""Between rounds: reads keep garbage for longer, by some renewals of the leases."""
+"""Pause between two rounds: reads keep garbage longer, for some renewals of the leases."""
 
 _LONGEST_SECONDS = 30.0
-"""Between rounds that fail."""
+"""The longest pause between failed rounds."""
 
 FOLDED = 10_000
-"""References that are folded at once; the next round follows at once if there may be more."""
+"""References that are folded at a time; if more may be left, the next round starts immediately."""
 
 BATCH = 1000
-"""Blobs that are removed at once."""
+"""Blobs that are removed at a time."""
 
 _MOST_FAILURES = 20
-"""Blobs of a round that cannot be removed; after so many the others are not tried."""
+"""Limit of failed removals in a round; the round stops after this number."""
 
 _COUNT_ROUNDS = 10
-"""Rounds from one count of the backlog to the next."""
+"""Rounds between two counts of the backlog."""
 
 
 @define(eq=False)
 class Collector:
     """
-    Collects garbage, one batch at a time. All methods: reactor thread.
+    Collects garbage, one batch at a time. Methods must run in the reactor thread.
 
     @ivar _confirm: See L{storagegate.cluster.jobs.Job.confirm}.
-    @ivar removed: How many blobs were removed.
-    @ivar failed: How many blobs could not be removed in the last round.
-    @ivar backlog: How much waited when it was counted last: references and blobs.
-    @ivar problem: Why the last round has failed; L{None} if it has not.
+    @ivar removed: The number of removed blobs.
+    @ivar failed: The number of failed removals in the last round.
+    @ivar backlog: The number of waiting references and blobs at the last count.
+    @ivar problem: Why the last round failed; C{None} if it succeeded.
     """
 
     _log = Logger()
@@ -70,19 +70,19 @@ class Collector:
         return PeriodicTask("the collector of garbage", self._clock)
 
     def start(self) -> None:
-        """Collect, round after round, until L{stop}. Also again after that."""
+        """Collect in rounds until L{stop}, after which it may be called again."""
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
-        """Stop, when no batch is in work."""
+        """Stop after the current batch."""
         await self._task.stop()
 
     async def collect(self) -> bool:
         """
         Fold once, and remove all garbage.
 
-        @return: Whether there may be more to fold.
-        @raise StoreError: Catalog or blobs do not answer; the next round goes on.
+        @return: Whether more references may be left to fold.
+        @raise StoreError: If the catalog or the blobs do not respond; the next round continues.
         """
         folded, _ = await self._catalog.cleanup.fold(FOLDED)
         self.failed = 0
@@ -92,14 +92,14 @@ class Collector:
             if not ids:
                 return folded >= FOLDED
             after = ids[-1]
-            # What was read may be of a server that is no primary any more.
+            # The list may come from a server that is no longer the primary.
             if not await self._confirm():
                 return False
             await self._remove(ids)
         return False
 
     async def _remove(self, ids: Sequence[str]) -> None:
-        """Remove blobs, then their rows; of those that cannot be removed the rows stay."""
+        """Remove blobs, then their rows; the rows of blobs that cannot be removed stay."""
         try:
             await self._blobs.remove(ids)
         except StoreBusy:
@@ -128,25 +128,25 @@ class Collector:
             except (StoreError, OSError) as error:
                 self.problem = str(error)
             except Exception as error:
-                # This node has claimed the work: none would go on in its place.
+                # This node has claimed the job: no other node would continue it.
                 self._log.failure("garbage was not removed")
                 self.problem = repr(error)
             self._logProblem()
-            # Of all nodes only one does this: none come back together.
+            # Only one node of the cluster does this, so no jitter is needed.
             backoff = Backoff(
                 firstSeconds=self._pauseSeconds, maxSeconds=_LONGEST_SECONDS, jitter=0.0
             )
             await self._task.pause(0 if isMore else backoff.seconds(self._failures, uniform))
 
     async def _count(self) -> None:
-        """Count what waits, now and then: the catalog reads all of it."""
+        """Count the backlog in every tenth round: the catalog has to read all of it."""
         self._rest = (self._rest or _COUNT_ROUNDS) - 1
         if not self._rest:
             found = await self._catalog.cleanup.backlog()
             self.backlog = found.freed + found.garbage
 
     def _logProblem(self) -> None:
-        """Log the first round that fails, and the next that does not."""
+        """Log the first failed round, and the next successful one."""
         if self.problem is not None:
             if not self._failures:
                 self._log.error("garbage was not removed: {problem}", problem=self.problem)

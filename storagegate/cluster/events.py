@@ -1,16 +1,17 @@
 """
-The changes of watched buckets, by any node, for the watchers of this one.
+The changes that any node makes to watched buckets, for the watchers of this node.
 
-The journal in the catalog has them (L{IChangeJournal}). It is read when the catalog notifies, and
-every half second: what the snapshot of now shows and the one of the last read did not. So each
-change comes once, this node's own too, and the changes of a key in the order of their commits.
+The journal in the catalog records them (L{IChangeJournal}). It is read when the catalog notifies,
+and every half second; a read returns the changes that the current snapshot shows and the previous
+one did not. Therefore each change arrives once, including this node's own, and the changes of a key
+arrive in the order of their commits.
 
-B{A lost connection} changes nothing: the next read goes on. After a promotion it goes on where this
-node had saved its position, without what it had passed on since. A new lease takes the watches of
-the last one over.
+B{A lost connection} has no effect: the next read continues. After a promotion, reads continue from
+the saved position, without the changes that were delivered since. A new lease takes over the
+watches of the previous one.
 
-B{Missed changes.} If the journal was trimmed before this node had read it, or the watches were gone
-before they could be taken over, the watchers get an error and may begin anew.
+B{Missed changes.} If the journal was trimmed before this node had read it, or the watches expired
+before they could be taken over, the watchers get an error and may start again.
 """
 
 from collections.abc import Callable
@@ -28,32 +29,32 @@ from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import ObjectChange
 
 POLL_SECONDS = 0.5
-"""As often as the journal is read without a notification."""
+"""Interval of reads without a notification."""
 
 _SPACING_SECONDS = 0.01
-"""Between two reads at least: under load one read takes the changes of many commits."""
+"""Minimum interval of reads: under load one read returns the changes of many commits."""
 
 _SAVE_SECONDS = 1.0
-"""As often as the position is saved: a commit."""
+"""Interval at which the position is saved; each save is a commit."""
 
 PAGE = 500
-"""Changes that are read at once: half of what may wait for a watcher before it gets an error."""
+"""Changes in one read: half of the limit of a watcher's queue."""
 
 _MAX_UNSAVED = 10_000
-"""So many changes are passed on before the position is saved at once."""
+"""Delivered changes after which the position is saved without delay."""
 
 
 @define(eq=False)
 class _Progress:
     """
-    How far the journal was read.
+    The progress of reading the journal.
 
-    @ivar position: The snapshot up to which everything was read.
-    @ivar upTo: The end of a run of changes, of which some pages were read.
-    @ivar after: The last number of these.
-    @ivar saved: The position that the catalog has.
-    @ivar savedAt: When it was saved, by the clock.
-    @ivar unsaved: The numbers of changes that were passed on since.
+    @ivar position: The snapshot up to which all changes were read.
+    @ivar upTo: The end of a run of changes that is partly read; C{None} between runs.
+    @ivar after: The number of the last change that was read in this run.
+    @ivar saved: The position in the catalog.
+    @ivar savedAt: The time of the last save, by the clock.
+    @ivar unsaved: The numbers of changes that were delivered since the last save.
     """
 
     position: str
@@ -67,21 +68,21 @@ class _Progress:
         self.saved = self.position
 
     def turn(self, page: ChangePage) -> None:
-        """Go behind a page."""
+        """Advance past a page."""
         if page.isMore:
             self.upTo, self.after = page.position, page.changes[-1][0]
         else:
             self.position, self.upTo, self.after = page.position, None, 0
 
     def reset(self) -> None:
-        """Go back to the position that was saved."""
+        """Return to the saved position."""
         self.position, self.upTo, self.after = self.saved, None, 0
 
 
 @implementer(IBucketWatches)
 class ChangeFollower:
     """
-    Follows the journal for as long as this node watches a bucket. Methods: reactor thread.
+    Follows the journal while this node watches a bucket. Methods must run in the reactor thread.
 
     @ivar missedObservers: Called when changes were missed.
     """
@@ -89,20 +90,18 @@ class ChangeFollower:
     _log = Logger()
 
     def __init__(self, clock: IReactorTime, catalog: IClusterCatalog) -> None:
-        """
-        @param catalog: That of this node, with its lease.
-        """
+        """@param catalog: The catalog of this node, with its lease."""
         self.missedObservers: list[Callable[[], object]] = []
         self._clock = clock
         self._journal = catalog.journal
         self._leases = catalog.leases
         self._notify: Callable[[ObjectChange], object] = lambda change: None
         self._task = PeriodicTask("the follower of changes", clock)
-        # Held while the journal is read, or watches change: a bucket is watched from one read to
-        # another.
+        # Held while the journal is read or watches change, so that watches change only between two
+        # reads.
         self._lock = DeferredLock()
         self._watchers: dict[str, int] = {}
-        # The buckets with a row under the lease, and those that may have one, but need none.
+        # The buckets with a row under the lease, and the buckets that may have an unneeded row.
         self._watched: set[str] = set()
         self._unwanted: set[str] = set()
         self._lease = 0
@@ -110,28 +109,28 @@ class ChangeFollower:
         self._isNew = False
         self._isSpacing = False
         self._problem = ""
-        # L{None} while nothing is watched.
+        # C{None} while no bucket is watched.
         self._progress: _Progress | None = None
 
     def start(self, notify: Callable[[ObjectChange], object]) -> None:
         """
-        Begin to follow. Once.
+        Start to follow. May be called once.
 
-        @param notify: Called with each change of a bucket that is watched.
+        @param notify: Called with each change of a watched bucket.
         """
         self._notify = notify
         self._journal.onEvents = self._wake
         self._task.start(self._follow)
 
     async def stop(self) -> None:
-        """End all watches. Once."""
+        """End all watches. May be called once."""
         await self._task.stop()
         self._watchers.clear()
         try:
             async with self._lock:
                 await self._dropUnwanted(self._leases.number)
         except StoreError as error:
-            # They end with the lease.
+            # The watches end with the lease.
             self._log.info("watches were not ended: {error}", error=str(error))
 
     async def watch(self, bucket: str) -> None:
@@ -144,7 +143,7 @@ class ChangeFollower:
             await self._takeOver(lease)
             if bucket in self._watched:
                 return
-            # Also if this is cancelled.
+            # Set first, in case this call is cancelled.
             self._unwanted.add(bucket)
             position = await self._journal.watch(bucket, lease)
             self._unwanted.discard(bucket)
@@ -186,7 +185,7 @@ class ChangeFollower:
                 await self._task.pause(POLL_SECONDS)
 
     async def _round(self) -> bool:
-        """Read a page; return whether there are more."""
+        """Read a page; return whether more pages follow."""
         lease = self._leases.number
         if not lease or self._task.isStopping:
             return False
@@ -200,7 +199,7 @@ class ChangeFollower:
                 progress.position, progress.upTo, progress.after, sorted(self._watched), PAGE
             )
             if self._isPromoted(page.timeline):
-                # Numbers of transactions that the new primary does not know are given again.
+                # A new primary reuses transaction numbers that it has not seen.
                 progress.reset()
                 return True
             if page.isMissed:
@@ -217,7 +216,7 @@ class ChangeFollower:
                 continue
             progress.unsaved.add(number)
             if change.key is None:
-                # With its row.
+                # The bucket was deleted; its watch may have a row that is no longer needed.
                 self._watched.discard(change.bucket)
                 self._unwanted.add(change.bucket)
             self._notify(change)
@@ -225,9 +224,9 @@ class ChangeFollower:
 
     def _isPromoted(self, timeline: int) -> bool:
         """
-        Note the timeline of the server; return whether it is newer than another.
+        Record the timeline of the server; return whether it is newer than the previous one.
 
-        @raise StoreBusy: It is older than another.
+        @raise StoreBusy: If the timeline is older than the previous one.
         """
         before, self._timeline = self._timeline, max(timeline, self._timeline)
         if timeline < before:
@@ -235,7 +234,7 @@ class ChangeFollower:
         return 0 < before < timeline
 
     async def _save(self, lease: int, progress: _Progress) -> None:
-        """Save the position, if it is time: for the journal, and for the case of a promotion."""
+        """Save the position if it is due, to trim the journal and to continue after a promotion."""
         now, position = self._clock.seconds(), progress.position
         isDue = now - progress.savedAt >= _SAVE_SECONDS or len(progress.unsaved) >= _MAX_UNSAVED
         if isDue and progress.upTo is None and position != progress.saved:
@@ -244,7 +243,7 @@ class ChangeFollower:
             progress.unsaved.clear()
 
     async def _takeOver(self, lease: int) -> None:
-        """Move the watches of a former lease to that of now."""
+        """Move the watches of the previous lease to the current one."""
         if lease == self._lease or self._progress is None:
             return
         isMoved = await self._journal.move(self._lease, lease)
@@ -253,7 +252,7 @@ class ChangeFollower:
             self._miss("the lease of this node was over for too long")
 
     async def _dropUnwanted(self, lease: int) -> None:
-        """End what has no watchers any more."""
+        """End the watches of buckets without watchers."""
         unused = [bucket for bucket in self._watched if bucket not in self._watchers]
         for bucket in (*self._unwanted, *unused):
             if lease:

@@ -1,10 +1,9 @@
 """
-C{storagegate cluster fsck}: whether the catalog agrees with itself and with the blobs, beside nodes
-that serve.
+C{storagegate cluster fsck}: checks the consistency of the catalog and the blobs while nodes serve.
 
-Blobs without references are no problem here: nodes remove them. Each new blob is made under a
-lease, and what a lease has left is swept when it is over; until then no row names it. With
-C{--verify} the store of the blobs is listed, for objects that neither a row nor a lease explains.
+Unreferenced blobs are not a problem here: nodes remove them. Each new blob is made under a lease
+and is swept after the lease has ended; until it is committed, no row references it. With
+C{--verify} the blob store is listed, to find objects that belong to neither a row nor a lease.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -39,19 +38,19 @@ T = TypeVar("T")
 Report = Callable[[str], object]
 
 _PAGE = 64
-"""Blobs looked for at the same time."""
+"""Blobs that are looked up concurrently."""
 
 _INLINE_PAGE = 32
-"""Rows of inline bytes, each up to 1 MiB, that are in memory together."""
+"""Rows of inline bytes in memory at a time; each has up to 1 MiB."""
 
 _READ = 1 << 20
-"""Bytes of one read."""
+"""Size of one read in bytes."""
 
 _ROWS = (
     "SELECT id, size, crc, refs, damaged FROM blobs WHERE id > %s AND refs > 0 ORDER BY id LIMIT %s"
 )
 
-# Not what is garbage already: in a backup its bytes may be gone.
+# Excludes garbage: the bytes of garbage may be missing after a restore.
 _IS_NEEDED = """
     SELECT FROM blobs WHERE id = %s AND refs > (SELECT count(*) FROM freed WHERE blob = blobs.id)
 """
@@ -61,7 +60,7 @@ _KNOWN = """
     UNION ALL SELECT id FROM arrivedblobs WHERE id = ANY (%s)
 """
 
-# Nodes that serve learn of it.
+# Notifies the nodes that serve.
 _CLEAR = """
     WITH cleared AS (
         UPDATE blobs SET damaged = false WHERE damaged AND id = %s RETURNING id
@@ -75,7 +74,7 @@ _SEGMENTS = """
     UNION ALL SELECT bucketid, key, segments FROM parts WHERE segments IS NOT NULL
 """
 
-# In one statement, and so in one snapshot, in which both sides of each change are, or neither.
+# One statement, and so one snapshot, which contains both sides of each change or neither.
 _MISMATCHES = f"""
     WITH named AS (
         SELECT id, count(*) AS n FROM (
@@ -92,7 +91,7 @@ _MISMATCHES = f"""
     ORDER BY 1
 """
 
-# Counts are added, so that what nodes change meanwhile is added as well.
+# The difference is added, so that concurrent changes of nodes are kept.
 _RECOUNT = f"""
     UPDATE blobs SET refs = blobs.refs + wrong.counted - wrong.recorded
     FROM ({_MISMATCHES}) AS wrong (id, recorded, counted)
@@ -146,14 +145,15 @@ _INLINE = """
 
 def check(options: ClusterOptions, repair: bool, verify: bool, report: Report, reactor: Any) -> int:
     """
-    Check a cluster. Blocks, for as long as it takes to look at every blob.
+    Check a cluster. Blocks until every blob is checked.
 
-    @param repair: Whether problems are repaired if that loses no data.
-    @param verify: Whether all bytes are read and compared with their checksums.
+    @param repair: Whether to repair problems if no data are lost.
+    @param verify: Whether to read all bytes and compare them with their checksums.
     @param report: Called with one line for each problem.
-    @param reactor: Need not run.
-    @return: How many problems are left.
-    @raise StoreError: Catalog or blobs cannot be used; one line gives the reason.
+    @param reactor: The reactor, which need not run.
+    @return: The number of remaining problems.
+    @raise StoreError: If the catalog or the blobs cannot be used; the text gives the reason in one
+        line.
     """
     with (
         closing(openForTools(options.catalog)) as admin,
@@ -180,9 +180,9 @@ def check(options: ClusterOptions, repair: bool, verify: bool, report: Report, r
 
 def unnamed(shards: Sequence[ClusterAdmin], pieces: IPieceStore) -> Iterator[str]:
     """
-    Find objects in the store of the blobs that no row of the catalog names. Blocks.
+    Find objects in the blob store that no row of the catalog references. Blocks.
 
-    Blobs under leases that are not swept yet are left out: nodes remove them.
+    Blobs under leases that are not swept yet are excluded: nodes remove them.
 
     @param shards: All shards of the catalog, open.
     @return: A line for each object.
@@ -190,7 +190,7 @@ def unnamed(shards: Sequence[ClusterAdmin], pieces: IPieceStore) -> Iterator[str
     names = pieces.names()
     while (page := waitFor(pieces, _nextPage(names))) is not None:
         blobs = sorted({name.partition(".")[0] for name in page if name != MARKER})
-        # The leases first: a node that ends commits before its lease is forgotten.
+        # The leases are read first: a node that ends commits before its lease is removed.
         leases = {id for shard in shards for (id,) in shard.rows("SELECT id FROM leases")}
         known = {id for shard in shards for (id,) in shard.rows(_KNOWN, blobs, blobs)}
         for name in page:
@@ -198,7 +198,7 @@ def unnamed(shards: Sequence[ClusterAdmin], pieces: IPieceStore) -> Iterator[str
             lease, _ = readBlobId(blob) or (0, 0)
             if name == MARKER or blob in known or lease in leases:
                 continue
-            # A node may have removed it since it was listed.
+            # A node may have removed the object since it was listed.
             size = waitFor(pieces, _sizeOf(pieces, name))
             if size is not None:
                 yield f"object {name} of {size} bytes is named by no row"
@@ -220,7 +220,7 @@ class ClusterCheck:
     """
     One check of one shard of a cluster.
 
-    @ivar isForeign: Whether the blobs are not those of the catalog.
+    @ivar isForeign: Whether the blobs belong to another catalog.
     """
 
     _admin: ClusterAdmin
@@ -231,7 +231,7 @@ class ClusterCheck:
     isForeign: bool = field(default=False, init=False)
 
     def run(self, verify: bool) -> int:
-        """Check everything; return how many problems are left."""
+        """Run all checks; return the number of remaining problems."""
         try:
             self._wait(partial(checkPieces, self._pieces, storeId(self._admin.storeSecret())))
         except ForeignBlobs as error:
@@ -252,10 +252,10 @@ class ClusterCheck:
         """
         Compare the buckets of this shard with the directory.
 
-        @param first: The shard that has it.
-        @param shard: This one.
+        @param first: The first shard, which has the directory.
+        @param shard: This shard.
         """
-        # In this order: a bucket is made behind its row, which stays.
+        # In this order, because a bucket is created after its row in the directory, which stays.
         names = [name for (name,) in self._admin.rows("SELECT name FROM buckets ORDER BY 1")]
         places = dict(first.rows("SELECT * FROM directory WHERE bucket = ANY (%s)", names))
         for name in names:
@@ -275,12 +275,12 @@ class ClusterCheck:
             error.subFailure.raiseException()
 
     def _problem(self, text: str, isRepaired: bool = False) -> None:
-        """Report a problem, which is left unless it was repaired."""
+        """Report a problem, and count it unless it was repaired."""
         self._left += not isRepaired
         self._report(f"{text}: repaired" if isRepaired else text)
 
     def _usage(self) -> None:
-        """Compare what is recorded of each bucket with what it holds."""
+        """Compare the recorded usage of each bucket with its content."""
         found = self._admin.rows(_USAGE)
         if found and self._repair:
             self._admin.execute(_SET_USAGE)
@@ -296,7 +296,7 @@ class ClusterCheck:
             self._problem(f"{name} is said to have {wrong}", isRepaired=self._repair)
 
     def _references(self) -> None:
-        """Compare the counts of references with the references."""
+        """Compare the reference counts with the references."""
         found = self._admin.rows(_MISMATCHES)
         if found and self._repair:
             self._admin.execute(_RECOUNT)
@@ -308,7 +308,7 @@ class ClusterCheck:
                 self._problem(text, isRepaired=self._repair)
 
     def _pages(self) -> Iterator[list[BlobRow]]:
-        """Yield the rows of blobs that have references."""
+        """Yield the rows of referenced blobs, in pages."""
         after = ""
         while rows := self._admin.rows(_ROWS, after, _PAGE):
             yield [BlobRow(*row) for row in rows]
@@ -318,11 +318,11 @@ class ClusterCheck:
         """
         Compare a row with its blob.
 
-        @param found: Where the blob is, or why that is not known.
+        @param found: The location of the blob, or the error of its look-up.
         """
         problem = self._compare(row, found, verify)
         if problem is not None:
-            # One wrong answer of the network is no damage.
+            # A single wrong network response is not damage.
             [found] = self._wait(partial(self._locateAll, [row]))
             problem = self._compare(row, found, verify)
         if problem is None:
@@ -331,14 +331,14 @@ class ClusterCheck:
                 self._report(rightAgain(row.id))
             elif row.damaged:
                 self._problem(foundBefore(row.id))
-        # A node may have removed it meanwhile.
+        # A node may have removed the blob meanwhile.
         elif self._admin.rows(_IS_NEEDED, row.id):
             self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
             if self._repair:
                 self._admin.execute("UPDATE blobs SET damaged = true WHERE id = %s", row.id)
 
     def _compare(self, row: BlobRow, place: PiecePlace | Exception, verify: bool) -> str | None:
-        """Return the problem with a blob."""
+        """Return the problem with a blob; C{None} if it is correct."""
         try:
             if isinstance(place, Exception):
                 raise place
@@ -359,7 +359,7 @@ class ClusterCheck:
             return f"cannot be read: {error.strerror or error}"
 
     async def _locateAll(self, rows: Sequence[BlobRow]) -> list[PiecePlace | Exception]:
-        """Find blobs, all at the same time; return where each is, or why that is not known."""
+        """Look up blobs concurrently; return the location of each, or the error of its look-up."""
 
         async def find(row: BlobRow) -> PiecePlace | Exception:
             try:
@@ -374,9 +374,9 @@ class ClusterCheck:
 
     async def _locate(self, row: BlobRow) -> PiecePlace:
         """
-        Find a blob.
+        Look up a blob.
 
-        @raise MissingPiece: It is missing.
+        @raise MissingPiece: If the blob is missing.
         """
         pieces = self._pieces
         try:
@@ -387,7 +387,7 @@ class ClusterCheck:
             return await findSize(pieces, row.id, row.size)
 
     def _inline(self, table: str) -> None:
-        """Compare the bytes in a table with their checksums."""
+        """Compare the inline bytes in a table with their checksums."""
         after: tuple[object, ...] = (0, b"", 0)
         while rows := self._admin.rows(_INLINE.format(table=table), *after, _INLINE_PAGE):
             for _, key, _, bucket, checksum, inline in rows:
@@ -402,5 +402,5 @@ class ClusterCheck:
 
 
 def _name(bucket: str, key: bytes) -> str:
-    """Write a key so that it stays on its line."""
+    """Format a key so that it stays on one line."""
     return f"{bucket}/{key.decode('utf-8', 'backslashreplace')!r}"

@@ -1,7 +1,4 @@
-"""
-What is done to a cluster before its nodes serve: it is made once, and checked at each start. All
-functions block.
-"""
+"""Initialisation of a cluster, once, and the check at each start of a node. All functions block."""
 
 import secrets
 from collections.abc import Coroutine, Iterator
@@ -24,16 +21,16 @@ AFFINITY_BYTES = 32
 
 
 def blobsBackEnd(options: ClusterOptions) -> str:
-    """Return the name of the back end of the blobs in L{storagegate.storage.backends}."""
+    """Return the name of the blob back end in L{storagegate.storage.backends}."""
     return BACK_ENDS[options.blobs.partition(":")[0]]
 
 
 def openPieces(options: ClusterOptions, reactor: Any) -> IPieceStore:
     """
-    Connect to the store of the blobs.
+    Connect to the blob store.
 
-    @param reactor: Need not run.
-    @raise StoreError: It cannot be used; one line gives the reason.
+    @param reactor: The reactor, which need not run.
+    @raise StoreError: If the blob store cannot be used; the text gives the reason in one line.
     """
     back = blobsBackEnd(options)
     if back == "shared":
@@ -52,10 +49,10 @@ def openPieces(options: ClusterOptions, reactor: Any) -> IPieceStore:
 @contextmanager
 def connectedPieces(options: ClusterOptions, reactor: Any) -> Iterator[IPieceStore]:
     """
-    Connect to the store of the blobs, and disconnect.
+    Connect to the blob store, and disconnect on exit.
 
-    @param reactor: Need not run.
-    @raise StoreError: It cannot be used; one line gives the reason.
+    @param reactor: The reactor, which need not run.
+    @raise StoreError: If the blob store cannot be used; the text gives the reason in one line.
     """
     pieces = openPieces(options, reactor)
     try:
@@ -68,10 +65,10 @@ def connectedPieces(options: ClusterOptions, reactor: Any) -> Iterator[IPieceSto
 
 def waitFor(pieces: IPieceStore, work: Coroutine[Any, Any, T]) -> T:
     """
-    Wait for operations on a store of pieces.
+    Wait for operations on a piece store.
 
-    @param work: What the operations are a part of.
-    @raise StoreBusy: They took too long; one line says where.
+    @param work: The coroutine that performs the operations.
+    @raise StoreBusy: If the operations take too long; the text names the store in one line.
     """
     try:
         return pieces.wait(Deferred.fromCoroutine(work))
@@ -83,13 +80,14 @@ def waitFor(pieces: IPieceStore, work: Coroutine[Any, Any, T]) -> T:
 
 def checkCluster(options: ClusterOptions, reactor: Any, needsBlobs: bool = True) -> ClusterSecrets:
     """
-    Check that the catalog and the blobs can be used, and are of one store.
+    Check that the catalog and the blobs can be used and belong to the same store.
 
-    @param reactor: Need not run.
-    @param needsBlobs: Whether blobs that do not answer are an error; otherwise they are compared
-        with the catalog before anything is written to them.
+    @param reactor: The reactor, which need not run.
+    @param needsBlobs: Whether an unresponsive blob store is an error; otherwise it is checked
+        against the catalog before the first write.
     @return: The secrets of the nodes.
-    @raise StoreError: They are not; one line gives the reason. C{StoreBusy} if time may mend it.
+    @raise StoreError: If the check fails; the text gives the reason in one line. C{StoreBusy} if a
+        retry may succeed.
     """
     with closing(openForTools(options.catalog)) as admin:
         found = admin.secrets()
@@ -112,23 +110,24 @@ def initialise(
     options: ClusterOptions, accessKey: str, secretKey: str, reactor: Any
 ) -> tuple[str, bool]:
     """
-    Make the schema of the catalog, claim the store of the blobs, and make the secrets, as far as
-    that has not been done.
+    Create the schema of the catalog, claim the blob store, and create the secrets, skipping steps
+    that are done already.
 
-    @param accessKey: Of the root key pair, if there is none yet; so is C{secretKey}.
-    @param reactor: Need not run.
+    @param accessKey: The access key of the root key pair, if the cluster has none yet; the same
+        applies to C{secretKey}.
+    @param reactor: The reactor, which need not run.
     @return: The id of the store, and whether the pair is its root key pair now.
-    @raise StoreError: It is not possible, the blobs are another store's, or the cluster is made and
-        its blobs are elsewhere; one line gives the reason.
+    @raise StoreError: If initialisation fails, the blobs belong to another store, or an initialised
+        cluster has its blobs elsewhere; the text gives the reason in one line.
     """
     with closing(openForTools(options.catalog, mayCreate=True)) as admin:
         store = storeId(admin.storeSecret())
         with connectedPieces(options, reactor) as pieces:
-            # A cluster that is made has its blobs where the first call has claimed them. Another
-            # place, after a slip in the configuration, must not become a second one.
+            # The first call has claimed the blob store of the cluster. After a configuration
+            # mistake, another location must not become a second blob store.
             check = claimPieces if admin.root() is None else checkPieces
             waitFor(pieces, check(pieces, store))
         checkCounts(options.counts, options.catalog)
-        # Last: nodes start when there are secrets.
+        # Last, because nodes start once the secrets exist.
         made = admin.makeSecrets(accessKey, secretKey, secrets.token_bytes(AFFINITY_BYTES))
     return store, made

@@ -1,9 +1,9 @@
 """
-Work that one node does for all of them.
+Jobs: work that one node does for the cluster.
 
-A task runs on the node that has claimed its row in the catalog, for as long as that node claims it
-again in time. When the node is gone, another one claims it. A claim is a commit: it waits for the
-standby, so it proves, too, that what was read before it was read from the primary and is durable.
+A task runs on the node that has claimed its row in the catalog, as long as this node renews the
+claim in time. When the node fails, another node claims the row. A claim is a commit that waits for
+the standby, so it also proves that earlier reads came from the primary and are durable.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from storagegate.storage.node import BackgroundTask
 from storagegate.storage.periodic import PeriodicTask
 
 _BEATS = 3
-"""Claims in the time of one: two of them may fail."""
+"""Claims within the duration of a claim: two of them may fail."""
 
 
 @define(eq=False)
 class Job:
     """
-    A task, and the claim to run it. Methods: reactor thread.
+    A task with the claim to run it. Methods must run in the reactor thread.
 
-    @ivar name: That of the row in the catalog.
-    @ivar _seconds: How long a claim is valid.
-    @ivar _random: C{random.uniform} or a replacement.
-    @ivar number: The lease under which this node has claimed it; 0 if it has not.
+    @ivar name: The name of the row in the catalog.
+    @ivar _seconds: The duration of a claim.
+    @ivar _random: C{random.uniform}, or a replacement.
+    @ivar number: The lease under which this node has claimed the task; 0 without a claim.
     """
 
     _log = Logger()
@@ -54,9 +54,9 @@ class Job:
 
     def start(self, work: BackgroundTask) -> None:
         """
-        Run a task whenever this node has claimed it, until L{stop}. Once.
+        Run a task whenever this node has claimed it, until L{stop}. May be called once.
 
-        @param work: It may be started again after it was stopped.
+        @param work: The task, which may be restarted after it was stopped.
         """
         self._work = work
         self._task.start(self._rounds)
@@ -76,9 +76,9 @@ class Job:
         """
         Claim the task again, under the same lease.
 
-        @return: Whether this node still runs it, and all that it has read since the claim before is
-            durable.
-        @raise StoreBusy: It is not known.
+        @return: Whether this node still runs the task, and all its reads since the previous claim
+            are durable.
+        @raise StoreBusy: If the outcome is unknown.
         """
         number, began = self.number, self._clock.seconds()
         if not number or number != self._leases.number:
@@ -86,11 +86,11 @@ class Job:
         isOurs = await self._cleanup.claimJob(self.name, number, self._seconds)
         if isOurs and number == self.number:
             self._claimedAt = began
-        # Another lease: the server may be another, too.
+        # With another lease the server may have changed too.
         return isOurs and number == self.number == self._leases.number
 
     async def _rounds(self) -> None:
-        # Not all nodes at the same time.
+        # A random delay, so that the nodes do not act at the same time.
         await self._task.pause(self._random(0, self._seconds / _BEATS))
         while not self._task.isStopping:
             await self._claim()
@@ -114,11 +114,11 @@ class Job:
             if not self._isFailing:
                 self._isFailing = True
                 self._log.warn("{name} was not claimed: {error}", name=self.name, error=str(error))
-            # The claim before is valid for a while.
+            # The previous claim stays valid for a while.
             isOurs = number == self.number and began < self._claimedAt + self._seconds
             began = self._claimedAt
-        # After a change of the lease the task is stopped first: what it has read may be of a server
-        # that is no primary any more.
+        # After a change of the lease the task is stopped first: it may have read from a server that
+        # is no longer the primary.
         isOurs = isOurs and number == self._leases.number and self.number in (0, number)
         self.number, self._claimedAt = (number, began) if isOurs else (0, 0.0)
 

@@ -1,11 +1,11 @@
 """
-Keeps the lease of this node.
+The keeper of this node's lease.
 
-It is renewed every third of its time. Between two renewals that succeeded this node serves; else it
-has no lease: the gate of the requests is closed, and the reads under the lease are ended. A lease
-that is over, or was given up, is never used again: another one is taken::
+The lease is renewed three times within its duration. The node serves between two successful
+renewals. Otherwise it has no lease: it admits no requests, and the reads under the lease are ended.
+An expired or given-up lease is never used again; the node takes another one::
 
-    none -> taken -> renewed, renewed ... -> over or given up -> none
+    none -> taken -> renewed, renewed ... -> expired or given up -> none
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,33 +22,33 @@ from storagegate.storage.errors import StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.periodic import PeriodicTask
 
 LEASE_SECONDS = 10.0
-"""How long the reads and writes of others may be delayed by a node that is gone."""
+"""The longest delay of other nodes' reads and writes by a dead node."""
 
 _BEATS = 3
-"""Renewals in the time of a lease: two of them may fail."""
+"""Renewals within the duration of a lease: two of them may fail."""
 
-# The nodes of a cluster lose their leases together when its server goes.
+# The nodes of a cluster lose their leases together when its server goes down.
 _BACKOFF = Backoff(firstSeconds=0.2, maxSeconds=2.0)
 
 _LEAST_SECONDS = 0.01
 
 
 async def checkNothing() -> None:
-    """Find no problem."""
+    """Accept every renewal."""
 
 
 @define(eq=False)
 class LeaseKeeper:
     """
-    Takes, renews and ends the lease of this node. All methods: reactor thread.
+    Takes, renews and ends the lease of this node. Methods must run in the reactor thread.
 
     @ivar _node: The name of the node, for operators.
-    @ivar _seconds: How long the lease is valid without a renewal.
-    @ivar _check: Is called before each renewal; raises C{StoreBusy} if there must be none.
-    @ivar _random: C{random.uniform} or a replacement.
-    @ivar problem: Why there is no lease; L{None} if there is one.
-    @ivar onTaken: Called when another lease was taken.
-    @ivar taken: How many leases were taken here.
+    @ivar _seconds: The duration of the lease without a renewal.
+    @ivar _check: Called before each renewal; raises C{StoreBusy} to prevent it.
+    @ivar _random: C{random.uniform}, or a replacement.
+    @ivar problem: Why this node has no lease; C{None} if it has one.
+    @ivar onTaken: Called when a new lease was taken.
+    @ivar taken: The number of leases that this node has taken.
     """
 
     _log = Logger()
@@ -65,7 +65,7 @@ class LeaseKeeper:
     taken: int = field(default=0, init=False)
     _failure: str = field(default="none was taken yet", init=False)
     _failures: int = field(default=0, init=False)
-    # Of the last renewal, if it has failed.
+    # The error of the last renewal, if it failed.
     _error: str = field(default="", init=False)
     _hadLease: bool = field(default=False, init=False)
     _wasGivenUp: bool = field(default=False, init=False)
@@ -78,11 +78,11 @@ class LeaseKeeper:
 
     @property
     def problem(self) -> str | None:
-        """Why this node serves nothing; L{None} if it serves."""
+        """Why this node serves no requests; C{None} if it serves."""
         return None if self._leases.number else f"this node has no lease: {self._failure}"
 
     def start(self) -> None:
-        """Keep a lease until L{stop}; the one that the catalog was opened with, if it is valid."""
+        """Keep a lease until L{stop}, starting with the catalog's lease if it is valid."""
         self._leases.onGivenUp = self._givenUp
         if self._leases.number:
             self._renewed(self._clock.seconds())
@@ -90,8 +90,8 @@ class LeaseKeeper:
 
     async def stop(self) -> None:
         """
-        End the lease, after the commits under it: other nodes need not wait until its time is over.
-        No request may be in progress. If the catalog does not answer, its time will be over.
+        End the lease after the commits under it, so that other nodes need not wait for its expiry.
+        No request may be in progress. If the catalog does not respond, the lease expires.
         """
         await self._task.stop()
         self._leases.onGivenUp = lambda: None
@@ -100,7 +100,7 @@ class LeaseKeeper:
         try:
             if number:
                 await self._cleanup.endLease(number, evenValid=True)
-                # Now nothing is committed any more.
+                # From now on no transaction commits under this lease.
                 isSettled = self._leases.isSettled
             self._end("this node stops")
             self._leases.giveUp()
@@ -130,7 +130,7 @@ class LeaseKeeper:
             self._wasGivenUp = False
             await self._task.pause(self._pauseSeconds())
             if self._wasGivenUp:
-                # Not all nodes at the same time.
+                # A random delay, so that the nodes do not act at the same time.
                 await self._task.pause(self._pauseSeconds())
 
     def _pauseSeconds(self) -> float:
@@ -142,7 +142,7 @@ class LeaseKeeper:
     async def _renew(self) -> None:
         began = self._clock.seconds()
         oldest = self._reads.oldest()
-        # Of what this node may have found since the last renewal, nothing is collected yet.
+        # Blobs that this node may have found since the last renewal are not collected yet.
         readsFrom = self._leases.stamp if oldest is None else oldest
         try:
             await self._leases.renew(self._seconds, readsFrom)
@@ -150,7 +150,7 @@ class LeaseKeeper:
             self._end(str(error))
         else:
             if not self._hadLease:
-                # It was over when the answer came, and its reads were ended.
+                # The lease expired before the response arrived, and its reads were ended.
                 self._leases.giveUp()
                 return
             self._renewed(began)
@@ -178,14 +178,14 @@ class LeaseKeeper:
             self._failure = self._error
 
     def _watch(self, seconds: float) -> None:
-        """End the reads in time, also while a renewal is under way."""
+        """End the reads when the lease expires, even during a renewal."""
         if self._expiry is not None and self._expiry.active():
             self._expiry.cancel()
         self._expiry = self._clock.callLater(max(_LEAST_SECONDS, seconds), self._expired)
 
     def _expired(self) -> None:
         if self._leases.number:
-            # The two clocks differ by a little.
+            # The two clocks differ slightly.
             self._watch(_LEAST_SECONDS)
         else:
             self._end(self._error or "its time is over")
@@ -196,7 +196,7 @@ class LeaseKeeper:
         self._task.wake()
 
     def _end(self, reason: str) -> None:
-        """End what depends on the lease. Does nothing if there was none."""
+        """End the reads under the lease. Does nothing without a lease."""
         if self._expiry is not None and self._expiry.active():
             self._expiry.cancel()
         self._expiry = None

@@ -15,8 +15,8 @@ def watchNode(nodes: Sequence[ClusterNode], meters: MetricsRegistry) -> None:
     """
     Register the metrics of a node.
 
-    @param nodes: Its parts in the shards of the catalog, which are added up.
-    @param meters: Receives them.
+    @param nodes: The nodes of this process, one per shard; their values are added.
+    @param meters: The registry of the metrics.
     """
 
     def total(count: Callable[[ClusterNode], int]) -> int:

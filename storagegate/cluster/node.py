@@ -1,9 +1,9 @@
 """
-The part of one process in a store over several machines: C{ObjectStore.open(node=ClusterNode)}.
+One process of a store over several machines: C{ObjectStore.open(node=ClusterNode)}.
 
-B{The gate.} A request is admitted while this node has a lease; what it writes is committed under
-that lease or not at all. B{The reads} in progress are known to the collector of all nodes. B{The
-jobs}, those of the store and the sweeper and the collector, run on one node each.
+B{The gate.} A request is admitted while this node has a lease; its writes are committed under this
+lease or not at all. B{The reads} in progress are known to the collectors of all nodes. B{The jobs}
+(the store's own, the sweeper and the collector) run on one node each.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,28 +32,28 @@ from storagegate.storage.node import BackgroundTask, IStoreNode
 from storagegate.storage.records import ObjectChange
 
 _IDLE_SECONDS = 0.1
-"""Between two looks at what waits to be collected."""
+"""Interval of checks for garbage in L{ClusterNode.idle}."""
 
 _FULL_SECONDS = 10.0
-"""So long after a write was refused a warning is given: a removal has freed space by then."""
+"""Duration of the warning after a write was refused: a removal has freed space by then."""
 
 _NO_STANDBY = "synchronous_standby_names of the catalog is empty: commits wait for no standby"
 
 _STANDBY_AWAY = "no synchronous standby of the catalog is connected"
 
-# Of an object whose bytes are in its row.
+# The lease of an object whose bytes are in its row.
 _NOTHING = BlobLease((), lambda blobs: None)
 
 
 @implementer(IStoreNode)
 class ClusterNode:
     """
-    The part of this process. Methods: reactor thread, unless they say otherwise.
+    The node of this process. Methods must run in the reactor thread unless stated otherwise.
 
     @ivar keeper: Keeps the lease.
     @ivar reads: The reads in progress.
-    @ivar sweeper: Sweeps after the leases of other nodes, if this one does so for all.
-    @ivar collector: Collects garbage, likewise.
+    @ivar sweeper: Sweeps the leases of all nodes, if this node has claimed that job.
+    @ivar collector: Collects garbage, if this node has claimed that job.
     @ivar watches: The buckets whose changes this process receives.
     """
 
@@ -63,11 +63,11 @@ class ClusterNode:
 
     def __init__(self, context: BackEndContext, catalog: ICatalog, blobs: IBlobStore) -> None:
         """
-        @param context: What the back ends were opened with. Its options have C{node}, the name of
-            this node, and perhaps C{leaseSeconds}, C{synchronous}, and C{lateSeconds} of
+        @param context: The context of the back ends. Its options have C{node}, the name of this
+            node, and optionally C{leaseSeconds}, C{synchronous}, and C{lateSeconds} for the
             L{Sweeper}.
         @param catalog: An L{IClusterCatalog}.
-        @param blobs: A store of blobs that all nodes reach.
+        @param blobs: A blob store that all nodes can reach.
         """
         assert IClusterCatalog.providedBy(catalog)
         shared: Any = catalog
@@ -101,9 +101,9 @@ class ClusterNode:
 
     def admit(self) -> None:
         """
-        Admit a request, and let it commit under the lease of this moment.
+        Admit a request, and let it commit under the current lease.
 
-        @raise StoreBusy: This node has no lease.
+        @raise StoreBusy: If this node has no lease.
         """
         number = self._leases.number
         if not number:
@@ -114,53 +114,53 @@ class ClusterNode:
         """
         Keep blobs until the lease is released; see L{OpenReads.hold}.
 
-        @raise StoreBusy: This node has no lease.
+        @raise StoreBusy: If this node has no lease.
         """
         held = tuple(blobs)
         return self.reads.hold(held) if held else _NOTHING
 
     @property
     def backlog(self) -> int:
-        """How many blobs are to be removed, on the node that removes them."""
+        """The number of blobs to remove, on the node that removes them."""
         return self.collector.backlog
 
     def start(self, observe: Callable[[ObjectChange], None]) -> None:
-        """Keep the lease, and take part in the work for all nodes."""
+        """Keep the lease, and take part in the jobs of the cluster."""
         self.keeper.start()
         self.watches.start(observe)
         for job, task in self._own:
             job.start(task)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
-        """Do nothing: the catalog lists what is garbage on any node."""
+        """Do nothing: the catalog lists the garbage of all nodes."""
 
     def runInOne(self, name: str, task: BackgroundTask) -> None:
         """Run a task on the node that claims its row in the catalog."""
         self._newJob(name).start(task)
 
     def committed(self, change: ObjectChange) -> None:
-        """Do nothing: the journal of the catalog has it, for this process too."""
+        """Do nothing: the catalog's journal records the change, for this process too."""
 
     def corrupted(self, ids: Sequence[str]) -> None:
-        """Do nothing: the catalog has the mark, and other nodes find the damage as this one did."""
+        """Do nothing: the catalog has the mark, and other nodes find the damage themselves."""
 
     def cleared(self, ids: Sequence[str]) -> None:
         """Do nothing: the catalog notifies all nodes."""
 
     def full(self) -> None:
-        """Note that the blobs' storage is full. Any thread."""
+        """Record that the blob storage is full. May be called in any thread."""
         self._fullAt = self._clock.seconds()
 
     def space(self) -> None:
-        """Return nothing: no object lies on this machine."""
+        """Do nothing: no objects are on this machine."""
         return
 
     def health(self) -> Mapping[str, str | None]:
-        """Return why there is no lease."""
+        """Return why this node has no lease."""
         return {"lease": self.keeper.problem}
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return whether the blobs' storage is full, and garbage or uploads cannot be removed."""
+        """Return whether the blob storage is full, or garbage or uploads cannot be removed."""
         fullAt = self._fullAt
         isFull = fullAt is not None and self._clock.seconds() < fullAt + _FULL_SECONDS
         return {
@@ -170,7 +170,7 @@ class ClusterNode:
         }
 
     async def idle(self) -> None:
-        """Wait until all garbage of the store is removed that has no readers, on any node."""
+        """Wait until all garbage of the store without readers is removed, by any node."""
         while True:
             backlog = await self._cleanup.backlog()
             if not backlog.freed and backlog.garbage <= backlog.holds:
@@ -178,14 +178,14 @@ class ClusterNode:
             await deferLater(self._clock, _IDLE_SECONDS)
 
     async def stop(self) -> None:
-        """End the tasks, and let other nodes do the work. Once, before the blobs are closed."""
+        """Stop the tasks; other nodes take over. Called once, before the blobs are closed."""
         stopping = [job.stop() for job in self._jobs]
         await gatherResults(
             [Deferred.fromCoroutine(each) for each in (*stopping, self.watches.stop())]
         )
 
     async def leave(self) -> None:
-        """End the lease. Once, after the blobs are closed."""
+        """End the lease. Called once, after the blobs are closed."""
         await self.keeper.stop()
 
     def _newJob(self, name: str) -> Job:
@@ -195,14 +195,15 @@ class ClusterNode:
 
     async def _check(self) -> None:
         """
-        Check that commits wait for a standby, if they must: without one there is no lease.
+        Check that commits wait for a standby, if required: without a standby this node takes no
+        lease.
 
-        @raise StoreBusy: They do not.
+        @raise StoreBusy: If commits do not wait for a standby.
         """
         if self._isSynchronous:
             names, count = await self._cleanup.replication()
             if not names:
                 raise StoreBusy(_NO_STANDBY)
             if not count:
-                # A renewal would wait for one, and say nothing of it.
+                # A renewal would wait for a standby without reporting it.
                 raise StoreBusy(_STANDBY_AWAY)

@@ -18,12 +18,12 @@ from storagegate.core.options import (
 )
 
 _MOST_SERVERS = 16
-"""Each look for the primary asks all of them."""
+"""Limit of the servers: each search for the primary queries all of them."""
 
 _ETCD_URL = re.compile(r"https?://[^\s/@?#]+:[0-9]{1,5}", re.ASCII)
 
 _MOST_INLINE = 1 << 20
-"""A larger row costs the catalog more than the bytes cost a store of blobs."""
+"""Larger rows cost the catalog more than the bytes cost a blob store."""
 
 BACK_ENDS = {"rados": "rados", "s3": "s3", "files": "shared"}
 """The back ends of blobs by the scheme of the option."""
@@ -32,7 +32,7 @@ _SCHEMES = tuple(f"{scheme}:" for scheme in BACK_ENDS)
 
 
 def readServers(value: Any) -> tuple[str, ...]:
-    """Read conninfos; as one text they are separated by semicolons. An error repeats none."""
+    """Read conninfos: a list, or one text with semicolons between them. Errors contain none."""
     if isinstance(value, str):
         value = [each.strip() for each in value.split(";")]
     if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_SERVERS:
@@ -104,20 +104,21 @@ def _readInlineLimit(value: Any) -> int:
 @frozen(kw_only=True)
 class ClusterOptions:
     """
-    A store over several machines: where its catalog and its blobs are.
+    A store over several machines: the location of its catalog and its blobs.
 
-    @ivar catalog: The conninfo of each PostgreSQL server, of which one is the primary.
-    @ivar blobs: Where the bytes of objects are: C{"rados:POOL"}, C{"s3:https://HOST/BUCKET"} or
+    @ivar catalog: The conninfo of each PostgreSQL server; one server is the primary.
+    @ivar blobs: The blob store: C{"rados:POOL"}, C{"s3:https://HOST/BUCKET"} or
         C{"files:DIRECTORY"} on a file system that all nodes have mounted.
-    @ivar counts: Where rate limits and sessions are counted for all nodes.
-    @ivar leaseSeconds: How long the lease of a node is valid; it is renewed three times as often.
-    @ivar connectWait: How many seconds a node that starts waits for the catalog. It starts without
-        the blobs, and serves what it can.
-    @ivar inlineLimit: Objects up to this size are rows of the catalog.
-    @ivar synchronous: C{"required"}: nothing is written while no standby confirms commits;
-        C{"off"}: what was acknowledged last may be lost with the primary.
-    @ivar etcd: The client URL of each member of Patroni's etcd. C{cluster status} asks them which
-        members are missing; nodes do not use them.
+    @ivar counts: The server of the cluster-wide counts of rate limits and sessions.
+    @ivar leaseSeconds: The duration of a node's lease; the node renews it three times within this
+        time.
+    @ivar connectWait: The time that a starting node waits for the catalog, in seconds. The node
+        starts even without the blobs, and serves the requests that do not need them.
+    @ivar inlineLimit: The largest objects that are stored in rows of the catalog, in bytes.
+    @ivar synchronous: C{"required"}: no writes are accepted unless a standby confirms commits;
+        C{"off"}: the latest acknowledged writes may be lost with the primary.
+    @ivar etcd: The client URL of each member of Patroni's etcd. C{cluster status} queries them for
+        missing members; nodes do not use them.
     """
 
     catalog: tuple[str, ...] = field(converter=readServers, repr=False)
@@ -131,9 +132,9 @@ class ClusterOptions:
 
     def secrets(self, servers: Iterable[str] = ()) -> Iterator[str]:
         """
-        Yield the passwords in these options, and the texts that hold one.
+        Yield the passwords in these options, and the strings that contain one.
 
-        @param servers: Conninfos besides, those of further shards.
+        @param servers: Additional conninfos, of further shards.
         """
         for conninfo in (*self.catalog, *servers):
             password = conninfo_to_dict(conninfo).get("password")

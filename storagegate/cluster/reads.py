@@ -1,10 +1,10 @@
 """
-The reads in progress of this node, which the collector of any node waits for.
+The open reads of this node, which the collector of any node waits for.
 
-Each read has the stamp of the lease at the moment of its look-up. With each renewal the node tells
-the oldest of them, and nothing is collected that a read of that age may have found. So that one
-long read does not keep all garbage of the store, it names its blobs in the catalog after a minute,
-and its stamp counts no longer::
+Each read has the stamp of the lease at the time of its look-up. Each renewal publishes the oldest
+stamp, and no blob is collected that a read with this stamp may have found. To prevent a long read
+from blocking all garbage collection, it names its blobs in the catalog after a minute; its stamp is
+then ignored::
 
     open -> naming -> named        release() ends a read in each state
 """
@@ -20,21 +20,21 @@ from storagegate.storage.clustercatalog import ICleanup, INodeLeases
 from storagegate.storage.errors import StoreBusy
 
 LONG_SECONDS = 60.0
-"""Most reads are over by then; until then they delay the collection of all garbage."""
+"""Most reads have ended by then; until then they delay the collection of all garbage."""
 
 _AT_ONCE = 1000
-"""Blobs in one statement, unless one read has more: 50 KiB of ids."""
+"""Blobs in one statement, unless a single read has more: 50 KiB of ids."""
 
 
 @define(eq=False)
 class OpenRead:
     """
-    The right of a reader to the blobs of one object, until L{release}.
+    A reader's lease on the blobs of one object, until L{release}.
 
-    @ivar blobs: Their ids.
-    @ivar stamp: That of the lease when the blobs were looked up.
-    @ivar since: By the clock of the reactor.
-    @ivar isOpen: Whether the blobs are kept for it: no more after the end of the lease.
+    @ivar blobs: The ids of the blobs.
+    @ivar stamp: The stamp of the lease when the blobs were looked up.
+    @ivar since: The start of the read, by the reactor's clock.
+    @ivar isOpen: Whether the blobs are kept for the read; false after the end of the lease.
     """
 
     blobs: Collection[str]
@@ -44,7 +44,7 @@ class OpenRead:
     isOpen: bool = field(default=True, init=False)
 
     def release(self) -> None:
-        """End the read. A second time does nothing."""
+        """End the read. Further calls have no effect."""
         if self.isOpen:
             self.isOpen = False
             self._reads.remove(self)
@@ -55,11 +55,11 @@ class _NamedBlobs:
     """
     The blobs that the catalog holds for the long reads of one lease.
 
-    @ivar number: Of the lease.
-    @ivar counts: How many reads have each.
-    @ivar unused: Those that have no reads any more, and are not released yet.
-    @ivar releasing: Those of them whose release is under way, or of unknown outcome: until another
-        one has succeeded, they may be released at any moment.
+    @ivar number: The number of the lease.
+    @ivar counts: The number of reads of each blob.
+    @ivar unused: The blobs without reads that are not released yet.
+    @ivar releasing: The unused blobs whose release is in progress or has an unknown outcome. Until
+        a later release succeeds, they may be released at any moment.
     """
 
     number: int
@@ -68,13 +68,13 @@ class _NamedBlobs:
     releasing: set[str] = field(factory=set, init=False)
 
     def add(self, blobs: Iterable[str]) -> None:
-        """Note a read that the catalog holds the blobs for, or will."""
+        """Add a read whose blobs the catalog holds or will hold."""
         for blob in blobs:
             self.counts[blob] = self.counts.get(blob, 0) + 1
             self.unused.discard(blob)
 
     def remove(self, blobs: Iterable[str]) -> None:
-        """Note the end of such a read."""
+        """Remove a read whose blobs the catalog holds."""
         for blob in blobs:
             self.counts[blob] -= 1
             if not self.counts[blob]:
@@ -85,9 +85,9 @@ class _NamedBlobs:
 @define(eq=False)
 class OpenReads:
     """
-    The reads of this node. Methods: reactor thread.
+    The open reads of this node. Methods must run in the reactor thread.
 
-    @ivar _longSeconds: After so long a read names its blobs.
+    @ivar _longSeconds: The age at which a read names its blobs.
     """
 
     _log = Logger()
@@ -96,7 +96,7 @@ class OpenReads:
     _cleanup: ICleanup
     _clock: IReactorTime
     _longSeconds: float = LONG_SECONDS
-    # In the order in which they began, and so of their stamps.
+    # In the order of their start, and therefore of their stamps.
     _open: dict[OpenRead, None] = field(factory=dict, init=False)
     _naming: set[OpenRead] = field(factory=set, init=False)
     _long: set[OpenRead] = field(factory=set, init=False)
@@ -108,11 +108,11 @@ class OpenReads:
         """
         Keep blobs until the read is released.
 
-        It must be called in the reactor iteration in which a look-up returned them: look-ups and
-        renewals are answered in their order, so the current stamp is not younger than the look-up.
+        This must be called in the reactor iteration in which a look-up returned them: look-ups and
+        renewals complete in order, so the current stamp is not younger than the look-up.
 
-        @param blobs: Ids, each once.
-        @raise StoreBusy: This node has no lease.
+        @param blobs: The ids of the blobs, without duplicates.
+        @raise StoreBusy: If this node has no lease.
         """
         if not self._leases.number:
             raise StoreBusy("this node has no lease")
@@ -124,12 +124,12 @@ class OpenReads:
         return len(self._open) + len(self._long)
 
     def oldest(self) -> int | None:
-        """Return the oldest stamp of the reads whose blobs the catalog does not hold."""
+        """Return the oldest stamp of the reads whose blobs are not named in the catalog."""
         first = next(iter(self._open), None)
         return None if first is None else first.stamp
 
     def remove(self, read: OpenRead) -> None:
-        """Note the end of a read."""
+        """Remove a read that has ended."""
         self._open.pop(read, None)
         if read in self._naming or read in self._long:
             self._naming.discard(read)
@@ -138,13 +138,13 @@ class OpenReads:
             self._work()
 
     def beat(self) -> None:
-        """Have the catalog hold the blobs of reads that have become long. With each renewal."""
+        """Name the blobs of long reads in the catalog. Called with each renewal."""
         self._work()
 
     def end(self) -> None:
         """
-        Forget all reads: the lease is over, and with it what the catalog holds for them. One that
-        goes on gets the bytes of its blobs, whose ids are never used again, or an error.
+        Forget all reads: the lease has ended, and the catalog no longer holds their blobs. A read
+        that continues gets the bytes of its blobs, whose ids are never reused, or an error.
         """
         ended = [*self._open, *self._long]
         self._open.clear()
@@ -164,7 +164,7 @@ class OpenReads:
             )
 
     async def _name(self, named: _NamedBlobs) -> None:
-        """Bring the catalog up to date; what fails is tried again with the next beat."""
+        """Update the catalog; the next beat retries failures."""
         try:
             while await self._release(named) or await self._hold(named):
                 pass
@@ -209,14 +209,14 @@ class OpenReads:
             raise
         if named is self._named:
             for read in self._naming.intersection(reads):
-                # Now a renewal may pass a younger stamp.
+                # Now a renewal may publish a younger stamp.
                 del self._open[read]
                 self._long.add(read)
             self._naming.clear()
         return True
 
     def _failed(self, named: _NamedBlobs, reads: Iterable[OpenRead]) -> None:
-        """Note that blobs may be held, or not: they are released, or held once more."""
+        """Record that blobs may be held or not: they are released, or held once more."""
         if named is self._named:
             for read in self._naming.intersection(reads):
                 named.remove(read.blobs)

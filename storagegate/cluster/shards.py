@@ -1,10 +1,10 @@
 """
-The part of one process in a store whose catalog has several shards: one L{ClusterNode} a shard.
+One process of a store whose catalog has several shards: one L{ClusterNode} per shard.
 
-Each shard has leases, reads, a sweeper and a collector of its own, and a shard in which this
-process has no lease is of no concern to the buckets of the others. The directory and the access
-keys are in the first shard: without a lease there nothing is served. What one node does for all of
-the store, such as the scrub, belongs to the first shard, too.
+Each shard has its own leases, reads, sweeper and collector. A missing lease in one shard does not
+affect the buckets of the others. The directory and the access keys are in the first shard: without
+a lease there, this process serves no requests. Jobs for the whole store, such as the scrub, also
+belong to the first shard.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,19 +29,19 @@ from storagegate.storage.records import ObjectChange
 @implementer(IBucketWatches)
 class ShardedWatches:
     """
-    The watched buckets of all shards. Methods: reactor thread.
+    The watched buckets of all shards. Methods must run in the reactor thread.
 
     @ivar missedObservers: Called when changes were missed in a shard.
     """
 
     def __init__(self, catalog: IShardedCatalog, nodes: Mapping[int, ClusterNode]) -> None:
-        """@param nodes: By the number of the shard."""
+        """@param nodes: The nodes by the number of their shard."""
         self._catalog = catalog
         self._nodes = nodes
         self.missedObservers: list[Callable[[], object]] = []
-        # The shard and the watchers of each bucket; a shard is the same for ever.
+        # The shard and the number of watchers of each bucket; the shard of a bucket never changes.
         self._places: dict[str, tuple[int, int]] = {}
-        # The watchers whose shard was not found.
+        # The number of watchers of each bucket whose shard was not found.
         self._failed: dict[str, int] = {}
         for each in nodes.values():
             each.watches.missedObservers = self.missedObservers
@@ -57,11 +57,11 @@ class ShardedWatches:
             raise
         _, count = self._places.get(bucket, (number, 0))
         self._places[bucket] = number, count + 1
-        # In a context of its own.
+        # Runs in its own context.
         await Deferred.fromCoroutine(self._watchIn(number, bucket))
 
     async def _watchIn(self, number: int, bucket: str) -> None:
-        # The request's is that of the first shard.
+        # The lease of the request belongs to the first shard.
         REQUEST_LEASE.set(0)
         await self._nodes[number].watches.watch(bucket)
 
@@ -81,9 +81,9 @@ class ShardedWatches:
 @implementer(IStoreNode)
 class ShardedNode:
     """
-    The part of this process. Methods: reactor thread, unless they say otherwise.
+    The node of this process. Methods must run in the reactor thread unless stated otherwise.
 
-    @ivar nodes: Its parts by the numbers of the shards.
+    @ivar nodes: The nodes by the number of their shard.
     @ivar watches: The buckets whose changes this process receives.
     """
 
@@ -93,7 +93,7 @@ class ShardedNode:
         """
         @param context: See L{ClusterNode}.
         @param catalog: An L{IShardedCatalog}.
-        @param blobs: A store of blobs that all nodes reach.
+        @param blobs: A blob store that all nodes can reach.
         """
         assert IShardedCatalog.providedBy(catalog)
         shared: Any = catalog
@@ -108,9 +108,9 @@ class ShardedNode:
 
     def admit(self) -> None:
         """
-        Admit a request, and let it commit in each shard under the lease of this moment.
+        Admit a request, and let it commit in each shard under the shard's current lease.
 
-        @raise StoreBusy: This node has no lease in the first shard.
+        @raise StoreBusy: If this node has no lease in the first shard.
         """
         self._first.admit()
         REQUEST_LEASES.set({number: each.leases.number for number, each in self._shards.items()})
@@ -119,53 +119,53 @@ class ShardedNode:
         """
         Keep the blobs of an object until the lease is released.
 
-        @raise StoreBusy: This node has no lease in their shard.
+        @raise StoreBusy: If this node has no lease in their shard.
         """
         held = tuple(blobs)
-        # What one object names is in the shard of its bucket.
+        # The blobs of an object are in the shard of its bucket.
         node = self.nodes.get(shardOf(held[0])) if held else None
         return (node or self._first).hold(held)
 
     @property
     def backlog(self) -> int:
-        """How many blobs are to be removed, on the node that removes them."""
+        """The number of blobs to remove, on the node that removes them."""
         return sum(each.backlog for each in self.nodes.values())
 
     def start(self, observe: Callable[[ObjectChange], None]) -> None:
-        """Keep the leases, and take part in the work for all nodes."""
+        """Keep the leases, and take part in the jobs of the cluster."""
         for each in self.nodes.values():
             each.start(observe)
 
     def reclaim(self, blobs: Iterable[str]) -> None:
-        """Do nothing: the catalog lists what is garbage on any node."""
+        """Do nothing: the catalog lists the garbage of all nodes."""
 
     def runInOne(self, name: str, task: BackgroundTask) -> None:
         """Run a task on the node that claims its row in the first shard."""
         self._first.runInOne(name, task)
 
     def committed(self, change: ObjectChange) -> None:
-        """Do nothing: the journal of the catalog has it, for this process too."""
+        """Do nothing: the catalog's journal records the change, for this process too."""
 
     def cleared(self, ids: Sequence[str]) -> None:
         """Do nothing: the catalogs notify all nodes."""
 
     def corrupted(self, ids: Sequence[str]) -> None:
-        """Do nothing: the catalog has the mark, and other nodes find the damage as this one did."""
+        """Do nothing: the catalog has the mark, and other nodes find the damage themselves."""
 
     def full(self) -> None:
-        """Note that the blobs' storage is full. Any thread."""
+        """Record that the blob storage is full. May be called in any thread."""
         self._first.full()
 
     def space(self) -> None:
-        """Return nothing: no object lies on this machine."""
+        """Do nothing: no objects are on this machine."""
         return
 
     def health(self) -> Mapping[str, str | None]:
-        """Return why there is no lease in the first shard: without another one this node serves."""
+        """Return why this node has no lease in the first shard; other leases are not required."""
         return self._first.health()
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return the warnings of the first shard, and those of the others by their numbers."""
+        """Return the warnings of the first shard, and one problem of each other shard."""
         found = dict(self._first.warnings())
         for number, each in self.nodes.items():
             if number:
@@ -174,16 +174,16 @@ class ShardedNode:
         return found
 
     async def idle(self) -> None:
-        """Wait until all garbage of the store is removed that has no readers, on any node."""
+        """Wait until all garbage of the store without readers is removed, by any node."""
         for each in self.nodes.values():
             await each.idle()
 
     async def stop(self) -> None:
-        """End the tasks, and let other nodes do the work. Once, before the blobs are closed."""
+        """Stop the tasks; other nodes take over. Called once, before the blobs are closed."""
         await gatherResults([Deferred.fromCoroutine(each.stop()) for each in self.nodes.values()])
 
     async def leave(self) -> None:
-        """End the leases. Once, after the blobs are closed."""
+        """End the leases. Called once, after the blobs are closed."""
         await gatherResults([Deferred.fromCoroutine(each.leave()) for each in self.nodes.values()])
 
     def _settle(self, blob: str) -> None:

@@ -1,11 +1,12 @@
 """
-Removes the blobs that nodes have left when their leases ended: uploads that were not committed.
+Removes the blobs that nodes leave behind when their leases end: uncommitted uploads.
 
-The row of a lease has the range of the numbers that may have been used and are not settled. Nothing
-can be committed under a lease that has ended, so what the catalog does not know of them now it will
-never know. The blob store is not listed. A crash at any step repeats it::
+The row of a lease has the range of numbers that may have been used and are not settled. No
+transaction can commit under an ended lease, so a number in this range that is unknown to the
+catalog stays unknown. The blob store is not listed. After a crash, the interrupted step is
+repeated::
 
-    lapsed -> ended -> late writes are over -> swept, step by step -> forgotten
+    lapsed -> ended -> late writes have finished -> swept, step by step -> forgotten
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,22 +23,22 @@ from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.periodic import PeriodicTask
 
 SWEEP_SECONDS = 3.0
-"""Between rounds: garbage of all nodes waits until the lease of one that is gone has ended."""
+"""Pause between two rounds: garbage of all nodes waits until the lease of a dead node has ended."""
 
 STEP = 1000
-"""Numbers of a lease in one step: one look-up, some removals, one commit."""
+"""Numbers of a lease in one step: a look-up, removals and a commit."""
 
 
 @define(eq=False)
 class Sweeper:
     """
-    Ends leases whose time is over, and sweeps after them. All methods: reactor thread.
+    Ends expired leases, and sweeps their blobs. Methods must run in the reactor thread.
 
     @ivar _confirm: See L{storagegate.cluster.jobs.Job.confirm}.
-    @ivar _lateSeconds: After so long no write to the blob store comes to pass any more that the
-        node of an ended lease has begun.
-    @ivar removed: How many blobs were removed, or were not there.
-    @ivar problem: Why the last round has failed; L{None} if it has not.
+    @ivar _lateSeconds: Blob store writes that the node of an ended lease has begun have completed
+        or failed after this time.
+    @ivar removed: The number of blobs that were removed or did not exist.
+    @ivar problem: Why the last round failed; C{None} if it succeeded.
     """
 
     _log = Logger()
@@ -50,7 +51,7 @@ class Sweeper:
     _pauseSeconds: float = SWEEP_SECONDS
     removed: int = field(default=0, init=False)
     problem: str | None = field(default=None, init=False)
-    # When this node has first seen that they are ended.
+    # The time at which this node has first seen that each lease has ended.
     _endedAt: dict[int, float] = field(factory=dict, init=False)
     _task: PeriodicTask = field(init=False)
 
@@ -59,19 +60,19 @@ class Sweeper:
         return PeriodicTask("the sweeper", self._clock)
 
     def start(self) -> None:
-        """Sweep, round after round, until L{stop}. Also again after that."""
+        """Sweep in rounds until L{stop}, after which it may be called again."""
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
-        """Stop, when no step is in work."""
+        """Stop after the current step."""
         await self._task.stop()
 
     async def sweep(self) -> None:
         """
-        End what is over, and sweep what has ended long enough ago.
+        End expired leases, and sweep the leases that have ended long enough ago.
 
-        @raise StoreError: Catalog or blobs do not answer; the next round goes on.
-        @raise OSError: A blob could not be removed.
+        @raise StoreError: If the catalog or the blobs do not respond; the next round continues.
+        @raise OSError: If a blob could not be removed.
         """
         ended = await self._catalog.cleanup.endLapsed()
         now = self._clock.seconds()
@@ -87,7 +88,7 @@ class Sweeper:
             except StoreBusy:
                 raise
             except (StoreError, OSError) as error:
-                # A blob that cannot be removed; those of other leases may be.
+                # A blob cannot be removed, but blobs of other leases may be removable.
                 problem = error
         if problem is not None:
             raise problem
@@ -101,7 +102,7 @@ class Sweeper:
                     self._log.error("leases are not swept: {error}", error=str(error))
                 self.problem = str(error)
             except Exception as error:
-                # This node has claimed the work: none would go on in its place.
+                # This node has claimed the job: no other node would continue it.
                 self._log.failure("leases are not swept")
                 self.problem = repr(error)
             else:
@@ -111,7 +112,7 @@ class Sweeper:
             await self._task.pause(self._pauseSeconds)
 
     async def _sweepLease(self, lease: EndedLease) -> bool:
-        """Return whether this node may go on."""
+        """Sweep one lease; return whether this node may continue."""
         cleanup = self._catalog.cleanup
         removed = 0
         for low in range(lease.low, lease.high, STEP):

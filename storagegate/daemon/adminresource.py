@@ -1,4 +1,4 @@
-"""The root of the admin listener: health, metrics, and the console, which is made when needed."""
+"""The root resource of the admin listener: health, metrics, and the console, made on demand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +13,23 @@ _UNAVAILABLE = b'{"error":"UNAVAILABLE","message":"The store is not open yet"}'
 
 
 class AdminResource(NativeResource):
-    """The root."""
+    """The root resource."""
 
     def __init__(
         self, plain: NativeResource, makeConsole: Callable[[], Any] | None, consoleUrl: str
     ) -> None:
         """
-        @param plain: Serves what is not of the console.
-        @param makeConsole: Makes the C{Application} of the console; it returns C{None} while there
-            is none yet. L{None}: there is no console.
-        @param consoleUrl: Where browsers find it; empty if that is here.
+        @param plain: Serves all paths outside of the console.
+        @param makeConsole: Makes the C{Application} of the console; it returns C{None} while the
+            console is not available yet. C{None} disables the console.
+        @param consoleUrl: The URL of the console for browsers; empty if they use this listener
+            directly.
         """
         self._plain = plain
         self._makeConsole = makeConsole
         self._console: Any = None
         path = urlsplit(consoleUrl).path.rstrip("/").encode("ascii", "replace")
-        # A proxy passes the prefix on, or strips it.
+        # A proxy forwards the prefix or strips it.
         self._mounts = tuple({_CONSOLE, path} if path else {_CONSOLE})
 
     def answer(self, request: ChannelRequest) -> None:
@@ -56,7 +57,7 @@ class AdminResource(NativeResource):
 
 
 def _mounted(console: Any, mounts: tuple[bytes, ...]) -> Any:
-    """Make the resource of an application below some paths."""
+    """Make the resource of an application mounted at some paths."""
     from storagegate.http.application import Application
 
     root = Application()
@@ -65,7 +66,7 @@ def _mounted(console: Any, mounts: tuple[bytes, ...]) -> Any:
         path = mount.decode()
 
         def redirect(req: Any, res: Any, next: Any, path: str = path) -> Any:
-            # Relative URLs of its pages need the slash.
+            # The relative URLs of the console's pages need the slash.
             if req.raw.path == path.encode():
                 return res.redirect(302, path.rpartition("/")[2] + "/")
             return next()

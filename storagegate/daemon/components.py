@@ -1,5 +1,5 @@
 """
-The components of the daemon, each imported when it is needed.
+The components of the daemon, imported on demand.
 
 This is the only module that calls the constructors of the store, the sites and the services.
 """
@@ -27,7 +27,7 @@ from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    # Each is imported when it is made.
+    # Imported when the component is made.
     from storagegate.cluster.counts import Counts
     from storagegate.cluster.options import ClusterOptions
     from storagegate.console.monitor import ConsoleMonitor
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from storagegate.storage.catalog.postgresql.admin import ClusterSecrets
     from storagegate.storage.store import ObjectStore
 
-# S3 clients keep a connection between two commands, and a reverse proxy keeps its own for a minute:
-# the proxy should close it first.
+# S3 clients keep a connection between two commands. A reverse proxy keeps its own for a minute, and
+# should close it first.
 _S3_KEEP_ALIVE_SECONDS = 75
 
-# Damaged objects that a worker names to the others.
+# Limit of the damaged objects that a worker reports to the others.
 _MOST_NAMED = 1000
 
 
@@ -58,7 +58,7 @@ class Components:
     def __init__(self, reactor: Any, link: "WorkerIPC | None" = None) -> None:
         """
         @param reactor: The reactor of the process.
-        @param link: The connection of a worker to the others; C{None} without workers.
+        @param link: The connection of a worker to the other workers; C{None} without workers.
         """
         self._reactor = reactor
         self._link = link
@@ -74,29 +74,30 @@ class Components:
         self._tracer: Any = None
         self._cluster: tuple[ClusterOptions, ClusterSecrets] | None = None
         self._counts: Counts | None = None
-        # Whether a gateway counts with it.
+        # Whether a gateway uses the counts.
         self._isCounting = False
         self._lock: DirectoryLock | None = None
 
     tuneProcess = staticmethod(tuneProcess)
 
     def configure(self, configuration: Configuration) -> None:
-        """Apply the options of the process that a reload may change."""
+        """Apply the process options that a reload may change."""
         self.logs.configure(configuration)
         PROCESS_BUDGET.limit = configuration.heldBytes
 
     def show(self, text: str) -> None:
         """Print text that must not be in a log file, if the process has a standard output."""
-        # twistd has replaced sys.stdout by its log.
+        # twistd has replaced sys.stdout with its log.
         if sys.__stdout__ is not None:
             print(text, file=sys.__stdout__, flush=True)
 
     def hasScreen(self, twistdOptions: Mapping[str, Any] | None, options: Configuration) -> bool:
         """
-        Return whether a start ends with the screen: on a terminal that is the log, too.
+        Return whether the start ends with the start screen: only on a terminal that also shows the
+        log.
 
         @param twistdOptions: The options of C{twistd} itself.
-        @param options: The configuration, which may ask for JSON.
+        @param options: The configuration; the JSON log format excludes the screen.
         """
         if twistdOptions is None or options.logFormat == "json" or self._link is not None:
             return False
@@ -108,11 +109,11 @@ class Components:
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def showScreen(self, screen: "StartScreen") -> None:
-        """Print the screen of the start."""
+        """Print the start screen."""
         self.show(screen.text(not os.environ.get("NO_COLOR")).rstrip("\n"))
 
     def freezeHeap(self) -> None:
-        """Settle the heap after the start, and give memory back to the system from now on."""
+        """Freeze the heap after the start, and return memory to the system periodically."""
         freezeHeap()
         HeapTrimmer(self._reactor).start()
 
@@ -122,10 +123,10 @@ class Components:
 
     def joinCluster(self, options: "ClusterOptions") -> None:
         """
-        Check the catalog and the blobs of a cluster, before anything is served. Blocks.
+        Check the catalog and the blobs of a cluster before the listeners open. Blocks.
 
-        @raise StoreError: They cannot be used; one line gives the reason. C{StoreBusy} if the
-            catalog does not answer.
+        @raise StoreError: If they cannot be used; the text gives the reason in one line.
+            C{StoreBusy} if the catalog does not respond.
         """
         from storagegate.cluster.counts import Counts, readCounts
         from storagegate.cluster.initialisation import checkCluster
@@ -137,16 +138,16 @@ class Components:
         self._counts = Counts(make, self._reactor, self.meters)
 
     def closeCounts(self) -> None:
-        """Close the connection of what all nodes count; the gateway and the store are closed."""
+        """Close the connection of the cluster-wide counts, after the gateway and the store."""
         if self._counts is not None:
             self._counts.close()
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return why the calls of all nodes cannot be counted together, if they should be."""
+        """Return why calls cannot be counted cluster-wide, if they should be."""
         return {} if self._counts is None else {"counts": self._counts.failure}
 
     def clusterRoot(self) -> KeyPair | None:
-        """Return the root key pair of the cluster; L{None} if the store is embedded."""
+        """Return the root key pair of the cluster; C{None} if the store is embedded."""
         if self._cluster is None:
             return None
         found = self._cluster[1]
@@ -154,12 +155,12 @@ class Components:
 
     def lockData(self, directory: str) -> None:
         """
-        Lock the data directory, before anything in it is read or written. Blocks.
+        Lock the data directory before its content is read or written. Blocks.
 
-        A worker does nothing: its supervisor has the lock.
+        In a worker this does nothing: its supervisor holds the lock.
 
         @param directory: The data directory, which exists.
-        @raise StoreLocked: Another process has it locked.
+        @raise StoreLocked: If another process holds the lock.
         """
         if self._link is None:
             self._lock = DirectoryLock.take(directory)
@@ -168,12 +169,12 @@ class Components:
         self, options: StoreOptions, directory: str, isCluster: bool = False
     ) -> DirectoryLock:
         """
-        Prepare the store before any worker opens it. Blocks; L{lockData} was called.
+        Prepare the store before any worker opens it. Blocks. L{lockData} must have been called.
 
         @param directory: The data directory.
-        @param isCluster: Whether the store is not in the data directory, which is only locked.
-        @return: The lock of the data directory, which this process and the workers hold.
-        @raise StoreError: If it is not usable.
+        @param isCluster: Whether the store is a cluster's; the data directory is then only locked.
+        @return: The lock of the data directory, which this process and its workers hold.
+        @raise StoreError: If the store is not usable.
         """
         lock = self._lock
         assert lock is not None
@@ -186,9 +187,9 @@ class Components:
 
     def makeMemory(self, isCluster: bool = False) -> dict[str, int]:
         """
-        Make the memory that workers share. Blocks.
+        Create the shared memory of the workers. Blocks.
 
-        @param isCluster: Whether they share no store.
+        @param isCluster: Whether the store is a cluster's; the workers then share no store memory.
         @return: Descriptors by name.
         """
         from storagegate.core.ratelimit import makeRateMemory
@@ -208,10 +209,10 @@ class Components:
 
     def store(self, options: StoreOptions, directory: str) -> "ObjectStore":
         """
-        Open the store. Blocks; L{lockData} was called.
+        Open the store. Blocks. L{lockData} must have been called.
 
         @param directory: The data directory as an absolute path.
-        @raise StoreError: If it is not usable.
+        @raise StoreError: If the store is not usable.
         """
         from storagegate.storage.clock import TOPIC, StoreClock
         from storagegate.storage.metrics import MeteredFiles, watchStore
@@ -233,7 +234,7 @@ class Components:
         if meters is not None:
             watchStore(store, meters, directory, options.bucketMetrics)
         if self._link is not None:
-            # The process that scrubs knows them, and any other has the page.
+            # Only the process that scrubs knows them, but any worker may serve the page.
             objects = lambda: sorted(store.scrubber.corruptObjects)[:_MOST_NAMED]  # noqa: E731
             self._link.answer(
                 "damaged", lambda _: [(bucket, key.hex()) for bucket, key in objects()]
@@ -305,7 +306,7 @@ class Components:
         return store
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
-        """Remove what is due by the rules of buckets, in one of the processes."""
+        """Remove objects that are due by lifecycle rules, in one of the processes."""
         from storagegate.s3.expiry import LifecycleScanner, watchScanner
         from storagegate.s3.lifecycle import Calendar
 
@@ -319,7 +320,7 @@ class Components:
         """
         Make the tracer and the access log of all listeners from the table C{gateway.monitoring}.
 
-        @param configuration: Nothing is made if the table is absent.
+        @param configuration: The configuration; without the table this does nothing.
         @raise ConfigurationError: If an option is invalid.
         """
         if "monitoring" not in configuration.gateway:
@@ -334,7 +335,7 @@ class Components:
             self._tracer.redact = self.logs.redactor.redact
 
     async def stopMonitoring(self) -> None:
-        """Write the pending lines and export the pending spans, for two seconds at most."""
+        """Write the pending lines and export the pending spans; takes at most two seconds."""
         if self._observation is not None:
             self._observation.stop()
         if self._monitor is not None:
@@ -347,7 +348,8 @@ class Components:
         Make the site of a listener.
 
         @param name: C{s3} or C{admin}.
-        @param resource: The root, from L{adminResource}; the S3 one is set when the store is open.
+        @param resource: The root resource from L{adminResource}; the S3 resource is set when the
+            store is open.
         """
         from storagegate.net.http.interfaces import HTTPLimits
         from storagegate.net.http.site import Site
@@ -363,7 +365,7 @@ class Components:
 
     def listen(self, description: str, site: "Site") -> Deferred[IListeningPort]:
         """
-        Bind a listener at an endpoint such as C{tcp:9000}; its C{beginListening} opens it.
+        Bind a listener at an endpoint such as C{tcp:9000}; C{beginListening} of the port opens it.
         """
         from storagegate.net.endpoints import HELD, listen
 
@@ -374,7 +376,7 @@ class Components:
         Check that a listener can be bound later.
 
         @param place: C{HOST:PORT}.
-        @raise CannotListenError: It is taken.
+        @raise CannotListenError: If the address is in use.
         """
         from storagegate.net.endpoints import reservePort
 
@@ -389,8 +391,8 @@ class Components:
         """
         Make the root of the admin listener.
 
-        @param configuration: Says whether there is a console.
-        @param readiness: Returns the present state, for the health pages.
+        @param configuration: The configuration; it enables the console.
+        @param readiness: Returns the current readiness, for the health pages.
         @param makeConsole: See L{AdminResource}.
         """
         from twisted.internet.threads import deferToThreadPool
@@ -437,12 +439,12 @@ class Components:
         plain = CoroutineResource(handle, health.describeError)
         make = makeConsole if values["console"] else None
         if make is not None and self._link is not None:
-            # The first request to the console may come to another worker.
+            # The first request to the console may reach another worker.
             self._link.subscribe("console", lambda message: self._madeMonitor().received(message))
         return AdminResource(plain, make, values.get("consoleUrl", ""))
 
     def _madeMonitor(self) -> "ConsoleMonitor":
-        """Return what the console has in this process, made with the first request to it."""
+        """Return the console's monitor in this process; it is made with the first request."""
         if self._monitor is None:
             from storagegate.console.monitor import ConsoleMonitor
 
@@ -455,7 +457,7 @@ class Components:
         return self._monitor
 
     def _makeRates(self) -> "RateStoreMaker | None":
-        """Return what makes the counts of all processes; L{None} if this one is alone."""
+        """Return the maker of rate limit stores for all processes; C{None} for a single process."""
         if self._counts is not None:
             return self._counts.rateLimitStore
         if self._link is None:
@@ -507,7 +509,7 @@ class Components:
         return Console(services, Guard(options))
 
     def serveS3(self, site: Any, store: Any, options: S3Options, root: KeyPair) -> None:
-        """Let the site of the S3 listener serve a store; requests in flight keep what they have."""
+        """Let the S3 listener's site serve a store; requests in flight keep their resource."""
         from storagegate.s3.resource import makeS3Resource
 
         resource = makeS3Resource(
@@ -555,7 +557,8 @@ class Components:
         """
         Make the tracer and the access log, and the gateway if one of its listeners is enabled.
 
-        @param configuration: The listeners decide whether the gateway is made, its tables how.
+        @param configuration: The listeners determine whether a gateway is made; the tables
+            configure it.
         @raise ConfigurationError: If a service or an option is invalid.
         """
         self.monitor(configuration)
@@ -574,11 +577,11 @@ class Components:
         from storagegate.gateway.host import GatewayResources
 
         def affinitySecret() -> bytes:
-            # Balancing is imported with the first proxied service.
+            # Imported with the first proxied service.
             from storagegate.upstream.affinity import loadSecret
 
             if self._cluster is not None:
-                # A cookie of one node is valid on all.
+                # A cookie from one node is valid on all nodes.
                 return self._cluster[1].affinity
             return loadSecret(os.path.abspath(configuration.store.directory))
 

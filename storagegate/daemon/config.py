@@ -1,10 +1,11 @@
 """
-The configuration: flags win over variables, variables over the file, the file over defaults.
+The configuration: flags override environment variables, variables override the file, and the file
+overrides the defaults.
 
 An unknown key or an invalid value stops the start: L{ConfigurationError} is one line with the key
 and its origin. L{KEYS} is the table of the keys. The reader of a key accepts the text of a flag or
-a variable as well as a TOML value (text, number, truth value, list), and returns the value or
-raises C{ValueError} with what was expected.
+a variable as well as a TOML value (string, number, boolean, list). It returns the value, or raises
+C{ValueError} with a description of the expected value.
 """
 
 import re
@@ -47,13 +48,13 @@ CLUSTER_VARIABLES = {
         ("ETCD", "etcd"),
     )
 }
-"""The variables of the options of the table C{cluster}: they win over the file."""
+"""The variables for the options of the table C{cluster}: they override the file."""
 
-# A file of two dozen keys; what is larger is another file.
+# The file has two dozen keys; a larger file is not a configuration.
 _FILE_LIMIT = 1 << 20
 
-# Kubernetes gives every container variables that are made from the names of services; where one
-# is called storagegate, these are not ours.
+# Kubernetes injects variables derived from service names into every container; if a service is
+# called storagegate, these variables are not part of the configuration.
 _FOREIGN_VARIABLE = re.compile(PREFIX + r"(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\w+)?)")
 
 Reader = Callable[[object], Any]
@@ -67,15 +68,15 @@ OWN_SERVICES = ("UserService", "Storage")
 
 _SERVICE = re.compile(rf"[A-Za-z_][\w.]*:[A-Za-z_]\w*|{'|'.join(OWN_SERVICES)}", re.ASCII)
 
-# More processes on one machine would only wait for the write lock; and while all are replaced,
-# twice as many run, for which the store has slots.
+# More processes on one machine would only wait for the write lock. While all workers are replaced,
+# twice as many run, and the store has slots for them.
 _MAXIMUM_WORKERS = 30
 # An hour: the supervisor does not wait longer anyway.
 _MAXIMUM_GRACE_SECONDS = 3600
 _DAY_SECONDS = 86400
 
 
-# Those of storagegate.s3.access.decision, which comes with the first S3 request.
+# The values of storagegate.s3.access.decision, which is imported with the first S3 request.
 _OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
 
 
@@ -87,7 +88,7 @@ class ConfigurationError(ValueError):
 
 
 def _readText(value: object) -> str:
-    """Accept text that is not empty and holds no control character."""
+    """Accept non-empty text without control characters."""
     if not isinstance(value, str):
         raise ValueError("expected text")
     if not value or not value.isprintable():
@@ -96,7 +97,7 @@ def _readText(value: object) -> str:
 
 
 def _readEndpoint(value: object) -> str | None:
-    """Accept the description of an endpoint, which its plugin validates; C{off} is L{None}."""
+    """Accept an endpoint description, which its plugin validates; C{off} becomes C{None}."""
     if not isinstance(value, str):
         raise ValueError("expected an endpoint such as tcp:9000, or off")
     text = _readText(value)
@@ -104,7 +105,7 @@ def _readEndpoint(value: object) -> str | None:
 
 
 def _readHostPort(value: object) -> str | None:
-    """Accept C{HOST:PORT}; C{off} is L{None}."""
+    """Accept C{HOST:PORT}; C{off} becomes C{None}."""
     if value == "off":
         return None
     match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None
@@ -114,21 +115,21 @@ def _readHostPort(value: object) -> str | None:
 
 
 def _readSecret(value: object) -> str:
-    """Accept one half of a key pair; the error does not repeat it."""
+    """Accept one half of a key pair; the error does not contain it."""
     if not isinstance(value, str):
         raise ValueError(f"expected {CREDENTIAL}")
     return readCredential(value)
 
 
 def _readBoolean(value: object) -> bool:
-    """Accept a truth value: TOML's own, or the words true and false."""
+    """Accept a boolean: a TOML boolean, or the words true and false."""
     if isinstance(value, bool) or value in ("true", "false"):
         return value in (True, "true")
     raise ValueError("expected true or false")
 
 
 def _readUrl(value: object) -> str:
-    """Accept a URL of HTTP without credentials, query and fragment."""
+    """Accept an HTTP URL without credentials, query and fragment."""
     parts = urlsplit(value) if isinstance(value, str) and value.isprintable() else None
     if (
         parts is None
@@ -154,7 +155,7 @@ def _readBytes(value: object) -> int:
 
 
 def _readServices(value: object) -> tuple[str, ...]:
-    """Accept a list of C{MODULE:NAME} and own services, or the same as one text with commas."""
+    """Accept a list of C{MODULE:NAME} and reference services, or one comma-separated text."""
     items = value.split(",") if isinstance(value, str) else value
     if isinstance(items, list):
         services = tuple(each for each in items if isinstance(each, str))
@@ -165,9 +166,9 @@ def _readServices(value: object) -> tuple[str, ...]:
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
     """
-    Make a reader of text that must match as a whole.
+    Return a reader of text that must match a pattern as a whole.
 
-    @param expected: The description of such texts, for the error.
+    @param expected: The description of valid texts, for the error.
     """
 
     def read(value: object) -> str:
@@ -179,7 +180,7 @@ def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
 
 
 def _oneOf(*words: str) -> Reader:
-    """Make a reader of a choice among some words."""
+    """Return a reader that accepts one of some words."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
@@ -191,9 +192,9 @@ def _oneOf(*words: str) -> Reader:
 
 def _wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
     """
-    Make a reader of a whole number within bounds, which are inclusive.
+    Return a reader of a whole number within inclusive bounds.
 
-    @param unit: The plural of its unit, for the error.
+    @param unit: The unit in the plural, for the error.
     """
     counted = f"a whole number of {unit}" if unit else "a whole number"
 
@@ -214,13 +215,13 @@ class Key:
     """
     One configuration key.
 
-    @ivar default: The default as text, as the documentation gives it; empty where there is none.
-    @ivar argument: The name of the flag's argument; empty: there is no flag. Secrets have none, for
-        every user of a machine sees the flags of every process.
-    @ivar reloads: Whether SIGHUP applies a change without new processes. Several workers are
-        replaced by it, which applies all keys that are not shared.
-    @ivar isShared: Whether all workers have it in common: a change takes a restart.
-    @ivar secret: Whether the value must never be repeated in a message.
+    @ivar default: The default in the form of the documentation; empty if the key has no default.
+    @ivar argument: The name of the flag's argument; empty if the key has no flag. Secrets have no
+        flag, because every user of a machine can see the flags of all processes.
+    @ivar reloads: Whether SIGHUP applies a change without new processes. With several workers
+        SIGHUP replaces them, which applies all keys that are not shared.
+    @ivar isShared: Whether all workers share the value: a change requires a restart.
+    @ivar secret: Whether messages must never contain the value.
     """
 
     name: str
@@ -418,9 +419,9 @@ KEYS = (
 @frozen
 class ListenerOptions:
     """
-    Where each listener is; L{None} is off.
+    The address of each listener; C{None} disables it.
 
-    @ivar transports: Those of the gateway, by the name of the transport.
+    @ivar transports: The addresses of the gateway's listeners, by the name of the transport.
     """
 
     s3: str | None
@@ -428,7 +429,7 @@ class ListenerOptions:
     transports: Mapping[str, str | None]
 
     def of(self, name: str) -> str | None:
-        """Return the address of a transport of the gateway."""
+        """Return the address of a gateway transport."""
         return self.transports.get(name)
 
 
@@ -448,11 +449,13 @@ class S3Options:
     """
     Options of the S3 listener.
 
-    @ivar root: The configured root key pair; L{None}: the one in the data directory.
-    @ivar requireSignedPayload: Whether a body must be signed for where there is no TLS.
-    @ivar lifecycleDaySeconds: A day of the rules of life cycles.
-    @ivar ownership: The object ownership of new buckets; empty for none.
-    @ivar trustedProxies: Those whose C{X-Forwarded-For} names clients, as in the gateway's table.
+    @ivar root: The configured root key pair; C{None} uses the pair in the data directory.
+    @ivar requireSignedPayload: Whether the signature must cover the body on connections without
+        TLS.
+    @ivar lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
+    @ivar ownership: The default object ownership of new buckets; empty for no default.
+    @ivar trustedProxies: The proxies whose C{X-Forwarded-For} is trusted, as in the gateway's
+        table.
     """
 
     region: str
@@ -469,11 +472,11 @@ class Configuration:
     """
     All options of the daemon.
 
-    @ivar gateway: The table of that name in the file; the gateway validates it.
-    @ivar accessLog: The file of the access log; L{None}: the lines are in the log.
-    @ivar values: The same by key.
-    @ivar cluster: The table of that name; L{None}: the store is embedded.
-    @ivar origins: From where each value is, by key.
+    @ivar gateway: The table C{gateway} of the file; the gateway validates it.
+    @ivar accessLog: The file of the access log; C{None} writes the lines to the log.
+    @ivar values: The values by key.
+    @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
+    @ivar origins: The origin of each value, by key.
     """
 
     listeners: ListenerOptions
@@ -493,25 +496,25 @@ class Configuration:
     origins: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
 
     def endpoint(self, name: str) -> str | None:
-        """Return the address of a listener; L{None} if it is off."""
+        """Return the address of a listener; C{None} if it is disabled."""
         endpoint: str | None = self.values[name]
         return endpoint
 
     def tlsTable(self, name: str) -> Mapping[str, Any]:
-        """Return the options of TLS that the gateway's tables have for a listener."""
+        """Return the TLS options of a listener from the gateway's tables."""
         table = self.gateway.get(name)
         tls = table.get("tls") if isinstance(table, Mapping) else None
         return tls if isinstance(tls, Mapping) else {}
 
     def requiresClient(self, name: str) -> bool:
-        """Return whether a listener refuses clients without a certificate of its authorities."""
+        """Return whether a listener requires client certificates from its authorities."""
         table = self.tlsTable(name)
         return bool(table.get("ca")) and table.get("clientAuth") != "none"
 
 
 @frozen
 class _Found:
-    """A value before it is parsed, and its origin."""
+    """An unparsed value and its origin."""
 
     key: Key
     raw: object
@@ -523,14 +526,14 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     Read the configuration from flags, variables and the file.
 
     @param flags: The given flags, by key; C{config} is the path of the file.
-    @param environment: The process's variables.
+    @param environment: The environment variables of the process.
     @raise ConfigurationError: If a key is unknown or a value is invalid.
     """
     gateway: Mapping[str, Any] = {}
     cluster: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
-        # systemd gives a list with colons where a unit names several.
+        # systemd separates the directories with colons if a unit has several.
         directory = environment["STATE_DIRECTORY"].split(":")[0]
         found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
     if flags.get("config"):
@@ -552,9 +555,9 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
 
 def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
     """
-    Return the lines of all errors, where L{load} stops at the first.
+    Return all errors, one line each; L{load} stops at the first one.
 
-    @param flags: As for L{load}, and C{environment}.
+    @param flags: The flags, as in L{load}; the same applies to C{environment}.
     """
     path = str(flags.get("config") or "")
     table: dict[str, Any] = {}
@@ -579,13 +582,13 @@ def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> l
     try:
         load(flags, environment)
     except ConfigurationError as error:
-        # Errors that concern several keys.
+        # Errors that involve several keys.
         found.append(str(error))
     return list(dict.fromkeys(found))
 
 
 def restore(options: Mapping[str, Any]) -> Configuration:
-    """Make a configuration of the result of L{portable} in another process."""
+    """Make a configuration from the result of L{portable} in another process."""
     values, cluster = options["values"], options["cluster"]
     restored = _assemble(
         {**values, "service": tuple(values.get("service", ()))},
@@ -596,7 +599,7 @@ def restore(options: Mapping[str, Any]) -> Configuration:
 
 
 def portable(configuration: Configuration) -> dict[str, Any]:
-    """Return a configuration in JSON's types, for another process."""
+    """Return a configuration in JSON types, for another process."""
     cluster = configuration.cluster
     return {
         "values": configuration.values,
@@ -607,7 +610,7 @@ def portable(configuration: Configuration) -> dict[str, Any]:
 
 
 def needRestart(old: Configuration, new: Configuration) -> list[str]:
-    """Return the keys that differ and that a running daemon cannot apply."""
+    """Return the changed keys that a running daemon cannot apply."""
     names = [
         key.name
         for key in KEYS
@@ -619,9 +622,10 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
 
 def applied(old: Configuration, new: Configuration, *, isReplacing: bool) -> list[str]:
     """
-    Return the keys that differ and that a reload applies.
+    Return the changed keys that a reload applies.
 
-    @param isReplacing: Whether the workers are replaced, which applies all that is not shared.
+    @param isReplacing: Whether the workers are replaced, which applies all keys that are not
+        shared.
     """
     names = [
         key.name
@@ -644,7 +648,7 @@ def _readFile(path: str) -> dict[str, Any]:
 
 
 def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    """Remove the gateway's or the cluster's part from a file: its options are not keys."""
+    """Remove the gateway's or the cluster's table from a file: its options are not keys."""
     part = table.pop(name, {})
     if not isinstance(part, dict):
         raise ConfigurationError(f"{name} (file {path}): expected a table")
@@ -655,11 +659,11 @@ def _readCluster(
     table: Mapping[str, Any], environment: Mapping[str, str], path: str
 ) -> "ClusterOptions | None":
     """
-    Read the table of the cluster, and the variables that win over it.
+    Read the table of the cluster, and the variables that override it.
 
-    @param path: Of the file, for errors.
-    @return: L{None} if nothing is set.
-    @raise ConfigurationError: If an option is invalid. The text does not repeat it.
+    @param path: The path of the file, for errors.
+    @return: The options; C{None} if none are set.
+    @raise ConfigurationError: If an option is invalid. The text does not contain its value.
     """
     given = dict(table)
     origins = dict.fromkeys(given, f"file {path}")
@@ -703,7 +707,7 @@ def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
             if _FOREIGN_VARIABLE.fullmatch(variable):
                 continue
             raise ConfigurationError(f"{variable} (variable): unknown key")
-        # An empty variable is how many tools say that there is none.
+        # Many tools set an empty variable to mean that it is not set.
         if raw:
             yield _Found(known[variable], raw, f"variable {variable}")
 
@@ -718,13 +722,13 @@ def _read(item: _Found) -> Any:
     try:
         return item.key.read(item.raw)
     except ValueError as error:
-        # The line for the operator must not contain long or secret values.
+        # The operator's line must not contain long or secret values.
         got = "" if item.key.secret else f", not {item.raw!r:.80}"
         raise ConfigurationError(f"{item.key.name} ({item.origin}): {error}{got}") from error
 
 
 def _trustedProxies(gateway: Mapping[str, Any]) -> Any:
-    """Return the gateway's option, which is the S3 listener's, too."""
+    """Return the gateway's option, which the S3 listener shares."""
     value = gateway.get("trustedProxies", False)
     try:
         compileTrust(value)
@@ -741,7 +745,7 @@ def _assemble(
         root = KeyPair(values["accessKey"], values["secretKey"])
     monitoring = gateway.get("monitoring", {})
     if values.get("accessLog") is not None and isinstance(monitoring, Mapping):
-        # The file is there for lines.
+        # An access log file implies that requests are logged.
         gateway = {**gateway, "monitoring": {"logging": {}, **monitoring}}
     return Configuration(
         listeners=ListenerOptions(

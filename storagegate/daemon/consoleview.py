@@ -1,4 +1,4 @@
-"""The daemon, as the console sees it."""
+"""The console's view of the daemon."""
 
 import json
 import os
@@ -23,15 +23,15 @@ _HIDDEN = "***"
 _SECRET = re.compile(
     r"secret|passw|token|key|credential|cookie|auth|salt|private|header", re.IGNORECASE
 )
-"""Names of options of the tables whose texts may be secrets."""
+"""Names of table options whose strings may be secrets."""
 
 _WITH_PASSWORD = re.compile(r"://[^/\s]*@|password", re.IGNORECASE)
-"""Addresses and connections that carry one."""
+"""Addresses and connection strings that contain a password."""
 
 _LONGEST_TEXT = 200
 
 _DOCTOR_SECONDS = 60.0
-"""A doctor that waits longer, for the network or a disk, is ended."""
+"""A doctor that waits longer for the network or a disk is killed."""
 
 _MOST_OUTPUT = 4 * 1024 * 1024
 
@@ -54,14 +54,14 @@ class ConsoleView:
     ) -> None:
         """
         @param readiness: Returns the state of each part.
-        @param addresses: Of the listeners that are open, by name.
-        @param gateway: Returns the service of the gateway.
-        @param directory: The data directory, an absolute path.
-        @param reactor: Starts the doctor.
-        @param configurations: Returns that of the start, and that of the last reload.
-        @param flags: Those of the command line, by key.
-        @param reload: Reads the configuration again, in a process without workers.
-        @param link: The connection of a worker to the others; L{None} without workers.
+        @param addresses: The addresses of the open listeners, by name.
+        @param gateway: Returns the gateway's service.
+        @param directory: The data directory as an absolute path.
+        @param reactor: The reactor, which starts the doctor.
+        @param configurations: Returns the configurations of the start and of the last reload.
+        @param flags: The flags of the command line, by key.
+        @param reload: Reloads the configuration, in a process without workers.
+        @param link: The connection of a worker to the other workers; C{None} without workers.
         """
         self.readiness = readiness
         self._addresses = addresses
@@ -75,17 +75,17 @@ class ConsoleView:
         self._isExamining = False
 
     def listeners(self) -> Mapping[str, str]:
-        """Return the address of each listener that is open, by its name."""
+        """Return the address of each open listener, by name."""
         return {name: formatAddress(each) for name, each in self._addresses.items()}
 
     @property
     def gateway(self) -> Any:
-        """The service of the gateway; L{None} without one."""
+        """The gateway's service; C{None} without a gateway."""
         return self._gateway()
 
     @property
     def dataDirectory(self) -> str:
-        """An absolute path."""
+        """The data directory as an absolute path."""
         return self._directory
 
     def configuration(self) -> list[Mapping[str, Any]]:
@@ -96,7 +96,7 @@ class ConsoleView:
 
     async def reload(self) -> Mapping[str, Any]:
         """
-        Read the configuration again, as SIGHUP does, in all processes.
+        Reload the configuration in all processes, as SIGHUP does.
 
         @return: The fields of L{ReloadResult}.
         """
@@ -107,10 +107,11 @@ class ConsoleView:
 
     async def doctor(self) -> list[Mapping[str, str]]:
         """
-        Run C{storagegate doctor} in a process of its own, with the flags of this daemon.
+        Run C{storagegate doctor} in a separate process, with the flags of this daemon.
 
         @return: Findings: C{level, check, text}.
-        @raise ServiceError: C{RATE_LIMITED}: It is at work. C{UNAVAILABLE}: It has no findings.
+        @raise ServiceError: C{RATE_LIMITED} if it is running already; C{UNAVAILABLE} if it returns
+            no findings.
         """
         if self._isExamining:
             raise codedError("RATE_LIMITED", "The doctor is at work already")
@@ -140,18 +141,18 @@ def describeConfiguration(
     started: Configuration, current: Configuration, hasWorkers: bool, file: str
 ) -> list[Mapping[str, Any]]:
     """
-    Describe each key of a configuration, without its secrets.
+    Describe each key of a configuration, without secrets.
 
-    @param started: That of the start.
-    @param current: That of the last reload.
+    @param started: The configuration of the start.
+    @param current: The configuration of the last reload.
     @param hasWorkers: Whether a reload replaces workers.
-    @param file: The path of the file; empty without one.
+    @param file: The path of the configuration file; empty without a file.
     @return: For each key C{key, value, origin, default, meaning, sighup}.
     """
     found: list[Mapping[str, Any]] = []
     for key in KEYS:
         isApplied = not key.isShared if hasWorkers else key.reloads
-        # What a reload does not apply is as it was at the start.
+        # Keys that a reload does not apply keep their value from the start.
         configuration = current if isApplied else started
         value = configuration.values.get(key.name)
         found.append(
@@ -187,8 +188,8 @@ class _Doctor(ProcessProtocol):
     """
     The doctor's process.
 
-    @ivar output: Its standard output, when it has ended.
-    @ivar end: Ends it, if it takes too long.
+    @ivar output: Fires with the standard output when the process has ended.
+    @ivar end: The timer that kills the process if it takes too long.
     """
 
     def __init__(self) -> None:
@@ -198,32 +199,32 @@ class _Doctor(ProcessProtocol):
         self._size = 0
 
     def outReceived(self, data: bytes) -> None:
-        """Keep what a list of findings may be."""
+        """Keep the output up to a limit."""
         self._size += len(data)
         if self._size <= _MOST_OUTPUT:
             self._pieces.append(data)
 
     def errReceived(self, data: bytes) -> None:
-        """Drop what services print while they are imported."""
+        """Discard output that services print while they are imported."""
 
     def processEnded(self, reason: Failure) -> None:
-        """Hand the output over."""
+        """Fire C{output}."""
         if self.end is not None and self.end.active():
             self.end.cancel()
         self.output.callback(b"".join(self._pieces))
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value in JSON types."""
     return list(value) if isinstance(value, tuple) else value
 
 
 def tableOptions(path: str, value: Any, isSecret: bool = False) -> Iterator[tuple[str, Any]]:
     """
-    Walk through the options of a table: paths with dots, and values.
+    Yield the options of a table as dotted paths and values.
 
-    @param path: Of C{value}.
-    @param isSecret: Whether a name above says that texts may be secrets, which are hidden.
+    @param path: The path of C{value}.
+    @param isSecret: Whether a parent's name marks strings as possible secrets, which are hidden.
     """
     if isinstance(value, Mapping):
         for name, each in value.items():

@@ -3,10 +3,9 @@ The daemon: starts, reloads and stops the listeners, the store and the services.
 
 The listeners are bound in C{privilegedStartService}, before a process that was started as root
 drops its privileges; the store is opened in C{startService}, as the user that owns its files. Both
-run before the reactor, and a failure is a L{SystemExit} with one line. The listeners begin to
-listen when everything else is open: a client that comes earlier is refused, and tries again, where
-it would otherwise wait, or be reset by a start that fails. The threads of the store do not keep
-such a process alive.
+run before the reactor; a failure raises L{SystemExit} with one line. The ports begin to listen when
+everything else is open: an earlier client is refused and can retry, and does not wait for a start
+that may fail. The threads of the store do not keep a failed process alive.
 """
 
 import os
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from storagegate.net.ipc import WorkerIPC
     from storagegate.storage.store import ObjectStore
 
-# Responses of the admin listener are small; a client that is still connected then does not read.
+# Responses of the admin listener are small; a client that is still connected then is not reading.
 _ADMIN_GRACE_SECONDS = 1
 
 
@@ -51,12 +50,10 @@ class StartError(Exception):
 
 
 class Daemon(ProcessService):
-    """The service of a process that serves."""
+    """The service of a process that serves requests."""
 
     def __init__(self, setup: ProcessSetup, link: "WorkerIPC | None" = None) -> None:
-        """
-        @param link: The connection of a worker to the others; C{None} without workers.
-        """
+        """@param link: The connection of a worker to the other workers; C{None} without workers."""
         super().__init__(setup)
         self._link = link
         self._idleGraceSeconds = 0.0
@@ -79,11 +76,11 @@ class Daemon(ProcessService):
         """
         Bind every listener.
 
-        @raise SystemExit: If one cannot be opened.
+        @raise SystemExit: If a listener cannot be opened.
         """
         super().privilegedStartService()
         listeners = self._configuration.listeners
-        # First: errors of the cluster and of services are reported before any port is open.
+        # Done first: errors of the cluster and of services are reported before any port is open.
         try:
             self._joinCluster()
             self._gateway = self._parts.gateway(self._configuration)
@@ -108,8 +105,8 @@ class Daemon(ProcessService):
             root = self._rootPair(self._configuration)
             self._checkShared()
             self._store = self._parts.store(self._configuration.store, directory)
-        # Not with the others: only processes of one user can share a port that each of them binds,
-        # and the library of gRPC listens as it binds.
+        # Bound separately: only processes of one user can share a port that each of them binds, and
+        # the gRPC library listens as soon as it binds.
         for row in listenerTransports():
             if row.inherit == "reuseport":
                 self._open(row.name)
@@ -119,7 +116,7 @@ class Daemon(ProcessService):
             self._gateway.attachStore(self._store, root, region, directory)
         self._beginListening()
         if self._link is None:
-            # The supervisor of workers logs that once for all.
+            # With workers, the supervisor logs this once for all.
             self._logServing()
         self._checks.start()
         self._reactor.callWhenRunning(self._notifyReady)
@@ -127,27 +124,27 @@ class Daemon(ProcessService):
 
     def drainAndExit(self, idleGraceSeconds: float) -> None:
         """
-        Stop because another process serves the same addresses.
+        Stop because another process takes over the addresses.
 
-        @param idleGraceSeconds: How long idle connections stay open; a response within this time
-            closes its connection.
+        @param idleGraceSeconds: The time that idle connections stay open; a response within this
+            time closes its connection.
         """
         self._idleGraceSeconds = idleGraceSeconds
         self.stopNow()
 
     def stopNow(self) -> None:
-        """Begin to stop, unless that has begun."""
+        """Start to shut down, unless a shutdown is in progress."""
         if not self._isStopping:
             self._drain()
             self._reactor.stop()
 
     def _drain(self) -> None:
-        """Report that this process stops, unless another one replaces it."""
+        """Report that this process is stopping, unless another process replaces it."""
         self._isStopping = True
         self._checks.isDraining = not self._idleGraceSeconds
 
     def reload(self) -> ReloadResult:
-        """Read the configuration again and apply what a running daemon can change."""
+        """Reload the configuration, and apply the changes that a running daemon can apply."""
         if self._isStopping:
             return ReloadResult(error="the daemon is stopping")
         self._notifier.reloading()
@@ -165,7 +162,7 @@ class Daemon(ProcessService):
             self._logUnchanged(unchanged)
             return ReloadResult(applied(old, self._configuration, isReplacing=False), unchanged)
         finally:
-            # The access log and certificates are opened again, also if this was refused.
+            # The access log and the certificates are reopened even if the reload was refused.
             self._parts.logs.reopen()
             self._checks.check()
             self._notifyReady()
@@ -199,10 +196,10 @@ class Daemon(ProcessService):
         self._checks.stop()
         grace = self._notifyStopping()
         if self._gateway is not None:
-            # Discovery is the first to know, so that no new client comes while this one drains.
+            # Discovery is notified first, so that no new clients arrive while this process drains.
             await self._gateway.leave()
-        # The admin listener is closed last: it reports that this daemon is stopping. If another
-        # process replaces this one, that one reports.
+        # The admin listener closes last, to report that this daemon is stopping. If another process
+        # replaces this one, that process reports.
         closing = [self._close("s3", grace), self._closeGateway(grace)]
         if self._idleGraceSeconds:
             closing.append(self._close("admin", _ADMIN_GRACE_SECONDS))
@@ -257,7 +254,7 @@ class Daemon(ProcessService):
         return self._parts.adminResource(configuration, self.readiness, self._makeConsole)
 
     def _makeConsole(self) -> Any:
-        """Make the console; L{None} before the store is open."""
+        """Return the console, made on first use; C{None} before the store is open."""
         if self._store is None:
             return None
         if self._console is None:
@@ -282,7 +279,7 @@ class Daemon(ProcessService):
         """
         Check the addresses that are bound after the store is open.
 
-        @raise SystemExit: If one is taken.
+        @raise SystemExit: If an address is in use.
         """
         if self._link is not None or self._gateway is None:
             # The supervisor has reserved them.
@@ -297,9 +294,9 @@ class Daemon(ProcessService):
 
     def _beginListening(self) -> None:
         """
-        Listen on all ports that are bound.
+        Listen on all bound ports.
 
-        @raise SystemExit: If another process listens there by now.
+        @raise SystemExit: If another process listens on one of them by now.
         """
         for name, port in self._openPorts().items():
             if isinstance(port, HeldPort):

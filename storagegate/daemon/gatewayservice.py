@@ -1,6 +1,6 @@
 """
-The gateway of the daemon: the user's services, or the reference services, on every transport, with
-the tables C{[gateway.*]} of the configuration file::
+The gateway of the daemon: the user's services, or the reference services, on all transports. The
+tables C{[gateway.*]} of the configuration file configure it::
 
     [gateway.websocket]
     allowedOrigins = ["https://app.example.com"]
@@ -8,9 +8,9 @@ the tables C{[gateway.*]} of the configuration file::
     [gateway.authentication.providers.apikey]
     validate = "mymodule:validate"
 
-A function is C{"module:name"}. Ports and interfaces are the listeners' own keys. This module is
-imported only if a listener of the gateway is enabled; what only one of them needs, when it is
-opened.
+A function is given as C{"module:name"}. Ports and interfaces belong to the keys of the listeners.
+This module is imported only if a listener of the gateway is enabled; the modules of a single
+transport are imported when it opens.
 """
 
 import os
@@ -61,20 +61,20 @@ UNSERVED = (
     "name it as a service to serve it"
 )
 ANONYMOUS = "other machines may call by {listeners} without credentials: {methods}"
-"""What is logged of listeners that are not on loopback."""
+"""Log messages about listeners that are not on loopback."""
 
 _log = Logger()
 
 
 class NamingError(ValueError):
-    """A name of the configuration cannot be loaded; the text is one line with the name."""
+    """A name in the configuration cannot be loaded; the text is one line with the name."""
 
 
 def loadObject(name: str) -> Any:
     """
-    Import the object of a name in the configuration.
+    Import the object that a name in the configuration refers to.
 
-    @param name: C{module:name}; the name may have dots.
+    @param name: C{module:name}; the name may contain dots.
     @raise NamingError: If the module cannot be imported, or has no such name.
     """
     module, _, path = name.partition(":")
@@ -104,20 +104,20 @@ _FUNCTIONS = frozenset(
         "extractToken",
     }
 )
-"""Keys whose values are functions; the last one may be a table of them by protocol."""
+"""Keys whose values are functions; C{extractToken} may be a table of functions by protocol."""
 
 _TRUSTED = "trustedProxies"
 
 LISTENER_OPTIONS = frozenset({"port", "hostname", "address"})
-"""Options that the tables must not have: the key of the listener sets them."""
+"""Options that the tables must not contain: the key of the listener sets them."""
 
 
 def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> None:
     """
     Apply the tables of the configuration file to a gateway.
 
-    @param gateway: One that has not started.
-    @param tables: Those of C{[gateway.*]}, by name.
+    @param gateway: A gateway that has not started.
+    @param tables: The tables C{[gateway.*]}, by name.
     @raise ConfigurationError: If a table or a key is unknown, or a value is invalid.
     """
     configure: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -147,9 +147,10 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
 
 def anonymousMethods(services: Iterable[ServiceDefinition]) -> list[str]:
     """
-    Return the methods that may be called without credentials, C{SERVICE.*} if all of a service may.
+    Return the methods that may be called without credentials; C{SERVICE.*} stands for all methods
+    of a service.
 
-    A service that authorises its calls itself has none.
+    A service that authorises its own calls has no such methods.
     """
     found: list[str] = []
     for service in services:
@@ -166,7 +167,7 @@ def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
     """
     Read the table of monitoring, which applies to the S3 listener as well.
 
-    @param tables: Those of C{[gateway.*]}, by name.
+    @param tables: The tables C{[gateway.*]}, by name.
     @return: The C{MonitoringOptions}; C{None} if the table is absent.
     @raise ConfigurationError: If a key is unknown, or a value is invalid.
     """
@@ -178,7 +179,7 @@ def readMonitoringTable(tables: Mapping[str, Any]) -> Any:
 
 
 def _apply(name: str, table: Any, read: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Pass a table with its functions to a reader; errors name the table."""
+    """Pass a table to a reader, with functions in place of their names; errors name the table."""
     if not isinstance(table, Mapping):
         raise ConfigurationError(f"gateway.{name}: expected a table")
     try:
@@ -188,7 +189,7 @@ def _apply(name: str, table: Any, read: Callable[[Mapping[str, Any]], Any]) -> A
 
 
 def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the names of functions by the functions."""
+    """Replace the names of functions with the functions."""
     resolved: dict[str, Any] = {}
     for key, value in table.items():
         if key in _FUNCTIONS and isinstance(value, str):
@@ -217,10 +218,10 @@ class DaemonGatewayService:
         link: "WorkerIPC | None" = None,
     ) -> None:
         """
-        @param configuration: Its services, tables and listeners are used.
+        @param configuration: The configuration with the services, tables and listeners.
         @param surroundings: The resources that the gateway shares with the daemon.
-        @param link: The connection of a worker to the others, which have the same listeners.
-        @raise ConfigurationError: If a service or an option is invalid, with one line.
+        @param link: The connection of a worker to the other workers, which share its listeners.
+        @raise ConfigurationError: If a service or an option is invalid; the text is one line.
         """
         listeners = configuration.listeners
         self._reactor = reactor
@@ -258,7 +259,7 @@ class DaemonGatewayService:
         self._checkDiscovery(listeners.of(HTTP.name))
 
     def _useProtos(self) -> None:
-        """Serve reference services over gRPC by their protos."""
+        """Serve the reference services over gRPC with their protos."""
         from storagegate.rpc.protos import ourProto
 
         for name in ("user.proto", "storage.proto"):
@@ -270,12 +271,12 @@ class DaemonGatewayService:
         """
         Open a listener; requests are served once the reactor runs.
 
-        The port of a connection transport is only bound: its C{beginListening} opens it.
+        The port of a connection-oriented transport is only bound; its C{beginListening} opens it.
 
-        @param name: A transport with a listener of its own.
-        @param endpoint: An endpoint, or C{HOST:PORT}, as the transport has it.
+        @param name: The name of a transport with its own listener.
+        @param endpoint: An endpoint or C{HOST:PORT}, as the transport requires.
         @raise CannotListenError: If the address is not available.
-        @raise OptionError: If an option does not fit the others.
+        @raise OptionError: If options contradict each other.
         """
         found: list[Any] = []
         isStream = findTransport(name).inherit == "stream"
@@ -292,11 +293,11 @@ class DaemonGatewayService:
         return address
 
     def attachStore(self, store: Any, root: Any, region: str, directory: str) -> None:
-        """Add the reference services that are served, and register with discovery."""
+        """Add the enabled reference services, and register with discovery."""
         exposed = [name for name, port in self.ports.items() if not isLoopback(port.getHost())]
-        # Of several workers the first says it for all.
+        # The first of several workers warns for all of them.
         warn = _log.warn if self._link is None or not self._link.index else _log.debug
-        # Anonymous calls create, list and delete users.
+        # Anonymous callers could create, list and delete users.
         isElsewhere = "UserService" in self._gateway.services
         if exposed and not (self._configuration.services or isElsewhere):
             self._own.remove("UserService")
@@ -340,12 +341,12 @@ class DaemonGatewayService:
         )
 
     def _add(self, service: ServiceDefinition) -> None:
-        """Add a service, unless discovery has its instances."""
+        """Add a service, unless discovery provides its instances."""
         if service.name not in self._gateway.services:
             self._gateway.addKnown(service)
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return problems that an operator should look at while calls are served."""
+        """Return problems that need an operator's attention while calls are served."""
         found = {"discovery": self._gateway.discoveryProblem}
         if self._registration is not None:
             found["registration"] = self._registration.problem
@@ -365,8 +366,8 @@ class DaemonGatewayService:
         """
         Update the gRPC health service.
 
-        C{Storage} is served while the store has no problem, other services until the daemon
-        stops; the server as a whole has the state of C{/readyz}.
+        C{Storage} is serving while the store has no problem, other services until the daemon stops.
+        The server as a whole has the state of C{/readyz}.
         """
         isServing = readiness.status != "draining"
         isStored = isServing and not any(readiness.parts.values())
@@ -377,7 +378,7 @@ class DaemonGatewayService:
 
     @property
     def gateway(self) -> ProtocolGateway:
-        """Return the gateway itself, with its services and options."""
+        """Return the gateway with its services and options."""
         return self._gateway
 
     @property
@@ -390,9 +391,9 @@ class DaemonGatewayService:
 
     def _checkDiscovery(self, endpoint: str | None) -> None:
         """
-        Check the options of discovery before anything is open.
+        Check the options of discovery before a listener opens.
 
-        @param endpoint: That of the HTTP listener.
+        @param endpoint: The endpoint of the HTTP listener.
         """
         options = self._gateway.discovery
         if options is None:
@@ -413,12 +414,12 @@ class DaemonGatewayService:
             raise ConfigurationError(f"gateway.discovery: {error}") from error
 
     def _servedHere(self) -> tuple[str, ...]:
-        """Return the names of the services that are not only proxied."""
+        """Return the names of the services that this daemon serves itself."""
         names = dict.fromkeys((*self._gateway.services, *self._own))
         return tuple(name for name in names if name not in self._gateway.discovery.services)
 
     def _register(self) -> None:
-        """Register the services with discovery, if that is configured."""
+        """Register the services with discovery, if configured."""
         options = self._gateway.discovery
         if options is None or options.register is None:
             return
@@ -436,22 +437,22 @@ class DaemonGatewayService:
         self._reactor.callWhenRunning(self._registration.start)
 
     def setRootCredentials(self, root: Any) -> None:
-        """Replace the root key pair; the previous one is invalid from now on."""
+        """Replace the root key pair; the previous pair is invalid from now on."""
         if self._credentials is not None:
             self._credentials.setRoot(root.accessKey, root.secretKey)
 
     async def leave(self) -> None:
-        """End the registration with discovery: clients must not be sent to a closed port."""
+        """End the registration with discovery, so that clients are not sent to a closed port."""
         registration, self._registration = self._registration, None
         if registration is not None:
             await registration.stop()
 
     async def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> None:
         """
-        Wait for calls, cancel them after the grace, and close the resources of the services.
+        Wait for calls, cancel them after the grace period, and close the resources of the services.
 
-        @param graceSeconds: How long calls may take.
-        @param idleGraceSeconds: How long idle connections of HTTP may stay.
+        @param graceSeconds: Limit of the time for calls in flight.
+        @param idleGraceSeconds: Time after which idle HTTP connections are closed.
         """
         await self.leave()
         await self._gateway.stop(graceSeconds * 1000, idleGraceSeconds * 1000)
@@ -467,7 +468,7 @@ class _StorageKeys:
         self._prove = prove
 
     def recognises(self, context: RequestContext, credentials: CallCredentials) -> str | None:
-        """Return the key."""
+        """Return the credential of a call."""
         return credentials.apiKey or credentials.token
 
     def verify(self, token: str, context: RequestContext) -> Any:
@@ -476,7 +477,7 @@ class _StorageKeys:
 
 
 def _fitted(result: Any, method: str) -> Any:
-    """Leave out the field that the message CreateMultipleUsersResponse does not have."""
+    """Remove the field that the message CreateMultipleUsersResponse does not have."""
     if method == "UserService.CreateMultipleUsers" and "errors" in result:
         return {key: value for key, value in result.items() if key != "errors"}
     return result

@@ -1,17 +1,17 @@
 """
 Readiness of the daemon, for the admin listener and the gRPC health service.
 
-Each part of a process reports a problem or none. A worker reports its own parts, and the problems
-that the other workers have broadcast.
+Each part of a process reports whether it has a problem. A worker reports its own parts, and the
+problems that the other workers have broadcast.
 
-C{GET /healthz} is 200 as long as the reactor runs. C{GET /readyz} is 503 while the daemon stops
-and while the store accepts no writes, and names every part::
+C{GET /healthz} returns 200 as long as the reactor runs. C{GET /readyz} returns 503 while the daemon
+stops and while the store accepts no writes, and lists every part::
 
     {"status": "unavailable", "error": "...",
      "parts": {"catalog": "ok", "blobs": "...", "s3": "listening"}}
 
-Where C{metricsToken} is configured, a request without it gets the status alone, and no metrics.
-Where it is not, the texts name no paths: whoever reaches the listener would see them.
+If C{metricsToken} is configured, a request without it gets only the status, and no metrics.
+Otherwise the texts contain no paths, because every client of the listener can read them.
 """
 
 import hmac
@@ -43,10 +43,10 @@ class Readiness:
     The state of the daemon.
 
     @ivar status: C{"ok"}, C{"unavailable"} or C{"draining"}.
-    @ivar error: Why it is not ready; L{None} if it is.
-    @ivar parts: The problem of each part; L{None} for none.
+    @ivar error: Why the daemon is not ready; C{None} if it is ready.
+    @ivar parts: The problem of each part; C{None} without a problem.
     @ivar listeners: The problem of each listener.
-    @ivar warnings: Problems that an operator should look at while requests are served.
+    @ivar warnings: Problems that need an operator's attention while requests are served.
     """
 
     status: str = "ok"
@@ -57,9 +57,9 @@ class Readiness:
 
 
 NO_DETAILS, NO_PATHS, ALL = range(3)
-"""What of a L{Readiness} a request may see: the status alone, all but paths, everything."""
+"""Level of detail of a L{Readiness} in responses: only the status, all but paths, everything."""
 
-# A path that begins at the root; one in quotes, as messages of the system have it, may have blanks.
+# A path that begins at the root; a quoted path, as in system error messages, may contain blanks.
 _PATH = re.compile(r"""(?<=')/[^']*(?=')|(?<=")/[^"]*(?=")|(?<![\w.:/])/[^\s'",;:)\]]+""")
 
 _HIDDEN_PATH = "..."
@@ -83,13 +83,13 @@ class MetricsGate:
     """
     Checks the token of requests for metrics and for the details of readiness.
 
-    @ivar isClosed: Whether there is a token, without which there are neither.
+    @ivar isClosed: Whether a token is configured; requests without it get neither.
     """
 
     def __init__(self, token: str, clock: IReactorTime) -> None:
         """
-        @param token: Empty for none.
-        @param clock: Of the responses to wrong tokens, which are delayed after some.
+        @param token: The token; empty if none is configured.
+        @param clock: Times the delays of responses after several wrong tokens.
         """
         self.isClosed = bool(token)
         self._token = token.encode()
@@ -99,8 +99,8 @@ class MetricsGate:
         """
         Return whether a request has the token.
 
-        @param authorization: The field's value; C{None} without one.
-        @param address: The client's, whose wrong tokens are counted.
+        @param authorization: The value of the header field; C{None} if it is absent.
+        @param address: The address of the client; wrong tokens are counted by address.
         """
         if not self.isClosed or authorization is None:
             return False
@@ -111,7 +111,7 @@ class MetricsGate:
         return False
 
     def details(self, hasToken: bool) -> int:
-        """Return what of the readiness a request may see."""
+        """Return the level of detail for a request."""
         if hasToken:
             return ALL
         return NO_DETAILS if self.isClosed else NO_PATHS
@@ -160,22 +160,22 @@ def _json(code: int, document: Mapping[str, Any]) -> Response:
 
 
 CHECK_SECONDS = 1.0
-"""The period of the checks, that of a load balancer; one takes microseconds."""
+"""The interval of the checks, equal to a load balancer's; a check takes microseconds."""
 
 FORGET_SECONDS = 3.0
-"""The problem of a worker is dropped after this: its supervisor has replaced it."""
+"""The problem of a worker is dropped after this time: the supervisor has replaced the worker."""
 
 TOPIC = "readiness"
 
 Check = Callable[[], Mapping[str, str | None]]
-"""Returns the problem of each part by its name; C{None} for none."""
+"""Returns the problem of each part by name; C{None} without a problem."""
 
 
 class ReadinessChecks:
     """
     The readiness checks of a process, which run every second.
 
-    @ivar isDraining: Whether the process stops.
+    @ivar isDraining: Whether the process is stopping.
     """
 
     def __init__(
@@ -188,11 +188,12 @@ class ReadinessChecks:
         peers: "WorkerHealth | None" = None,
     ) -> None:
         """
-        @param clock: Of the period of the checks.
-        @param parts: Checks the parts without which no request is served.
+        @param clock: Times the checks.
+        @param parts: Checks the parts that are required to serve requests.
         @param listeners: Checks the listeners.
         @param warnings: Returns problems that do not affect readiness.
-        @param onChange: Called with the first result, and with each that differs from the last.
+        @param onChange: Called with the first result, and with each result that differs from the
+            previous one.
         @param peers: The health of the other workers; C{None} without workers.
         """
         self.isDraining = False
@@ -220,10 +221,10 @@ class ReadinessChecks:
         return Readiness(status, error, parts, warnings, listeners)
 
     def start(self) -> None:
-        """Run the checks now, and every second."""
+        """Run the checks now and every second."""
         self._timer = self._clock.callLater(CHECK_SECONDS, self.start)
         if self._peers is not None:
-            # Without the problems that the others have sent.
+            # Excludes the problems that other workers have sent.
             own = _problemOf({**self._parts(), **self._listeners()})
             self._peers.broadcast(None if self.isDraining else own)
         self.check()
@@ -246,21 +247,21 @@ class WorkerHealth:
     """
     The health of the other workers.
 
-    A worker with a problem broadcasts it every second, and once that it has recovered.
+    A worker with a problem broadcasts it every second, and its recovery once.
     """
 
     def __init__(self, link: "WorkerIPC", clock: IReactorTime) -> None:
         self._link = link
         self._clock = clock
         self._serving = link.count
-        # By the index of the worker; with the time of receipt.
+        # The problem and the time of receipt, by the index of the worker.
         self._problems: dict[int, tuple[str, float]] = {}
         self._hasProblem = False
         link.subscribe(TOPIC, self._received)
         link.subscribe("workers", lambda count: setattr(self, "_serving", count))
 
     def parts(self) -> Mapping[str, str | None]:
-        """Return the problems of the others."""
+        """Return the problems of the other workers."""
         oldest = self._clock.seconds() - FORGET_SECONDS
         self._problems = {
             index: problem for index, problem in self._problems.items() if problem[1] > oldest
@@ -275,7 +276,7 @@ class WorkerHealth:
         return {"workers": f"{self._serving} of {self._link.count} serve"}
 
     def broadcast(self, error: str | None) -> None:
-        """Send the problem of this worker to the others; called every second."""
+        """Send the problem of this worker to the other workers; called every second."""
         if error is not None or self._hasProblem:
             self._link.broadcast(TOPIC, {"index": self._link.index, "error": error})
         self._hasProblem = error is not None
@@ -288,7 +289,7 @@ class WorkerHealth:
 
 
 def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
-    """Return the problems of ports: one may have been closed by an error of its socket."""
+    """Return the problems of ports: a socket error may have closed a port."""
     return {
         name: None if getattr(port, "connected", True) else "listens no more"
         for name, port in ports.items()
@@ -296,14 +297,14 @@ def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
 
 
 CERTIFICATE_DAYS = 14
-"""A certificate that ends sooner is a warning, as in the doctor: half of what authorities leave."""
+"""A certificate that expires sooner is a warning, as in the doctor: half of the usual margin."""
 
 
 def certificateWarnings(ports: Mapping[str, Any], now: float) -> Mapping[str, str | None]:
     """
-    Read the certificates of ports whose files have changed, and return their problems.
+    Reload certificates whose files have changed, and return the problems of all certificates.
 
-    @param now: Seconds since 1970.
+    @param now: The current time in seconds since 1970.
     """
     found: dict[str, str | None] = {}
     for name, port in ports.items():
@@ -321,7 +322,7 @@ def certificateWarnings(ports: Mapping[str, Any], now: float) -> Mapping[str, st
 
 
 def certificateFamily(ports: Mapping[str, Any]) -> MetricFamily:
-    """Return the metric of the ends of the certificates of ports."""
+    """Return the metric of the expiry times of the ports' certificates."""
     samples = [
         ((name, file), end)
         for name, port in ports.items()
@@ -333,7 +334,7 @@ def certificateFamily(ports: Mapping[str, Any]) -> MetricFamily:
 
 
 def _problemOf(parts: Mapping[str, str | None]) -> str | None:
-    """Return all problems in one line, each once, with the names of the parts that have it."""
+    """Return all problems in one line, each once, with the names of the affected parts."""
     names: dict[str, list[str]] = {}
     for name, wrong in parts.items():
         if wrong:

@@ -1,10 +1,10 @@
 """
 The log of a process of the daemon: its output, its format, and the secrets that it hides.
 
-C{twistd} makes an observer of its own as it starts, unless the application has one. So the daemon
-gives its own to the application that it becomes part of. C{--logfile}, the terminal and
-C{twistd.log} mean what they mean to C{twistd}; with C{--logger} the log is the operator's own, and
-with C{--syslog} the system's: there, secrets are taken out, and the form is that of syslog.
+C{twistd} makes its own observer as it starts, unless the application has one. Therefore the daemon
+sets the observer of its application. C{--logfile}, the terminal and C{twistd.log} keep their
+meaning in C{twistd}. With C{--logger} the operator provides the log. With C{--syslog} the lines go
+to syslog in its format, with secrets removed.
 """
 
 import atexit
@@ -43,7 +43,7 @@ DROPPED = "storagegate_log_lines_dropped_total"
 _DEFAULT_FILE = "twistd.log"
 
 _LAST_SECONDS = 1.0
-"""How long the end of a process waits for the reader of its last lines."""
+"""Limit of the time that an exiting process waits for the reader of its last lines."""
 
 _SECRET_KEYS = ("secret", "password", "token", "key")
 """Suffixes of the names of options whose values are secrets."""
@@ -53,8 +53,8 @@ class Logs:
     """
     The log of this process. It writes nothing before L{begin} or L{attach}.
 
-    @ivar sink: Where the log goes; C{None} if another observer writes it.
-    @ivar accessSink: Where lines of requests and calls go; C{None} for Twisted's log.
+    @ivar sink: The writer of the log; C{None} if another observer writes it.
+    @ivar accessSink: The writer of the access log; C{None} to use Twisted's log.
     @ivar redactor: Hides the secrets.
     """
 
@@ -76,9 +76,9 @@ class Logs:
         """
         Make the observer of this process.
 
-        @param output: Where lines go; a L{FileOutput} is closed at the end.
-        @param reactor: Lines are buffered while it runs.
-        @param worker: The index of this process among those of the daemon.
+        @param output: The output of the lines; a L{FileOutput} is closed at the end.
+        @param reactor: The reactor; lines are buffered while it runs.
+        @param worker: The index of this worker process.
         """
         self._file = output if isinstance(output, FileOutput) else None
         writer = self.sink = self._writer = BufferedLogWriter(output)
@@ -102,7 +102,7 @@ class Logs:
         Set the observer of an application of C{twistd}, unless it has one.
 
         @param twistdOptions: C{None} if C{twistd} does not run the daemon.
-        @raise SystemExit: If the log cannot be opened, with one line.
+        @raise SystemExit: If the log cannot be opened; the text is one line.
         """
         self.configure(configuration)
         if configuration.accessLog is not None:
@@ -128,22 +128,22 @@ class Logs:
 
     def beginAccess(self, file: FileOutput, reactor: Any) -> None:
         """
-        Write lines of requests and calls to a file.
+        Write the access log to a file.
 
-        @param file: One that this process does not move aside: no line of it may be deleted here.
-        @param reactor: Lines are buffered while it runs.
+        @param file: A file that this process does not rotate, because it must not delete lines.
+        @param reactor: The reactor; lines are buffered while it runs.
         """
         self._accessFile = file
         writer = self.accessSink = BufferedLogWriter(file)
         writer.redact = self.redactor.redact
-        # Its lines have a level of their own option.
+        # A separate option sets the level of these lines.
         writer.lowest = 0
         writer.onChange = self._accessChanged
         writer.bufferWhileRunning(reactor)
         atexit.register(self.end)
 
     def _accessChanged(self, error: OSError | None) -> None:
-        """Log that the access log cannot be written, or can be again."""
+        """Log that the access log cannot be written, or is writable again."""
         if self.accessSink is None or self._accessFile is None:
             return
         path, dropped = self._accessFile.path, self.accessSink.dropped
@@ -162,12 +162,12 @@ class Logs:
         )
 
     def reopen(self) -> None:
-        """Begin a new access log, if the file was moved away."""
+        """Start a new access log, if the file was moved away."""
         if self._accessFile is not None:
             self._accessFile.reopen()
 
     def end(self) -> None:
-        """Write the last lines and close the files; blocks for a second each at most."""
+        """Write the last lines and close the files; blocks for at most a second per file."""
         atexit.unregister(self.end)
         for writer in {self._writer, self.accessSink}:
             if writer is not None:
@@ -179,11 +179,11 @@ class Logs:
 
     def handOver(self, inherit: Callable[[int], int]) -> dict[str, Any]:
         """
-        Return where the workers of this process log to, for L{takeOver}.
+        Return the log files of the workers of this process, for L{takeOver}.
 
-        @param inherit: Has workers inherit a descriptor, and returns its number there.
-        @return: Descriptor and path of the files C{log}, without which they log to their standard
-            output, and C{access}.
+        @param inherit: Makes workers inherit a descriptor, and returns its number in the workers.
+        @return: Descriptor and path of the files C{log} and C{access}; without C{log}, workers log
+            to their standard output.
         """
         files = {"log": self._file, "access": self._accessFile}
         return {
@@ -196,9 +196,9 @@ class Logs:
         self, handed: Mapping[str, Any], configuration: Configuration, reactor: Any, index: int
     ) -> None:
         """
-        Begin the log of a worker.
+        Set up the log of a worker.
 
-        @param handed: What L{handOver} returned to its supervisor.
+        @param handed: The result of L{handOver} in the supervisor.
         @param index: The index of this worker.
         """
         if "access" in handed:
@@ -211,7 +211,7 @@ class Logs:
         globalLogBeginner.beginLoggingTo([self.begin(output, configuration, reactor, index)])
 
     def relay(self, data: bytes) -> None:
-        """Log the finished lines of workers, if another observer writes the log."""
+        """Log complete lines of workers, if another observer writes the log."""
         for line in data.decode("utf-8", "backslashreplace").splitlines():
             self._log.info("{line}", line=line)
 
@@ -223,7 +223,7 @@ class Logs:
             self._observer.format = configuration.logFormat
 
     def countInto(self, meters: MetricsRegistry) -> None:
-        """Have the metrics include the lines that were dropped."""
+        """Include the number of dropped lines in the metrics."""
         meters.watch(self._families)
 
     def _families(self) -> Iterable[MetricFamily]:
@@ -247,7 +247,7 @@ def _secretsOf(configuration: Configuration) -> Iterator[str]:
 def _secretsIn(table: Mapping[str, Any]) -> Iterator[str]:
     for name, value in table.items():
         if isinstance(value, Mapping):
-            # A table of TLS has names of files, which errors have to show.
+            # A TLS table contains file names, which errors have to show.
             yield from _secretsIn(value if name != "tls" else {})
         elif isinstance(value, str) and name.lower().endswith(_SECRET_KEYS):
             yield value
@@ -255,14 +255,14 @@ def _secretsIn(table: Mapping[str, Any]) -> Iterator[str]:
 
 def _twistdOutput(options: Mapping[str, Any]) -> Output | None:
     """
-    Open what C{twistd} would log to; C{None} if there is nothing of the kind.
+    Open the output that C{twistd} would log to; C{None} if it has none.
 
-    @raise OSError: If it cannot be opened.
+    @raise OSError: If the output cannot be opened.
     """
     name = options.get("logfile")
     isForeground = bool(options.get("nodaemon") or options.get("debug"))
     if name == "-" and not isForeground:
-        # C{twistd} reports that itself.
+        # C{twistd} reports this itself.
         return None
     if isForeground and name in (None, "", "-"):
         try:
@@ -270,8 +270,8 @@ def _twistdOutput(options: Mapping[str, Any]) -> Output | None:
         except (OSError, AttributeError):
             return None
     output = FileOutput(name or _DEFAULT_FILE)
-    # The signal's default would end the process. The file is moved aside before the next line, for
-    # the signal may have come in the middle of one.
+    # The default action of the signal would end the process. The file is rotated before the next
+    # line, because the signal may arrive in the middle of a line.
     if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, None):
         signal.signal(signal.SIGUSR1, lambda number, frame: setattr(output, "isRotationDue", True))
     return output
@@ -281,7 +281,7 @@ _SYSLOG_KEYS = frozenset({"log_time", "log_level", "log_namespace", "log_system"
 
 
 def _syslog(prefix: str, redactor: Redactor) -> Any:
-    """Make the observer that C{twistd --syslog} would make, without secrets."""
+    """Make the observer that C{twistd --syslog} would make, with secrets removed."""
     from twisted.python.syslog import SyslogObserver
 
     emit: Any = SyslogObserver(prefix).emit

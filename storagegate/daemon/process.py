@@ -1,18 +1,18 @@
 """
-Settings of the whole process, its signals, and the end of a start that fails.
+Settings of the whole process, its signals, and the handling of a failed start.
 
-C{twistd} sends the signal that stopped it to itself again at the end, so that an orderly stop looks
-like a crash, and it dies of SIGHUP. The handlers here only schedule a call in the reactor, so the
-exit code of an orderly stop is 0::
+C{twistd} re-sends the signal that stopped it to itself at the end, so that a graceful shutdown
+looks like a crash, and SIGHUP kills it. The handlers here only schedule a call in the reactor, so
+the exit code of a graceful shutdown is 0::
 
-    SIGTERM, SIGINT   first: stop in order; second: die of it immediately
-    SIGHUP            read the configuration again
+    SIGTERM, SIGINT   first: graceful shutdown; second: immediate exit
+    SIGHUP            reload the configuration
     SIGUSR2           write the stacks of all threads to standard error
 
-A start that fails ends with one line and an exit code other than 0. C{twistd} cleans up after
-exceptions, whose traceback it prints, but not after a L{SystemExit}. So L{startError} removes the
-pid file, which would prevent the next start in a container, where process ids repeat; and it
-notifies the command that waits for the daemon in the background.
+A failed start ends with one line and a non-zero exit code. C{twistd} cleans up after exceptions,
+whose traceback it prints, but not after a L{SystemExit}. Therefore L{startError} removes the pid
+file, which would prevent the next start in a container, where process ids repeat. It also notifies
+the command that waits for the daemon in the background.
 """
 
 import ctypes
@@ -32,37 +32,36 @@ from storagegate.net.heap import trimHeap
 
 _COLLECT_AFTER = 10_000
 """
-New containers between two runs of the collector. Python's 700 are one batch of uploads; the objects
-of a request are freed by their reference counts, and the collector took 7 % of the time.
+New containers between two runs of the garbage collector. Python's default of 700 is one batch of
+uploads; reference counts free the objects of a request, and the collector took 7 % of the time.
 """
 
 _COLLECT_AT_START = 2000
 """
-The same while the process starts: each attrs class leaves garbage behind, whose memory the next
-class can use. That saves a megabyte.
+The threshold during the start: each attrs class leaves garbage behind, and the next class can reuse
+its memory. This saves a megabyte.
 """
 
 _NEVER = 1_000_000
-"""The thresholds of the older generations at the start: they are not collected."""
+"""The threshold of the older generations at the start: they are not collected."""
 
 _SWITCH_SECONDS = 0.0002
 """
-How long a busy reactor holds the interpreter's lock while a thread waits. With Python's 5 ms a
-commit, which releases it at each statement, starved behind reads: 630 ms at the 99th percentile
-instead of 80.
+How long a busy reactor holds the GIL while a thread waits. With Python's 5 ms a commit, which
+releases the GIL at each statement, starved behind reads: its p99 was 630 ms instead of 80 ms.
 """
 
 
 def tuneProcess() -> None:
-    """Apply all settings of the process, before anything listens."""
-    # Objects that survive one run live on: further runs over them take 60 ms.
+    """Apply all settings of the process. Must be called before a listener opens."""
+    # Objects that survive one run stay alive: further runs over them take 60 ms.
     gc.set_threshold(_COLLECT_AT_START, _NEVER, _NEVER)
     gc.callbacks.append(_forgetSources)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # The usual soft limit of 1024 descriptors is below the connections of one listener.
+    # The usual soft limit of 1024 descriptors is lower than the connections of one listener.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # Services are imported by name, and the user's files come first.
+    # Services are imported by name, and the user's modules take precedence.
     sys.path.insert(0, os.getcwd())
 
 
@@ -71,7 +70,7 @@ _SET_DEATH_SIGNAL = 1
 
 
 def setParentDeathSignal(number: int) -> None:
-    """Make the kernel send this process a signal when its parent ends; 0 for none."""
+    """Make the kernel send a signal to this process when its parent ends; 0 disables it."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0)
@@ -81,9 +80,9 @@ def freezeHeap() -> None:
     """
     Exclude the objects of the start from garbage collection: they live as long as the process.
 
-    L{tuneProcess} has to be called first.
+    L{tuneProcess} must be called first.
     """
-    # Only the youngest generation: the others contain almost no garbage.
+    # Only the youngest generation: the older ones contain almost no garbage.
     gc.collect(0)
     gc.callbacks.remove(_forgetSources)
     gc.freeze()
@@ -94,19 +93,19 @@ def freezeHeap() -> None:
 
 def _forgetSources(phase: str, found: object) -> None:
     """
-    Drop the source of generated methods, which attrs keeps for debuggers: 0.8 MB in all.
+    Drop the source of generated methods, which attrs keeps for debuggers: 0.8 MB in total.
 
-    It is a callback of the collector, so that the memory is used again during the start.
+    As a callback of the collector it makes the memory reusable during the start.
     """
     linecache.clearcache()
 
 
 class SignalHandlers:
     """
-    Handles signals in the reactor: a handler may interrupt any line of the main thread, even while
-    it writes the log.
+    Handles signals in the reactor, because a handler may interrupt any line of the main thread,
+    even a write to the log.
 
-    @ivar isStopping: Whether a signal to stop was received, even before the reactor runs.
+    @ivar isStopping: Whether a stop signal was received, even before the reactor runs.
     """
 
     def __init__(
@@ -117,11 +116,11 @@ class SignalHandlers:
         isWorker: bool = False,
     ) -> None:
         """
-        @param reactor: One of Twisted's own: its handler of SIGTERM is replaced.
-        @param stop: Called in the reactor to stop in order.
-        @param reload: Called in the reactor to read the configuration again.
+        @param reactor: A reactor of Twisted; its SIGTERM handler is replaced.
+        @param stop: Called in the reactor to shut down gracefully.
+        @param reload: Called in the reactor to reload the configuration.
         @param isWorker: Whether a supervisor handles SIGINT and SIGHUP, which a terminal sends to
-            every process of its group.
+            all processes of a group.
         """
         self._isWorker = isWorker
         self._reactor = reactor
@@ -133,8 +132,8 @@ class SignalHandlers:
         """
         Install the handlers, before the reactor runs.
 
-        The reactor installs its handler of SIGTERM as it starts, when a signal may already come: so
-        that handler is replaced, too.
+        The reactor installs its SIGTERM handler as it starts, when a signal may already arrive, so
+        that handler is replaced too.
         """
         self._reactor.sigTerm = self.stopReceived
         signal.signal(signal.SIGTERM, self.stopReceived)
@@ -144,9 +143,9 @@ class SignalHandlers:
             faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
 
     def stopReceived(self, number: int, frame: FrameType | None) -> None:
-        """Stop in order the first time; the second time die of the signal."""
+        """Shut down gracefully on the first signal; die from the second one."""
         if self.isStopping and self._isWorker:
-            # A service manager may send it to every process, besides the supervisor.
+            # A service manager may signal every process, not only the supervisor.
             return
         if self.isStopping:
             signal.signal(number, signal.SIG_DFL)
@@ -159,12 +158,12 @@ class SignalHandlers:
         self._reactor.callFromThread(self._reload)
 
 
-# twistd reads no more than this from the pipe.
+# twistd reads at most this many bytes from the pipe.
 _STATUS_BYTES = 100
 
 
 def oneLine(text: str) -> str:
-    """Replace the line breaks of a message by spaces."""
+    """Replace the line breaks of a message with spaces."""
     return " ".join(text.split())
 
 
@@ -173,7 +172,7 @@ def startError(reason: str, twistdOptions: Mapping[str, Any] | None = None) -> S
     Make the exception that ends a start.
 
     @param reason: The line for the operator.
-    @param twistdOptions: The options of C{twistd} itself, once it starts the service.
+    @param twistdOptions: The options of C{twistd} itself, if it is starting the service.
     """
     line = oneLine(f"storagegate: {reason}")
     options = twistdOptions or {}

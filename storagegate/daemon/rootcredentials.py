@@ -1,8 +1,8 @@
 """
 The file that keeps a generated root key pair.
 
-The file is C{DATA/root-credentials}, mode 0600. Its two lines are assignments that a shell can
-read, so that C{export $(cat DATA/root-credentials)} is all that S3 clients need::
+The file is C{DATA/root-credentials}, mode 0600. Its two lines are shell assignments, so C{export
+$(cat DATA/root-credentials)} configures S3 clients::
 
     AWS_ACCESS_KEY_ID=...
     AWS_SECRET_ACCESS_KEY=...
@@ -17,7 +17,7 @@ from storagegate.storage.files import syncDirectory
 _ACCESS_KEY_NAME = "AWS_ACCESS_KEY_ID"
 _SECRET_KEY_NAME = "AWS_SECRET_ACCESS_KEY"
 
-# The file holds two short lines; what is longer is another file.
+# The file holds two short lines; a larger file is not a key pair.
 _FILE_LIMIT = 4096
 
 
@@ -26,17 +26,17 @@ class CredentialsError(Exception):
 
 
 def shellText(pair: KeyPair) -> str:
-    """Write a pair as the two lines of its file."""
+    """Format a pair as the two lines of its file."""
     return f"{_ACCESS_KEY_NAME}={pair.accessKey}\n{_SECRET_KEY_NAME}={pair.secretKey}\n"
 
 
 def loadOrCreate(path: str) -> tuple[KeyPair, bool]:
     """
-    Read the file of the root key pair, or make it.
+    Read the file of the root key pair; create it if it is missing.
 
     @param path: The file, in a directory that exists.
-    @return: The pair, and whether it was made now.
-    @raise CredentialsError: If the file exists but does not hold a pair, or cannot be made.
+    @return: The pair, and whether it was created now.
+    @raise CredentialsError: If the file does not contain a pair, or cannot be created.
     """
     try:
         try:
@@ -47,7 +47,7 @@ def loadOrCreate(path: str) -> tuple[KeyPair, bool]:
         try:
             save(path, made)
         except FileExistsError:
-            # Another process was faster; its pair is the one.
+            # Another process was faster; its pair is used.
             return _read(path), False
         return made, True
     except OSError as error:
@@ -56,10 +56,10 @@ def loadOrCreate(path: str) -> tuple[KeyPair, bool]:
 
 def load(path: str) -> KeyPair | None:
     """
-    Read the file of the root key pair; L{None} where there is none.
+    Read the file of the root key pair; return C{None} if it does not exist.
 
     @param path: The file, which may be absent.
-    @raise CredentialsError: If it does not hold a pair, or cannot be read.
+    @raise CredentialsError: If the file does not contain a pair, or cannot be read.
     """
     try:
         return _read(path)
@@ -84,10 +84,10 @@ def _read(path: str) -> KeyPair:
 
 def save(path: str, pair: KeyPair) -> None:
     """
-    Make the file whole and durable, or not at all.
+    Create the file atomically and durably.
 
     @param path: The file, in a directory that exists.
-    @raise FileExistsError: If it exists already.
+    @raise FileExistsError: If the file exists already.
     """
     draft = f"{path}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -96,13 +96,13 @@ def save(path: str, pair: KeyPair) -> None:
             file.write(shellText(pair))
             file.flush()
             os.fsync(descriptor)
-        # A link fails where a rename would silently replace the pair of a faster process.
+        # A link fails if the file exists; a rename would replace a faster process's pair.
         os.link(draft, path)
     finally:
         os.unlink(draft)
     try:
         syncDirectory(os.path.dirname(path))
     except OSError:
-        # The next start would take it for durable.
+        # Otherwise the next start would consider the file durable.
         os.unlink(path)
         raise

@@ -2,9 +2,9 @@
 The service of C{twistd storagegate}: the base class of L{Daemon<storagegate.daemon.daemon.Daemon>},
 which serves, and L{Supervisor<storagegate.daemon.supervisor.Supervisor>}, which runs workers.
 
-Both have the log and the signals of the process, start in two steps (C{privilegedStartService}
-before C{twistd} drops its privileges, C{startService} after that), read their configuration again
-on C{SIGHUP}, and stop in order.
+Both own the log and the signals of the process and start in two steps: C{privilegedStartService}
+before C{twistd} drops its privileges, C{startService} after that. They reload their configuration
+on C{SIGHUP}, and shut down gracefully.
 """
 
 import os
@@ -45,18 +45,19 @@ ROOT_FILE = "root-credentials"
 """The file of the root key pair in the data directory."""
 
 _JOIN_SECONDS = 1.0
-"""Between two looks at a catalog that does not answer at the start."""
+"""The interval between two attempts to reach a catalog that does not respond at the start."""
 
-# Addresses that mean "every interface" cannot be connected to everywhere.
+# Wildcard addresses cannot be connected to on every system.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def clientURL(description: str, address: IAddress) -> str | None:
     """
-    Return the URL of a listener for clients on this machine; L{None} for a UNIX socket.
+    Return the URL of a listener for clients on this machine; C{None} for a UNIX socket.
 
     @param description: The endpoint of the listener.
-    @param address: Where the listener is bound; a wildcard address becomes the loopback one.
+    @param address: The bound address of the listener; a wildcard address becomes the loopback
+        address.
     """
     if not isinstance(address, IPv4Address | IPv6Address):
         return None
@@ -71,7 +72,7 @@ def isExposed(description: str, address: IAddress) -> bool:
     """
     Return whether a listener can be reached from other machines without encryption.
 
-    @param description: Its endpoint, whose type shows whether it encrypts.
+    @param description: The endpoint; its type determines whether the listener encrypts.
     @param address: The address that the listener is bound to.
     """
     return not (isLoopback(address) or description.startswith(ENCRYPTED))
@@ -89,10 +90,10 @@ def firstKeyText(
     """
     Format the generated root key pair as the commands that configure aws-cli.
 
-    @param region: That of the signatures.
-    @param url: That of the S3 listener, if it is enabled.
+    @param region: The region of signatures.
+    @param url: The URL of the S3 listener, if it is enabled.
     @param path: The file of the pair.
-    @param consoleURL: That of the console, if there is one.
+    @param consoleURL: The URL of the console, if it is enabled.
     """
     lines = [
         f"generated the root key pair, shown this once and kept in {path}:",
@@ -112,11 +113,11 @@ class ProcessSetup:
     """
     The arguments of the service of a process.
 
-    @ivar configuration: That of the start.
+    @ivar configuration: The configuration at the start.
     @ivar load: Reads the configuration again.
     @ivar reactor: Provides all interfaces of a reactor.
     @ivar twistdOptions: The options of C{twistd} itself.
-    @ivar flags: Those of the command line, by key; C{config} is the path of the file.
+    @ivar flags: The flags of the command line, by key; C{config} is the path of the file.
     """
 
     configuration: Configuration
@@ -130,12 +131,12 @@ class ProcessSetup:
 @frozen
 class ReloadResult:
     """
-    What a reload has done.
+    The result of a reload.
 
-    @ivar applied: The keys that have changed.
-    @ivar needRestart: Those that differ from the start's and that take a restart.
-    @ivar error: Why it was refused; empty if it was not.
-    @ivar replacing: How many workers are being replaced, which applies it.
+    @ivar applied: The changed keys that the reload has applied.
+    @ivar needRestart: The keys that differ from the start and require a restart.
+    @ivar error: Why the reload was refused; empty if it was not.
+    @ivar replacing: The number of workers that are being replaced to apply it.
     """
 
     applied: Sequence[str] = ()
@@ -167,11 +168,11 @@ class ProcessService(Service):
         self._notifier = self._parts.notifier()
 
     def stopNow(self) -> None:
-        """Begin to stop, unless that has begun."""
+        """Start to shut down, unless a shutdown is in progress."""
         raise NotImplementedError
 
     def reload(self) -> ReloadResult:
-        """Read the configuration again and apply what can be changed."""
+        """Reload the configuration, and apply the changes that a running daemon can apply."""
         raise NotImplementedError
 
     async def _stop(self) -> None:
@@ -179,14 +180,14 @@ class ProcessService(Service):
         raise NotImplementedError
 
     def _readyText(self) -> str | None:
-        """Return what is served as text; C{None} while nothing is."""
+        """Return the description of the listeners; C{None} while no requests are served."""
         raise NotImplementedError
 
     def setServiceParent(self, parent: Any) -> None:
         """
-        Become part of an application, which gets the log of this process.
+        Join an application, which gets the log of this process.
 
-        @param parent: The application, which C{twistd} makes.
+        @param parent: The application that C{twistd} has made.
         @raise SystemExit: If the log cannot be opened.
         """
         self._parts.logs.attach(parent, self._twistdOptions, self._configuration, self._reactor)
@@ -195,7 +196,7 @@ class ProcessService(Service):
             "storagegate {version} python={python} platform={platform} data directory={directory}",
             version=__version__,
             python=sys.version.split()[0],
-            # Without the module platform, which an idle daemon would keep.
+            # Avoids the module platform, which an idle daemon would keep in memory.
             platform="-".join((system.sysname, system.release, system.machine)),
             directory=self._directory(),
         )
@@ -205,35 +206,35 @@ class ProcessService(Service):
         """
         Install the signal handlers, and bind the listeners that may need root.
 
-        @raise SystemExit: If one cannot be bound.
+        @raise SystemExit: If a listener cannot be bound.
         """
         self._parts.tuneProcess()
         self._parts.configure(self._configuration)
         self._signals.install()
 
     def stopService(self) -> Deferred[None]:
-        """Stop in order."""
+        """Shut down gracefully."""
         Service.stopService(self)
         return Deferred.fromCoroutine(self._stop()).addBoth(endAsyncioTasks)
 
     def _refusal(self, reason: object) -> SystemExit:
-        """Make the exception of a start that failed."""
+        """Make the exception of a failed start."""
         return startError(str(reason), self._twistdOptions)
 
     def _cannotListen(self, name: str, endpoint: str, reason: object) -> SystemExit:
-        """Make the exception of a start whose listener cannot be opened."""
+        """Make the exception of a start that failed because a listener cannot open."""
         return self._refusal(f"cannot listen name={name} endpoint={endpoint}: {reason}")
 
     def _directory(self) -> str:
-        # A reload does not change it.
+        # A reload does not change the data directory.
         return os.path.abspath(self._started.store.directory)
 
     def _joinCluster(self) -> None:
         """
-        Check the cluster, if there is one: before any port is open. A catalog that does not answer
-        is waited for.
+        Check the cluster, if one is configured, before any port is open. Wait for a catalog that
+        does not respond.
 
-        @raise ConfigurationError: It cannot be used.
+        @raise ConfigurationError: If the cluster cannot be used.
         """
         options = self._configuration.cluster
         if options is None:
@@ -258,9 +259,10 @@ class ProcessService(Service):
     @contextmanager
     def _openingData(self) -> Iterator[str]:
         """
-        Create the data directory if it is absent, lock it, and convert errors of opening its files.
+        Create the data directory if it is absent, lock it, and convert errors while its files are
+        opened.
 
-        The lock comes first: a second daemon on the directory changes nothing in it.
+        The lock is taken first, so that a second daemon cannot change the directory.
 
         @raise SystemExit: If the data cannot be used.
         """
@@ -274,8 +276,8 @@ class ProcessService(Service):
 
     def _rootPair(self, configuration: Configuration) -> KeyPair:
         """
-        Return the configured root key pair, or that of the cluster, or that of the data directory,
-        generated if absent.
+        Return the root key pair: the configured pair, else the cluster's, else the pair in the data
+        directory, which is generated if absent.
 
         @raise CredentialsError: If the file of the pair cannot be used.
         """
@@ -298,24 +300,24 @@ class ProcessService(Service):
                 from storagegate.daemon.startscreen import NewKeyPair
 
                 self._newKeyPair = NewKeyPair(pair, path, url)
-            # JSON output is read as a log, which must not have the pair itself.
+            # JSON output is parsed as a log, which must not contain the pair.
             elif configuration.logFormat != "json":
                 self._parts.show(firstKeyText(pair, options.region, url, path, console))
         return pair
 
     def _clientURL(self, configuration: Configuration, name: str) -> str | None:
-        """Return the URL of a listener for clients on this machine; L{None} if it has none."""
+        """Return the URL of a listener for clients on this machine; C{None} without a URL."""
         description = configuration.endpoint(name)
         if description is None or name not in self._addresses:
             return None
         return clientURL(description, self._addresses[name])
 
     def _note(self, format: str, **values: object) -> None:
-        """Log what the screen of the start shows, too: for those who debug if there is one."""
+        """Log a message that the start screen repeats; with the screen its level is debug."""
         self._log.emit(LogLevel.debug if self._hasScreen else LogLevel.info, format, **values)
 
     def _logServing(self) -> None:
-        """Log the data directory, the listeners and warnings, or show the screen of the start."""
+        """Log the data directory, the listeners and warnings, or show the start screen."""
         warnings = self._exposures()
         if self._hasScreen:
             self._parts.showScreen(self._startScreen(warnings))
@@ -328,7 +330,7 @@ class ProcessService(Service):
             self._log.info("listening name={name} address={address}", name=name, address=text)
 
     def _exposures(self) -> list[str]:
-        """Return warnings of secrets that travel in clear text."""
+        """Return warnings about secrets that travel in clear text."""
         configuration = self._configuration
         warnings = []
         description = configuration.listeners.s3
@@ -348,7 +350,7 @@ class ProcessService(Service):
         return warnings
 
     def _startScreen(self, warnings: Sequence[str]) -> "StartScreen":
-        """Return the screen of this start."""
+        """Return the start screen."""
         from storagegate.daemon.startscreen import StartScreen
 
         configuration = self._configuration
@@ -370,7 +372,7 @@ class ProcessService(Service):
         )
 
     def _place(self, name: str) -> str | None:
-        """Return the URL of a listener, or its address if it has none; L{None} if it is off."""
+        """Return the URL of a listener, or its address without one; C{None} if it is disabled."""
         address = self._addresses.get(name)
         if address is None:
             return None
@@ -383,7 +385,7 @@ class ProcessService(Service):
             self._notifier.ready(text)
 
     def _notifyStopping(self) -> int:
-        """Log and notify that this process stops; return the grace in seconds."""
+        """Log the stop and notify the service manager; return the grace period in seconds."""
         grace = self._configuration.shutdownGraceSeconds
         self._log.info("stopping, {grace} s for what is in flight", grace=grace)
         self._notifier.stopping(f"stopping, {grace} s for what is in flight")
@@ -396,6 +398,6 @@ class ProcessService(Service):
         return ReloadResult(error=text)
 
     def _logUnchanged(self, names: Iterable[str]) -> None:
-        """Log the keys that differ and that a reload does not apply."""
+        """Log the changed keys that a reload does not apply."""
         for name in names:
             self._log.warn("needs a restart: {name}", name=name)

@@ -1,5 +1,5 @@
 """
-The screen that a start on a terminal ends with.
+The screen at the end of a start on a terminal.
 
 ::
 
@@ -17,7 +17,8 @@ The screen that a start on a terminal ends with.
       curl -H 'x-storage-access-key: ...' -H 'x-storage-secret-key: ...' http://...
     Ctrl-C stops it. Documentation: docs/index.rst
 
-It has at most L{MOST_LINES} lines. Off a terminal the log says the same, a line each.
+The screen has at most L{MOST_LINES} lines. Without a terminal the log contains the same facts, one
+a line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +28,10 @@ from attrs import frozen
 from storagegate.s3.issuedkeys import KeyPair
 
 MOST_LINES = 16
-"""Lines that stay in sight on a terminal of 24 lines, below the command and above the log."""
+"""Lines that stay visible on a terminal of 24 lines, below the command and above the log."""
 
 _MOST_WARNINGS = 2
-"""Warnings that are shown whole; the log has all of them."""
+"""Limit of the warnings on the screen; the log contains all of them."""
 
 _BOLD, _DIM, _YELLOW, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
 
@@ -43,7 +44,7 @@ class NewKeyPair:
     A root key pair that this start has generated.
 
     @ivar path: The file that keeps it.
-    @ivar url: The URL of the S3 listener; C{None} if it is off.
+    @ivar url: The URL of the S3 listener; C{None} if it is disabled.
     """
 
     pair: KeyPair
@@ -56,7 +57,7 @@ class StartScreen:
     """
     The facts of one start.
 
-    @ivar listeners: The place of each listener by its label; C{None} for one that is off.
+    @ivar listeners: The URL or address of each listener, by label; C{None} for a disabled listener.
     @ivar directory: The data directory.
     @ivar freeBytes: The free space of its file system.
     @ivar newKeyPair: The root key pair, if it was generated.
@@ -72,7 +73,7 @@ class StartScreen:
 
     def text(self, hasColours: bool) -> str:
         """
-        Return the screen, with a line break at its end.
+        Return the screen as text with a final line break.
 
         @param hasColours: Whether the terminal shows colours.
         """
@@ -96,7 +97,7 @@ class StartScreen:
         return "\n".join(lines) + "\n"
 
     def _keyLines(self, new: NewKeyPair) -> list[str]:
-        """Return the pair as one command of aws-cli, and one of curl."""
+        """Return the pair as one aws-cli command and one curl command."""
         access, secret = new.pair.accessKey, new.pair.secretKey
         lines = [f"Root key pair, shown once and kept in {new.path}:"]
         if new.url is None:

@@ -1,13 +1,13 @@
 """
 The supervisor of several workers; it serves no requests itself.
 
-It binds every listener, makes the memory that all workers share, starts and watches the workers.
-C{SIGHUP} reads the configuration again and replaces the workers one by one, so that no client is
-refused.
+It binds every listener, creates the shared memory of the workers, and starts and watches the
+workers. C{SIGHUP} reloads the configuration and replaces the workers one by one, so that no client
+is refused.
 
-A supervisor does not import what its workers import, which would take 40 MB as long as it lives.
-So a forked child makes the gateway of the configuration before any port is open, reports errors,
-and ends. The supervisor has no threads by then, and the child never runs the reactor.
+A supervisor does not import the modules of its workers, which would take 40 MB as long as it lives.
+Instead, a forked child makes the configured gateway before any port is open, reports errors, and
+exits. At this time the supervisor has no threads, and the child never runs the reactor.
 """
 
 import os
@@ -44,13 +44,13 @@ from storagegate.net.ipc import CONTROL, WorkerSetup
 from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
 
 LIMIT_SECONDS = 60.0
-"""How long the preflight may take: as long as the start of a worker."""
+"""Limit of the preflight: as long as the start of a worker may take."""
 
 _LOOK_SECONDS = 0.2
-"""The period in which a preflight checks for a stop."""
+"""The interval in which a preflight checks for a stop."""
 
 _MAX_TEXT = 4096
-"""Bytes of an error: a pipe accepts so many in one write."""
+"""Limit of an error text in bytes: a pipe accepts this much in one write."""
 
 
 def preflight(
@@ -59,11 +59,11 @@ def preflight(
     """
     Call a function in a forked child.
 
-    @param act: Checks the configuration; the child exits after it.
-    @param isUnwanted: Returns whether to give up waiting.
-    @param moreSeconds: How long the function may wait besides, for other machines.
-    @raise ConfigurationError: The one that C{act} raises there, or that it takes too long. Other
-        errors are ignored: the workers will report them.
+    @param act: Checks the configuration; the child exits afterwards.
+    @param isUnwanted: Returns whether to stop waiting.
+    @param moreSeconds: Additional time for the function to wait for other machines.
+    @raise ConfigurationError: If C{act} raises it in the child, or takes too long. Other errors are
+        ignored, because the workers report them.
     """
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -76,7 +76,7 @@ def preflight(
         except ConfigurationError as error:
             os.write(writer, str(error).encode("utf-8", "backslashreplace")[:_MAX_TEXT])
         finally:
-            # Without the exit handlers of the parent.
+            # Skips the exit handlers of the parent.
             os._exit(0)
     os.close(writer)
     end = time.monotonic() + LIMIT_SECONDS + moreSeconds
@@ -113,14 +113,14 @@ class Supervisor(ProcessService):
 
     def privilegedStartService(self) -> None:
         """
-        Bind every listener but those that each worker binds for itself.
+        Bind every listener that the workers do not bind themselves.
 
-        @raise SystemExit: If one cannot be, or the services are invalid.
+        @raise SystemExit: If a listener cannot be bound, or the services are invalid.
         """
         super().privilegedStartService()
         configuration = self._configuration
-        # Services and tables are checked before any port is open. That takes a second, and the
-        # reference services need no check.
+        # Services and tables are checked before any port is open. The check takes a second, and the
+        # reference services do not need it.
         if configuration.gateway or configuration.services or configuration.cluster:
             cluster = configuration.cluster
             moreSeconds = 0.0 if cluster is None else float(cluster.connectWait)
@@ -128,7 +128,7 @@ class Supervisor(ProcessService):
                 self._notifier.starting("looking for the cluster", moreSeconds)
 
             def check() -> None:
-                # The service manager listens to the parent alone.
+                # The service manager only accepts notifications from the parent.
                 self._notifier.close()
                 self._joinCluster()
                 self._parts.gateway(configuration)
@@ -146,13 +146,13 @@ class Supervisor(ProcessService):
 
     def startService(self) -> None:
         """
-        Make the memory that all workers share, and start them.
+        Create the shared memory of the workers, and start the workers.
 
-        @raise SystemExit: If a port is taken, the data cannot be opened, or a worker cannot start.
+        @raise SystemExit: If a port is in use, the data cannot be opened, or a worker cannot start.
         """
         Service.startService(self)
-        # Not with the others: only processes of one user can share a port that each of them binds,
-        # and by now this process has the user of its workers.
+        # Bound separately: only processes of one user can share a port that each of them binds, and
+        # by now this process runs as the user of its workers.
         for row in listenerTransports():
             if row.inherit == "reuseport":
                 listeners = self._configuration.listeners
@@ -171,7 +171,7 @@ class Supervisor(ProcessService):
         )
         try:
             if not self._workers.start(lambda: self._signals.isStopping):
-                # The reactor stops as soon as it runs.
+                # The reactor stops as soon as it starts.
                 return
         except WorkerFailed as error:
             raise self._refusal(error) from error
@@ -181,11 +181,11 @@ class Supervisor(ProcessService):
         self._parts.freezeHeap()
 
     def stopNow(self) -> None:
-        """Begin to stop."""
+        """Start to shut down."""
         self._reactor.stop()
 
     def reload(self) -> ReloadResult:
-        """Read the configuration again, and begin to replace every worker."""
+        """Reload the configuration, and start to replace every worker."""
         if self._isStopping or self._workers is None:
             return ReloadResult(error="the daemon is stopping")
         if self._isReloading:
@@ -193,7 +193,7 @@ class Supervisor(ProcessService):
             return ReloadResult(error="the workers are being replaced already")
         self._isReloading = True
         self._notifier.reloading()
-        # The configuration is read before this returns.
+        # The coroutine reads the configuration before this method returns.
         reloading = Deferred.fromCoroutine(self._reload(self._workers))
         reloading.addErrback(lambda failure: self._log.failure("the reload failed", failure))
         result = self._reloadResult
@@ -201,7 +201,7 @@ class Supervisor(ProcessService):
         return result
 
     def _answer(self, topic: str, payload: Any) -> Any:
-        """Return the reply to a question of a worker; L{None} if there is none."""
+        """Return the reply to a worker's question; C{None} for an unknown topic."""
         return asdict(self.reload()) if topic == "reload" else None
 
     async def _reload(self, workers: WorkerPool) -> None:
@@ -228,7 +228,7 @@ class Supervisor(ProcessService):
         self._logUnchanged(names)
 
     def _pinned(self, configuration: Configuration) -> Configuration:
-        """Keep what a reload cannot change: the sockets, the memory and the store."""
+        """Keep the values that a reload cannot change: the sockets, the memory and the store."""
         started = self._started
         values, origins = dict(configuration.values), dict(configuration.origins)
         for name in (key.name for key in KEYS if key.isShared):
@@ -247,7 +247,7 @@ class Supervisor(ProcessService):
         )
 
     def _unchanged(self, configuration: Configuration) -> list[str]:
-        """Return the keys that differ from those of the start and take a restart."""
+        """Return the keys that differ from the start and require a restart."""
         started = self._started.values
         shared = [key.name for key in KEYS if key.isShared]
         names = [name for name in shared if started.get(name) != configuration.values.get(name)]
@@ -263,7 +263,7 @@ class Supervisor(ProcessService):
     def _rooted(self, configuration: Configuration) -> Configuration:
         """Add the root key pair, which the supervisor generates once for all workers."""
         if configuration.cluster is not None:
-            # Each worker reads that of the cluster.
+            # Each worker reads the cluster's root key pair.
             return configuration
         return evolve(
             configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
@@ -309,7 +309,7 @@ class Supervisor(ProcessService):
         memory = {name: inherit(each) for name, each in self._memory.items()}
         log = self._parts.logs.handOver(inherit)
         if self._lock is not None:
-            # Workers only hold it: the data stay locked while one of them lives.
+            # Workers only hold it: the data stay locked while any worker lives.
             inherit(self._lock.descriptor)
         for name in self._reserved:
             endpoints[name] = formatAddress(self._addresses[name])
@@ -334,7 +334,7 @@ class Supervisor(ProcessService):
         )
 
     def _changed(self) -> None:
-        """Notify the service manager of the number of workers."""
+        """Report the number of workers to the service manager."""
         if not self._isStopping and self._workers is not None:
             self._notifier.status(self._state(self._workers))
 
@@ -346,7 +346,7 @@ class Supervisor(ProcessService):
         return f"{text}; {workers.ready} of {self._started.workers} workers"
 
     async def _stop(self) -> None:
-        """Stop the workers in order."""
+        """Shut down the workers gracefully."""
         self._isStopping = True
         grace = self._notifyStopping()
         # Closed first: the workers accept the connections that the kernel has queued.

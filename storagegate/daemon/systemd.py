@@ -5,13 +5,13 @@ A message is a datagram of lines C{NAME=VALUE}::
 
     READY=1                         requests are served, or a reload is done
     RELOADING=1  MONOTONIC_USEC=N   a reload has begun at this time of the monotonic clock
-    STOPPING=1                      no new request is accepted
-    EXTEND_TIMEOUT_USEC=N           the start may take so much longer from now on
-    STATUS=TEXT                     what C{systemctl status} shows
+    STOPPING=1                      no new requests are accepted
+    EXTEND_TIMEOUT_USEC=N           the start may take this much longer from now on
+    STATUS=TEXT                     the status line of C{systemctl status}
     WATCHDOG=1                      the reactor runs
 
-The last one is sent by the reactor at half of C{WATCHDOG_USEC}, so that a daemon with a blocked
-reactor is restarted. Without the variables nothing is sent.
+The reactor sends C{WATCHDOG=1} at half of C{WATCHDOG_USEC}, so that a daemon with a blocked reactor
+is restarted. Without the variables no messages are sent.
 """
 
 import os
@@ -29,18 +29,18 @@ from storagegate.daemon.process import oneLine
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# A manager that has not read so many does not read any more.
+# A manager that has not read this many messages has stopped reading.
 _WAITING = 16
 
 _REPEATED = ("STATUS=", "WATCHDOG=")
-"""The beginnings of messages of which only the newest matters."""
+"""Prefixes of messages of which only the latest matters."""
 
 _AGAIN_SECONDS = 0.1
 
 _START_SECONDS = 60.0
-"""What a start takes at most besides what it waits for."""
+"""The longest start, not including the time that it waits."""
 
-# One line of a terminal shows less.
+# One line of a terminal shows fewer characters.
 _STATUS_CHARACTERS = 1000
 
 # A week: longer than any useful watchdog.
@@ -60,8 +60,8 @@ class Notifier:
     def __init__(self, reactor: Any, environment: MutableMapping[str, str]) -> None:
         """
         @param reactor: Provides C{IReactorTime}.
-        @param environment: The process's variables. Those of the notification are removed, so that
-            child processes do not send any.
+        @param environment: The environment variables of the process. The notification variables are
+            removed, so that child processes send no messages.
         """
         address, usec, pid = (environment.pop(name, "") for name in _VARIABLES)
         self._reactor = reactor
@@ -78,10 +78,10 @@ class Notifier:
         """
         Report that requests are served, for the first time or after L{reloading}.
 
-        @param status: The listeners in a line.
+        @param status: The listeners in one line.
         """
         self._send("READY=1", _statusLine(status))
-        # A watchdog may be set for a process that has forked this one.
+        # A watchdog may be set for the process that has forked this one.
         isWatched = self._address and self._watchdogSeconds and self._watchedPID in (0, os.getpid())
         if self._beat is None and isWatched:
             self._beatOnce()
@@ -90,14 +90,14 @@ class Notifier:
         """
         Report that the start takes longer.
 
-        @param status: Why, in a line.
-        @param seconds: How much longer it may take; some more are given to the rest of the start.
+        @param status: The reason, in one line.
+        @param seconds: The expected wait; the rest of the start gets additional time.
         """
         usec = int((seconds + _START_SECONDS) * 1_000_000)
         self._send(_statusLine(status), f"EXTEND_TIMEOUT_USEC={usec}")
 
     def reloading(self) -> None:
-        """Report that a reload has begun; L{ready} has to follow, even if it fails."""
+        """Report that a reload has begun; L{ready} must follow, even if the reload fails."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
 
@@ -131,7 +131,7 @@ class Notifier:
         message = "\n".join(lines)
         for begin in _REPEATED:
             if message.startswith(begin):
-                # They must not displace messages that are sent once, such as READY.
+                # These must not displace messages that are sent once, such as READY.
                 kept = [each for each in self._waiting if not each.startswith(begin.encode())]
                 self._waiting = deque(kept, _WAITING)
         self._waiting.append(message.encode("utf-8", "backslashreplace"))
@@ -139,7 +139,7 @@ class Notifier:
             self._flush()
 
     def _flush(self) -> None:
-        """Send the waiting messages in order; if the manager's queue is full, a little later."""
+        """Send the waiting messages in order; retry later if the manager's queue is full."""
         self._retry = None
         try:
             if self._socket is None:
@@ -151,7 +151,7 @@ class Notifier:
         except BlockingIOError:
             self._retry = self._reactor.callLater(_AGAIN_SECONDS, self._flush)
         except OSError as error:
-            # The socket may work again for the next message, above all the watchdog's.
+            # The socket may work again for the next message, in particular the watchdog's.
             self._waiting.clear()
             if not self._complained:
                 self._complained = True

@@ -1,8 +1,8 @@
 """
-A worker: a process of its own that serves on the sockets of its supervisor.
+A worker: a separate process that serves on the sockets of its supervisor.
 
-C{python -m storagegate.daemon.worker} finds the pair at descriptor 3, see L{storagegate.net.ipc},
-and can only be started by its supervisor.
+C{python -m storagegate.daemon.worker} expects a socket of its supervisor at descriptor 3, see
+L{storagegate.net.ipc}; only a supervisor can start it.
 """
 
 import signal
@@ -46,7 +46,7 @@ def _readConfiguration(setup: WorkerSetup) -> Configuration:
 
 
 def _isAlone(control: socket.socket) -> bool:
-    """Return whether the supervisor has ended; nothing is read from the connection to it."""
+    """Return whether the supervisor has ended; this does not consume data from the connection."""
     try:
         return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -54,9 +54,9 @@ def _isAlone(control: socket.socket) -> bool:
 
 
 def main() -> None:
-    """Serve until the supervisor stops this worker, or ends."""
+    """Serve until the supervisor stops this worker or ends."""
     control = socket.socket(fileno=CONTROL)
-    # During the start the end of the pair is not read, and importing a module of services may block
+    # During the start the control socket is not read, and importing a service module may block
     # forever: without its supervisor this process would keep the sockets and the data.
     setParentDeathSignal(signal.SIGKILL)
     message = readBlocking(control)
@@ -74,7 +74,7 @@ def main() -> None:
         raise SystemExit(1) from None
     control.setblocking(False)
     adopt(reactor, control, link.control)
-    # From now on the end of the pair stops this process in order.
+    # From now on the end of the control socket shuts this process down gracefully.
     reactor.callWhenRunning(setParentDeathSignal, 0)
     reactor.callWhenRunning(link.ready)
     reactor.addSystemEventTrigger("before", "shutdown", daemon.stopService)
@@ -85,13 +85,13 @@ def _start(setup: WorkerSetup, reactor: Any) -> tuple[Daemon, WorkerIPC]:
     """
     Start the daemon's components.
 
-    @raise SystemExit: If one cannot be started.
+    @raise SystemExit: If a component cannot be started.
     """
     link = WorkerIPC(setup)
     configuration = _readConfiguration(setup)
     parts = Components(reactor, link)
     parts.logs.takeOver(setup.options["log"], configuration, reactor, setup.index)
-    # A reload replaces this process by another one.
+    # A reload replaces this process with another one.
     flags = setup.options["flags"]
     process = ProcessSetup(configuration, lambda: configuration, reactor, parts, flags=flags)
     daemon = Daemon(process, link)

@@ -1,1 +1,1 @@
-"""Services elsewhere: their discovery, balancing, health checks and proxying."""
+"""Remote services: their discovery, load balancing, health checks and proxying."""

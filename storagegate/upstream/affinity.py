@@ -1,13 +1,13 @@
 """
-Affinity: calls that stay together go to one instance, as L{RoutingOptions} say.
+Affinity: related calls go to one instance, as configured by L{RoutingOptions}.
 
-The key of an HTTP call is its session, else its cookie; of a WebSocket call its connection. The
-hashes of a key and of each instance decide (rendezvous hashing): every process chooses the same
-one, and when an instance goes, only its own keys move. The share of an instance is its weight.
+The key of an HTTP call is its session, else its cookie; the key of a WebSocket call is its
+connection. Rendezvous hashing maps a key to an instance: every process chooses the same one, and
+when an instance goes away, only its keys move. The share of an instance is its weight.
 
-A cookie names an instance by a signature, which reveals no address and cannot be forged. The key of
-the signatures is in C{DATA/affinity-secret}, mode 0600, so that workers, and the daemon after a
-restart, accept the cookies of browsers. An attacker who has it can choose an instance, and no more.
+A cookie names an instance by a signature, which reveals no address and cannot be forged. The
+signing key is in C{DATA/affinity-secret}, mode 0600, so that cookies stay valid in all workers and
+after a restart. An attacker with this key can only choose an instance.
 """
 
 import hmac
@@ -29,27 +29,27 @@ from storagegate.upstream.options import GRPCRouting, HTTPRouting, RoutingOption
 from storagegate.upstream.strategies import STRATEGIES, C, Strategy
 
 PINS = 10_000
-"""Connections whose instance is kept: as many as a WebSocket listener has."""
+"""Limit of the connections with a remembered instance: as many as a WebSocket listener accepts."""
 
 _SCALE = 2.0**64
 
-# Bytes of a key of BLAKE2b.
+# The longest key of BLAKE2b, in bytes.
 _MAX_HASH_KEY = 64
 
 AFFINITY_FILE = "affinity-secret"
 
 SECRET_BYTES = 32
-"""Bytes of the key that signs cookies: as many as the hash has."""
+"""Length of the key that signs cookies, in bytes: the size of the digest."""
 
 _TOKEN_LENGTH = 32
-"""Hexadecimal digits of a signature: 128 bits."""
+"""Length of a signature in hexadecimal digits: 128 bits."""
 
 
 def chooseFor(key: str, candidates: Sequence[C]) -> C:
     """
     Choose the instance of a key by rendezvous hashing.
 
-    @param key: Any text; one that is empty or longer than a key of BLAKE2b is hashed before.
+    @param key: Any text; if it is empty or longer than a BLAKE2b key, it is hashed first.
     @param candidates: At least one instance.
     """
     hashKey = key.encode("utf-8", "surrogatepass")
@@ -58,7 +58,7 @@ def chooseFor(key: str, candidates: Sequence[C]) -> C:
 
     def score(candidate: C) -> float:
         digest = blake2b(candidate.id.encode(), key=hashKey, digest_size=8).digest()
-        # Neither 0 nor 1, whose logarithms are of no use here.
+        # Neither 0 nor 1, whose logarithms cannot be used here.
         drawn = (int.from_bytes(digest, "big") + 0.5) / _SCALE
         return -candidate.weight / log(drawn) if drawn < 1 else float("inf")
 
@@ -67,9 +67,9 @@ def chooseFor(key: str, candidates: Sequence[C]) -> C:
 
 class Pins:
     """
-    The instance of each connection, of the latest L{PINS} connections.
+    The instances of the L{PINS} most recently used connections.
 
-    @param limit: The most connections that are remembered; the one used longest ago is dropped.
+    @param limit: The most connections to remember; the least recently used is evicted.
     """
 
     def __init__(self, limit: int = PINS) -> None:
@@ -78,7 +78,7 @@ class Pins:
 
     def choose(self, key: str, candidates: Sequence[C]) -> C:
         """
-        Return the instance of a key, or choose one for it if it has none, or that is gone.
+        Return the instance of a key; choose one if it has none, or its instance is gone.
 
         @param key: Identifies the connection.
         @param candidates: At least one instance.
@@ -102,7 +102,7 @@ class CookieSigner:
     def __init__(self, secret: bytes, service: str) -> None:
         """
         @param secret: The key, the same in all processes.
-        @param service: The name of the service; it is part of what is signed, and of the cookie's
+        @param service: The name of the service; it is part of the signed text and of the cookie's
             name.
         """
         self._secret = secret
@@ -116,9 +116,9 @@ class CookieSigner:
 
     def find(self, value: str, candidates: Sequence[C]) -> C | None:
         """
-        Return the instance that a cookie names, C{None} if it is not among the candidates.
+        Return the instance that a cookie names; C{None} if it is not a candidate.
 
-        @param candidates: The instances that may be called; each is compared, in constant time.
+        @param candidates: The instances that may be called; each comparison takes constant time.
         """
         given = value.encode("utf-8", "surrogatepass")
         found = None
@@ -133,9 +133,9 @@ _DEFAULT = "default"
 
 def makeStrategies(strategy: str, routing: RoutingOptions) -> dict[str, Strategy]:
     """
-    Make the strategies of a service, each with an order of its own.
+    Make the strategies of a service, each with its own state.
 
-    @param strategy: The name of that of all calls for which C{routing} has no other.
+    @param strategy: The name of the default strategy, for calls without a strategy in C{routing}.
     """
     strategies = {_DEFAULT: STRATEGIES[strategy]()}
     for each in fields(RoutingOptions):
@@ -169,12 +169,12 @@ class AffinitySelector:
         return context.protocol if context.protocol in self._strategies else _DEFAULT
 
     def _isSticky(self, context: RequestContext) -> bool:
-        """Return whether calls of a session stay together on the call's transport."""
+        """Return whether sessions are sticky on the call's transport."""
         group = getattr(self._routing, context.protocol, None)
         return isinstance(group, HTTPRouting) and group.sticky_sessions
 
     def choose(self, context: RequestContext) -> Choose | None:
-        """Return the function that chooses for a call with affinity; C{None} for the strategy."""
+        """Return the function that chooses for a call with affinity; else C{None}."""
         group = getattr(self._routing, context.protocol, None)
         if isinstance(group, WebSocketRouting) and group.connection_affinity:
             return partial(self._pins.choose, context.client.id)
@@ -194,7 +194,7 @@ class AffinitySelector:
         return choose
 
     def chosen(self, context: RequestContext, slot: CallSlot) -> None:
-        """Set the cookie for the instance of a call, unless the client has that already."""
+        """Set the cookie that names the call's instance, unless the client has it already."""
         if not self._isSticky(context) or context.headers.get(self._header):
             return
         value = self._signer().sign(slot.member.id)
@@ -212,9 +212,9 @@ class AffinitySelector:
 
 def loadSecret(directory: str) -> bytes:
     """
-    Read the key of a data directory, or make it. Blocks.
+    Read the key from a data directory; create it if it is missing. Blocks.
 
-    @raise OSError: If neither can be done.
+    @raise OSError: If it can be neither read nor created.
     """
     path = os.path.join(directory, AFFINITY_FILE)
     if not os.path.exists(path):
@@ -223,7 +223,7 @@ def loadSecret(directory: str) -> bytes:
         try:
             with open(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(SECRET_BYTES))
-            # If several workers start at the same time, the first one makes it for all.
+            # If several workers start at the same time, the first one creates it for all.
             with suppress(FileExistsError):
                 os.link(draft, path)
         finally:

@@ -1,9 +1,9 @@
 """
 One attempt of a call that is forwarded to an instance, for each kind of streaming.
 
-The requests of a stream are sent while the responses are received, both with back pressure. At its
-end an attempt ends its slot once, and its connection is released or closed; closing it shows the
-instance that the call was cancelled.
+Requests of a stream are sent while responses are received, both with back pressure. An attempt ends
+its slot exactly once, and releases or closes its connection; closing tells the instance that the
+call was cancelled.
 
 The head of a request::
 
@@ -12,10 +12,10 @@ The head of a request::
     Authorization, and the field of API keys    the credentials of the caller
     X-Deadline-Ms                               the time until the caller's deadline
     traceparent, tracestate                     the trace of the call
-    X-Forwarded-For                             the caller's address, behind those before it
+    X-Forwarded-For                             the received value and the caller's address
     X-Gateway-Hops                              how many gateways have forwarded it
 
-A caller's value is sent only if it is a valid field value: callers cannot inject lines.
+Only valid field values of the caller are sent: callers cannot inject lines.
 """
 
 import re
@@ -56,15 +56,15 @@ from storagegate.upstream.retry import AttemptFailed
 
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
-# As many as fit into a head of 16 KiB beside all else; a longer chain is a loop of proxies.
+# Leaves room for the other fields in a head of 16 KiB; a longer chain is a loop of proxies.
 _MAX_FORWARDED = 2 * 1024
 
 HOPS = "X-Gateway-Hops"
 
 MAX_HOPS = 5
-"""Gateways in a row: it ends the loop of an instance that discovery leads back to itself."""
+"""Limit of gateways in a row: it ends the loop if discovery leads back to this gateway."""
 
-# Statuses of a server that is unavailable, or whose backend is.
+# Statuses of a server that is unavailable, or whose upstream is.
 _UNAVAILABLE = (502, 503)
 
 
@@ -73,7 +73,7 @@ class RequestHeads:
 
     def __init__(self, basePath: str, service: str, apiKeyHeader: str) -> None:
         """
-        @param basePath: The path of the gateways of instances.
+        @param basePath: The base path of the instances' gateways.
         @param apiKeyHeader: The header field of API keys.
         """
         self._path = f"{basePath}/{quote(service, safe='')}/"
@@ -88,11 +88,11 @@ class RequestHeads:
         length: int | None,
     ) -> bytes:
         """
-        Write a head.
+        Encode a request head.
 
         @param tracing: The trace as the instance sees it.
         @param leftSeconds: The time until the deadline; C{None} without one.
-        @param length: Bytes of the body; C{None} for a stream.
+        @param length: Length of the body in bytes; C{None} for a stream.
         @raise ServiceError: C{INTERNAL_ERROR} if the call has passed L{MAX_HOPS} gateways.
         """
         try:
@@ -100,7 +100,7 @@ class RequestHeads:
         except ValueError:
             hops = MAX_HOPS
         if hops >= MAX_HOPS:
-            # Not a failure of the instance: another one is not tried.
+            # The instance has not failed, so the call is not retried.
             raise codedError("INTERNAL_ERROR", f"{context.service} is forwarded in circles")
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
@@ -130,7 +130,7 @@ class RequestHeads:
             if before and len(before) <= _MAX_FORWARDED:
                 forwarded = f"{before}, {forwarded}"
         else:
-            # Messages have one field for both: the instance finds out which of them it is.
+            # Messages have one field for both; the instance determines which of the two it is.
             key = credentials.token
             token = f"Bearer {key}" if key else None
         return [
@@ -142,20 +142,20 @@ class RequestHeads:
 
 
 def _short(value: str | None) -> str | None:
-    """Drop a value that is too long for any provider, and perhaps for the head."""
+    """Drop a value that is too long for every provider, and perhaps for the head."""
     return None if value is None or len(value) > MAX_TOKEN_LENGTH + 7 else value
 
 
 class ResponseError(ValueError):
-    """A response is not that of a gateway; the text describes what it is."""
+    """The response did not come from a gateway; the text describes it."""
 
 
 def readResult(status: int, body: bytes) -> Any:
     """
     Parse the response to a unary call. May run in a thread.
 
-    @raise ServiceError: If it is an error.
-    @raise ResponseError: If it is invalid.
+    @raise ServiceError: If the response is an error.
+    @raise ResponseError: If the response is invalid.
     """
     value = _object(body)
     if status == 200:
@@ -169,8 +169,8 @@ def readItem(line: bytes) -> Any:
     """
     Parse a line of a stream. May run in a thread.
 
-    @raise ServiceError: If it is an error.
-    @raise ResponseError: If it is invalid.
+    @raise ServiceError: If the line is an error.
+    @raise ResponseError: If the line is invalid.
     """
     value = _object(line)
     if "data" in value:
@@ -190,7 +190,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _error(value: Mapping[str, Any], status: int | None) -> ServiceError:
-    """Return the error of a response, with its status on every transport."""
+    """Return the error of a response, with its statuses on all transports."""
     code, message = value.get("error"), value.get("message", "")
     if not isinstance(code, str) or not isinstance(message, str):
         raise ResponseError("neither data nor an error")
@@ -203,7 +203,7 @@ def _error(value: Mapping[str, Any], status: int | None) -> ServiceError:
         named = asServiceError(GrpcError(code))
         known, grpcCode = named.statusCode, named.grpcCode
     if status is not None and status != known:
-        # The service has given the code a status of its own.
+        # The service uses its own status for the code.
         known, grpcCode = status, None
     return ServiceError(code, message, known, value.get("details"), grpcCode)
 
@@ -217,7 +217,7 @@ def encodeRequest(request: Any) -> bytes:
     """
     Encode a request.
 
-    @raise ServiceError: C{INVALID_ARGUMENT} if JSON cannot represent it, as C{NaN}.
+    @raise ServiceError: C{INVALID_ARGUMENT} if JSON cannot represent it, for example C{NaN}.
     """
     try:
         return JSON.encode(request)
@@ -231,9 +231,9 @@ class AttemptContext:
     The resources of all attempts at the instances of a service.
 
     @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
-    @ivar maxSize: Bytes of a response, or of a line of a stream.
+    @ivar maxSize: Limit of a response, or of a line of a stream, in bytes.
     @ivar tracer: Records attempts, see L{Tracer.forwarded
-        <storagegate.telemetry.otlp.Tracer.forwarded>}; C{None} for none.
+        <storagegate.telemetry.otlp.Tracer.forwarded>}; C{None} disables tracing.
     """
 
     service: str
@@ -247,9 +247,9 @@ class AttemptContext:
 
 class Attempt:
     """
-    An attempt.
+    One attempt of a call.
 
-    @ivar request: The request and its response, once there is a connection.
+    @ivar request: The request with its response; C{None} until the attempt is connected.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Attempt:
         """
         @param slot: The slot of the call; the end of the attempt ends it.
         @param leftSeconds: The time until the caller's deadline; C{None} without one.
-        @param timeoutSeconds: The limit of the instance's response; C{None} for none.
+        @param timeoutSeconds: Limit of the instance's response time; C{None} for no limit.
         """
         self._shared = shared
         self._slot = slot
@@ -274,7 +274,7 @@ class Attempt:
         self._began = shared.clock.seconds()
         seconds = [each for each in (leftSeconds, timeoutSeconds) if each is not None]
         self._seconds = min(seconds) if seconds else None
-        # If the caller's deadline is earlier, the instance is not the one that is slow.
+        # If the caller's deadline is earlier, a timeout does not mean that the instance is slow.
         self._isTimed = self._seconds == timeoutSeconds and timeoutSeconds is not None
         self._timer: Any = None
         self._isLate = False
@@ -313,7 +313,7 @@ class Attempt:
         return self.request
 
     def pump(self, requests: AsyncIterable[Any]) -> None:
-        """Send the items of the caller's stream as they come, while responses are read."""
+        """Send the items of the caller's stream as they arrive, while responses are read."""
         self._hasPumped = True
         self._pumping = Deferred.fromCoroutine(self._pump(requests))
         self._pumping.addErrback(self._pumpFailed)
@@ -326,7 +326,7 @@ class Attempt:
                 await request.write(encodeRequest(item) + b"\n")
             request.finish()
         except ConnectionLostError:
-            # Reading the responses raises the same.
+            # Reading the responses raises the same error.
             return
         finally:
             close = getattr(requests, "aclose", None)
@@ -334,7 +334,7 @@ class Attempt:
                 await close()
 
     def _pumpFailed(self, failure: Any) -> None:
-        """End the call with the exception of the caller's own stream."""
+        """End the call with the exception of the caller's stream."""
         if not self._isOver and self.request is not None:
             self._pumpError = failure.value
             self.request.fail(ConnectionLostError("the requests broke off"))
@@ -345,8 +345,8 @@ class Attempt:
         """
         Read the response to a call with one response.
 
-        @raise AttemptFailed: If it is missing or invalid.
-        @raise ServiceError: If it is an error.
+        @raise AttemptFailed: If the response is missing or invalid.
+        @raise ServiceError: If the response is an error.
         """
         try:
             return await self._body(await self._head())
@@ -359,8 +359,8 @@ class Attempt:
         """
         Wait for the start of a stream of responses, and return its items.
 
-        @raise AttemptFailed: If it is missing or invalid.
-        @raise ServiceError: If it is an error, here or while the items are read.
+        @raise AttemptFailed: If the start of the stream is missing or invalid.
+        @raise ServiceError: If the response is an error, or an item is one while it is read.
         """
         decoder = NDJSONDecoder(self._shared.maxSize)
         try:
@@ -388,7 +388,7 @@ class Attempt:
         self._end("ok")
 
     async def _lines(self, decoder: NDJSONDecoder) -> list[bytes]:
-        """Wait for the next lines; there are none at the end."""
+        """Wait for the next lines; the list is empty at the end."""
         assert self.request is not None
         while True:
             piece = await self.request.read()
@@ -401,7 +401,7 @@ class Attempt:
         return await self.request.head()
 
     async def _body(self, head: ResponseHead) -> Any:
-        """Read a whole body; raise the error that it has."""
+        """Read a whole body; raise the error that it contains."""
         self._checkType(head, b"application/json")
         assert self.request is not None
         body = await self.request.body(self._shared.maxSize)
@@ -426,7 +426,7 @@ class Attempt:
         if found != expected:
             raise ResponseError(f"{found.decode('latin-1')!r:.60} with the status {head.status}")
 
-    # The end
+    # End of the attempt
 
     def close(self) -> None:
         """Stop the timer and the caller's stream, and release or close the connection."""
@@ -443,11 +443,11 @@ class Attempt:
         """
         End the attempt, and return the error for its caller.
 
-        It is not raised here: the traceback of an error must not lead to a frame that refers to it.
+        The error is not raised here: its traceback must not lead to a frame that refers to it.
         """
         if self._pumpError is not None:
             self._end("cancelled")
-            # Its traceback leads to this attempt.
+            # The traceback of this error leads to this attempt.
             failed, self._pumpError = self._pumpError, None
             return causedBy(failed, error)
         if isinstance(error, ServiceError):

@@ -1,15 +1,15 @@
 """
 The instances of one service: health, circuit breakers, concurrency, and the queue of calls.
 
-A call gets an instance that is available, was not tried for it, and has capacity; if the available
-ones have none, it waits in a queue. If no instance is available, all of them are tried: the checks
-may be wrong, and refusing every call would help no caller.
+A call gets an available instance with capacity that it has not tried yet; if the available
+instances have no capacity, the call waits in a queue. If no instance is available, all of them are
+candidates: the checks may be wrong, and refusing every call would help no caller.
 
 The circuit breaker of an instance::
 
-    closed      all calls; so many failures in a row open it
-    open        no calls for a while, each time in a row twice as long
-    half open   one call at a time: its success closes, its failure opens
+    closed      all calls; C{ejectAfter} failures in a row open it
+    open        no calls; the duration doubles with each opening in a row
+    half open   one call at a time: success closes it, failure opens it
 
 A health check is a C{GET} of the path C{healthCheck}, which has to return 2xx.
 """
@@ -39,7 +39,7 @@ class Breaker:
     """
     The circuit breaker of one instance.
 
-    @ivar epoch: Counts its openings. The outcome of a call from an earlier epoch is ignored.
+    @ivar epoch: The number of openings. The outcome of a call from an earlier epoch is ignored.
     """
 
     _options: DiscoveredService
@@ -67,7 +67,7 @@ class Breaker:
 
     @property
     def waitSeconds(self) -> float | None:
-        """Return how long it stays open; C{None} if it is not."""
+        """Return how long it stays open, in seconds; C{None} if it is not open."""
         if self._until is None:
             return None
         left = self._until - self._seconds()
@@ -85,8 +85,8 @@ class Breaker:
         @param epoch: The result of L{begin}; a call that began before the breaker last opened is
             ignored.
         @param hasResponded: Whether there was a valid response; C{None} if the caller ended the
-            call, so that another one may try.
-        @return: Whether that has opened the breaker.
+            call, so that another call may try.
+        @return: Whether this outcome has opened the breaker.
         """
         if epoch != self.epoch:
             return False
@@ -95,7 +95,7 @@ class Breaker:
             options = self._options
             if self._until is None and self._failures < options.ejectAfter:
                 return False
-            # The jitter keeps several gateways from returning to an instance at the same moment.
+            # The jitter prevents several gateways from retrying an instance at the same moment.
             backoff = Backoff(
                 firstSeconds=options.ejectMs / 1000,
                 maxSeconds=options.maxEjectMs / 1000,
@@ -113,7 +113,7 @@ class Breaker:
         return hasResponded is False
 
     def revive(self) -> None:
-        """Allow a call immediately: a health check has found the instance healthy."""
+        """Allow a call immediately, because a health check has succeeded."""
         if self._until is not None:
             self._until = self._seconds()
 
@@ -121,12 +121,12 @@ class Breaker:
 @define(eq=False)
 class InstanceState:
     """
-    An instance, its connections, and its state.
+    An instance with its connections and its state.
 
-    @ivar active: Its calls in flight.
+    @ivar active: The number of its calls in flight.
     @ivar isHealthy: The result of its health checks; true until they have failed.
-    @ivar lastCheck: When its last check ended, by the clock of the cluster, and whether it was
-        good; C{None} before the first one.
+    @ivar lastCheck: The time at which its last check ended, by the cluster's clock, and whether it
+        succeeded; C{None} before the first check.
     """
 
     instance: Instance
@@ -136,7 +136,7 @@ class InstanceState:
     active: int = 0
     isHealthy: bool = True
     lastCheck: tuple[float, bool] | None = None
-    # Checks in a row that contradict isHealthy.
+    # Consecutive checks that contradict isHealthy.
     _changes: int = 0
 
     @property
@@ -182,12 +182,10 @@ class InstanceState:
 
 
 class CallSlot:
-    """The slot of one call at an instance. Its end is recorded once; further ends are ignored."""
+    """The slot of one call at an instance. Only the first end is recorded."""
 
     def __init__(self, member: InstanceState, ended: Callable[[InstanceState, bool], None]) -> None:
-        """
-        @param ended: Called at the end with the instance, and whether it was ejected.
-        """
+        """@param ended: Called at the end with the instance and whether it was ejected."""
         self.member = member
         self._ended = ended
         self._isOver = False
@@ -198,7 +196,7 @@ class CallSlot:
         """
         End the call.
 
-        @param hasResponded: Whether the instance has sent a valid response, perhaps an error;
+        @param hasResponded: Whether the instance has sent a valid response, which may be an error;
             C{None} if the call was cancelled.
         """
         if not self._isOver:
@@ -209,7 +207,7 @@ class CallSlot:
 
 
 Choose = Callable[[Sequence[InstanceState]], InstanceState]
-"""Chooses one of at least one instance."""
+"""Chooses one instance of a sequence that is never empty."""
 
 _log = Logger()
 
@@ -234,9 +232,9 @@ class Cluster:
     The instances of one service.
 
     @ivar name: The name of the service.
-    @ivar strategies: The strategies by the names that L{acquire} is called with.
+    @ivar strategies: The strategies by the names that L{acquire} accepts.
     @ivar members: The instances by id.
-    @ivar onChange: Called with the instances that were added, and those that were removed.
+    @ivar onChange: Called with the instances that were added and the instances that were removed.
     """
 
     name: str
@@ -260,11 +258,11 @@ class Cluster:
 
     @property
     def queued(self) -> int:
-        """Return the number of calls that wait."""
+        """Return the number of waiting calls."""
         return len(self._waiting)
 
     def setInstances(self, instances: Iterable[Instance]) -> None:
-        """Replace the instances; those that stay keep their state and connections."""
+        """Replace the instances; retained ones keep their state and connections."""
         if self._isStopped:
             return
         wanted = {each.id: each for each in instances}
@@ -310,16 +308,17 @@ class Cluster:
         Acquire a slot at an instance for a call.
 
         @param strategy: The name of the strategy that chooses the instance.
-        @param tried: The ids of instances that are used only if there is no other.
-        @param choose: Chooses in its place: then no other instance is used while it is available.
-        @return: Fails with C{UNAVAILABLE} if there is no instance, or too many calls wait. It may
-            be cancelled.
+        @param tried: The ids of instances to use only if no other is left.
+        @param choose: Chooses in place of the strategy; while the chosen instance is available, no
+            other is used.
+        @return: A cancellable Deferred. It fails with C{UNAVAILABLE} if no instance is known, or
+            too many calls wait.
         """
         chosen = self.strategies[strategy].choose if choose is None else choose
         waiter = _Waiter(chosen, choose is not None, tried, Deferred(self._cancelWait))
         if not self.members:
             return fail(self._refused("none", f"No instance of {self.name} is known"))
-        # Calls that wait could not use the capacity that there is.
+        # Calls that wait already could not use the free capacity.
         member = self._find(waiter)
         if member is not None:
             return succeed(self._slot(member))
@@ -329,18 +328,18 @@ class Cluster:
         return waiter.slot
 
     def wake(self) -> None:
-        """Assign instances with capacity to calls that wait."""
+        """Assign instances with capacity to waiting calls."""
         for waiter in list(self._waiting):
             if not any(map(self._hasCapacity, self.members.values())):
                 return
-            # A call that resumes may end the wait of another.
+            # A call that resumes may end the wait of another call.
             member = self._find(waiter) if waiter in self._waiting else None
             if member is not None:
                 self._waiting.remove(waiter)
                 waiter.slot.callback(self._slot(member))
 
     def stop(self) -> Deferred[None]:
-        """Close all connections; calls that wait fail."""
+        """Close all connections; waiting calls fail."""
         self._isStopped = True
         self._meters.forget(self._gauges)
         waiting, self._waiting = self._waiting, deque()
@@ -353,7 +352,7 @@ class Cluster:
         return gatherResults(closing).addCallback(lambda results: None)
 
     def _find(self, waiter: _Waiter) -> InstanceState | None:
-        """Return the instance for a call; C{None} if it has to wait."""
+        """Return the instance for a call; C{None} if it must wait."""
         available = [member for member in self.members.values() if member.isAvailable]
         candidates = available or list(self.members.values())
         untried = [member for member in candidates if member.id not in waiter.tried]
@@ -386,7 +385,7 @@ class Cluster:
         self.wake()
 
     def _cancelWait(self, slot: Deferred[CallSlot]) -> None:
-        """Remove a call that was cancelled from the queue."""
+        """Remove a cancelled call from the queue."""
         for waiter in self._waiting:
             if waiter.slot is slot:
                 self._waiting.remove(waiter)
@@ -410,12 +409,12 @@ def _address(instance: Instance) -> tuple[str, int, bool | None]:
 
 
 Check = Callable[[Instance], Deferred[bool]]
-"""Checks the health of an instance; a failure is a no. It may be cancelled."""
+"""Checks the health of an instance; a failure counts as unhealthy. The Deferred is cancellable."""
 
 
 def healthChecker(connect: Connect, path: str) -> Check:
     """
-    Make a check by HTTP, which opens a connection each time, as a new client would.
+    Return an HTTP health check, which opens a new connection each time, as a new client would.
 
     @param path: The option C{healthCheck}: the path of the request.
     """
@@ -439,8 +438,8 @@ class HealthChecks:
     """
     Checks the instances of one service periodically.
 
-    The interval varies by a tenth and is never longer than configured, so that many gateways do not
-    check an instance at the same moment.
+    The interval is shortened by up to a tenth at random, so that many gateways do not check an
+    instance at the same moment.
     """
 
     _cluster: Cluster
@@ -466,7 +465,7 @@ class HealthChecks:
             self._timers[member] = self._clock.callLater(0, self._check, member)
 
     def _check(self, member: InstanceState) -> None:
-        # From start to start: a slow response must not make checks rare.
+        # The interval counts from start to start: a slow response must not make checks rare.
         options = self._cluster.options
         pause = options.healthIntervalMs / 1000 * self._random.uniform(0.9, 1.0)
         self._timers[member] = self._clock.callLater(pause, self._check, member)
@@ -475,7 +474,7 @@ class HealthChecks:
         checking = self._inFlight[member] = self._send(member.instance)
 
         def ended(result: Any) -> None:
-            # The check of an instance that was removed is not counted.
+            # The check of a removed instance is not counted.
             if self._inFlight.pop(member, None) is not None:
                 self._checked(member, result is True)
 

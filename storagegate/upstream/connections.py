@@ -1,8 +1,8 @@
 """
 Connections to the instances of a service, over TCP or TLS.
 
-The handshake of TLS ends before a call is sent: after a failed one nothing of the call has left
-this process.
+The TLS handshake completes before a call is sent: if it fails, no part of the call has left this
+process.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ class TLSConnector:
         name: str | None = None,
     ) -> None:
         """
-        @param name: The name in the certificates of instances if the options have none; C{None} for
-            the host of each.
+        @param name: The name that certificates of instances must have if the options set none;
+            C{None} for the host of each instance.
         """
         tls = options.tls or InstanceTLSOptions()
         self._service = service
@@ -48,7 +48,7 @@ class TLSConnector:
         """
         Read the files, if instances use TLS by default.
 
-        @raise OptionError: If one of them cannot be used.
+        @raise OptionError: If a file cannot be used.
         """
         if self._isDefault:
             self._tls.check()
@@ -70,14 +70,14 @@ class TLSConnector:
         self, endpoint: Any, instance: Instance, seconds: float
     ) -> Deferred[HTTPClientConnection]:
         """
-        Connect, and complete the handshake.
+        Connect, and complete the TLS handshake.
 
         @param endpoint: The endpoint of the instance, without TLS.
-        @param seconds: The limit for both together.
+        @param seconds: Limit of the time for both.
         """
 
         def failed(error: Exception) -> None:
-            # For the log: the caller does not see it.
+            # For the log: the caller never sees this error.
             self._problems.begin(self._service, f"{instance.id}: {describeError(error)}")
 
         try:
@@ -96,10 +96,10 @@ Connect = Callable[[Instance], Deferred[HTTPClientConnection]]
 
 def connector(reactor: Any, seconds: float, tls: TLSConnector | None = None) -> Connect:
     """
-    Make the function that connects to instances.
+    Return the function that connects to instances.
 
-    @param seconds: Limit of the time to connect, with the handshake of TLS.
-    @param tls: Connects to the instances that use TLS; C{None} if none does.
+    @param seconds: Limit of the time to connect, including the TLS handshake.
+    @param tls: Connects to the instances that use TLS; C{None} without such instances.
     """
 
     def connect(instance: Instance) -> Deferred[HTTPClientConnection]:

@@ -1,12 +1,12 @@
 """
-Instances that Consul knows, by blocking queries
+Instances in Consul, found by blocking queries
 (U{https://developer.hashicorp.com/consul/api-docs/features/blocking})::
 
     GET /v1/health/service/NAME?passing=true              -> entries, X-Consul-Index: 7
     GET /v1/health/service/NAME?passing=true&index=7&wait=60000ms
-        -> the same after a change, or when the time is over
+        -> the same after a change, or when the wait ends
 
-Entries in Consul: services of an agent, each with a check that has to be renewed
+Registered entries are services of an agent, each with a TTL check that must be renewed
 (U{https://developer.hashicorp.com/consul/api-docs/agent/service})::
 
     PUT /v1/agent/service/register          {"ID", "Name", ..., "Check": {"TTL": "15s"}}
@@ -36,14 +36,14 @@ from storagegate.upstream.provider import (
 
 _MAX_INDEX = 2**64 - 1
 
-# Consul adds up to a sixteenth to the time, so that not all clients return at the same time.
+# Consul adds up to a sixteenth to the wait, so that not all clients return at the same time.
 _JITTER = 1 + 1 / 16
 
-# A server that returns the same index immediately does not block: it is polled.
+# A server that returns the same index immediately does not block, so it is polled.
 _POLL_SECONDS = 1.0
 
 META_TLS = "tls"
-"""The key of a service's metadata whose value C{true} says that it speaks TLS."""
+"""The metadata key of a service; its value C{true} means that the service speaks TLS."""
 
 
 class _Weights(msgspec.Struct, rename="pascal"):
@@ -85,8 +85,8 @@ class ConsulAPI:
         """
         Send a request.
 
-        @param wait: Seconds that the agent may wait before it responds.
-        @param isLocal: Whether it concerns the agent itself, and no data center.
+        @param wait: The time that the agent may wait before it responds, in seconds.
+        @param isLocal: Whether the request concerns the agent itself, not a data center.
         @raise HTTPClientError: If there is no response in time.
         @raise SourceError: If the token cannot be read.
         """
@@ -105,7 +105,7 @@ class ConsulAPI:
 
 
 class ConsulWatch:
-    """Follows one service by blocking queries."""
+    """Follows one service with blocking queries."""
 
     def __init__(
         self, reactor: Any, options: ConsulOptions, service: str, publish: Publish
@@ -133,10 +133,10 @@ class ConsulWatch:
         except ValueError:
             found = 0
         if found == 0:
-            # A response without an index is not Consul's.
+            # Consul always sends an index.
             raise SourceError("the response is without an index")
         self._publish(*readEach(readMessage(response.body, list[msgspec.Raw]), _instances))
-        # An index that went back is of another history, in which the old one means nothing.
+        # A smaller index comes from another history; the old index means nothing there.
         self._index = found if found >= index else 0
         spared = wait / 2 - (self._seconds() - began)
         return _POLL_SECONDS if found == index and spared > 0 else 0.0
@@ -145,16 +145,16 @@ class ConsulWatch:
 def _instances(raw: msgspec.Raw) -> Iterable[Instance]:
     entry = readMessage(bytes(raw), _Entry)
     service = entry.service
-    # A service without an address of its own is at that of its node.
+    # A service without its own address has the address of its node.
     host = service.address or (entry.node.address if entry.node is not None else "")
     weight = service.weights.passing if service.weights is not None else 1
-    # Another value does not mean no: the options may say yes.
+    # Other values do not mean no: the options may enable TLS.
     tls = True if (service.meta or {}).get(META_TLS) == "true" else None
     return [Instance(host, service.port, boundedWeight(weight), tls=tls)]
 
 
 _FORGET_SECONDS = 60
-"""Seconds without a renewal after which an entry is removed; Consul allows no less."""
+"""Time without a renewal after which an entry is removed, in seconds: Consul's minimum."""
 
 
 @define(eq=False)
@@ -175,13 +175,13 @@ class ConsulRegistry:
                 self._known.add(entry.id)
 
     async def deregister(self) -> None:
-        """Remove all entries; after a failed one also the others."""
+        """Remove all entries, even if some removals fail."""
         failed: Exception | None = None
         for entry in self._entries:
             try:
                 await self._put(f"service/deregister/{quote(entry.id, safe='')}")
             except (SourceError, HTTPClientError) as error:
-                # An unknown entry needs no removal.
+                # An unknown entry need not be removed.
                 if not isinstance(error, HTTPStatusError) or error.status != 404:
                     failed = error
         if failed is not None:

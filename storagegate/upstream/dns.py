@@ -1,9 +1,9 @@
 """
 Instances in the Domain Name System: SRV records, which have ports and weights (RFC 2782), else the
-addresses of a name, with a port from the options.
+addresses of a name with a port from the options.
 
 A reply is used for the TTL of its records, within bounds. A name that does not exist has no
-instances, while a missing reply or the failure of a server changes nothing.
+instances; a missing reply or a server failure changes nothing.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from storagegate.upstream.provider import Publish, SourceError, boundedWeight, r
 _RESOLV_CONF = Path("/etc/resolv.conf")
 
 _MAX_RESOLVERS = 3
-"""As in the C library: each of them may have to time out."""
+"""The limit of the C library: each resolver may time out."""
 
 _MAX_TARGETS = 100
-"""SRV records of a name: each may need a query for its address."""
+"""Limit of the SRV records of a name: each may need a query for its address."""
 
 _Target = tuple[str, int, int]
-"""A host, a port and a weight."""
+"""Host, port and weight."""
 
 _Targets = tuple[list[_Target], int]
 """Targets, and their TTL in seconds."""
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 @frozen(eq=False)
 class DNSWatch:
-    """Follows one name by queries."""
+    """Follows one name with queries."""
 
     _reactor: Any
     _options: DNSOptions
@@ -68,7 +68,7 @@ class DNSWatch:
     async def _located(
         self, queries: "_Queries", services: list[Any], additional: list[Any]
     ) -> _Targets:
-        """Return the targets of SRV records, of the first priority only."""
+        """Return the targets of SRV records, only of the first priority."""
         if len(services) > _MAX_TARGETS:
             raise SourceError(f"{self._name} has more than {_MAX_TARGETS} records")
         ttl = min(each.ttl for each in services)
@@ -77,7 +77,7 @@ class DNSWatch:
         for each in services:
             target = str(each.payload.target)
             if each.payload.priority != best or target in ("", "."):
-                # A lone dot: there is decidedly no such service.
+                # A single dot: the service is decidedly not available (RFC 2782).
                 continue
             addresses = [
                 record.payload.dottedQuad()
@@ -95,14 +95,14 @@ class DNSWatch:
 
 class _Queries:
     """
-    The queries of one step, with the resources of Twisted's resolver.
+    The queries of one step, with a resolver of Twisted.
 
-    Timers and connections that the resolver leaves behind end with the context.
+    Leaving the context ends the timers and connections that the resolver leaves behind.
     """
 
     def __init__(self, reactor: Any, options: DNSOptions) -> None:
         self._reactor = CancellableReactor(reactor)
-        # Two tries: a lost packet is not a lost server.
+        # Two tries: one lost packet does not mean a lost server.
         timeouts = (options.timeoutMs / 1000,) * 2
         servers = list(options.resolvers or _systemResolvers())
         self._resolver = Resolver(servers=servers, timeout=timeouts, reactor=self._reactor)
@@ -121,9 +121,9 @@ class _Queries:
         """
         Query records.
 
-        @param lookup: The resolver's method.
-        @return: The answers and additional records; none of a name that does not exist.
-        @raise SourceError: If there is no reply.
+        @param lookup: The name of the resolver's method.
+        @return: The answers and additional records; both are empty if the name does not exist.
+        @raise SourceError: If no reply arrives.
         """
         try:
             answers, _authority, additional = await getattr(self._resolver, lookup)(name)
@@ -132,15 +132,16 @@ class _Queries:
         except CancelledError:
             raise
         except Exception as error:
-            # Timeouts, sockets and the codes of servers each have errors of their own.
+            # Timeouts, sockets and response codes each have their own errors.
             raise SourceError(f"no reply for {name}: {type(error).__name__}") from error
         return answers, additional
 
     async def addresses(self, name: str) -> tuple[list[str], int]:
         """
-        Return the addresses of a name, IPv6 if it has no others, and their TTL.
+        Return the IPv4 addresses of a name, or its IPv6 addresses if it has no others, and their
+        TTL.
 
-        @raise SourceError: If there is no reply.
+        @raise SourceError: If no reply arrives.
         """
         kinds: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
             ("lookupAddress", dns.A, lambda payload: str(payload.dottedQuad())),
@@ -157,9 +158,9 @@ class _Queries:
 
 def _systemResolvers() -> list[tuple[str, int]]:
     """
-    Read the resolvers of this machine; the file is small, and may change at any time.
+    Read the resolvers of this machine. The file is small, and may change at any time.
 
-    @raise SourceError: If it cannot be read.
+    @raise SourceError: If the file cannot be read.
     """
     try:
         lines = _RESOLV_CONF.read_text("ascii", "replace").splitlines()
@@ -175,7 +176,7 @@ def _systemResolvers() -> list[tuple[str, int]]:
 
 @define(eq=False)
 class CancellableReactor:
-    """A reactor that can cancel its timers and close its connections."""
+    """A reactor wrapper that can cancel its timers and close its connections."""
 
     _reactor: Any
     _calls: list[Any] = field(factory=list)

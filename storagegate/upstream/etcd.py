@@ -1,19 +1,19 @@
 """
-Instances that etcd knows: keys C{PREFIX/SERVICE/ID} whose values are JSON::
+Instances in etcd: keys C{PREFIX/SERVICE/ID} whose values are JSON::
 
     {"host": "10.0.0.7", "port": 8080, "weight": 2, "tls": true}
 
-They are listed once, with the revision of that list; from the next revision on they are watched.
-After a failed watch, above all of a revision that has been compacted away, they are listed again.
+The keys are listed once, with the revision of the list, and watched from the next revision on.
+After a failed watch, usually because its revision has been compacted, they are listed again.
 
-The JSON form of etcd's API (U{https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/}): every call
-is a POST of a message, bytes are base64, large numbers are text; the response of a stream has a
+The JSON gateway of etcd's API (U{https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/}): every
+call POSTs a message, bytes are base64, large numbers are text; the response of a stream has one
 message a line, wrapped in C{{"result": ...}} or C{{"error": ...}}.
 
-Entries in etcd: keys C{PREFIX/SERVICE/ID} that exist as long as a lease, which is kept alive::
+Registered entries are keys C{PREFIX/SERVICE/ID} attached to a lease, which is kept alive::
 
     /v3/lease/grant {"TTL"} -> {"ID"}     /v3/kv/put {"key", "value", "lease"}
-    /v3/lease/keepalive {"ID"} -> {"result": {"TTL"}}, without it the lease is over
+    /v3/lease/keepalive {"ID"} -> {"result": {"TTL"}}, without it the lease expires
     /v3/lease/revoke {"ID"}               removes the keys with the lease
 """
 
@@ -42,10 +42,10 @@ R = TypeVar("R")
 
 class Header(msgspec.Struct):
     """
-    The head of responses.
+    The header of responses.
 
-    @ivar cluster: The cluster whose revision it is.
-    @ivar revision: 0 where it is left out.
+    @ivar cluster: The id of the cluster.
+    @ivar revision: The revision; 0 if it is omitted.
     """
 
     cluster: int = msgspec.field(name="cluster_id")
@@ -61,12 +61,12 @@ class _Error(msgspec.Struct):
 
 
 def encoded(text: str) -> str:
-    """Return text as a field of bytes: base64."""
+    """Encode text for a field of bytes: base64."""
     return b64encode(text.encode()).decode("ascii")
 
 
 class EtcdAPI:
-    """The API of a cluster: calls go to one member until it fails, then to the next."""
+    """The API of a cluster: calls go to one member until it fails, then to the next one."""
 
     def __init__(self, reactor: Any, options: EtcdOptions) -> None:
         self._members = [HTTPClient(reactor, each, options.tls) for each in options.addresses]
@@ -80,9 +80,9 @@ class EtcdAPI:
         Call the API.
 
         @param path: The path of the method below the address of the member.
-        @param message: The message, as C{msgspec} encodes it.
+        @param message: The message, which C{msgspec} encodes.
         @raise HTTPClientError: If there is no response in time.
-        @raise SourceError: If it is of another type.
+        @raise SourceError: If the response has another type.
         """
         return await self._withMember(lambda: self._call(path, message, kind))
 
@@ -93,10 +93,10 @@ class EtcdAPI:
         Read the lines of a stream.
 
         @param path: The path of the method below the address of the member.
-        @param message: The message, as C{msgspec} encodes it.
+        @param message: The message, which C{msgspec} encodes.
         @param onLine: Called with each line; its exceptions end the stream.
-        @param maxSeconds: How long the stream is read.
-        @raise HTTPClientError: If there is none, or it breaks off.
+        @param maxSeconds: Limit of the time that the stream is read.
+        @raise HTTPClientError: If the stream does not start, or breaks off.
         """
         body = msgspec.json.encode(message)
 
@@ -138,7 +138,7 @@ class EtcdAPI:
 
 
 _LIFE_SECONDS = 60.0
-"""The duration of a watch; the next one continues at its end."""
+"""The duration of a watch; the next watch continues from its end."""
 
 
 class _Pair(msgspec.Struct):
@@ -178,7 +178,7 @@ class _Value(msgspec.Struct):
 
 
 class EtcdWatch:
-    """Follows one service by a list and watches."""
+    """Follows one service with a list and watches."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class EtcdWatch:
         """
         self._life = life
         self._api = EtcdAPI(reactor, options)
-        # All keys that begin with "PREFIX/SERVICE/": up to the one after the slash.
+        # All keys that begin with "PREFIX/SERVICE/": up to the character after the slash.
         base = f"{options.prefix}/{service}"
         self._keys = {"key": encoded(f"{base}/"), "range_end": encoded(f"{base}0")}
         self._publish = publish
@@ -202,7 +202,7 @@ class EtcdWatch:
         self._revision: int | None = None
 
     async def step(self) -> float:
-        """List the keys, or, after that, watch their changes."""
+        """List the keys, or watch their changes if they are listed."""
         revision, self._revision = self._revision, None
         self._revision = await (self._list() if revision is None else self._watch(revision))
         return 0.0
@@ -220,7 +220,7 @@ class EtcdWatch:
         return found.header.revision
 
     async def _watch(self, revision: int) -> int:
-        """Watch from a revision on; return the last one that was seen."""
+        """Watch from a revision on; return the last revision that was seen."""
         isCreated = False
 
         def onLine(line: bytes) -> None:
@@ -236,7 +236,7 @@ class EtcdWatch:
             if news.created:
                 isCreated = True
                 if news.header.revision < revision:
-                    # A restored backup: it would be silent until its revision is as high.
+                    # A restored backup: the watch would be silent until its revision is as high.
                     raise SourceError("etcd has gone back to an earlier revision")
                 return
             revision = max(revision, news.header.revision)

@@ -5,10 +5,10 @@ Instances in Kubernetes: the EndpointSlices of a Service
     GET /apis/discovery.k8s.io/v1/namespaces/NAMESPACE/endpointslices?labelSelector=
         kubernetes.io/service-name=NAME                    -> a list, resourceVersion "7"
     GET the same&watch=true&resourceVersion=7&allowWatchBookmarks=true
-        -> {"type": "MODIFIED", "object": {...}}           a line for each change
+        -> {"type": "MODIFIED", "object": {...}}           one line for each change
 
-After a failed watch the slices are listed again. A version that is too old (410 Gone) is not a
-failure: it also occurs in healthy clusters.
+After a failed watch the slices are listed again. An expired version (410 Gone) is not a failure: it
+also occurs in healthy clusters.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ from storagegate.upstream.options import SERVICE_ACCOUNT, Instance, KubernetesOp
 from storagegate.upstream.provider import Publish, SourceError, readEach, readMessage, readSecret
 
 _LIFE_SECONDS = 240
-"""The duration of a watch; the API ends it, and the next one continues at its end."""
+"""The duration of a watch; the API ends it, and the next watch continues from its end."""
 
-# The API ends it, within this time more.
+# Extra time in which the API ends a watch.
 _LATE_SECONDS = 10
 
 _GONE_SECONDS = 1.0
@@ -56,7 +56,7 @@ class _Port(msgspec.Struct):
 
     @property
     def isSecure(self) -> bool:
-        """Return whether it is for HTTPS, by its protocol, else by its name."""
+        """Return whether the port is for HTTPS, by its protocol, else by its name."""
         return (self.protocol or self.name or "").lower() == "https"
 
 
@@ -88,18 +88,18 @@ class _Status(msgspec.Struct):
 
 
 class _Gone(SourceError):
-    """The version of a watch is too old."""
+    """The version of a watch has expired."""
 
 
 class KubernetesWatch:
-    """Follows one service by a list and watches."""
+    """Follows one service with a list and watches."""
 
     def __init__(
         self, reactor: Any, options: KubernetesOptions, service: str, publish: Publish
     ) -> None:
         tls = options.tls
         if options.address is None and tls.caFile is None:
-            # Pods have the certificate of the API of their cluster.
+            # Pods have the CA certificate of their cluster's API.
             tls = evolve(tls, caFile=f"{SERVICE_ACCOUNT}/ca.crt")
         self._client = HTTPClient(reactor, options.address or ownCluster(), tls)
         self._options = options
@@ -109,7 +109,7 @@ class KubernetesWatch:
         self._version: str | None = None
 
     async def step(self) -> float:
-        """List the slices, or, after that, watch their changes."""
+        """List the slices, or watch their changes if they are listed."""
         version, self._version = self._version, None
         try:
             self._version = await (self._list() if version is None else self._watch(version))
@@ -127,7 +127,7 @@ class KubernetesWatch:
         file = self._options.tokenFile
         if file is None and self._options.address is None:
             file = f"{SERVICE_ACCOUNT}/token"
-        # Read every time: a pod's token is replaced every hour.
+        # Read at each use: a pod's token is replaced every hour.
         return {} if file is None else {"Authorization": f"Bearer {readSecret(file)}"}
 
     async def _list(self) -> str:
@@ -189,7 +189,7 @@ class KubernetesWatch:
             return _instances(readMessage(bytes(raw), _Slice), self._options.portName)
 
         found, problem = readEach(self._slices.values(), instances)
-        # A pod of a cluster with both has an address of each kind, and is one instance.
+        # In a dual-stack cluster a pod has an address of each family, but it is one instance.
         ipv4 = [each for each in found if ":" not in each.host]
         self._publish(ipv4 or found, problem)
 
@@ -206,11 +206,11 @@ def _instances(found: _Slice, portName: str | None) -> Iterable[Instance]:
         return
     port = _port(found.ports or [], portName)
     for endpoint in found.endpoints or ():
-        # Unknown counts as ready.
+        # An unknown condition counts as ready.
         isReady = endpoint.conditions is None or endpoint.conditions.ready is not False
         if isReady and port is not None and port.port is not None and endpoint.addresses:
-            # The other addresses of the list are of no use. A port that is not named for TLS may
-            # still use it.
+            # The other addresses of the list are not used. A port may use TLS even if its name does
+            # not say so.
             yield Instance(endpoint.addresses[0], port.port, tls=port.isSecure or None)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from storagegate.telemetry.metrics import MetricFamily, MetricsRegistry
 
 _FORMER = {"healthy": "well", "unhealthy": "ill", "timeout": "late"}
-"""The values of labels until this release, which for one more have series beside the new ones."""
+"""The label values of earlier releases; their series are kept for one more release."""
 
 Gauges = Callable[[], Iterable[tuple[str, str, float]]]
 """
@@ -25,7 +25,7 @@ class UpstreamMetrics:
     """
     The metrics of all remote services; the first label is the service.
 
-    No instance is a label: where instances come and go, there would soon be thousands.
+    Instances are not labels: in a dynamic environment there would soon be thousands.
     """
 
     def __init__(self, registry: MetricsRegistry) -> None:
@@ -91,7 +91,7 @@ class UpstreamMetrics:
                     states += [((service, state), value) for state in _withFormer(kind)]
         help = "Instances: healthy, unhealthy (by health checks) or ejected (failed calls)."
         name = "storagegate_upstream_"
-        # Every process sees the same instances; its calls are its own.
+        # Every process sees the same instances, but only its own calls.
         yield MetricFamily(
             f"{name}instances", help, "gauge", ("service", "state"), (), "max", states
         )

@@ -1,8 +1,8 @@
 """
 The options of C{configureServiceDiscovery}: services, their instances, providers and routing.
 
-A secret is never an option, but the name of a file: it is read again at each use, so that it can be
-replaced without a restart, and its content is in no log and no list.
+Options never hold a secret; they name the file that holds it. The file is read at each use, so a
+secret can be replaced without a restart, and its content never appears in logs or listings.
 """
 
 import os
@@ -31,13 +31,13 @@ from storagegate.net.tls import ClientTLSOptions, InstanceTLSOptions, checkPair,
 T = TypeVar("T", bound=AttrsInstance)
 
 AUTO = "auto-discover"
-"""In the place of instances: the provider knows them."""
+"""Takes the place of a list of instances: the provider finds them."""
 
-# More is a typing error, and the cycle of the weighted strategy would be long.
+# A larger weight is a typing error, and would make the cycle of the weighted strategy long.
 MAX_WEIGHT = 1_000
 
 MAX_INSTANCES = 1_000
-"""Instances of one service: every gateway checks the health of each of them."""
+"""Limit of the instances of one service: every gateway health-checks each of them."""
 
 STRATEGIES = ("round_robin", "least_connections", "weighted")
 
@@ -52,27 +52,27 @@ REGISTRIES = ("consul", "etcd")
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """The directory of a pod's credentials."""
 
-# A day: a call that is to have no limit is found in the list of calls the next morning.
+# A day: a call that should have no limit still shows up in the list of calls the next morning.
 _MAX_TIMEOUT_MS = 86_400_000
 
-# At one check an hour, health checks have no effect any more.
+# With one check an hour, health checks have no effect.
 _MAX_INTERVAL_MS = 3_600_000
 
-# Each of them may be a call that failed slowly.
+# Each retry may follow an attempt that failed slowly.
 _MAX_RETRIES = 10
 
-# In a row; more only show that the interval is too short.
+# Checks in a row. A larger number only means that the interval is too short.
 _MAX_CHECKS = 100
 
-# Each is a connection with its buffers, or a request in memory.
+# Each one is a connection with its buffers, or a request in memory.
 _MAX_CALLS = 100_000
 
-# A longer list is a mistake, and there may be a wait for each of its entries.
+# A longer list is a mistake, and each of its entries may cost a wait.
 _MAX_LISTED = 32
 
 
 def _matching(pattern: str, problem: str) -> Callable[[Any], str]:
-    """Make the reader of texts that a pattern matches; its name in errors is C{problem}."""
+    """Return a reader of strings that match a pattern; C{problem} is the text of its errors."""
     matches = re.compile(pattern).fullmatch
 
     def read(value: Any) -> str:
@@ -83,12 +83,12 @@ def _matching(pattern: str, problem: str) -> Callable[[Any], str]:
     return read
 
 
-# What may stand in a URL: names, IPv4 and IPv6 addresses, those with a zone too.
+# Characters allowed in a URL: names, IPv4 and IPv6 addresses, also with a zone.
 _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}(%[A-Za-z0-9_.-]{1,32})?")
 
 
 def readHost(value: Any) -> str:
-    """Read the name or address of a machine, without brackets."""
+    """Read a host name or an IP address without brackets."""
     if not isinstance(value, str) or _HOST.fullmatch(value) is None:
         raise ValueError("is the name or address of a machine")
     return value
@@ -97,13 +97,13 @@ def readHost(value: Any) -> str:
 readPath = _matching(r'/[!"$->@-~]*', 'is a path such as "/health"')
 """Reads the path of a URL, without a query."""
 
-# It becomes a part of paths, of queries and of names in DNS.
+# The name becomes part of paths, queries and DNS names.
 _readKnownAs = _matching(r"""[!"$'-.0->@-~]{1,253}""", "is the name of a service")
 
-# It stands in a query or in a header field.
+# The word appears in a query or a header field.
 _readWord = _matching(r"[ -~]+", "is a name")
 
-# The URL of an API; one behind a proxy has a path.
+# The URL of an API; it has a path if the API is behind a proxy.
 _ADDRESS = re.compile(
     r"""https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?(/[!"$->@-~]*)?"""
 )
@@ -112,7 +112,7 @@ _RESOLVER = re.compile(r"([0-9.]{7,15}|\[[0-9A-Fa-f:.]{2,45}\])(?::(\d{1,5}))?")
 
 
 def _readSecret(value: Any) -> str:
-    # A guessed secret only lets a client choose an instance; shorter ones would be guessed.
+    # A guessed secret only lets a client choose an instance; a shorter one could be guessed.
     if not isinstance(value, str) or not 16 <= len(value) <= 1024:
         raise ValueError("is a text of 16 to 1024 characters")
     return value
@@ -187,7 +187,7 @@ def _readNames(value: Any) -> Mapping[str, str]:
 
 
 def _timeoutField() -> Any:
-    # An API that has not responded after a minute will not do so.
+    # An API that has not responded within a minute will not respond.
     return optionField(10_000, readNumber, 10, 60_000, "milliseconds")
 
 
@@ -196,11 +196,11 @@ class Instance:
     """
     The address of an instance of a service.
 
-    @ivar host: Its name or address.
+    @ivar host: The host name or IP address.
     @ivar port: The port of its HTTP gateway.
     @ivar weight: The number of its calls for one call of an instance of weight 1.
     @ivar id: Its identifier among the instances of the service; the default is C{host:port}.
-    @ivar tls: Whether it uses TLS; C{None} for the setting of the service.
+    @ivar tls: Whether it uses TLS; the default is the setting of the service.
     """
 
     host: str = field(converter=readHost)
@@ -215,7 +215,7 @@ class Instance:
 
 def formatAddress(host: str, port: int) -> str:
     """
-    Return an address as it stands in a URL.
+    Return an address in the form that URLs use.
 
     @param host: A name or an IP address; an IPv6 address is put in brackets.
     @param port: The port, 0 to 65535.
@@ -225,9 +225,9 @@ def formatAddress(host: str, port: int) -> str:
 
 def distinct(instances: Iterable[Instance]) -> tuple[Instance, ...]:
     """
-    Return the instances without those of a repeated id: several names may have one address.
+    Remove instances whose id is repeated: several names may resolve to one address.
 
-    @param instances: In order; the first of each id stays.
+    @param instances: The instances in order; the first one with each id stays.
     """
     known: dict[str, Instance] = {}
     for each in instances:
@@ -237,7 +237,7 @@ def distinct(instances: Iterable[Instance]) -> tuple[Instance, ...]:
 
 def readInstances(value: Any) -> tuple[Instance, ...] | None:
     """
-    Read a list of instances; C{None} for those that the provider knows.
+    Read a list of instances; return C{None} if the provider finds them.
 
     @param value: A list of at most L{MAX_INSTANCES} instances or tables of their options, or
         C{"auto"}.
@@ -258,11 +258,11 @@ def readInstances(value: Any) -> tuple[Instance, ...] | None:
 @frozen
 class Entry:
     """
-    One service of this daemon, as it is registered.
+    The registry entry of one service of this daemon.
 
-    @ivar service: Its name at the registry.
+    @ivar service: The name of the service at the registry.
     @ivar id: The identifier of the entry, unique at the registry.
-    @ivar tls: Whether clients have to use TLS.
+    @ivar tls: Whether clients must use TLS.
     """
 
     service: str
@@ -279,9 +279,10 @@ class RemoteMethod:
     """
     One method of a remote service.
 
-    @ivar streaming: Which are streams: the requests, the responses, both or none.
+    @ivar streaming: The kind of streaming: requests, responses, both or none.
     @ivar idempotent: Whether a call may be repeated when its outcome is unknown.
-    @ivar timeoutMs: How long an instance may take to respond; without it that of the service.
+    @ivar timeoutMs: Limit of the response time of an instance; the default is the timeout of the
+        service.
     """
 
     streaming: str = optionField("none", readWord, STREAMING)
@@ -315,33 +316,33 @@ def _tls(value: Any) -> InstanceTLSOptions:
 @frozen(kw_only=True)
 class DiscoveredService:
     """
-    Where one service is, and how it is called there.
+    The instances of one remote service, and how they are called.
 
-    @ivar strategy: How calls are spread over instances.
-    @ivar instances: Where they are; without it, or with C{auto-discover}, the provider knows.
-    @ivar name: Its name at the provider; without it its own.
-    @ivar methods: Its methods by name; one that is not named is unary.
-    @ivar tls: How they are called over TLS; C{None} unless it was given: then TLS is used only for
-        instances that are listed with it.
+    @ivar strategy: The load-balancing strategy.
+    @ivar instances: The instances; without them, or with C{auto-discover}, the provider finds them.
+    @ivar name: Its name at the provider; the default is its own name.
+    @ivar methods: Its methods by name; a method that is not listed is unary.
+    @ivar tls: The TLS options for its instances; without them, only instances that are listed with
+        TLS use it.
     @ivar basePath: The path of the gateways of the instances.
-    @ivar timeoutMs: How long an instance may take to respond to a unary call; streams have the
-        deadline of their caller alone.
-    @ivar connectTimeoutMs: How long a connection to one may take.
-    @ivar retries: How often a call may be tried again on another instance.
-    @ivar retryPercent: How many of a hundred calls may be such tries, beside one a second and
-        a reserve of a hundred.
-    @ivar healthCheck: The path at which an instance responds with 2xx if it is healthy, on the port
-        of its gateway; without it there are no checks.
-    @ivar healthIntervalMs: The time between two checks.
-    @ivar healthTimeoutMs: How long the response may take.
-    @ivar unhealthyAfter: Failed checks in a row after which it is not.
-    @ivar healthyAfter: Good checks in a row after which it is again.
-    @ivar ejectAfter: Failed calls in a row after which an instance gets none for a while.
-    @ivar ejectMs: How long that is the first time; it doubles each time in a row,
-        and then one call may try.
-    @ivar maxEjectMs: How long at most.
-    @ivar maxConnections: Calls in flight of one instance, streams included.
-    @ivar maxQueue: Calls that wait until an instance may have another.
+    @ivar timeoutMs: Limit of the response time of an instance in a unary call; streams have only
+        the deadline of their caller.
+    @ivar connectTimeoutMs: Limit of the time to connect to an instance.
+    @ivar retries: The most retries of a call on other instances.
+    @ivar retryPercent: The most retries in a hundred calls, in addition to one a second and a
+        reserve of a hundred.
+    @ivar healthCheck: The path at which a healthy instance responds with 2xx, on the port of its
+        gateway; without it instances are not checked.
+    @ivar healthIntervalMs: The interval between two checks.
+    @ivar healthTimeoutMs: Limit of the response time of a check.
+    @ivar unhealthyAfter: Failed checks in a row that make an instance unhealthy.
+    @ivar healthyAfter: Successful checks in a row that make it healthy again.
+    @ivar ejectAfter: Failed calls in a row that eject an instance.
+    @ivar ejectMs: Duration of the first ejection; it doubles with each ejection in a row. After it,
+        one call may try the instance.
+    @ivar maxEjectMs: The longest ejection.
+    @ivar maxConnections: The most calls in flight at one instance, streams included.
+    @ivar maxQueue: The most calls that wait for an instance with capacity.
     """
 
     strategy: str = optionField("round_robin", readWord, STRATEGIES)
@@ -353,7 +354,7 @@ class DiscoveredService:
     )
     basePath: str = field(default="/api", converter=_readBasePath)
     timeoutMs: int = optionField(30_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
-    # Instances are near; a third packet would be sent after three seconds.
+    # Instances are near; a third SYN would be sent after three seconds.
     connectTimeoutMs: int = optionField(1_000, readNumber, 1, _MAX_TIMEOUT_MS, "milliseconds")
     retries: int = optionField(2, readNumber, 0, _MAX_RETRIES)
     retryPercent: int = optionField(20, readNumber, 0, 100)
@@ -365,7 +366,7 @@ class DiscoveredService:
     ejectAfter: int = optionField(5, readNumber, 1, _MAX_CHECKS)
     ejectMs: int = optionField(1_000, readNumber, 10, _MAX_INTERVAL_MS, "milliseconds")
     maxEjectMs: int = optionField(60_000, readNumber, 10, _MAX_INTERVAL_MS, "milliseconds")
-    # What one connection of a client may have in flight: many clients need more instances.
+    # The calls that one client connection may have in flight: many clients need more instances.
     maxConnections: int = optionField(128, readNumber, 1, _MAX_CALLS)
     maxQueue: int = optionField(128, readNumber, 1, _MAX_CALLS)
 
@@ -381,7 +382,7 @@ def _service(name: str, given: Any) -> DiscoveredService:
     if given == AUTO:
         return DiscoveredService()
     if isinstance(given, Mapping) and isinstance(given.get("tls"), Mapping):
-        # Here, where the whole name of a wrong option is known.
+        # Read here, where the full name of an invalid option is known.
         tls = makeOptions(InstanceTLSOptions, given["tls"], f"services.{name}.tls.")
         given = {**given, "tls": tls}
     return _readEntry(DiscoveredService, given, f"services.{name}")
@@ -392,17 +393,17 @@ class DNSOptions:
     """
     The options of the provider C{dns}.
 
-    @ivar resolvers: The servers, C{address:port}; empty for those of C{/etc/resolv.conf}.
-    @ivar port: Where a service is whose name has addresses and no SRV records.
-    @ivar timeoutMs: For one query to one resolver.
-    @ivar minTtlMs: The shortest time that a reply is used for, also if its own TTL is shorter.
-    @ivar maxTtlMs: The longest.
+    @ivar resolvers: The servers, C{address:port}; empty to use C{/etc/resolv.conf}.
+    @ivar port: The port of a service whose name has addresses but no SRV records.
+    @ivar timeoutMs: Timeout of one query to one resolver.
+    @ivar minTtlMs: Lower bound of the time that a reply is used, even if its TTL is shorter.
+    @ivar maxTtlMs: Upper bound of the time that a reply is used.
     """
 
     resolvers: tuple[tuple[str, int], ...] = field(default=(), converter=_readResolvers)
     port: int | None = optionField(None, _readServedPort)
     timeoutMs: int = optionField(2_000, readNumber, 10, 60_000, "milliseconds")
-    # Under a second a resolver is flooded; a daily change is still found the day after.
+    # Below a second the queries would flood a resolver; a daily change is found within a day.
     minTtlMs: int = optionField(5_000, readNumber, 1_000, 86_400_000, "milliseconds")
     maxTtlMs: int = optionField(300_000, readNumber, 1_000, 86_400_000, "milliseconds")
 
@@ -412,14 +413,14 @@ class ConsulOptions:
     """
     The options of the provider C{consul}.
 
-    @ivar address: That of an agent.
+    @ivar address: The address of an agent.
     @ivar tokenFile: A file with the token.
-    @ivar datacenter: Whose instances; without it those of the agent's own.
-    @ivar namespace: The same, of Consul Enterprise.
-    @ivar tags: An instance must have all of them.
-    @ivar waitMs: How long a blocking query waits for a change.
-    @ivar timeoutMs: How much longer a response may take.
-    @ivar tls: How the certificate of an C{https} address is verified.
+    @ivar datacenter: The data center of the instances; the default is the agent's own.
+    @ivar namespace: The namespace of the instances, in Consul Enterprise.
+    @ivar tags: Tags that an instance must all have.
+    @ivar waitMs: The time that a blocking query waits for a change.
+    @ivar timeoutMs: The additional time that a response may take.
+    @ivar tls: The verification of the certificate of an C{https} address.
     """
 
     address: str = field(default="http://127.0.0.1:8500", converter=_readAddress)
@@ -427,7 +428,7 @@ class ConsulOptions:
     datacenter: str | None = optionField(None, _readWord)
     namespace: str | None = optionField(None, _readWord)
     tags: tuple[str, ...] = field(default=(), converter=_readWords)
-    # Consul waits ten minutes at most.
+    # Consul waits at most ten minutes.
     waitMs: int = optionField(60_000, readNumber, 1_000, 600_000, "milliseconds")
     timeoutMs: int = _timeoutField()
     tls: ClientTLSOptions = groupField(ClientTLSOptions)
@@ -438,12 +439,13 @@ class EtcdOptions:
     """
     The options of the provider C{etcd}.
 
-    @ivar addresses: Those of the members of a cluster; when one fails, the next one is used.
-    @ivar prefix: What the keys C{prefix/service/instance} begin with.
-    @ivar username: The user, where authentication is on.
+    @ivar addresses: The addresses of the members of a cluster; when one fails, the next one is
+        used.
+    @ivar prefix: The prefix of the keys C{prefix/service/instance}.
+    @ivar username: The user name, if authentication is enabled.
     @ivar passwordFile: A file with the password.
-    @ivar timeoutMs: For one response.
-    @ivar tls: How the certificate of an C{https} address is verified.
+    @ivar timeoutMs: Timeout of one response.
+    @ivar tls: The verification of the certificate of an C{https} address.
     """
 
     addresses: tuple[str, ...] = field(default=("http://127.0.0.1:2379",), converter=_readAddresses)
@@ -457,14 +459,14 @@ class EtcdOptions:
 @frozen(kw_only=True)
 class KubernetesOptions:
     """
-    The options of the provider C{kubernetes}; the defaults are those of the pod's service account.
+    The options of the provider C{kubernetes}; the pod's service account supplies the defaults.
 
-    @ivar address: That of the API; without it that of the pod's environment.
+    @ivar address: The address of the API; the default is in the pod's environment.
     @ivar tokenFile: A file with the token.
-    @ivar namespace: Where services are; without it in the pod's own.
-    @ivar portName: Which port of a service is meant; without it the only one, or C{http}.
-    @ivar timeoutMs: For one response.
-    @ivar tls: How the certificate of the API is verified.
+    @ivar namespace: The namespace of the services; the default is the pod's own.
+    @ivar portName: The name of the port of a service; the default is its only port, or C{http}.
+    @ivar timeoutMs: Timeout of one response.
+    @ivar tls: The verification of the certificate of the API.
     """
 
     address: str | None = optionField(None, _readAddress)
@@ -480,15 +482,15 @@ class RegisterOptions:
     """
     How this daemon registers itself.
 
-    @ivar services: Which services, and the name of each at the registry; without it all that are
-        served here, by their own names.
-    @ivar address: The address of this machine for others; without it the HTTP listener's interface,
-        which then must be one that others can reach.
-    @ivar port: The port there; without it the HTTP listener's.
+    @ivar services: The services to register, with the name of each at the registry; the default is
+        all services of this daemon, under their own names.
+    @ivar address: The address at which other machines reach this one; the default is the interface
+        of the HTTP listener, which must then be reachable.
+    @ivar port: The port at that address; the default is the port of the HTTP listener.
     @ivar weight: The number of its calls for one call of an instance of weight 1.
-    @ivar tls: Whether clients have to use TLS.
+    @ivar tls: Whether clients must use TLS.
     @ivar tags: The tags of the instance in Consul.
-    @ivar ttlSeconds: How long an entry is kept without being renewed.
+    @ivar ttlSeconds: The time to live of an entry that is not renewed.
     """
 
     services: Mapping[str, str] | None = optionField(None, _readNames)
@@ -497,12 +499,12 @@ class RegisterOptions:
     weight: int = field(default=1, converter=_readWeight)
     tls: bool = field(default=False, converter=readFlag)
     tags: tuple[str, ...] = field(default=(), converter=_readWords)
-    # Three renewals fit into it, and a dead daemon is forgotten within the hour.
+    # Long enough for three renewals; a dead daemon is removed within the hour.
     ttlSeconds: int = optionField(15, readNumber, 3, 3_600, "seconds")
 
 
 def ownCluster() -> str:
-    """Return the URL of the API of the cluster that this process runs in; empty in none."""
+    """Return the API's URL of the surrounding Kubernetes cluster; empty outside of one."""
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not port.isascii() or not port.isdigit():
@@ -513,13 +515,13 @@ def ownCluster() -> str:
 @frozen(kw_only=True)
 class HTTPRouting:
     """
-    Which calls over HTTP stay together.
+    The affinity of HTTP calls.
 
     @ivar sticky_sessions: Whether calls of one session go to one instance.
-    @ivar session_header: The header field that names the session; calls without it are known by a
-        cookie that the first response sets.
-    @ivar cookie_secret: The key that signs that cookie; where none is given, a secret of this
-        process, and in the daemon that of the file C{affinity-secret} in the data directory.
+    @ivar session_header: The header field that names the session; calls without it are identified
+        by a cookie that the first response sets.
+    @ivar cookie_secret: The key that signs that cookie. The default is a secret of this process;
+        the daemon reads it from the file C{affinity-secret} in the data directory.
     """
 
     sticky_sessions: bool = field(default=False, converter=readFlag)
@@ -530,7 +532,7 @@ class HTTPRouting:
 @frozen(kw_only=True)
 class WebSocketRouting:
     """
-    Which calls over WebSocket stay together.
+    The affinity of WebSocket calls.
 
     @ivar connection_affinity: Whether the calls of one connection go to one instance.
     """
@@ -541,9 +543,9 @@ class WebSocketRouting:
 @frozen(kw_only=True)
 class GRPCRouting:
     """
-    How calls over gRPC are spread.
+    The load balancing of gRPC calls.
 
-    @ivar load_balancing: The strategy of these calls, in place of that of the service.
+    @ivar load_balancing: The strategy of these calls; it replaces the strategy of the service.
     """
 
     load_balancing: str | None = optionField(None, readWord, STRATEGIES)
@@ -552,11 +554,11 @@ class GRPCRouting:
 @frozen(kw_only=True)
 class RoutingOptions:
     """
-    Which calls stay together; those of UDP and TCP are each for themselves.
+    The affinity of calls; calls over UDP and TCP have none.
 
-    @ivar http: Which of HTTP.
-    @ivar websocket: Which of WebSocket.
-    @ivar grpc: How those of gRPC are spread.
+    @ivar http: The affinity of HTTP calls.
+    @ivar websocket: The affinity of WebSocket calls.
+    @ivar grpc: The load balancing of gRPC calls.
     """
 
     http: HTTPRouting = groupField(HTTPRouting)
@@ -571,12 +573,12 @@ class DiscoveryOptions:
 
     @ivar provider: The provider of the instances of services that list none here.
     @ivar services: The remote services, by name.
-    @ivar routing: Which of their calls stay together.
-    @ivar dns: The options of a provider.
-    @ivar consul: The same.
-    @ivar etcd: The same.
-    @ivar kubernetes: The same.
-    @ivar register: How this daemon registers itself; C{None} unless it was given: then it does not.
+    @ivar routing: The affinity of their calls.
+    @ivar dns: The options of the provider C{dns}.
+    @ivar consul: The options of the provider C{consul}.
+    @ivar etcd: The options of the provider C{etcd}.
+    @ivar kubernetes: The options of the provider C{kubernetes}.
+    @ivar register: How this daemon registers itself; without these options it does not.
     """
 
     provider: str | None = optionField(None, readWord, PROVIDERS)
@@ -604,9 +606,9 @@ class DiscoveryOptionsDict(TypedDict, total=False):
 
 def readDiscovery(before: DiscoveryOptions, changes: Mapping[str, Any]) -> DiscoveryOptions:
     """
-    Return options with some changes.
+    Return a copy of options with changes.
 
-    @param before: The options that stay where C{changes} has no value.
+    @param before: The current options.
     @param changes: New values by name; groups of options are merged.
     @raise OptionError: If there is no such option, or its value is invalid.
     """
@@ -620,7 +622,7 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
     Check the options that depend on each other.
 
     @param options: Options that were read one by one.
-    @raise OptionError: If an option does not fit the others.
+    @raise OptionError: If options contradict each other.
     """
     if options.provider in (None, "static"):
         for name, service in options.services.items():
@@ -643,7 +645,7 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
 
 def tlsTables(options: DiscoveryOptions) -> dict[str, ClientTLSOptions]:
     """
-    Return the options of TLS that are used, by the name of their table.
+    Return the TLS options in use, by the name of their table.
 
     @param options: Services without TLS, and providers that are not chosen, are left out.
     """

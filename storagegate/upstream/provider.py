@@ -1,9 +1,9 @@
 """
-Providers: where the instances of services are, from the options or from a source.
+Providers: they find the instances of services, in the options or at a source.
 
-A L{Watch} queries a source step by step, and a L{RetryLoop} runs it, with growing delays while it
-fails. What was last known stays valid: a source that is away, slow or sends nonsense changes
-nothing, and a L{ProblemReporter} logs the problem once a minute.
+A L{Watch} queries a source step by step; a L{RetryLoop} runs it, with growing delays while it
+fails. The last known instances stay valid: a source that is unreachable, slow or sends invalid data
+changes nothing, and a L{ProblemReporter} logs the problem once a minute.
 """
 
 import random
@@ -33,50 +33,50 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Changed = Callable[[tuple[Instance, ...]], None]
-"""Receives all instances of a service whenever they have changed."""
+"""Receives all instances of a service at each change."""
 
 Publish = Callable[[Iterable[Instance], str | None], None]
-"""Receives the instances of a service at a source, and the problem with those left out, if any."""
+"""Receives the instances of a service at a source, and the problem with skipped entries, if any."""
 
 FIRST_SECONDS = 1.0
 """The shortest wait after a failure."""
 
 MAX_SECONDS = 30.0
-"""The longest: the return of a source is noticed after this time at most."""
+"""The longest wait: the return of a source is noticed within this time."""
 
 CALM_SECONDS = 60.0
-"""Failures that are further apart than this are unrelated."""
+"""Failures that are further apart are unrelated."""
 
 MIN_SECONDS = 0.1
-"""The pause between two steps: it limits the load by a source that changes all the time."""
+"""The pause between two steps: it limits the load when a source changes all the time."""
 
 BACKOFF = Backoff(firstSeconds=FIRST_SECONDS, maxSeconds=MAX_SECONDS, minSeconds=FIRST_SECONDS)
 
 LOG_SECONDS = 60.0
-"""The least time between two log lines about one source."""
+"""The minimum time between two log lines about one source."""
 
-# Characters of a problem.
+# Limit of the text of a problem, in characters.
 _MAX_TEXT = 300
 
-# Bytes of a token or a password.
+# Limit of a token or a password, in bytes.
 _MAX_SECRET = 64 * 1024
 
 _log = Logger()
 
 
 class SourceError(Exception):
-    """A source of instances cannot be read; the text fits a line of a log."""
+    """A source of instances cannot be read; the text fits on a log line."""
 
 
 class Watch(Protocol):
-    """Follows one service at a source."""
+    """Follows one service at one source."""
 
     async def step(self) -> float:
         """
         Query the source once, and publish the result.
 
-        @return: Seconds to wait before the next step.
-        @raise SourceError: If there is no usable response.
+        @return: The wait before the next step, in seconds.
+        @raise SourceError: If the source gives no usable response.
         """
 
 
@@ -116,7 +116,7 @@ class RetryLoop:
             self._running.addBoth(lambda result: ended.callback(None))
             self._running.cancel()
             if not ended.called:
-                # Called from the step itself, which can be cancelled when it waits again.
+                # Called from the step itself, which can be cancelled once it waits again.
                 self._clock.callLater(0, self._running.cancel)
         return ended
 
@@ -149,9 +149,9 @@ class RetryLoop:
 @define(eq=False)
 class ProblemReporter:
     """
-    Keeps the current problems of a source, by service, and logs one a minute.
+    Keeps the current problems of a source by service, and logs one of them each minute.
 
-    @ivar name: The subsystem that has the problems, for the log.
+    @ivar name: The name of the subsystem in the log.
     """
 
     name: str
@@ -169,7 +169,7 @@ class ProblemReporter:
         """
         Record a problem.
 
-        @param key: The service that has it.
+        @param key: The service with the problem.
         """
         self._texts[key] = escapeField(text)[:_MAX_TEXT]
         if self._seconds() - self._loggedAt >= LOG_SECONDS:
@@ -178,7 +178,7 @@ class ProblemReporter:
             _log.warn("{name}: {problem}", name=self.name, problem=self.problem)
 
     def end(self, key: str) -> None:
-        """Record that a service has no problem any more."""
+        """Clear the problem of a service."""
         if self._texts.pop(key, None) is not None and not self._texts and self._isLogged:
             self._isLogged = False
             _log.info("{name}: all is well again", name=self.name)
@@ -194,11 +194,11 @@ class _ServiceState:
 @define(eq=False)
 class InstanceProvider:
     """
-    Publishes the instances of services: lists in the options at the start, others as a source has
-    them.
+    Publishes the instances of services: lists from the options at the start, the others as a source
+    reports them.
 
     @ivar name: The name of the provider, for the log.
-    @ivar makeWatch: C{None} if there is no source.
+    @ivar makeWatch: Makes the watch of a service; C{None} without a source.
     @ivar uniform: Draws the delays after failures.
     """
 
@@ -236,14 +236,14 @@ class InstanceProvider:
 
     def watch(self, service: str, changed: Changed) -> None:
         """
-        Subscribe to the instances of a service. To be called before L{start}.
+        Subscribe to the instances of a service. Must be called before L{start}.
 
         @param changed: Called when the instances are first known, and at each change.
         """
         self._states.setdefault(service, _ServiceState()).changed.append(changed)
 
     def start(self) -> None:
-        """Publish the lists of the options, and begin to query the source."""
+        """Publish the lists from the options, and start to query the source."""
         for service in self._states:
             options = self.services.get(service) or DiscoveredService()
             if options.instances is not None:
@@ -252,7 +252,7 @@ class InstanceProvider:
                 self._follow(service, options.name or service, self.makeWatch)
 
     def stop(self) -> Deferred[None]:
-        """Stop querying; nothing is published any more."""
+        """Stop querying and publishing."""
         self._stopped = True
         loops, self._loops = self._loops, []
         stopping: Deferred[Any] = gatherResults([each.stop() for each in loops])
@@ -263,7 +263,7 @@ class InstanceProvider:
 
         def publish(instances: Iterable[Instance], problem: str | None) -> None:
             state.problem = problem
-            # Sorted: the same list in another order is no change.
+            # Sorted, because the same list in another order is not a change.
             self._publish(service, tuple(sorted(distinct(instances), key=lambda each: each.id)))
 
         def onFailure(text: str) -> None:
@@ -297,12 +297,12 @@ class InstanceProvider:
 
 def readMessage(data: bytes, kind: type[T], lax: bool = False, default: T | None = None) -> T:
     """
-    Parse JSON of a known form.
+    Parse JSON of a known type.
 
-    @param data: The body of a response, whole, in UTF-8.
+    @param data: The whole body of a response, in UTF-8.
     @param lax: Whether numbers may be written as text, as Protocol Buffers do.
-    @param default: Returned in place of another form; C{None} for an error.
-    @raise SourceError: If it has another form.
+    @param default: Returned if the message has another type; with C{None} this is an error.
+    @raise SourceError: If the message has another type.
     """
     try:
         return msgspec.json.decode(data, type=kind, strict=not lax)
@@ -316,11 +316,11 @@ def readEach(
     raw: Iterable[R], read: Callable[[R], Iterable[Instance]]
 ) -> tuple[tuple[Instance, ...], str | None]:
     """
-    Parse the entries of a list. Invalid ones are left out, unless all are invalid.
+    Parse the entries of a list. Invalid entries are skipped, unless all are invalid.
 
-    @param raw: The entries as the source has them.
+    @param raw: The entries in the form of the source.
     @param read: Returns the instances of an entry, or raises C{ValueError} or L{SourceError}.
-    @return: The instances, and the problem with the last entry that was left out.
+    @return: The instances, and the problem with the last skipped entry.
     @raise SourceError: If no entry is valid, or there are too many instances.
     """
     instances: list[Instance] = []
@@ -340,7 +340,7 @@ def readEach(
 
 def boundedWeight(weight: int) -> int:
     """
-    Return the nearest weight that an instance may have: sources may have larger ones, or 0.
+    Return the nearest valid weight: a source may report 0 or a larger weight.
 
     @param weight: Any integer; the result is from 1 to L{MAX_WEIGHT}.
     """
@@ -349,10 +349,11 @@ def boundedWeight(weight: int) -> int:
 
 def readSecret(file: str) -> str:
     """
-    Read a token or a password from a file, as it is now.
+    Read the current token or password from a file.
 
-    @param file: Its text is stripped of white space at both ends, and must be printable ASCII.
-    @raise SourceError: If the file cannot be read, or its content cannot stand in a header field.
+    @param file: The path of the file. White space at both ends of the text is stripped; the rest
+        must be printable ASCII.
+    @raise SourceError: If the file cannot be read, or its content is not valid in a header field.
     """
     try:
         text = readSmallFile(file, _MAX_SECRET).strip().decode("ascii")

@@ -1,8 +1,9 @@
 """
 Remote services: handlers that forward calls to the gateways of instances.
 
-A call passes through rate limits, authentication and validation as any other; only its handler is
-elsewhere. It is sent over HTTP, or HTTPS where the instance or the service is set so::
+A call passes rate limits, authentication and validation as any other; only its handler runs
+elsewhere. It is sent over HTTP, or over HTTPS if the instance or the service is configured for
+TLS::
 
     POST http://{host}:{port}{basePath}/{Service}/{method}
 
@@ -53,7 +54,7 @@ class ProxiedService:
     """
     Defines one service whose calls are forwarded.
 
-    @ivar now: Returns seconds since 1970, the clock of deadlines.
+    @ivar now: Returns the time of deadlines, in seconds since 1970.
     """
 
     _upstream: Upstream
@@ -66,7 +67,7 @@ class ProxiedService:
         """
         Define the service.
 
-        @param local: The local definition, which is used but for its handlers; C{None} without one.
+        @param local: The local definition, whose handlers are replaced; C{None} without one.
         """
         known = {} if local is None else dict(local.methods)
         methods = {
@@ -102,9 +103,10 @@ class ProxiedService:
         """
         Forward a call.
 
-        @param send: Sends it in an attempt, and returns the result.
-        @param timeoutSeconds: The limit of the wait for an instance.
-        @param isRepeatable: Whether it may be repeated after an instance may have received it.
+        @param send: Sends the call in an attempt, and returns the result.
+        @param timeoutSeconds: Limit of the wait for an instance.
+        @param isRepeatable: Whether the call may be repeated after an instance may have received
+            it.
         @param isTimed: Whether C{timeoutSeconds} also limits the response.
         """
         policy = CallPolicy(
@@ -126,7 +128,7 @@ class ProxiedService:
 
 @frozen(eq=False)
 class _Forwarding:
-    """The handlers of one method, for one response and for a stream of them."""
+    """The handlers of one method, for a single response and for a stream of responses."""
 
     _service: ProxiedService
     _method: ServiceMethod
@@ -145,7 +147,7 @@ class _Forwarding:
                 attempt.pump(request)
             return await (attempt.items() if method.streamsResponses else attempt.result())
 
-        # Requests of a stream that were sent cannot be sent again.
+        # Requests of a stream cannot be sent a second time.
         isRepeatable = self._isIdempotent and not method.streamsRequests
         isTimed = method.streaming == "none"
         return self._service.call(context, send, self._timeout, isRepeatable, isTimed)
@@ -164,7 +166,7 @@ class _Forwarding:
             await items.aclose()
 
     def _read(self, result: Any) -> Any:
-        """Decode bytes from JSON text; an invalid result is refused later."""
+        """Decode bytes from JSON text; an invalid result is rejected later."""
         if self._output is None:
             return result
         try:
@@ -174,7 +176,7 @@ class _Forwarding:
 
 
 async def _remoteHandler(request: Any, context: RequestContext) -> Any:
-    """Be the handler of a definition that L{ProxiedService} completes."""
+    """Stand in as the handler of a definition that L{ProxiedService} completes."""
     raise NotImplementedError
 
 
@@ -184,13 +186,13 @@ class ProxiedServices:
     The remote services of a gateway.
 
     @ivar run: Calls C{run(function, *arguments)} in a thread.
-    @ivar now: Returns seconds since 1970, the clock of deadlines.
+    @ivar now: Returns the time of deadlines, in seconds since 1970.
     @ivar apiKeyHeader: The header field of API keys, here and at the instances.
-    @ivar maxSize: Bytes of a response, or of a line of a stream.
-    @ivar secret: Returns the key that signs cookies, if the options have none; C{None} for a random
-        one.
-    @ivar tracer: Records attempts; C{None} for none.
-    @ivar clusters: Their instances, by the name of the service.
+    @ivar maxSize: Limit of a response, or of a line of a stream, in bytes.
+    @ivar secret: Returns the key that signs cookies if the options have none; C{None} for a random
+        key.
+    @ivar tracer: Records attempts; C{None} disables tracing.
+    @ivar clusters: The instances by the name of their service.
     """
 
     options: DiscoveryOptions
@@ -213,7 +215,7 @@ class ProxiedServices:
         """
         Make the clusters and the provider.
 
-        @raise OptionError: If an option does not fit the others.
+        @raise OptionError: If options contradict each other.
         """
         checkDiscovery(self.options)
         metrics = UpstreamMetrics(self.meters)
@@ -230,7 +232,7 @@ class ProxiedServices:
 
     @property
     def problem(self) -> str | None:
-        """Return the problems with instances in one line; C{None} if there is none."""
+        """Return the problems with instances in one line; C{None} without problems."""
         problems = [] if self._provider is None else [self._provider.problem]
         for name, cluster in self.clusters.items():
             members = cluster.members.values()
@@ -245,7 +247,7 @@ class ProxiedServices:
         Define a service whose calls are forwarded.
 
         @param name: The name of the service, one of L{names}.
-        @param local: The local definition, which is used but for its handlers; C{None} without one.
+        @param local: The local definition, whose handlers are replaced; C{None} without one.
         """
         return self._services[name].define(name, local)
 
@@ -260,7 +262,7 @@ class ProxiedServices:
             elif self._provider is not None:
                 self._provider.watch(name, cluster.setInstances)
         if self._provider is not None:
-            # Later: a daemon is here before it has changed its user.
+            # Deferred until the reactor runs: the daemon calls this before it has changed its user.
             self.reactor.callWhenRunning(self._startProvider)
 
     def _startProvider(self) -> None:
@@ -300,9 +302,9 @@ class ProxiedServices:
 
     def _certificateName(self, name: str, options: DiscoveredService) -> str | None:
         """
-        Return the name in the certificates of instances, if it is not that of their hosts.
+        Return the name that certificates of instances must have, if it is not their host name.
 
-        The names in a reply of DNS are not secure (RFC 9525, section 6.1): it is the queried name.
+        Names in a DNS reply are not secure (RFC 9525, section 6.1), so the queried name counts.
         """
         if self.options.provider != "dns" or options.instances is not None:
             return None
@@ -311,7 +313,7 @@ class ProxiedServices:
 
     @cached_property
     def _secret(self) -> bytes:
-        """The key of the options, else that of the constructor's function, else a random one."""
+        """The key of the options, else the constructor's function's result, else a random key."""
         given = self.options.routing.http.cookie_secret
         if given is not None:
             return given.encode()
@@ -324,7 +326,7 @@ _WATCHES = {
     "etcd": "EtcdWatch",
     "kubernetes": "KubernetesWatch",
 }
-"""The class of each provider, in the module of its name."""
+"""The class of each provider, in the module of the same name."""
 
 
 def makeProvider(
@@ -334,11 +336,11 @@ def makeProvider(
     uniform: Uniform = random.uniform,
 ) -> InstanceProvider:
     """
-    Make the provider of the options. Only its module is imported.
+    Make the provider that the options name. No other provider's module is imported.
 
-    @param meters: The registry of its metrics; C{None} for a new one.
+    @param meters: The registry of its metrics; C{None} for a new registry.
     @param uniform: Draws the delays after failures.
-    @raise OptionError: If an option does not fit the others.
+    @raise OptionError: If options contradict each other.
     """
     checkDiscovery(options)
     name = options.provider or "static"

@@ -1,8 +1,8 @@
 """
 Registration of this daemon's services at a registry.
 
-An entry has a time to live. It is renewed three times within it, and removed when the daemon stops;
-an entry that the registry has lost is registered again.
+An entry is renewed three times within its time to live, and removed when the daemon stops. An entry
+that the registry has lost is registered again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,10 @@ from storagegate.upstream.options import (
 from storagegate.upstream.provider import ProblemReporter, RetryLoop
 
 RENEWALS = 3
-"""Renewals in a time to live: one may get lost, and one may be late."""
+"""Renewals within a time to live: one may get lost, and one may be late."""
 
 _DEREGISTER_SECONDS = 2.0
-"""The time to remove entries: a stop does not wait longer for a registry that is away."""
+"""Limit of the time to remove entries: a stop does not wait longer for an unreachable registry."""
 
 _ANYWHERE = ("", "0.0.0.0", "::")
 
@@ -39,14 +39,14 @@ class Registry(Protocol):
         """
         Register all entries, or renew them.
 
-        @raise SourceError: If the registry has not confirmed it.
+        @raise SourceError: If the registry has not confirmed the entries.
         """
 
     async def deregister(self) -> None:
         """
         Remove all entries.
 
-        @raise SourceError: If the registry has not confirmed it.
+        @raise SourceError: If the registry has not confirmed the removal.
         """
 
 
@@ -55,7 +55,7 @@ class Registration:
     Keeps the entries of this daemon alive.
 
     @ivar name: The name of the registry.
-    @ivar entries: What is registered.
+    @ivar entries: The registered entries.
     @ivar isRegistered: Whether the registry has, or may have, the entries.
     """
 
@@ -87,7 +87,7 @@ class Registration:
 
     @property
     def problem(self) -> str | None:
-        """Return the current problem with the registry; C{None} if there is none."""
+        """Return the current problem with the registry; C{None} without one."""
         return self._problems.problem
 
     def start(self) -> None:
@@ -107,13 +107,13 @@ class Registration:
         try:
             await leaving.addTimeout(_DEREGISTER_SECONDS, self._reactor)
         except Exception as error:
-            # The time to live ends soon; a stop does not try again.
+            # The entries expire soon; a stop does not try again.
             _log.warn(
                 "the entries at {name} could not be removed: {error}", name=self.name, error=error
             )
 
     async def _step(self) -> float:
-        # Set first: a request that is interrupted may have been received.
+        # Set first: the registry may have received a request that is interrupted.
         self.isRegistered = True
         await self._registry.register()
         return self._pause
@@ -124,8 +124,8 @@ def checkRegistration(options: DiscoveryOptions, services: Iterable[str], host: 
     Check the options of registration.
 
     @param services: The names of the services of this daemon.
-    @param host: The address of the HTTP listener, as far as it is known; C{None} if it has no port.
-    @raise OptionError: If an option is missing, or does not fit the others.
+    @param host: The address of the HTTP listener, if known; C{None} if it has no port.
+    @raise OptionError: If an option is missing, or options contradict each other.
     """
     checkDiscovery(options)
     register = options.register or RegisterOptions()
@@ -151,9 +151,9 @@ def makeRegistration(
 
     @param services: The names of the services of this daemon.
     @param host: The address of the HTTP listener; C{None} without one.
-    @param member: An identifier of this process among those of the same address: its entries are
-        its own.
-    @raise OptionError: If an option does not fit the others.
+    @param member: Identifies this process among the processes of the same address, so that their
+        entries differ.
+    @raise OptionError: If options contradict each other.
     """
     services = tuple(services)
     checkRegistration(options, services, host)

@@ -1,7 +1,7 @@
 """
-Calls of a remote service: attempts at instances, how often they are repeated, and the pauses.
+Retries of calls of a remote service: attempts, their limits and the backoff.
 
-A call may be repeated if no instance can have received it, or if it is harmless to execute twice.
+A call may be repeated if no instance can have received it, or if it is idempotent.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,28 +18,28 @@ from storagegate.upstream.cluster import CallSlot, Choose, Cluster
 from storagegate.upstream.metrics import UpstreamMetrics
 
 RESERVE = 100.0
-"""Repetitions in reserve: as many calls as may be in flight with an instance that dies."""
+"""Retries in reserve: as many calls as may be in flight at an instance that dies."""
 
-# Repetitions a second for a service of few calls, whose reserve would else return in hours.
+# Retries a second for a service with few calls, whose reserve would otherwise take hours to refill.
 _A_SECOND = 1.0
 
 BACKOFF = Backoff(firstSeconds=0.025, maxSeconds=0.25)
-"""The pause before a call is repeated."""
+"""The backoff before a call is repeated."""
 
 T = TypeVar("T")
 
 
 class RetryBudget:
     """
-    Limits repetitions to a part of all calls.
+    Limits retries to a share of all calls.
 
-    Without a limit they would multiply the load while every instance is overloaded.
+    Without a limit, retries would multiply the load while every instance is overloaded.
     """
 
     def __init__(self, percent: int, seconds: Callable[[], float]) -> None:
         """
-        @param percent: How many of a hundred calls may be repetitions; 0 for none.
-        @param seconds: Returns seconds of a monotonic clock.
+        @param percent: The most retries in a hundred calls; 0 disables retries.
+        @param seconds: Returns the time of a monotonic clock in seconds.
         """
         self._share = percent / 100
         self._seconds = seconds
@@ -51,7 +51,7 @@ class RetryBudget:
         self._left = min(RESERVE, self._left + self._share)
 
     def take(self) -> bool:
-        """Take a repetition from the budget; return whether there was one."""
+        """Take a retry from the budget; return whether one was left."""
         now = self._seconds()
         if self._share:
             self._left = min(RESERVE, self._left + (now - self._at) * _A_SECOND)
@@ -64,10 +64,10 @@ class RetryBudget:
 
 class AttemptFailed(Exception):
     """
-    An instance has not responded, or with nothing valid.
+    An instance has not responded, or its response is invalid.
 
     @ivar error: The error of the call if it is not repeated.
-    @ivar isUnsent: Whether nothing of the call has left this process.
+    @ivar isUnsent: Whether no part of the call has left this process.
     """
 
     def __init__(self, error: ServiceError, isUnsent: bool = False) -> None:
@@ -79,12 +79,12 @@ class AttemptFailed(Exception):
 @frozen
 class CallPolicy:
     """
-    How one call is sent.
+    The options of sending one call.
 
     @ivar strategy: The name of the strategy that chooses the instance.
-    @ivar choose: Chooses in its place, where calls stay together; else C{None}.
-    @ivar isRepeatable: Whether it may be repeated after an instance may have received it.
-    @ivar timeoutSeconds: The time of an attempt, and of the wait for an instance.
+    @ivar choose: Chooses in place of the strategy for calls with affinity; else C{None}.
+    @ivar isRepeatable: Whether the call may be repeated after an instance may have received it.
+    @ivar timeoutSeconds: Limit of an attempt, and of the wait for an instance.
     """
 
     strategy: str
@@ -114,7 +114,7 @@ class Upstream:
         """
         Try a call until it succeeds or may not be repeated.
 
-        @param attempt: Sends it to the instance of a slot, and ends the slot. It raises
+        @param attempt: Sends the call to the instance of a slot, and ends the slot. It raises
             L{AttemptFailed} if the call may be repeated.
         @raise ServiceError: The error of the last attempt.
         """
@@ -134,7 +134,7 @@ class Upstream:
                 elif not self._budget.take():
                     self._metrics.refusedRetries.add(1, (name,))
                     error = failed.error
-            # Neither the failure, which refers to it, nor this frame is part of its cycle.
+            # Break the reference cycle of the error, its failure and this frame.
             if error is not None:
                 try:
                     raise error
@@ -145,7 +145,7 @@ class Upstream:
             self._metrics.retries.add(1, (name,))
 
     async def _acquire(self, policy: CallPolicy, tried: set[str]) -> CallSlot:
-        """Wait for an instance as long as an attempt may take."""
+        """Wait for an instance for at most the time of an attempt."""
 
         def late(result: Any, seconds: float) -> NoReturn:
             raise codedError("UNAVAILABLE", f"Every instance of {self.cluster.name} is busy")

@@ -1,8 +1,8 @@
 """
 Load-balancing strategies: the order in which the instances of a service get calls.
 
-A strategy chooses among the instances that may be chosen. It keeps its state by the id of each
-instance as long as that exists, so that a change of the set does not restart the order.
+A strategy chooses one of the candidates. It keeps the state of each instance, by id, as long as the
+instance exists, so that a change of the set does not restart the order.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 
 class Candidate(Protocol):
-    """An instance that can be chosen: its id, its share of the calls, and its calls in flight."""
+    """An instance that can be chosen: id, weight and the number of calls in flight."""
 
     @property
     def id(self) -> str: ...
@@ -28,7 +28,7 @@ C = TypeVar("C", bound=Candidate)
 
 class Strategy:
     """
-    An order of instances.
+    A load-balancing strategy.
 
     @ivar state: A number for each instance, by its id.
     """
@@ -40,13 +40,13 @@ class Strategy:
         """
         Choose an instance for a call.
 
-        @param candidates: The instances that may be called now, at least one.
+        @param candidates: The instances that may be called now; at least one.
         """
         raise NotImplementedError
 
     def retain(self, ids: Collection[str]) -> None:
         """
-        Remove the state of all instances but these.
+        Remove the state of all other instances.
 
         @param ids: The ids of the instances that the service still has.
         """
@@ -54,14 +54,14 @@ class Strategy:
 
 
 class RoundRobin(Strategy):
-    """Chooses the instance whose last call is the longest ago."""
+    """Chooses the instance whose last call is the oldest."""
 
     def __init__(self) -> None:
         super().__init__()
         self._turn = 0
 
     def choose(self, candidates: Sequence[C]) -> C:
-        """Choose an instance, and note its turn."""
+        """Choose an instance, and record its turn."""
         chosen = min(candidates, key=self._rank)
         self._turn += 1
         self.state[chosen.id] = self._turn
@@ -73,8 +73,8 @@ class RoundRobin(Strategy):
 
 class LeastConnections(RoundRobin):
     """
-    Chooses the instance with the fewest calls in flight for its weight; of several the one whose
-    last call is the longest ago.
+    Chooses the instance with the fewest calls in flight relative to its weight; a tie goes to the
+    instance whose last call is the oldest.
     """
 
     def _rank(self, candidate: Candidate) -> tuple[float, int]:
@@ -83,15 +83,15 @@ class LeastConnections(RoundRobin):
 
 class Weighted(Strategy):
     """
-    Chooses by weight, smoothly: the calls of an instance do not come in one burst.
+    Chooses by weight, smoothly: an instance does not get its calls in one burst.
 
-    At each choice every instance gains its weight; the one with the highest sum is chosen and loses
-    what all have gained
+    Each choice adds the weight of every instance to its sum; the instance with the highest sum is
+    chosen, and the total of the weights is subtracted from its sum
     (U{https://github.com/nginx/nginx/commit/52327e0627f49dbda1e8db695e63a4b0af4448b1}).
     """
 
     def choose(self, candidates: Sequence[C]) -> C:
-        """Choose an instance, and change the sums."""
+        """Choose an instance, and update the sums."""
         gained = self.state
         for each in candidates:
             gained[each.id] = gained.get(each.id, 0) + each.weight
@@ -103,4 +103,4 @@ class Weighted(Strategy):
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
     {"round_robin": RoundRobin, "least_connections": LeastConnections, "weighted": Weighted}
 )
-"""The strategies by the names of the options."""
+"""The strategies by their names in the options."""

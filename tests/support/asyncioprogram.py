@@ -3,7 +3,7 @@ Servers whose handlers use asyncio's libraries.
 
     python -m tests.support.asyncioprogram gateway|grpc|http [REACTOR]
 
-What handlers see of their end is written to standard output, a line each.
+Handlers report their cancellation on standard output, one line each.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required"
 
 
 def later(seconds: float) -> Deferred[str]:
-    """Wait as Twisted does."""
+    """Wait with a Deferred."""
     from twisted.internet import reactor
     from twisted.internet.task import deferLater
 
@@ -35,12 +35,12 @@ def later(seconds: float) -> Deferred[str]:
 
 
 async def awaitLater() -> str:
-    """Wait for a Deferred, in a task of asyncio's."""
+    """Wait for a Deferred in an asyncio task."""
     return await later(0.001)
 
 
 async def useAll() -> str:
-    """Use what asyncio has; return words for what has worked."""
+    """Use asyncio's features; return a word for each one that worked."""
     words = []
     await asyncio.sleep(0)
     for wait in (lambda: asyncio.sleep(100), lambda: later(100)):
@@ -75,7 +75,7 @@ async def _fail() -> None:
 
 
 async def wait(request: dict[str, Any], context: Any) -> dict[str, str]:
-    """Use everything, in the context of the call."""
+    """Use all features, in the context of the call."""
     _number.set(request["n"])
     text = await useAll()
     assert _number.get() == request["n"]
@@ -83,7 +83,7 @@ async def wait(request: dict[str, Any], context: Any) -> dict[str, str]:
 
 
 async def count(request: dict[str, Any], context: Any) -> AsyncIterator[dict[str, str]]:
-    """Stream, in scopes that last from one item to the next."""
+    """Return a stream, with scopes that span several items."""
     async with asyncio.timeout(100), asyncio.TaskGroup() as group:
         for n in range(request["n"]):
             task = group.create_task(asyncio.sleep(0.001, n))
@@ -93,7 +93,7 @@ async def count(request: dict[str, Any], context: Any) -> AsyncIterator[dict[str
 async def echo(
     requests: AsyncIterator[dict[str, Any]], context: Any
 ) -> AsyncIterator[dict[str, str]]:
-    """Answer a stream by a stream; the requests are read in a task of asyncio's."""
+    """Answer a stream with a stream; an asyncio task reads the requests."""
     while (request := await asyncio.create_task(anext(requests, None))) is not None:  # type: ignore[arg-type,func-returns-value]
         yield {"text": str(request["n"])}
 
@@ -126,13 +126,13 @@ async def tick(request: dict[str, Any], context: Any) -> AsyncIterator[dict[str,
 
 
 async def fail(request: dict[str, Any], context: Any) -> dict[str, str]:
-    """Fail in a task of asyncio's."""
+    """Fail in an asyncio task."""
     await asyncio.create_task(_fail())
     return {"text": ""}
 
 
 async def tasks(request: dict[str, Any], context: Any) -> dict[str, str]:
-    """Count the tasks of the loop, without that of this call."""
+    """Count the tasks of the loop, excluding the task of this call."""
     return {"text": str(len(asyncio.all_tasks()) - 1)}
 
 
@@ -181,7 +181,7 @@ def grpc() -> Any:
 
 
 def http() -> Any:
-    """Make an application of the framework."""
+    """Make an HTTP application."""
     app = server.http()
 
     @app.use
@@ -269,7 +269,7 @@ def http() -> Any:
 
 
 SERVICE = {"name": "Probe", "methods": METHODS}
-"""The daemon's."""
+"""The service of the daemon."""
 
 if __name__ == "__main__":
     name = sys.argv[2] if len(sys.argv) > 2 else None

@@ -1,6 +1,6 @@
 """
-Two nodes of a cluster behind HAProxy, in place of one daemon: requests, or connections, go to them
-by turns.
+Two nodes of a cluster behind HAProxy, in place of one daemon; requests or connections alternate
+between them.
 """
 
 import atexit
@@ -40,26 +40,26 @@ _RULES = """\
     http-after-response set-header Connection close if { var(txn.waits) -m bool } { status ge 400 }
 """
 """
-A client that waits for C{100 Continue} may send no body after a refusal: HAProxy would take the
-next request for it.
+A client that waits for C{100 Continue} may send no body after a refusal: HAProxy would mistake the
+next request for the body.
 """
 
 
 class BalancedNodes:
     """
-    The nodes, with what tests use of L{Daemon}.
+    The nodes, with the part of L{Daemon}'s interface that tests use.
 
-    @ivar cluster: That of the nodes.
-    @ivar data: The directory of everything.
+    @ivar cluster: The cluster of the nodes.
+    @ivar data: The directory of all files.
     """
 
     def __init__(self, mode: str = "http") -> None:
         """
-        Start all.
+        Start the nodes and HAProxy.
 
-        @param mode: Whether requests (C{http}) or connections (C{tcp}) take turns: HAProxy reads
-            requests, and refuses or changes some of them itself.
-        @raise SkipTest: HAProxy is not installed.
+        @param mode: Whether requests (C{http}) or connections (C{tcp}) alternate: in the mode
+            C{http} HAProxy parses requests, and rejects or changes some of them.
+        @raise SkipTest: If HAProxy is not installed.
         """
         program = needProgram("haproxy")
         self.cluster = Cluster()
@@ -87,25 +87,25 @@ class BalancedNodes:
 
     @property
     def storeArguments(self) -> tuple[str, ...]:
-        """How a command finds the store."""
+        """Arguments with which a command finds the store."""
         return ("--config", str(self.cluster.configuration()))
 
     @property
     def log(self) -> str:
-        """Everything that the nodes have written."""
+        """The complete log of the nodes."""
         return "".join(node.log for node in self._nodes)
 
     def address(self, name: str = "s3") -> tuple[str, int]:
-        """Give host and port of the balancer, or of a listener of the first node."""
+        """Return host and port of the balancer, or of a listener of the first node."""
         return ("127.0.0.1", self._port) if name == "s3" else self._nodes[0].address(name)
 
     def url(self, name: str = "s3", scheme: str = "http") -> str:
-        """Give the URL of a listener, without a slash at the end."""
+        """Return the URL of a listener, without a trailing slash."""
         host, port = self.address(name)
         return f"{scheme}://{host}:{port}"
 
     def leftovers(self) -> list[str]:
-        """List the blobs that the catalog does not have."""
+        """List the blobs that are missing in the catalog."""
         stored = {
             name
             for _, _, names in os.walk(self.data / "blobs" / "blobs")
@@ -115,7 +115,7 @@ class BalancedNodes:
         return sorted(stored - {id for (id,) in self.cluster.rows("SELECT id FROM blobs")})
 
     def kill(self) -> None:
-        """End all."""
+        """Kill all processes."""
         self._balancer.send_signal(signal.SIGKILL)
         self._balancer.wait()
         self._held.close()
@@ -124,7 +124,7 @@ class BalancedNodes:
 
 @cache
 def balancedNodes(mode: str) -> Any:
-    """Return the nodes that run until the whole run ends."""
+    """Return the nodes, which run until the test run ends."""
     nodes = BalancedNodes(mode)
     atexit.register(nodes.kill)
     return nodes

@@ -1,4 +1,4 @@
-"""Clusters without a network: instances, connections that are none, and luck that is known."""
+"""Clusters without a network: instances, fake connections and predictable randomness."""
 
 from random import Random
 from typing import Any
@@ -18,13 +18,13 @@ class LongestRandom(Random):
     """Always draws the upper bound."""
 
     def uniform(self, a: float, b: float) -> float:
-        """Draw."""
+        """Return the upper bound."""
         return b
 
 
 @define
 class Candidate:
-    """An instance as strategies see it."""
+    """An instance, in the form that strategies see."""
 
     id: str
     weight: int = 1
@@ -32,7 +32,7 @@ class Candidate:
 
 
 def instances(*names: str, weight: int = 1) -> list[Instance]:
-    """Make instances of some names, each at a place of its own."""
+    """Make instances with the given names, each at its own address."""
     return [Instance(name, 8000, weight, name) for name in names]
 
 
@@ -40,7 +40,7 @@ class ClusterCase:
     """
     A cluster of C{Probe}.
 
-    @ivar connecting: Who was to be connected to, each with what to answer.
+    @ivar connecting: The attempted connections: the instance and the Deferred to fire.
     """
 
     def __init__(self, *names: str, **options: Any) -> None:
@@ -66,7 +66,7 @@ class ClusterCase:
         return connected
 
     def value(self, name: str, *labels: str) -> Any:
-        """Give what a meter has counted; 0 where it has nothing."""
+        """Return the value of a metric; 0 if it has no sample."""
         for family in self.meters.snapshot():
             if family.name == f"storagegate_upstream_{name}":
                 return {tuple(key): value for key, value in family.samples}.get(labels, 0)

@@ -1,5 +1,5 @@
 """
-Another process that uses a store of blobs: it takes a command a line and answers with a line.
+A separate process that uses a blob store: it reads one command a line and answers with a line.
 
 ::
 
@@ -31,7 +31,7 @@ def bodyOf(size: str, seed: str) -> bytes:
 
 
 class Commands(LineOnlyReceiver):
-    """Carries commands out, one after the other."""
+    """Executes commands in order."""
 
     delimiter = b"\n"
 
@@ -41,7 +41,7 @@ class Commands(LineOnlyReceiver):
         self._last.callback(None)
 
     def lineReceived(self, line: bytes) -> None:
-        """Carry a command out when the one before has ended."""
+        """Execute a command when the previous one has ended."""
         words = line.decode().split()
         self._last.addCallback(lambda _: Deferred.fromCoroutine(self._carryOut(*words)))
 
@@ -84,7 +84,7 @@ def main(url: str, store: str, owner: str) -> None:
         pieces = s3.openPieces(url, reactor, pool)
     else:
         pieces = shared.openPieces(url, reactor)
-    # As a daemon does that goes into the background.
+    # Like a daemon that goes into the background.
     pieces.wait(Deferred.fromCoroutine(checkPieces(pieces, store)))
     pieces.detach()
     if child := os.fork():

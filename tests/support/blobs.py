@@ -1,4 +1,4 @@
-"""Blobs in a directory of their own, for tests."""
+"""Blobs in a separate directory, for tests."""
 
 import os
 
@@ -23,7 +23,7 @@ def makeBlobs(
 
 
 def filesBelow(directory: str) -> list[str]:
-    """The paths of all files below a directory, from there."""
+    """List all files below a directory, as relative paths."""
     return sorted(
         os.path.relpath(os.path.join(base, name), directory)
         for base, _, names in os.walk(directory)
@@ -32,7 +32,7 @@ def filesBelow(directory: str) -> list[str]:
 
 
 class BlobsCase(SynchronousTestCase):
-    """Blobs whose jobs run when the test says, on files that can fail."""
+    """Blobs whose jobs run when the test runs them, on files that can fail."""
 
     def setUp(self) -> None:
         self.directory = self.mktemp()
@@ -41,7 +41,7 @@ class BlobsCase(SynchronousTestCase):
         self.blobs = makeBlobs(self.directory, self.pool, self.files)
 
     def put(self, body: bytes) -> str:
-        """Store a blob and settle it."""
+        """Store a blob and confirm it."""
         sink = self.blobs.writer(0, len(body))
         sink.write(body)
         finished = sink.finish()
@@ -52,7 +52,7 @@ class BlobsCase(SynchronousTestCase):
         return blob
 
     def called(self) -> list[str]:
-        """The operations since last asked."""
+        """Return the operations since the last call."""
         names = self.files.namesCalled()
         self.files.calls.clear()
         return names

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven over its DevTools protocol."""
+"""Headless Chromium, driven over its DevTools protocol."""
 
 import itertools
 import json
@@ -20,9 +20,7 @@ class Browser:
     """A page of Chromium; a context manager."""
 
     def __init__(self, case: Any, directory: Path) -> None:
-        """
-        @param directory: For its profile.
-        """
+        """@param directory: The directory of its profile."""
         program = needProgram("chromium")
         self._ids = itertools.count(1)
         self._port = heldPort(case)
@@ -67,11 +65,11 @@ class Browser:
                 return message["result"]
 
     def open(self, address: str) -> None:
-        """Go to a page."""
+        """Navigate to a page."""
         self.send("Page.navigate", url=address)
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression; a promise is waited for."""
+        """Return the value of an expression; wait for it if it is a promise."""
         result = self.send(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
@@ -79,7 +77,7 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, expression: str) -> Any:
-        """Wait until an expression is true, and return its value; raise when it stays false."""
+        """Wait until an expression is true, and return its value; raise if it stays false."""
         return self.evaluate(
             "new Promise((done, failed) => { const started = Date.now(); const look = () => {"
             f" let found; try {{ found = {expression} }} catch (error) {{ }}"

@@ -1,4 +1,4 @@
-"""What connects services as the links of workers connect processes."""
+"""An in-memory substitute for the links between worker processes."""
 
 import json
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any
 
 class Buses:
     """
-    Any number of ends that hear each other.
+    Any number of connected ends.
 
-    @ivar said: What was said and is on its way; L{deliver} takes it there.
+    @ivar said: The messages in flight; L{deliver} delivers them.
     """
 
     def __init__(self) -> None:
@@ -17,12 +17,12 @@ class Buses:
         self._ends: list[Bus] = []
 
     def make(self) -> "Bus":
-        """Make one more end."""
+        """Make another end."""
         self._ends.append(Bus(self.said))
         return self._ends[-1]
 
     def deliver(self) -> None:
-        """Take everything to the others, in its order."""
+        """Deliver all messages to the other ends, in order."""
         while self.said:
             source, topic, payload = self.said.pop(0)
             for end in self._ends:
@@ -31,21 +31,21 @@ class Buses:
 
 
 class Bus:
-    """One end."""
+    """One end of a bus."""
 
     def __init__(self, said: list[tuple["Bus", str, str]]) -> None:
         self._said = said
         self._callbacks: dict[str, list[Callable[[Any], object]]] = {}
 
     def broadcast(self, topic: str, payload: Any) -> None:
-        """Tell every other end something that JSON can carry."""
+        """Broadcast a JSON-compatible message to every other end."""
         self._said.append((self, topic, json.dumps(payload)))
 
     def subscribe(self, topic: str, callback: Callable[[Any], object]) -> None:
-        """Have a function called with what the others say of a topic."""
+        """Call a function with each message of a topic from other ends."""
         self._callbacks.setdefault(topic, []).append(callback)
 
     def hear(self, topic: str, payload: Any) -> None:
-        """Take what another one says."""
+        """Receive a message from another end."""
         for callback in self._callbacks.get(topic, ()):
             callback(payload)

@@ -2,7 +2,7 @@
 A RADOS cluster of one node on loopback: a monitor and an OSD with BlueStore in a file.
 
 Debian's packages are downloaded once and unpacked into a folder of the user's cache, never
-installed. All that the programs need and the system lacks comes with them.
+installed. They include all dependencies that the system lacks.
 """
 
 import atexit
@@ -68,9 +68,9 @@ osd crush update on start = false
 @cache
 def unpackedCeph() -> Path:
     """
-    Return the folder that Debian's packages are unpacked in.
+    Return the folder with the unpacked Debian packages.
 
-    @raise SkipTest: They cannot be had here.
+    @raise SkipTest: If they are not available.
     """
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "storagegate-tests"
     root = home / "ceph"
@@ -83,7 +83,8 @@ def unpackedCeph() -> Path:
     try:
         (draft / "archives" / "partial").mkdir(parents=True)
         command = ["apt-get", "install", "-y", "-q", "--download-only", "--no-install-recommends"]
-        # Not the archives of the system: what lies there would not come into ours.
+        # Not the system's archive folder: packages that are already there would not be copied to
+        # ours.
         command += ["-o", f"Dir::Cache::archives={draft}/archives/", "-o", "Debug::NoLocking=1"]
         done = subprocess.run(
             [*command, *PACKAGES], capture_output=True, timeout=_DOWNLOAD_SECONDS, check=False
@@ -94,7 +95,7 @@ def unpackedCeph() -> Path:
             raise SkipTest(f"Debian's packages of Ceph cannot be had here: {reason}")
         for archive in archives:
             subprocess.run(["dpkg-deb", "-x", archive, draft / "root"], check=True)
-        # Two processes may do this at one time: the first one's folder stays.
+        # Two processes may do this at the same time: the first folder stays.
         with suppress(OSError):
             (draft / "root").rename(root)
     finally:
@@ -110,16 +111,16 @@ def libraryFolders() -> list[Path]:
 
 
 def cephEnvironment() -> dict[str, str]:
-    """Return the variable by which a process finds the unpacked libraries."""
+    """Return the environment variable with which a process finds the unpacked libraries."""
     return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, libraryFolders()))}
 
 
 @cache
 def loadLibrados() -> ctypes.CDLL:
     """
-    Load C{librados.so.2} into this process, so that later loads by that name find it.
+    Load C{librados.so.2} into this process, so that later loads of this name find it.
 
-    Its libraries are loaded first, each when those that it needs are there.
+    Its dependencies are loaded first, in their order.
     """
     folders = libraryFolders()
     failed = OSError()
@@ -155,10 +156,10 @@ def listObjects(io: ctypes.c_void_p) -> set[str]:
 
 class CephCluster:
     """
-    The cluster, from its start to its end. All methods block.
+    A cluster. All methods block.
 
     @ivar configuration: The path of C{ceph.conf}.
-    @ivar port: Where the monitor listens.
+    @ivar port: The port of the monitor.
     """
 
     def __init__(self, port: int) -> None:
@@ -169,7 +170,7 @@ class CephCluster:
         self._handle: ctypes.c_void_p | None = None
 
     def start(self) -> None:
-        """Make the cluster, and start it."""
+        """Create and start the cluster."""
         for name in ("mon", "run", "log", "osd0"):
             (self.directory / name).mkdir()
         fsid = str(uuid.uuid4())
@@ -184,33 +185,33 @@ class CephCluster:
         self._begin("ceph-mon", "-i", "a", "-f")
         waitForPort(self.port, self._processes["ceph-mon"])
         self.command(prefix="osd create")
-        # The OSD does this itself with a command that a monitor so young refuses now and then.
+        # The OSD would do this itself, with a command that a new monitor sometimes refuses.
         self.command(prefix="osd crush add", id=0, weight=1.0, args=["root=default"])
         self._run("ceph-osd", "-i", "0", "--mkfs")
         self.startStorage()
 
     def startStorage(self) -> None:
-        """Start the OSD, and wait until it serves."""
+        """Start the OSD, and wait until it is up."""
         self._begin("ceph-osd", "-i", "0", "-f")
         self._waitForStorage(1)
 
     def killStorage(self) -> None:
-        """Kill the OSD: no object can be read or written."""
+        """Kill the OSD: objects can no longer be read or written."""
         process = self._processes.pop("ceph-osd")
         process.kill()
         process.wait()
         self.command(prefix="osd down", ids=["0"])
 
     def pauseStorage(self) -> None:
-        """Stop the OSD where it is: it takes requests and does not answer."""
+        """Suspend the OSD: it accepts requests and does not answer."""
         self._processes["ceph-osd"].send_signal(signal.SIGSTOP)
 
     def resumeStorage(self) -> None:
-        """Let the OSD go on."""
+        """Resume the OSD."""
         self._processes["ceph-osd"].send_signal(signal.SIGCONT)
 
     def makePool(self, name: str) -> None:
-        """Make a pool."""
+        """Create a pool."""
         self.command(prefix="osd pool create", pool=name, pg_num=8)
 
     def names(self, pool: str) -> set[str]:
@@ -224,8 +225,8 @@ class CephCluster:
             library.rados_ioctx_destroy(io)
 
     def setFull(self, isFull: bool) -> None:
-        """Have the OSD think that it is full, or that it has space again."""
-        # In this order none is ever above the next, which the OSD would put right.
+        """Make the OSD report that it is full, or has space again."""
+        # In this order no ratio exceeds the next one, which the OSD would correct.
         kinds = ("nearfull", "backfillfull", "full")
         ratios = (0.00001, 0.00002, 0.00003) if isFull else (0.85, 0.90, 0.95)
         pairs = list(zip(kinds, ratios, strict=True))
@@ -251,15 +252,15 @@ class CephCluster:
         return found
 
     def exclude(self, address: str) -> None:
-        """Exclude a client from the cluster for good."""
+        """Blocklist a client permanently."""
         self.command(prefix="osd blocklist", blocklistop="add", addr=address)
 
     def command(self, **words: Any) -> Any:
-        """Have the monitor carry a command out; return its answer."""
+        """Run a command in the monitor; return its answer."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             code, text, why = self._send(json.dumps({**words, "format": "json"}).encode())
-            # To a client that came in its first moments a monitor gives a map without an id.
+            # A client that connects too early gets a map without an id from the monitor.
             if why != b"wrong fsid" or time.monotonic() > deadline:
                 break
             self._disconnect()
@@ -295,7 +296,7 @@ class CephCluster:
             self._handle = None
 
     def stop(self) -> None:
-        """End everything, and remove its files."""
+        """Stop all processes and remove their files."""
         self._disconnect()
         for process in self._processes.values():
             process.send_signal(signal.SIGCONT)
@@ -358,9 +359,9 @@ class CephCluster:
 @cache
 def runningCluster() -> CephCluster:
     """
-    Return the cluster of this process, which is started when the first test needs it.
+    Return the cluster of this process, which is started on first use.
 
-    @raise SkipTest: Debian's packages cannot be had here.
+    @raise SkipTest: If Debian's packages are not available.
     """
     unpackedCeph()
     import socket

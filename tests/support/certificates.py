@@ -1,4 +1,4 @@
-"""Certificates for tests, and an authority that signs them."""
+"""Certificates for tests, and an authority that issues them."""
 
 import datetime
 import ipaddress
@@ -20,7 +20,7 @@ _SIGNS = x509.KeyUsage(
     encipher_only=False,
     decipher_only=False,
 )
-"""What the key of an authority is for."""
+"""The key usage of an authority."""
 
 
 def _name(text: str) -> x509.Name:
@@ -28,7 +28,7 @@ def _name(text: str) -> x509.Name:
 
 
 def keyText(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> bytes:
-    """Write a key as PEM."""
+    """Encode a key as PEM."""
     lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password is not None:
         lock = serialization.BestAvailableEncryption(password)
@@ -37,7 +37,7 @@ def keyText(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> b
 
 class Authority:
     """
-    One that vouches for others.
+    A certificate authority.
 
     @ivar path: The PEM file of its own certificate.
     """
@@ -65,11 +65,11 @@ class Authority:
         isNamed: bool = True,
     ) -> tuple[Path, Path]:
         """
-        Make a certificate for a host and its address, or for a client of that name.
+        Make a certificate for a host and its address, or for a client with that name.
 
-        @param file: What the files are called, if not after the host.
-        @param days: How long it is valid from now on; a negative one has expired.
-        @param isNamed: Whether it has an extension with its names, which old ones have not.
+        @param file: The base name of the files; the default is the host.
+        @param days: Validity in days from now; negative for an expired certificate.
+        @param isNamed: Whether it has a subject alternative name, which old certificates lack.
         @return: The paths of the certificate and its key.
         """
         key = ec.generate_private_key(ec.SECP256R1())
@@ -93,7 +93,7 @@ class Authority:
         return (
             x509.CertificateBuilder()
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            # Python 3.13 wants it by default.
+            # Python 3.13 requires it by default.
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,

@@ -1,7 +1,7 @@
 """
-The S3 clients that the wire tests drive: where each is found and how it is told its endpoint.
+The S3 clients of the wire tests: their programs and the configuration of their endpoint.
 
-Nothing here reads the user's own configuration: every client gets a home of its own.
+The user's own configuration is never read: every client gets its own home directory.
 """
 
 import os
@@ -18,7 +18,7 @@ from botocore.config import Config
 REGION = "us-east-1"
 
 TOOL_SECONDS = 180
-"""How long a client program may take; far above what any needs, so that a hang ends."""
+"""Limit of the run time of a client program, far above the usual time, so that a hang ends."""
 
 
 @frozen
@@ -29,7 +29,7 @@ class Account:
     secretKey: str
 
     def plainHeaders(self) -> dict[str, str]:
-        """Make the two headers of the scheme that sends the pair as it is."""
+        """Return the two headers of the scheme that sends the pair in plain text."""
         return {
             "x-storage-access-key": self.accessKey,
             "x-storage-secret-key": self.secretKey,
@@ -54,9 +54,9 @@ def botoClient(
 
     @param endpoint: The URL of the service.
     @param cafile: The certificate to trust, for an C{https} endpoint.
-    @param patient: Retry what failed, as boto3 does unless told.
-    @param connections: The most connections held open.
-    @param signature: The kind of signature, where it is not to be the one that boto3 chooses.
+    @param patient: Whether to retry failures, as boto3 does by default.
+    @param connections: The maximum of open connections.
+    @param signature: The signature version; the default is boto3's choice.
     """
     settings: dict[str, Any] = {
         "max_pool_connections": connections,
@@ -76,7 +76,7 @@ def botoClient(
 
 
 class ToolFailed(Exception):
-    """A client program ended with another status than 0; its output is the message."""
+    """A client program ended with an unexpected exit status; its output is the message."""
 
 
 def runTool(
@@ -88,13 +88,13 @@ def runTool(
     stdin: str = "",
 ) -> str:
     """
-    Run a client program to its end. Blocks.
+    Run a client program until it ends. Blocks.
 
-    @param environment: Added to a bare one: of ours it sees only C{PATH}.
-    @param expected: The exit status that it has to end with.
+    @param environment: Added to a minimal environment, which has only C{PATH} of ours.
+    @param expected: The required exit status.
     @param stdin: Its standard input.
-    @return: What it wrote to its standard output.
-    @raise ToolFailed: If it ends with another status.
+    @return: Its standard output.
+    @raise ToolFailed: If it ends with another exit status.
     """
     done = subprocess.run(
         [str(argument) for argument in arguments],
@@ -112,7 +112,7 @@ def runTool(
 
 
 def awsEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[str, str]:
-    """Tell aws-cli its endpoint and keys."""
+    """Return the variables that give aws-cli its endpoint and keys."""
     return {
         "HOME": str(home),
         "AWS_ACCESS_KEY_ID": account.accessKey,
@@ -124,7 +124,7 @@ def awsEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[s
 
 
 def rcloneEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[str, str]:
-    """Tell rclone of a remote called C{gate}."""
+    """Return the variables of an rclone remote called C{gate}."""
     return {
         "HOME": str(home),
         "RCLONE_CONFIG": str(home / "rclone.conf"),
@@ -140,7 +140,7 @@ def rcloneEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dic
 def resticEnvironment(
     endpoint: str, bucket: str, home: Path, account: Account = ROOT
 ) -> dict[str, str]:
-    """Tell restic of a repository in a bucket, which it makes itself."""
+    """Return the variables of a restic repository in a bucket, which restic creates."""
     return {
         "HOME": str(home),
         "RESTIC_REPOSITORY": f"s3:{endpoint}/{bucket}",
@@ -153,7 +153,7 @@ def resticEnvironment(
 
 
 def writeS3cmdConfig(endpoint: str, path: Path, account: Account = ROOT) -> None:
-    """Write the file that tells s3cmd its endpoint, path style, and keys."""
+    """Write the s3cmd configuration with the endpoint, path style and keys."""
     host = endpoint.partition("://")[2]
     path.write_text(
         "[default]\n"

@@ -1,6 +1,6 @@
 """
-A store over several machines, all on this one: real PostgreSQL servers, a store of blobs, and nodes
-that are processes. Everything here blocks; L{Cluster} is a context manager.
+A store over several machines, simulated on this one: real PostgreSQL servers, a blob store, and
+nodes as processes. All functions block; L{Cluster} is a context manager.
 """
 
 import os
@@ -26,12 +26,14 @@ class Cluster:
     """
     A cluster.
 
-    @ivar directory: Has the data directories of the nodes, the configuration and the blobs.
-    @ivar conninfos: One a server; a case may put a proxy before one, before it starts nodes.
-    @ivar blobs: As the option of the configuration.
-    @ivar nodes: In the order in which they were made.
+    @ivar directory: The directory with the nodes' data directories, the configuration and the
+        blobs.
+    @ivar conninfos: One conninfo per server; before it starts nodes, a test may put a proxy in
+        front of a server.
+    @ivar blobs: The value of the configuration option.
+    @ivar nodes: The nodes in the order of their creation.
     @ivar primary: The server of the catalog.
-    @ivar standby: The other one, which commits wait for; L{None} if there is none.
+    @ivar standby: The standby that commits wait for; C{None} without one.
     """
 
     def __init__(
@@ -43,12 +45,13 @@ class Cluster:
         environment: Mapping[str, str] = {},
     ) -> None:
         """
-        Start the servers of the catalog, and make the cluster.
+        Start the catalog's servers, and create the cluster.
 
-        @param blobs: C{rados:POOL} or C{s3:URL}; empty: files in a directory of this cluster.
-        @param isSynchronous: Whether there is a standby, with servers that no other case uses.
-        @param options: Of the table C{[cluster]}, besides.
-        @param isInitialised: Whether C{storagegate cluster init} has been.
+        @param blobs: C{rados:POOL} or C{s3:URL}; the default is files in a directory of this
+            cluster.
+        @param isSynchronous: Whether to use a standby, with servers that no other test uses.
+        @param options: Additional options of the table C{[cluster]}.
+        @param isInitialised: Whether to run C{storagegate cluster init}.
         @param environment: Variables of nodes and commands, such as those of Ceph.
         """
         self.directory = Path(mkdtemp(prefix="cluster-", dir=Path.cwd()))
@@ -96,13 +99,13 @@ class Cluster:
         }
 
     def initialise(self) -> None:
-        """Do what C{storagegate cluster init} does, with the root key pair of the tests."""
+        """Do the work of C{storagegate cluster init}, with the root key pair of the tests."""
         if self.blobs.startswith("files:"):
             from twisted.internet import reactor
 
             initialise(ClusterOptions(**self.options), ROOT.accessKey, ROOT.secretKey, reactor)
             return
-        # Ceph's library is found by variables of the process.
+        # Environment variables of the process locate Ceph's library.
         pair = {
             "STORAGEGATE_ACCESS_KEY": ROOT.accessKey,
             "STORAGEGATE_SECRET_KEY": ROOT.secretKey,
@@ -120,8 +123,8 @@ class Cluster:
         """
         Run C{storagegate} with the configuration of the cluster.
 
-        @param arguments: Its command.
-        @param environment: Variables besides those of L{environment}.
+        @param arguments: The command and its arguments.
+        @param environment: Variables in addition to L{environment}.
         @param path: Another configuration.
         @param stdin: The standard input.
         @return: The exit code, and the output.
@@ -140,10 +143,10 @@ class Cluster:
 
     def configuration(self, text: str = "", **changes: Any) -> Path:
         """
-        Write a configuration.
+        Write a configuration file.
 
         @param text: The part of the file before the table.
-        @param changes: Options of the table that are other ones.
+        @param changes: Changed options of the table.
         """
         rows = {**self.options, **changes}.items()
         lines = [f"{name} = {_toml(value)}" for name, value in rows if value is not None]
@@ -160,12 +163,13 @@ class Cluster:
         program: str | None = None,
     ) -> Daemon:
         """
-        Make a node, which is not started.
+        Make a node without starting it.
 
-        @param flags: Of the daemon.
-        @param environment: Variables besides those of all daemons of tests, and the credentials of
-            an S3 server with the blobs.
-        @param configuration: The file; by default one of L{configuration}.
+        @param flags: Flags of the daemon.
+        @param environment: Variables in addition to the defaults of test daemons and the
+            credentials of an S3 blob store.
+        @param configuration: The configuration file; the default is a new one from
+            L{configuration}.
         @param expect: The listeners that a start waits for.
         @param program: See L{tests.support.daemon.daemonCommand}.
         """
@@ -185,8 +189,8 @@ class Cluster:
         """
         Make and start nodes.
 
-        @param count: How many.
-        @param flags: Of each.
+        @param count: The number of nodes.
+        @param flags: Flags of each node.
         """
         made = [self.node(*flags) for _ in range(count)]
         for each in made:
@@ -196,7 +200,9 @@ class Cluster:
         return made
 
     def environment(self) -> dict[str, str]:
-        """Give the variables of nodes and commands: the root key pair is that of the catalog."""
+        """
+        Return the environment variables of nodes and commands: the catalog has the root key pair.
+        """
         return {
             "STORAGEGATE_ACCESS_KEY": "",
             "STORAGEGATE_SECRET_KEY": "",
@@ -207,9 +213,9 @@ class Cluster:
 
     def client(self, node: Daemon, **settings: Any) -> Any:
         """
-        Make a client of boto3 with the root key pair.
+        Make a boto3 client with the root key pair.
 
-        @param node: Which node it talks to.
+        @param node: The node to connect to.
         @param settings: See L{botoClient}.
         """
         return botoClient(node.url(), **settings)
@@ -219,7 +225,7 @@ class Cluster:
         return execute(self.conninfos[0], sql, *values)
 
     def suspend(self, node: Daemon) -> None:
-        """Let no process of a node go on."""
+        """Suspend all processes of a node."""
         os.killpg(node.pid, signal.SIGSTOP)
 
     def resume(self, node: Daemon) -> None:
@@ -227,7 +233,7 @@ class Cluster:
         os.killpg(node.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End all nodes, and the servers that are this cluster's own."""
+        """Kill all nodes, and remove the servers that only this cluster uses."""
         for each in self.nodes:
             each.kill()
         if self.standby is not None:

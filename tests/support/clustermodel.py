@@ -1,7 +1,7 @@
 """
-A cluster in memory, one step at a time: connections that are lost, a store of blobs whose writes
-come late, a standby that is promoted, and nodes that stop, go on and die. The parts of a node are
-the real ones.
+A model of a cluster in memory that runs step by step: lost connections, late writes to the blob
+store, promotions of a standby, and nodes that are suspended, resumed and killed. The components of
+a node are the real ones.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ STEP = 5
 
 @contextmanager
 def smallSteps() -> Iterator[None]:
-    """Have reservations, and the steps of sweeping and collecting, as small as those of models."""
+    """Use the small step sizes of the model for reservations, sweeping and collecting."""
     changed = ((leasing, "BLOCK", BLOCK), (sweeping, "STEP", STEP), (collecting, "FOLDED", FOLDED))
     before = [getattr(module, name) for module, name, _ in changed]
     for module, name, value in changed:
@@ -54,9 +54,9 @@ def smallSteps() -> Iterator[None]:
 
 class ModelConnection:
     """
-    A connection of a node, and what keeps it open.
+    A persistent connection of a node.
 
-    @ivar isCut: Whether it is not opened again.
+    @ivar isCut: Whether it stays closed.
     """
 
     isCut = False
@@ -72,16 +72,16 @@ class ModelConnection:
 
     @property
     def connection(self) -> "ModelConnection | None":
-        """As L{PersistentConnection.connection}."""
+        """See L{PersistentConnection.connection}."""
         return self if self.isOpen else None
 
     @property
     def isAwaited(self) -> bool:
-        """Whether something waits for it to be open."""
+        """Whether callers wait for it to open."""
         return bool(self._waiting)
 
     async def opened(self) -> "ModelConnection":
-        """As L{PersistentConnection.opened}."""
+        """See L{PersistentConnection.opened}."""
         if not self.isOpen:
             waiting: Deferred[Any] = Deferred()
             self._waiting.append(waiting)
@@ -89,7 +89,7 @@ class ModelConnection:
         return self
 
     def run(self, steps: Sequence[Step]) -> Deferred[list[Rows]]:
-        """As L{Connection.run}."""
+        """See L{Connection.run}."""
         if not self.isOpen:
             return fail(ConnectionLost("not connected"))
         request = Request(tuple(steps))
@@ -103,7 +103,7 @@ class ModelConnection:
         return result
 
     def canExecute(self) -> bool:
-        """Return whether the server can go on."""
+        """Return whether the server can continue."""
         if not self.queue:
             return False
         first = self.queue[0]
@@ -112,7 +112,7 @@ class ModelConnection:
         return not self.server.isBlocked(first)
 
     def execute(self) -> None:
-        """Let the server do one step."""
+        """Execute one step in the server."""
         first = self.queue[0]
         if first.mutation is None:
             self.server.execute(first)
@@ -122,7 +122,7 @@ class ModelConnection:
             self.answered.append(self.queue.popleft())
 
     def deliver(self) -> None:
-        """Bring an answer to the node."""
+        """Deliver a response to the node."""
         request = self.answered.popleft()
         if isinstance(request.result, Exception):
             request.done.errback(request.result)
@@ -130,7 +130,7 @@ class ModelConnection:
             request.done.callback(request.result)
 
     def lose(self, dice: Random) -> None:
-        """Lose the connection; the server has done some of what was sent."""
+        """Lose the connection; the server has executed some of the requests."""
         self.isOpen = False
         while dice.random() < 0.5 and self.canExecute():
             self.execute()
@@ -145,7 +145,7 @@ class ModelConnection:
                 request.done.errback(ConnectionLost("it was lost"))
 
     def cancel(self) -> None:
-        """Have an operator cancel a commit that waits for a standby."""
+        """Cancel a commit that waits for a standby, as an operator would."""
         first = self.queue[0]
         if first.mutation is None:
             self.server.execute(first)
@@ -156,7 +156,7 @@ class ModelConnection:
         self.answered.append(self.queue.popleft())
 
     def open(self) -> None:
-        """Connect again, to the newest server."""
+        """Reconnect to the newest server."""
         if self.server.timeline != self._cluster.server.timeline:
             self._node.promoted(self._cluster.server.timeline)
         self.server = self._cluster.server
@@ -166,7 +166,7 @@ class ModelConnection:
             each.callback(None)
 
     def expire(self) -> None:
-        """Let what waits for a connection wait no longer."""
+        """Fail the callers that wait for a connection."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.errback(ConnectionLost("the catalog does not answer"))
@@ -175,11 +175,11 @@ class ModelConnection:
 @define(eq=False)
 class BlobOperation:
     """
-    A write or a removal that was sent to the store of blobs.
+    A write or removal that was sent to the blob store.
 
-    @ivar node: Which sent it.
-    @ivar deadline: It takes place before this time of the cluster, or never.
-    @ivar isLate: Whether it does so at the last moment.
+    @ivar node: The node that sent it.
+    @ivar deadline: It takes effect before this time of the cluster, or never.
+    @ivar isLate: Whether it takes effect at the last moment.
     """
 
     node: "Node"
@@ -192,7 +192,7 @@ class BlobOperation:
 
 
 class NodeBlobs:
-    """The part of L{IBlobStore} that sweeper and collector use."""
+    """The part of L{IBlobStore} that the sweeper and the collector use."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -211,7 +211,7 @@ class NodeBlobs:
 
 
 class NodeCatalog:
-    """The part of L{IClusterCatalog} that sweeper and collector use."""
+    """The part of L{IClusterCatalog} that the sweeper and the collector use."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -219,7 +219,7 @@ class NodeCatalog:
         self.cleanup = node.cleanup
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
-        """Find which of these blobs have a row."""
+        """Return the blobs that have a row."""
         if "known" in self._node.cluster.rules:
             return frozenset()
         found: frozenset[str] = await self._node.lookups.ask("known", ids)
@@ -238,7 +238,7 @@ class NodeCatalog:
 
 
 class BreakableReads(OpenReads):
-    """Reads of which rules can be broken."""
+    """Open reads whose rules can be broken."""
 
     rules: frozenset[str] = frozenset()
 
@@ -247,23 +247,23 @@ class BreakableReads(OpenReads):
         return None if "oldest" in self.rules else super().oldest()
 
     def end(self) -> None:
-        """End all."""
+        """End all reads."""
         if "ended" not in self.rules:
             super().end()
 
     def beat(self) -> None:
-        """Note what has become long."""
+        """Name the blobs of long reads."""
         if "named" not in self.rules:
             super().beat()
             return
-        # Without a word in the catalog.
+        # The broken rule: not recorded in the catalog.
         for read in [*self._open]:
             if read.since <= self._clock.seconds() - LONG_SECONDS:
                 del self._open[read]
 
 
 class RowsFirst(Collector):
-    """A collector in the wrong order."""
+    """A collector that removes in the wrong order."""
 
     async def _remove(self, ids: Sequence[str]) -> None:
         await self._catalog.forgetBlobs(ids)
@@ -272,9 +272,9 @@ class RowsFirst(Collector):
 
 class Node:
     """
-    A node: the real keeper, reads, jobs, sweeper and collector, on connections of the model.
+    A node: the real lease keeper, reads, jobs, sweeper and collector, on the model's connections.
 
-    @ivar behind: How long it has been stopped.
+    @ivar behind: How long it has been suspended, in seconds.
     """
 
     def __init__(self, cluster: "Cluster", index: int) -> None:
@@ -315,7 +315,7 @@ class Node:
         self.jobs[1].start(self.collector)
 
     def bootSeconds(self) -> float:
-        """The clock of the lease; it does not stop with the process."""
+        """Return the clock of the lease, which continues while the process is suspended."""
         return 0.0 if "gate" in self.cluster.rules else self.clock.seconds() + self.behind
 
     def advance(self, amount: float) -> None:
@@ -326,13 +326,13 @@ class Node:
             self.clock.advance(amount)
 
     def resume(self) -> None:
-        """Go on after a stop."""
+        """Resume after a suspension."""
         self.isStopped = False
         behind, self.behind = self.behind, 0.0
         self.clock.advance(behind)
 
     def promoted(self, timeline: int) -> None:
-        """Note another server, as the catalog does, before a connection to it is used."""
+        """Record a new server, as the catalog does before it uses a connection to it."""
         if timeline != self.timeline:
             self.timeline = timeline
             self.leases.giveUp()
@@ -341,7 +341,7 @@ class Node:
         """
         Commit.
 
-        @raise StoreError: It is refused, or its outcome is unknown.
+        @raise StoreError: If the commit is refused, or its outcome is unknown.
         """
         if not self.writer.isOpen:
             raise StoreBusy("the catalog does not answer")
@@ -370,17 +370,17 @@ class Read:
 
     @property
     def isAllowed(self) -> bool:
-        """Whether the blob must be there."""
+        """Whether the blob must exist."""
         return self.node.isAlive and self.held.isOpen and bool(self.node.leases.number)
 
 
 class Cluster:
     """
-    All of it.
+    The whole cluster.
 
-    @ivar acknowledged: Of each key the writes that were acknowledged: version, begin and end.
-    @ivar refused: The versions of writes that have certainly not happened.
-    @ivar rules: The names of the rules that are broken.
+    @ivar acknowledged: The acknowledged writes of each key: version, start and end.
+    @ivar refused: The versions of writes that have definitely failed.
+    @ivar rules: The names of the broken rules.
     """
 
     def __init__(self, seed: int, rules: frozenset[str] = frozenset()) -> None:
@@ -405,10 +405,10 @@ class Cluster:
         self.nodes.append(made)
         return made
 
-    # What clients do.
+    # Client operations
 
     def begin(self, work: Any) -> None:
-        """Run a request; nothing but an error of the store may end it."""
+        """Run a request; only store errors may end it."""
 
         def ended(failure: Failure) -> None:
             failure.trap(StoreError)
@@ -437,7 +437,7 @@ class Cluster:
         self._acknowledge(key, version, began)
 
     async def change(self, node: Node, key: str, source: str | None) -> None:
-        """Delete an object, or copy another to it."""
+        """Delete an object, or copy another object to it."""
         lease = self._admit(node)
         version, began = self._newVersion()
         try:
@@ -450,7 +450,7 @@ class Cluster:
         self._acknowledge(key, version, began)
 
     async def get(self, node: Node, key: str) -> None:
-        """Begin to read an object."""
+        """Start to read an object."""
         self._admit(node)
         blob, _ = await node.lookups.ask("object", key)
         if blob is not None:
@@ -467,7 +467,7 @@ class Cluster:
         node.leases.settle(blob)
 
     def _newVersion(self) -> tuple[int, int]:
-        """Return the version of a write that begins, and when that is."""
+        """Return the version and the start time of a new write."""
         self._version += 1
         self._ticks += 1
         return self._version, self._ticks
@@ -478,9 +478,9 @@ class Cluster:
 
     def check(self) -> None:
         """
-        Check the objects that are left.
+        Check the remaining objects.
 
-        @raise Violation: A write was lost that was acknowledged, or one is there that was refused.
+        @raise Violation: If an acknowledged write was lost, or a refused write took effect.
         """
         for key, (blob, version) in self.server.objects.items():
             if blob is not None and blob not in self.stored:
@@ -495,10 +495,10 @@ class Cluster:
             if key not in self.server.objects:
                 raise Violation(f"lost: {key}")
 
-    # What happens.
+    # Events
 
     def happen(self, operation: BlobOperation, takesPlace: bool = True) -> None:
-        """Let an operation on blobs take place, or be lost."""
+        """Let a blob operation take effect, or lose it."""
         operation.isDone = True
         if not takesPlace:
             return
@@ -515,12 +515,12 @@ class Cluster:
                 raise Violation(f"read: node {read.node.index} lost the blob that it reads")
 
     def answer(self, operation: BlobOperation) -> None:
-        """Bring the result of an operation to its node."""
+        """Deliver the result of an operation to its node."""
         self.operations.remove(operation)
         operation.done.callback(None)
 
     def advance(self, amount: float) -> None:
-        """Let time pass, for the servers too."""
+        """Advance the time of nodes and servers."""
         self.now += amount
         for server in self.servers:
             server.now = self.now
@@ -533,7 +533,7 @@ class Cluster:
             node.advance(amount)
 
     def kill(self, node: Node) -> None:
-        """End a node; what it has sent to the blobs may come late."""
+        """Kill a node; its pending blob operations may take effect late."""
         node.isAlive = False
         for operation in self.operations:
             if operation.node is node:
@@ -544,10 +544,10 @@ class Cluster:
                 connection.lose(self.dice)
 
     def promote(self) -> None:
-        """Promote the standby, while the old primary goes on without one."""
+        """Promote the standby, while the old primary continues without one."""
         old = self.server
         for request in [*old.inFlight]:
-            # Some have come to the standby.
+            # Some have reached the standby.
             if self.dice.random() < 0.5:
                 self._commitOf(old, request)
         self.server = old.fork()
@@ -563,7 +563,7 @@ class Cluster:
         server.commit(request)
 
     def drain(self) -> None:
-        """Let everything happen that can without time."""
+        """Run all events that need no time."""
         for _ in range(400):
             isOver = True
             for node in self.nodes:
@@ -577,7 +577,7 @@ class Cluster:
                 events[0]()
 
     def _drain(self, connection: ModelConnection) -> bool:
-        """Have all that was sent answered; return whether there was something."""
+        """Answer all pending requests; return whether there were any."""
         hadAny = False
         while connection.isOpen and (connection.answered or connection.canExecute()):
             hadAny = True
@@ -588,7 +588,7 @@ class Cluster:
         return hadAny
 
     def events(self) -> list[Callable[[], object]]:
-        """Return what may happen next by itself."""
+        """Return the events that may happen next."""
         found: list[Callable[[], object]] = []
         for node in self.nodes:
             for connection in node.connections:
@@ -623,7 +623,7 @@ class Cluster:
 
 
 class History:
-    """One run of a cluster, by a seed: some minutes of its life, and then what must be left."""
+    """One run of a cluster, from a seed: a few minutes of random events, then the final checks."""
 
     def __init__(self, seed: int, rules: frozenset[str] = frozenset(), steps: int = 120) -> None:
         self.cluster = Cluster(seed, rules)
@@ -633,7 +633,7 @@ class History:
         """
         Run.
 
-        @raise Violation: A rule did not hold.
+        @raise Violation: If a rule is violated.
         """
         with smallSteps():
             for _ in range(2):
@@ -703,7 +703,7 @@ class History:
             cluster.promote()
 
     def _cancel(self, node: Node) -> None:
-        """Cancel a commit that waits for the standby that was promoted."""
+        """Cancel a commit that waits for the former standby."""
         cancelled = [
             each
             for each in node.connections
@@ -713,7 +713,7 @@ class History:
             self.cluster.dice.choice(cancelled).cancel()
 
     def _settle(self) -> None:
-        """Let everything come back, and see what is left in the end."""
+        """Let all nodes recover, and check the final state."""
         cluster = self.cluster
         for node in cluster.nodes:
             if node.isStopped and node.isAlive:
@@ -736,7 +736,7 @@ class History:
         cluster.check()
 
     def _left(self) -> str:
-        """Return what is not as it must be in the end."""
+        """Return the first difference from the expected final state."""
         cluster, server = self.cluster, self.cluster.server
         named = [blob for blob, _ in server.objects.values() if blob is not None]
         alive = sum(node.isAlive for node in cluster.nodes)

@@ -1,9 +1,9 @@
 """
-The catalog's server as the model of a cluster has it: the statements of leases, cleaning and
-commits, in memory, one step at a time.
+The catalog's server in the model of a cluster: the statements of leases, cleanup and commits, in
+memory, step by step.
 
 A transaction that commits an object takes two steps: it has its locks and its number after the
-first, and is seen after the second. All others take one.
+first, and is visible after the second. All other transactions take one step.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from storagegate.storage.catalog.postgresql.connection import StatementRefused
 from storagegate.storage.catalog.postgresql.locks import LEASE_LOCKS
 
 FOLDED = 4
-"""References that are folded at once."""
+"""References that are folded in one step."""
 
 Step = tuple[Any, Any]
 
 
 class Violation(Exception):
-    """A rule of the cluster does not hold."""
+    """A rule of the cluster is violated."""
 
 
 class Rows:
-    """A result of libpq's."""
+    """A result of libpq."""
 
     __slots__ = ("_rows", "ntuples")
 
@@ -81,10 +81,10 @@ class LeaseRow:
 @define(eq=False)
 class Mutation:
     """
-    What a commit changes: a key has a blob, or none.
+    The change of a commit: a key gets a blob, or loses it.
 
-    @ivar copied: The key whose blob it gets.
-    @ivar version: A number that no other mutation has.
+    @ivar copied: The key whose blob is copied.
+    @ivar version: The unique number of the mutation.
     """
 
     key: str
@@ -110,9 +110,10 @@ class Server:
     """
     A server of the catalog.
 
-    @ivar now: Its clock.
-    @ivar isPrimary: Whether its commits have a standby; else they wait until an operator cancels.
-    @ivar rules: The names of the rules that are broken.
+    @ivar now: The time of the server.
+    @ivar isPrimary: Whether its commits reach a standby; otherwise they wait until an operator
+        cancels them.
+    @ivar rules: The names of the broken rules.
     """
 
     def __init__(self, rules: frozenset[str] = frozenset()) -> None:
@@ -131,7 +132,7 @@ class Server:
         self._lastXid = 0
 
     def fork(self) -> "Server":
-        """Return a standby of this one, promoted, which has all that was committed."""
+        """Return a promoted standby of this server, with all committed transactions."""
         made = copy(self)
         made.timeline += 1
         made.leases = {each: copy(row) for each, row in self.leases.items()}
@@ -142,20 +143,20 @@ class Server:
         return made
 
     def xmin(self) -> int:
-        """Return the oldest transaction that has not ended."""
+        """Return the oldest transaction in progress."""
         return min((each.xid for each in self.inFlight), default=self._lastXid + 1)
 
     def isBlocked(self, request: Request) -> bool:
-        """Return whether a request waits: for a lock, or for a standby."""
+        """Return whether a request waits for a lock or a standby."""
         first, values = request.steps[0]
         if first == "put":
             held = [each.mutation for each in self.inFlight if each.mutation is not None]
-            # One at a time has a key, or copies: the locks of rows are not modelled.
+            # One transaction at a time may hold a key or copy: row locks are not modelled.
             return any(each.key == values.key or (each.copied and values.copied) for each in held)
         if first in _READS:
             return False
         if not self.isPrimary:
-            # What changes nothing waits for no standby.
+            # Transactions without changes do not wait for a standby.
             return first != b"fold" or bool(self._foldable(FOLDED))
         if first == b"lockalone" and "alone" not in self.rules:
             lease = number(values[0]) - LEASE_LOCKS
@@ -165,7 +166,7 @@ class Server:
         return False
 
     def execute(self, request: Request) -> None:
-        """Do the first step of a request."""
+        """Execute the first step of a request."""
         name, values = request.steps[0]
         if name != "put":
             results = [
@@ -187,7 +188,7 @@ class Server:
             self.inFlight.append(request)
 
     def commit(self, request: Request) -> None:
-        """Do the second step of a mutation."""
+        """Execute the second step of a mutation."""
         self.inFlight.remove(request)
         made = request.mutation
         assert made is not None
@@ -203,7 +204,7 @@ class Server:
         request.result = [Rows()]
 
     def abort(self, request: Request) -> None:
-        """Do nothing of a mutation."""
+        """Abort a mutation."""
         self.inFlight.remove(request)
 
     def _copies(self, mutation: Mutation) -> bool:
@@ -356,4 +357,4 @@ class Server:
 
 
 _READS = frozenset({"object", "known", "garbage", b"lapsed", b"ended", b"backlog"})
-"""Statements that commit nothing, and so wait for no standby."""
+"""Statements that commit no changes, and so do not wait for a standby."""

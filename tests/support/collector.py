@@ -1,4 +1,4 @@
-"""A collector of spans as a process of its own, for blocking tests."""
+"""A span collector as a separate process, for blocking tests."""
 
 import json
 import subprocess
@@ -9,15 +9,15 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("collectorprogram.py")
 
-# Longer than it waits itself.
+# Longer than the collector itself waits.
 SECONDS = 150
 
 
 class Collector:
     """
-    Takes spans; see L{tests.support.collectorprogram} for how.
+    Collects spans; see L{tests.support.collectorprogram}.
 
-    @ivar port: Where it listens.
+    @ivar port: The port that it listens on.
     """
 
     def __init__(self) -> None:
@@ -25,26 +25,26 @@ class Collector:
             [sys.executable, "-P", str(PROGRAM)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Python's server tells there of every client that goes away.
+            # Python's server reports every disconnected client there.
             stderr=subprocess.DEVNULL,
         )
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
     def url(self, mode: str = "ok", path: str = "/v1/traces") -> str:
-        """Give where to send spans."""
+        """Return the URL to send spans to."""
         return f"http://127.0.0.1:{self.port}/{mode}{path}"
 
     def spans(self, count: int) -> list[dict[str, Any]]:
-        """Give all spans once there are so many."""
+        """Wait for this many spans, and return all."""
         return self._ask(f"/{count}")
 
     def requests(self, count: int) -> list[dict[str, Any]]:
-        """Give the heads of all requests once there are so many."""
+        """Wait for this many requests, and return the heads of all."""
         return self._ask(f"/requests/{count}")
 
     def stop(self) -> None:
-        """End it."""
+        """Kill the process."""
         with self._process as process:
             process.kill()
 

@@ -1,13 +1,13 @@
 """
-A collector of spans, run as a program: it prints its port, keeps what it is sent, and tells.
+A span collector as a program: it prints its port, stores received spans, and returns them.
 
-C{POST /MODE/...} takes spans: C{ok} keeps them, C{away} answers 503, C{nonsense} something that is
-no HTTP, C{silent} nothing, C{huge} an answer without end, C{trickle} one byte by byte,
-C{elsewhere} sends away. C{GET /N} gives the spans once there are N of them, and C{GET /requests/N}
-the heads of requests, whatever became of them.
+C{POST /MODE/...} receives spans: C{ok} stores them, C{away} responds with 503, C{nonsense} with
+invalid HTTP, C{silent} not at all, C{huge} with an endless response, C{trickle} byte by byte,
+C{elsewhere} with a redirect. C{GET /N} returns the spans once N have arrived, and C{GET
+/requests/N} the heads of requests in all modes.
 
-Protocol Buffers are read here by hand, with the numbers of C{opentelemetry/proto/trace/v1}: what
-is wrong with the packages that wrote them must not be wrong here, too.
+Protocol Buffers are parsed by hand, with the field numbers of C{opentelemetry/proto/trace/v1}, so
+that a defect of the packages that encoded them is not repeated here.
 """
 
 import json
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-# Who exports starts first, and gives way to everybody else.
+# The exporter starts first, and yields to the other processes.
 SECONDS = 120
 
 _news = threading.Condition()
@@ -28,7 +28,7 @@ _requests: list[dict[str, Any]] = []
 
 
 def fieldsOf(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Give numbers and values of a message: integers, or bytes."""
+    """Yield the field numbers and values of a message: integers or bytes."""
     at = 0
 
     def varint() -> int:
@@ -63,7 +63,7 @@ def fieldsOf(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def valueOf(data: bytes) -> Any:
-    """Read an C{AnyValue}."""
+    """Parse an C{AnyValue}."""
     for number, value in fieldsOf(data):
         match number:
             case 1:
@@ -80,7 +80,7 @@ def valueOf(data: bytes) -> Any:
 
 
 def attributesOf(pairs: list[bytes]) -> dict[str, Any]:
-    """Read some C{KeyValue}."""
+    """Parse a list of C{KeyValue}."""
     found = {}
     for pair in pairs:
         fields = dict(fieldsOf(pair))
@@ -89,7 +89,7 @@ def attributesOf(pairs: list[bytes]) -> dict[str, Any]:
 
 
 def otlpSpans(body: bytes) -> Iterator[dict[str, Any]]:
-    """Read an C{ExportTraceServiceRequest}."""
+    """Parse an C{ExportTraceServiceRequest}."""
     for _number, resourceSpans in fieldsOf(body):
         parts = list(fieldsOf(resourceSpans))
         resource = next(value for number, value in parts if number == 1)
@@ -101,7 +101,7 @@ def otlpSpans(body: bytes) -> Iterator[dict[str, Any]]:
 
 
 def otlpSpan(body: bytes) -> dict[str, Any]:
-    """Read a C{Span}."""
+    """Parse a C{Span}."""
     parts = list(fieldsOf(body))
     fields: dict[int, Any] = dict(parts)
     return {
@@ -119,7 +119,7 @@ def otlpSpan(body: bytes) -> dict[str, Any]:
 
 
 def zipkinSpans(body: bytes) -> Iterator[dict[str, Any]]:
-    """Read a list of spans of Zipkin's second version."""
+    """Parse a list of Zipkin v2 spans."""
     for span in json.loads(body):
         yield {
             "traceId": span["traceId"],
@@ -135,12 +135,12 @@ def zipkinSpans(body: bytes) -> Iterator[dict[str, Any]]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Takes spans, and tells of them."""
+    """Receives and returns spans."""
 
     protocol_version = "HTTP/1.1"
 
     def take(self) -> None:
-        """Take spans."""
+        """Receive spans."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         with _news:
             _requests.append({"path": self.path, "headers": dict(self.headers)})
@@ -186,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
                     self.close_connection = True
 
     def tell(self) -> None:
-        """Tell."""
+        """Return the stored spans or requests."""
         parts = self.path.strip("/").split("/")
         kept = _requests if parts[0] == "requests" else _spans
         with _news:
@@ -201,14 +201,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def beSilent(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
-    # The names that Python's server calls them by.
+    # The method names that Python's server calls.
     do_POST, do_GET, log_message = take, tell, beSilent
 
 
 def main() -> None:
-    """Serve until the standard input ends."""
+    """Serve until standard input ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,10 +1,10 @@
 """
-Processes that open one store, each forked from this one, for a test of what a crash leaves.
+Processes that open one store, each forked from this one, for tests of the state after a crash.
 
-C{python -m tests.support.commitprogram} reads a JSON list a line: the number of a process, an
-operation of L{Member} and its arguments; the answer is a JSON list, C{["ok", result]},
-C{["error", name, text]} or C{["died"]}. Operations of the process C{-1} are those of this process:
-C{fork} and C{kill}. A fork takes some milliseconds, and to start Python a second.
+C{python -m tests.support.commitprogram} reads one JSON list a line: the number of a process, an
+operation of L{Member} and its arguments. The answer is a JSON list, C{["ok", result]}, C{["error",
+name, text]} or C{["died"]}. The process C{-1} is this process, with the operations C{fork} and
+C{kill}. A fork takes a few milliseconds; starting Python would take a second.
 """
 
 import json
@@ -29,7 +29,7 @@ from tests.support.stores import StoreDriver
 
 
 class GroupDriver(StoreDriver):
-    """A driver of one process among several."""
+    """A driver of one of several processes."""
 
     def __init__(self, directory: str, sharing: ProcessGroupConfig | None) -> None:
         self._sharing = sharing
@@ -44,7 +44,7 @@ class GroupDriver(StoreDriver):
 
 
 class Member:
-    """A process."""
+    """One process."""
 
     def __init__(self) -> None:
         self.driver: Any = None
@@ -52,7 +52,7 @@ class Member:
         self.lock: Any = None
 
     def prepare(self, directory: str) -> None:
-        """Lock a store for several processes, and keep the lock."""
+        """Lock a store for several processes, and hold the lock."""
         self.lock = ObjectStore.prepare(directory)
 
     def open(self, directory: str, index: int = -1, memory: int = -1) -> None:
@@ -69,7 +69,7 @@ class Member:
         wal.CHECKPOINT_AT = size
 
     def createBucket(self) -> None:
-        """Make the bucket."""
+        """Create the bucket."""
         self.driver.createBucket("b")
 
     def put(self, key: str, body: str, inline: int = 100) -> None:
@@ -88,7 +88,7 @@ class Member:
         return None if body is None else body.decode()
 
     def getAll(self, keys: list[str]) -> list[str | None]:
-        """Read objects; one that cannot be read is an error's name in brackets."""
+        """Read objects; for an unreadable object return the name of the error in brackets."""
         found: list[str | None] = []
         for key in keys:
             try:
@@ -107,12 +107,12 @@ class Member:
         self.driver.reactor.settle(self.driver.store.idle())
 
     def health(self) -> dict[str, str | None]:
-        """Look at the health."""
+        """Return the health of the store."""
         health: dict[str, str | None] = self.driver.store.health()
         return health
 
     def files(self) -> list[int]:
-        """Count the blobs, and the names in staging."""
+        """Count the blobs and the staging files."""
         return [len(names) for names in self.driver.blobFiles()]
 
     def loseReserve(self) -> None:
@@ -120,17 +120,17 @@ class Member:
         self.driver.store.catalog._committer._reserve.release()
 
     def limitFiles(self, more: int) -> None:
-        """Let the process open so many more files; a negative number takes the limit away."""
+        """Limit the process to this many more open files; a negative number removes the limit."""
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         most = max(map(int, os.listdir("/proc/self/fd"))) + more if more >= 0 else hard
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
     def close(self) -> None:
-        """Close the store in order."""
+        """Close the store cleanly."""
         self.driver.close()
 
     def look(self, path: str) -> None:
-        """Open the catalog as a shell or a backup does, and begin to read."""
+        """Open the catalog and start to read, as a shell or a backup does."""
         self.other = sqlite3.connect(path, isolation_level=None)
         self.other.execute("BEGIN")
         self.other.execute("SELECT count(*) FROM objects").fetchall()
@@ -140,7 +140,7 @@ class Member:
         self.other.execute("COMMIT")
 
     def addKey(self, path: str, name: str) -> None:
-        """Issue a key beside the daemon."""
+        """Issue a key while the daemon runs."""
         admin = openForTools(path)
         try:
             admin.addAccessKey(AccessKey(name, "secret", "account"))
@@ -155,14 +155,14 @@ class Member:
 
 
 class Program:
-    """The process that forks the others."""
+    """The process that forks the members."""
 
     def __init__(self) -> None:
         self._members: dict[int, tuple[int, Any]] = {}
         self.memory = -1
 
     def do(self, member: int, operation: str, arguments: list[Any]) -> list[Any]:
-        """Do an operation here or there."""
+        """Run an operation in this process or a member."""
         if member < 0:
             act: Callable[..., Any] = getattr(self, operation)
             return ["ok", act(*arguments)]
@@ -183,7 +183,7 @@ class Program:
         return answer
 
     def makeMemory(self) -> int:
-        """Make the memory of a group."""
+        """Create the shared memory of a group."""
         if self.memory >= 0:
             os.close(self.memory)
         self.memory = os.memfd_create("store", 0)
@@ -191,7 +191,7 @@ class Program:
         return self.memory
 
     def fork(self, member: int) -> int:
-        """Begin a process."""
+        """Start a process."""
         ours, its = socket.socketpair()
         pid = os.fork()
         if not pid:
@@ -206,14 +206,14 @@ class Program:
         return pid
 
     def kill(self, member: int) -> None:
-        """End a process, if it has not ended."""
+        """Kill a process, if it is running."""
         if member in self._members:
             pid, _ = self._members.pop(member)
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
     def killAll(self) -> None:
-        """End all."""
+        """Kill all processes."""
         for member in list(self._members):
             self.kill(member)
 

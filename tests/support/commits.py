@@ -1,4 +1,4 @@
-"""The processes of L{tests.support.commitprogram}, for a test that waits for each answer."""
+"""The processes of L{tests.support.commitprogram}, for tests that wait for each answer."""
 
 import json
 import os
@@ -20,10 +20,10 @@ class ProcessDied(Exception):
 
 class CommitProcesses:
     """
-    Processes on one store after the other.
+    Processes that open one store after another.
 
-    @ivar directory: The data directory, in memory where there is some.
-    @ivar faults: Lets calls of the processes go wrong.
+    @ivar directory: The data directory, on a memory file system if available.
+    @ivar faults: Injects faults into calls of the processes.
     """
 
     def __init__(self, case: Any) -> None:
@@ -52,10 +52,10 @@ class CommitProcesses:
 
     def do(self, member: int, operation: str, *arguments: Any) -> Any:
         """
-        Do an operation in a process.
+        Run an operation in a process.
 
-        @raise StoreError: The store has refused it.
-        @raise ProcessDied: The process has ended.
+        @raise StoreError: If the store has refused it.
+        @raise ProcessDied: If the process has ended.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps([member, operation, arguments]).encode() + b"\n")
@@ -70,17 +70,17 @@ class CommitProcesses:
         raise AssertionError(f"{name}: {text}") if error is None else error(text)
 
     def start(self, *members: int) -> None:
-        """Begin processes."""
+        """Start processes."""
         for member in members:
             self._pids[member] = self.do(-1, "fork", member)
 
     def open(self, member: int) -> None:
-        """Begin a process that opens the store alone."""
+        """Start a process that opens the store alone."""
         self.start(member)
         self.do(member, "open", self.directory)
 
     def openGroup(self) -> None:
-        """Begin a parent, which is process 9, and the workers 0 and 1."""
+        """Start a parent, which is process 9, and the workers 0 and 1."""
         self._memory = self.do(-1, "makeMemory")
         self.start(9)
         self.do(9, "prepare", self.directory)
@@ -88,25 +88,25 @@ class CommitProcesses:
             self.join(member)
 
     def join(self, member: int) -> None:
-        """Begin a worker of the group."""
+        """Start a worker of the group."""
         self.start(member)
         self.do(member, "open", self.directory, member, self._memory)
 
     def arm(self, member: int, fault: CallFault) -> None:
-        """Let a call of a process go wrong."""
+        """Inject a fault into a call of a process."""
         self.faults.arm(self._pids[member], fault)
 
     def kill(self, *members: int) -> None:
-        """End processes at once; those that have ended are ignored."""
+        """Kill processes; ended ones are ignored."""
         for member in members:
             self.do(-1, "kill", member)
 
     def killAll(self) -> None:
-        """End all processes at once."""
+        """Kill all processes."""
         self.do(-1, "killAll")
 
     def clear(self) -> None:
-        """End all processes and remove the store."""
+        """Kill all processes and remove the store."""
         self.faults.disarm()
         self.killAll()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,10 +1,10 @@
 """
-Runs a command under the limits that the unit file asks systemd for::
+Runs a command under the restrictions of the systemd unit file::
 
     python confine.py FILE COMMAND...
 
-C{FILE} is JSON: C{calls} are the system calls that are allowed, C{families} those of addresses.
-What is not allowed fails with C{EPERM}.
+C{FILE} is JSON: C{calls} are the allowed system calls, C{families} the allowed address families.
+Other calls fail with C{EPERM}.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _EQUAL = 4
 _SET_NO_NEW_PRIVS = 38
 
 UNSUPPORTED = 77
-"""The exit code where this system cannot do it."""
+"""The exit code if the system does not support this."""
 
 
 class _Comparison(ctypes.Structure):
@@ -38,7 +38,7 @@ def _isDone(result: int) -> None:
 
 
 def confine(calls: list[str], families: list[str]) -> None:
-    """Give up everything but these."""
+    """Restrict the process to these system calls and address families."""
     libc = ctypes.CDLL(None, use_errno=True)
     _isDone(libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     try:
@@ -49,7 +49,7 @@ def confine(calls: list[str], families: list[str]) -> None:
     rules = ctypes.c_void_p(seccomp.seccomp_init(_EPERM))
     for name in calls:
         number = seccomp.seccomp_syscall_resolve_name(name.encode())
-        # Those of other machines have negative numbers.
+        # System calls of other architectures have negative numbers.
         if number >= 0 and name != "socket":
             _isDone(seccomp.seccomp_rule_add(rules, ctypes.c_uint32(_ALLOW), number, 0))
     number = seccomp.seccomp_syscall_resolve_name(b"socket")

@@ -1,9 +1,9 @@
 """
-The real daemon as a process, from the checkout, on free ports and a directory of the test.
+The real daemon as a process, from the checkout, with free ports and a directory of the test.
 
 L{Daemon} blocks and is for tests (and their threads) that drive blocking clients;
-L{tests.support.daemonprocess} has one on the reactor. Both know where the listeners are from the
-daemon's own log lines.
+L{tests.support.daemonprocess} has one on the reactor. Both read the addresses of the listeners from
+the daemon's log.
 """
 
 import os
@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 ACCESS_KEY = "TESTROOTKEY"
 SECRET_KEY = "test-root-secret"
 
-# A start takes a second; a shared machine may be slow, but not this slow.
+# A start takes a second; a shared machine may be slower, but not this slow.
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
@@ -41,11 +41,11 @@ def daemonCommand(
     backEnds: Sequence[str] = (),
 ) -> list[str]:
     """
-    Give the command that runs the daemon in the foreground; C{arguments} win over free ports.
+    Return the command that runs the daemon in the foreground; C{arguments} override the free ports.
 
     @param program: Python code that runs C{twistd} with the arguments of the process.
-    @param backEnds: Modules of C{tests.contract} whose back ends the store has in place of its own.
-        The variable C{STORE_UNDER_TEST}, names with commas, gives them to every daemon of a run.
+    @param backEnds: Modules of C{tests.contract} whose back ends replace the store's own. The
+        variable C{STORE_UNDER_TEST}, a comma-separated list, sets them for every daemon of a run.
     """
     for name in backEnds or os.environ.get("STORE_UNDER_TEST", "").split(","):
         if name:
@@ -58,9 +58,9 @@ def daemonCommand(
 
 def daemonEnvironment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     """
-    Give the daemon's variables: the checkout first on its path, and a known root key pair.
+    Return the daemon's environment: the checkout first on the path, and a known root key pair.
 
-    @param extra: Added at the end; an empty value takes a variable away.
+    @param extra: Variables to set; an empty value removes a variable.
     """
     environment = {
         name: value
@@ -70,7 +70,7 @@ def daemonEnvironment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     path = [str(CHECKOUT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(item for item in path if item)
     environment["PYTHONUNBUFFERED"] = "1"
-    # To compile what it imports takes a start a third of its CPU time; it is done once.
+    # Compiling the imported modules takes a third of a start's CPU time; it is done only once.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["STORAGEGATE_ACCESS_KEY"] = ACCESS_KEY
     environment["STORAGEGATE_SECRET_KEY"] = SECRET_KEY
@@ -79,18 +79,20 @@ def daemonEnvironment(extra: Mapping[str, str] = {}) -> dict[str, str]:
 
 
 class DaemonFailed(Exception):
-    """The daemon ended, or did not do in time what was expected; the text holds its whole log."""
+    """
+    The daemon ended, or an expected event did not occur in time; the text contains its whole log.
+    """
 
 
 class SecretLogged(AssertionError):
-    """A daemon has written a secret that it was started with."""
+    """A daemon has logged a secret that it was started with."""
 
 
 def checkLog(text: str, environment: Mapping[str, str]) -> None:
     """
-    Look for the secrets of a daemon in its log.
+    Search the log of a daemon for its secrets.
 
-    @raise SecretLogged: If there is one.
+    @raise SecretLogged: If the log contains one.
     """
     secret = environment.get("STORAGEGATE_SECRET_KEY")
     if secret and secret in text:
@@ -99,7 +101,7 @@ def checkLog(text: str, environment: Mapping[str, str]) -> None:
 
 
 class DaemonLog:
-    """The daemon's output so far, and what it says of its listeners."""
+    """The daemon's output so far, and the addresses of its listeners."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -107,7 +109,7 @@ class DaemonLog:
         self._rest = ""
 
     def feed(self, data: bytes) -> None:
-        """Take output."""
+        """Process output."""
         text = data.decode("utf-8", "backslashreplace")
         self.text += text
         *lines, self._rest = (self._rest + text).split("\n")
@@ -117,12 +119,12 @@ class DaemonLog:
                 self.addresses[match.group(1)] = match.group(2)
 
     def address(self, name: str) -> tuple[str, int]:
-        """Give host and port of a listener."""
+        """Return host and port of a listener."""
         host, _colon, port = self.addresses[name].rpartition(":")
         return host, int(port)
 
     def ready(self, expected: Sequence[str]) -> bool:
-        """Tell whether every expected listener has been named."""
+        """Return whether all expected listeners are in the log."""
         return all(name in self.addresses for name in expected)
 
 
@@ -130,8 +132,8 @@ class Daemon:
     """
     A daemon for blocking tests, as a context manager or with L{start} and L{stop}.
 
-    @ivar data: Its data directory.
-    @ivar code: The exit code once it has ended; negative where a signal ended it.
+    @ivar data: The data directory.
+    @ivar code: The exit code once it has ended; negative if a signal ended it.
     """
 
     def __init__(
@@ -147,12 +149,12 @@ class Daemon:
         backEnds: Sequence[str] = (),
     ) -> None:
         """
-        @param arguments: Flags behind those that L{daemonCommand} gives.
+        @param arguments: Flags after those of L{daemonCommand}.
         @param environment: See L{daemonEnvironment}.
         @param expect: The listeners that L{start} waits for.
         @param directory: The working directory.
         @param prefix: A command that runs the daemon, such as C{strace} with its options.
-        @param descriptors: What the process inherits besides its output.
+        @param descriptors: Descriptors that the process inherits in addition to its output.
         @param program: See L{daemonCommand}.
         @param backEnds: See L{daemonCommand}.
         """
@@ -183,33 +185,33 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """The process's number (with a prefix: that of the prefix's process)."""
+        """The process id; with a prefix, the id of the prefix's process."""
         return self._running().pid
 
     @property
     def storeArguments(self) -> tuple[str, ...]:
-        """How a command finds the store."""
+        """Arguments with which a command finds the store."""
         return ("--data", str(self.data))
 
     @property
     def log(self) -> str:
-        """Everything that it has written, over all starts."""
+        """The complete log, over all starts."""
         with self._news:
             return self._log.text
 
     def address(self, name: str = "s3") -> tuple[str, int]:
-        """Give host and port of a listener."""
+        """Return host and port of a listener."""
         with self._news:
             return self._log.address(name)
 
     def url(self, name: str = "s3", scheme: str = "http") -> str:
-        """Give the URL of a listener, without a slash at the end."""
+        """Return the URL of a listener, without a trailing slash."""
         host, port = self.address(name)
         return f"{scheme}://{host}:{port}"
 
     def start(self) -> Self:
         """
-        Start it, again if need be, and wait until it listens.
+        Start or restart it, and wait until it listens.
 
         @raise DaemonFailed: If it ends instead.
         """
@@ -226,7 +228,7 @@ class Daemon:
         return self
 
     def launch(self) -> None:
-        """Start it and wait for nothing."""
+        """Start it without waiting."""
         assert self._process is None or self.code is not None, "it runs already"
         with self._news:
             self._log.addresses.clear()
@@ -247,9 +249,9 @@ class Daemon:
 
     def waitForLog(self, pattern: str, seconds: float = STOP_SECONDS) -> re.Match[str]:
         """
-        Wait until a pattern is in the log, and give the first match.
+        Wait until a pattern is in the log, and return the first match.
 
-        @raise DaemonFailed: If it does not come.
+        @raise DaemonFailed: If the pattern does not appear in time.
         """
         self._waitFor(
             lambda: re.search(pattern, self._log.text) is not None, seconds, f"say {pattern!r}"
@@ -266,10 +268,10 @@ class Daemon:
         """
         Wait until it has ended.
 
-        Its log is searched for the secrets that it was started with.
+        The log is searched for the secrets that it was started with.
 
         @return: The exit code.
-        @raise DaemonFailed: If it goes on; it is killed then.
+        @raise DaemonFailed: If it does not end in time; it is then killed.
         """
         process = self._running()
         try:
@@ -283,14 +285,14 @@ class Daemon:
         return self.code
 
     def stop(self) -> int:
-        """Stop it in order and give the exit code."""
+        """Shut it down gracefully, and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
     def kill(self) -> None:
-        """End it at once, as a crash does; harmless where it has ended."""
+        """Kill it, as in a crash; harmless if it has ended."""
         if self._process is not None and self.code is None:
-            # The whole group, for what a prefix such as strace runs would go on without it.
+            # Kill the whole group: the child of a prefix such as strace would survive it.
             os.killpg(self._process.pid, signal.SIGKILL)
             self.wait()
 
@@ -299,7 +301,7 @@ class Daemon:
         return self._process
 
     def _read(self) -> None:
-        """Take the output; in a thread of its own."""
+        """Read the output, in a separate thread."""
         stream = self._running().stdout
         assert stream is not None
         with stream:

@@ -26,12 +26,12 @@ class DaemonProcess(ProcessProtocol):
     """
     A daemon for tests that run in the reactor.
 
-    @ivar code: The exit code once it has ended; negative where a signal ended it.
+    @ivar code: The exit code once it has ended; negative if a signal ended it.
     """
 
     def __init__(self, reactor: Any, expect: Sequence[str] = ("s3", "admin")) -> None:
         """
-        @param reactor: Starts processes and keeps time.
+        @param reactor: Starts the process and times the waits.
         @param expect: The listeners that L{start} waits for.
         """
         self.code: int | None = None
@@ -43,15 +43,15 @@ class DaemonProcess(ProcessProtocol):
 
     @property
     def log(self) -> str:
-        """Everything that it has written."""
+        """The complete log."""
         return self._log.text
 
     def address(self, name: str = "s3") -> tuple[str, int]:
-        """Give host and port of a listener."""
+        """Return host and port of a listener."""
         return self._log.address(name)
 
     def url(self, name: str = "s3", scheme: str = "http") -> str:
-        """Give the URL of a listener, without a slash at the end."""
+        """Return the URL of a listener, without a trailing slash."""
         host, port = self.address(name)
         return f"{scheme}://{host}:{port}"
 
@@ -61,9 +61,9 @@ class DaemonProcess(ProcessProtocol):
         """
         Start it and wait until it listens.
 
-        @param arguments: Flags behind those that C{daemonCommand} gives.
+        @param arguments: Flags after those of C{daemonCommand}.
         @param environment: See C{daemonEnvironment}.
-        @raise DaemonFailed: If it ends instead, or takes too long; it is killed then.
+        @raise DaemonFailed: If it ends instead, or takes too long; it is then killed.
         """
         command = daemonCommand(Path(data).absolute(), arguments)
         self._environment = daemonEnvironment(environment)
@@ -73,7 +73,7 @@ class DaemonProcess(ProcessProtocol):
         await self._until(lambda: self._log.ready(self._expect), START_SECONDS, "listen")
 
     async def waitForLog(self, pattern: str) -> re.Match[str]:
-        """Wait until a pattern is in the log, and give the first match."""
+        """Wait until a pattern is in the log, and return the first match."""
         await self._until(
             lambda: re.search(pattern, self.log) is not None, STOP_SECONDS, f"say {pattern!r}"
         )
@@ -82,7 +82,7 @@ class DaemonProcess(ProcessProtocol):
         return match
 
     def signal(self, name: str) -> None:
-        """Send it a signal, named without SIG; harmless where it has ended."""
+        """Send it a signal, named without SIG; harmless if it has ended."""
         assert self.transport is not None, "it was never started"
         try:
             self.transport.signalProcess(name)
@@ -90,33 +90,33 @@ class DaemonProcess(ProcessProtocol):
             pass
 
     async def stop(self) -> int:
-        """Stop it in order and give the exit code."""
+        """Shut it down gracefully, and return the exit code."""
         self.signal("TERM")
         return await self.wait()
 
     async def kill(self) -> None:
-        """End it at once, as a crash does; harmless where it has ended."""
+        """Kill it, as in a crash; harmless if it has ended."""
         self.signal("KILL")
         await self.wait()
 
     async def wait(self) -> int:
-        """Wait until it has ended and give the exit code; no secret is in its log."""
+        """Wait until it has ended, return the exit code, and check its log for secrets."""
         await self._until(lambda: self.code is not None, STOP_SECONDS, "end")
         assert self.code is not None
         checkLog(self.log, self._environment)
         return self.code
 
     def outReceived(self, data: bytes) -> None:
-        """Take output."""
+        """Process output."""
         self._log.feed(data)
         self._tell()
 
     def errReceived(self, data: bytes) -> None:
-        """Take error output, which counts as log."""
+        """Process error output as log."""
         self.outReceived(data)
 
     def processEnded(self, reason: Failure) -> None:
-        """Note the exit code."""
+        """Record the exit code."""
         error: Any = reason.value
         self.code = -error.signal if error.signal else error.exitCode
         self._tell()

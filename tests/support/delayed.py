@@ -1,4 +1,4 @@
-"""A reactor that the test turns: real threads, and time that stands still."""
+"""A reactor that the test drives: real threads, and simulated time."""
 
 from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
@@ -12,14 +12,14 @@ from twisted.python.failure import Failure
 T = TypeVar("T")
 
 PATIENCE = 100.0
-"""Seconds that a thread or a disk may stand still on a busy machine before a test gives it up."""
+"""Seconds that a thread or a disk may stall on a busy machine before a test fails."""
 
 
 class TurnedReactor(Clock):
     """
-    Takes calls from threads, and makes them while the test waits for something.
+    Queues calls from threads, and runs them while the test waits for a result.
 
-    Time is L{Clock}'s: it passes when the test says so.
+    Time is simulated, as in L{Clock}.
     """
 
     def __init__(self) -> None:
@@ -28,15 +28,15 @@ class TurnedReactor(Clock):
         self._calls = SimpleQueue()
 
     def callFromThread(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
-        """Keep a call for the next turn."""
+        """Queue a call for the next iteration."""
         self._calls.put((function, args, named))
 
     def settle(self, result: Awaitable[T]) -> T:
-        """Turn until something has its result; return it, or raise its error."""
+        """Run until an awaitable has its result; return it, or raise its error."""
         return self.settleWith(result, lambda: None)
 
     def settleWith(self, result: Awaitable[T], pass_: Callable[[], object]) -> T:
-        """Turn as L{settle}; whenever no thread has anything to say, let time pass."""
+        """Run as in L{settle}; call C{pass_} to advance time whenever no thread has calls."""
         outcome: list[Any] = []
         deferred = result if isinstance(result, Deferred) else Deferred.fromCoroutine(result)
         deferred.addBoth(outcome.append)
@@ -47,7 +47,9 @@ class TurnedReactor(Clock):
         return final
 
     def turnUntil(self, condition: Callable[[], bool], pass_: Callable[[], object]) -> None:
-        """Turn until something holds; whenever no thread has anything to say, let time pass."""
+        """
+        Run until a condition holds; call C{pass_} to advance time whenever no thread has calls.
+        """
         deadline = monotonic() + PATIENCE
         while not condition():
             self.advance(0)
@@ -62,8 +64,10 @@ class TurnedReactor(Clock):
 
 
 class PassingReactor(TurnedReactor):
-    """Lets time pass by itself while the test waits: ten milliseconds whenever no thread calls."""
+    """
+    Advances time automatically while the test waits: by ten milliseconds whenever no thread calls.
+    """
 
     def settle(self, result: Awaitable[T]) -> T:
-        """Turn until something has its result; return it, or raise its error."""
+        """Run until an awaitable has its result; return it, or raise its error."""
         return self.settleWith(result, lambda: self.advance(0.01))

@@ -1,4 +1,4 @@
-"""What tests of discovery watch with."""
+"""Watchers and test cases for discovery."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +17,9 @@ from storagegate.upstream.proxy import makeProvider
 
 class Watcher:
     """
-    Takes what is told of one service.
+    Records the instances of one service.
 
-    @ivar told: All that was told, the latest last.
+    @ivar told: All published lists, the latest last.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Watcher:
         self._waiting: list[tuple[set[str], Deferred[None]]] = []
 
     def changed(self, instances: tuple[Instance, ...]) -> None:
-        """Take it."""
+        """Record a published list."""
         self.told.append(instances)
         for wanted, waiter in [*self._waiting]:
             if wanted == self.ids:
@@ -36,19 +36,19 @@ class Watcher:
 
     @property
     def ids(self) -> set[str] | None:
-        """Give the ids of the instances that are known now; C{None} if nothing was told yet."""
+        """Return the ids of the current instances; C{None} before the first list."""
         return {each.id for each in self.told[-1]} if self.told else None
 
     def weights(self) -> dict[str, int]:
-        """Give the weights of those instances."""
+        """Return the weights of the current instances."""
         return {each.id: each.weight for each in self.told[-1]}
 
     def secured(self) -> dict[str, bool | None]:
-        """Tell which of those instances speak TLS, as far as is said of them."""
+        """Return whether the current instances use TLS; C{None} if unknown."""
         return {each.id: each.tls for each in self.told[-1]}
 
     async def until(self, *ids: str) -> None:
-        """Wait until these are the instances."""
+        """Wait until the instances have these ids."""
         if self.ids != set(ids):
             waiter: Deferred[None] = Deferred()
             self._waiting.append((set(ids), waiter))
@@ -56,19 +56,19 @@ class Watcher:
 
 
 class DiscoveryCase(TestCase):
-    """A case with providers that are stopped at its end."""
+    """A test case that stops its providers at the end."""
 
     timeout = 120
 
     def setUp(self) -> Any:
-        """Find the reactor."""
+        """Get the reactor."""
         from twisted.internet import reactor
 
         self.reactor: Any = reactor
         self.meters = MetricsRegistry()
 
     def folder(self) -> Path:
-        """Give a new directory."""
+        """Make a directory."""
         path = Path(self.mktemp()).absolute()
         path.mkdir(parents=True)
         return path
@@ -84,7 +84,7 @@ class DiscoveryCase(TestCase):
         return readDiscovery(DiscoveryOptions(), given)
 
     def provider(self, **given: Any) -> tuple[InstanceProvider, dict[str, Watcher]]:
-        """Make and start a provider that watches each of the services that its options have."""
+        """Make and start a provider that watches all services of its options."""
         options = self.options(**given)
         provider = makeProvider(options, self.reactor, self.meters, uniform=lambda low, high: low)
         watchers = {}
@@ -96,12 +96,12 @@ class DiscoveryCase(TestCase):
         return provider, watchers
 
     async def see(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so; the time out of the case is the end of it."""
+        """Wait until a condition holds; the timeout of the test case limits the wait."""
         while not condition():
             await deferLater(self.reactor, 0.02)
 
     def counted(self, name: str) -> dict[str, float]:
-        """Give the values of a meter by service."""
+        """Return the values of a metric by service."""
         return {
             labels[0]: value
             for family in self.meters.snapshot()
@@ -128,29 +128,29 @@ NONSENSE: dict[str, tuple[bytes, bool]] = {
     "silent": (b"", False),
     "stuck": (HEAD + b"Content-Length: 500\r\n\r\n[", False),
 }
-"""What a source may answer that none should: by name, the bytes, and whether it closes then."""
+"""Invalid responses of a source, by name: the bytes, and whether the connection is then closed."""
 
 
 class NonsenseFactory(Factory):
     """
-    Answers nonsense: whichever a request has the name of, in its target or in its body.
+    Sends an invalid response: the one that a request names in its target or its body.
 
-    @ivar open: The connections that there are.
+    @ivar open: The open connections.
     """
 
     noisy = False
 
     def __init__(self, written: Callable[[str], bytes], asked: Callable[[str], object]) -> None:
         """
-        @param written: Gives what stands in requests for a service of a name.
-        @param asked: Is told the name, before there is an answer.
+        @param written: Returns the bytes in requests for a service with a name.
+        @param asked: Called with the name before the response.
         """
         self.asked = asked
         self.marks = {written(name): name for name in NONSENSE}
         self.open: list[Protocol] = []
 
     def buildProtocol(self, addr: Any) -> Protocol:
-        """Answer a connection."""
+        """Make the protocol of a connection."""
         protocol = _Nonsense()
         protocol.factory = self
         return protocol

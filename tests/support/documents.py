@@ -1,4 +1,4 @@
-"""The documentation, for the tests that hold it against the code."""
+"""The documentation, for tests that compare it with the code."""
 
 import ast
 import csv
@@ -19,7 +19,7 @@ README = CHECKOUT / "README.rst"
 _BLOCK = re.compile(r"^\.\. code-block:: (\w+)\n\n((?:    .*\n|\n)+)", re.MULTILINE)
 _TABLE = r"^\.\. csv-table::{}\n    :header: (.*)\n(?:    :.*\n)*\n((?:    .*\n)+)"
 
-# What a session prints may be cut short, and broken into lines.
+# The output of a session may be abbreviated, and wrapped.
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -28,7 +28,7 @@ class Block:
     """
     A block of code.
 
-    @ivar line: Where its code begins, counted from 1.
+    @ivar line: The first line of its code, counted from 1.
     """
 
     language: str
@@ -37,7 +37,7 @@ class Block:
 
 
 def codeBlocks(page: Path, *languages: str) -> list[Block]:
-    """Give a page's blocks of some languages, in their order."""
+    """Return the blocks of a page in some languages, in order."""
     text = page.read_text()
     return [
         Block(match[1], textwrap.dedent(match[2]), text.count("\n", 0, match.start(2)) + 1)
@@ -48,9 +48,9 @@ def codeBlocks(page: Path, *languages: str) -> list[Block]:
 
 def table(page: Path, title: str = "") -> list[list[str]]:
     """
-    Give the rows of a C{csv-table}.
+    Return the rows of a C{csv-table}.
 
-    @param title: Its title; without one, the first that has none.
+    @param title: The title of the table; the default is the first table without a title.
     """
     pattern = _TABLE.format(re.escape(f" {title}" if title else ""))
     found = re.search(pattern, page.read_text(), re.MULTILINE)
@@ -63,7 +63,7 @@ def table(page: Path, title: str = "") -> list[list[str]]:
 
 
 def literal(cell: str) -> str:
-    """Take the quotes of a literal off a cell that is nothing else; an empty one stays empty."""
+    """Remove the quotes of a cell that is one literal; an empty cell stays empty."""
     if not cell:
         return cell
     found = re.fullmatch(r"``(.+)``", cell)
@@ -73,20 +73,20 @@ def literal(cell: str) -> str:
 
 def runBlocks(page: Path) -> dict[str, Any]:
     """
-    Run what a page shows as a reader would type it in: programs, and sessions with their output.
+    Run the programs and sessions of a page as a reader would type them, and check the output.
 
-    @return: The names that there are in the end.
-    @raise AssertionError: If a session prints something else.
+    @return: The final namespace.
+    @raise AssertionError: If the output of a session differs.
     """
     names: dict[str, Any] = {"__name__": "documentation"}
     for block in codeBlocks(page, "python", "pycon"):
         if block.language == "python":
-            # Empty lines in front make the numbers in a traceback those of the page.
+            # Leading empty lines make the line numbers of a traceback match the page.
             exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
             continue
         examples = doctest.DocTestParser().get_examples(block.code, page.name)
         session = doctest.DocTest(examples, {}, page.name, str(page), block.line - 1, None)
-        # Not a copy, as it would be: the programs see what the sessions define.
+        # Not the default copy, because programs see the definitions of sessions.
         session.globs = names
         told: list[str] = []
         failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(
@@ -98,10 +98,10 @@ def runBlocks(page: Path) -> dict[str, Any]:
 
 def pageModules(page: Path) -> dict[str, str]:
     """
-    Give the programs and sessions of a page as modules for type checkers.
+    Return the programs and sessions of a page as modules for type checkers.
 
-    @return: The source by name: the whole page, with the numbers of its lines, as a function where
-        it awaits; and each block that begins with the name of its file, such as C{# greeter.py}.
+    @return: The source by name: the whole page, with its line numbers, as a function if it awaits;
+        and each block that begins with the name of its file, such as C{# greeter.py}.
     """
     lines: dict[int, str] = {}
     modules: dict[str, str] = {}
@@ -130,10 +130,10 @@ def pageModules(page: Path) -> dict[str, str]:
 @frozen
 class Command:
     """
-    What a reader types into a shell, and what it prints.
+    A shell command with its output.
 
-    @ivar text: One command, which may have several lines.
-    @ivar output: Every line of its output.
+    @ivar text: The command, which may have several lines.
+    @ivar output: The lines of its output.
     """
 
     text: str
@@ -141,7 +141,7 @@ class Command:
 
 
 def commands(block: str) -> list[Command]:
-    """Read a session of a shell: a command begins with C{$}, its further lines with C{>}."""
+    """Parse a shell session: a command begins with C{$}, its continuation lines with C{>}."""
     found: list[tuple[list[str], list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):

@@ -1,9 +1,8 @@
 """
-The duration of each test, for the limit that C{.ci/run} puts on the short part.
+The duration of each test, for the limit that C{.ci/run} sets for the short part.
 
-Where C{TESTS_DURATIONS} names a file, each process of a run appends a line for each of
-its tests: its seconds, the processor's seconds of it and of the processes that it waited for, and
-its name.
+If C{TESTS_DURATIONS} names a file, each process of a run appends a line for each of its tests: its
+seconds, the CPU seconds of the test and of the processes that it waited for, and its name.
 """
 
 import os
@@ -18,7 +17,7 @@ from typing import Any
 VARIABLE = "TESTS_DURATIONS"
 
 MOST_SECONDS = 2.0
-"""The limit of a test of the short part, for the median of its runs."""
+"""The limit of a test of the short part; it applies to the median of its runs."""
 
 
 def _processorSeconds() -> float:
@@ -28,7 +27,7 @@ def _processorSeconds() -> float:
 
 def timed(run: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Wrap C{TestCase.run} so that it records durations; return it as it is if none are asked for.
+    Wrap C{TestCase.run} to record durations; return it unchanged if recording is disabled.
 
     @param run: The method of trial.
     """
@@ -50,9 +49,9 @@ def timed(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def tooLong(lines: Iterable[str]) -> dict[str, float]:
     """
-    Return the median seconds of each test that is over the limit.
+    Return the median seconds of each test that exceeds the limit.
 
-    @param lines: The lines of one run or of several.
+    @param lines: The lines of one or several runs.
     """
     runs: dict[str, list[float]] = defaultdict(list)
     for line in lines:

@@ -1,8 +1,7 @@
 """
 A wall clock that a test sets while a process runs: libfaketime, preloaded.
 
-The monotonic clock is the machine's own, as it is when C{date --set} or a time server sets the wall
-clock.
+The monotonic clock is unaffected, as when C{date --set} or a time server sets the wall clock.
 """
 
 import os
@@ -12,18 +11,18 @@ from pathlib import Path
 LIBRARIES = glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
 
 MISSING = "" if LIBRARIES else "libfaketime is not installed"
-"""Why tests with it are skipped."""
+"""Why tests with libfaketime are skipped."""
 
 
 class FakeTime:
     """
     The wall clock of processes.
 
-    @ivar environment: The variables of a process that has it.
+    @ivar environment: The environment variables of a process with this clock.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """@param path: A file, which has the offset."""
+        """@param path: The file that stores the offset."""
         self._path = Path(path).absolute()
         self.set(0)
         self.environment = {
@@ -38,9 +37,9 @@ class FakeTime:
         """
         Set the clock.
 
-        @param seconds: How far it is ahead of the machine's; negative if it is behind.
+        @param seconds: The offset from the machine's clock.
         """
-        # At once: a process may read the file at any time.
+        # Atomically, because a process may read the file at any time.
         written = self._path.with_suffix(".new")
         written.write_text(f"{seconds:+d}\n")
         os.replace(written, self._path)

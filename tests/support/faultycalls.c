@@ -1,8 +1,8 @@
 /*
- * Calls of the C library on the files of a store that fail, or end the process, when a test says so.
+ * Makes C library calls on the files of a store fail, or end the process, on demand.
  *
- * Loaded by LD_PRELOAD. FAULTY_CALLS names a file with the control, which the test changes while the
- * process runs; FAULTY_IMAGE one with the bytes that a database has after a sync of it has failed.
+ * Loaded by LD_PRELOAD. FAULTY_CALLS names a control file, which the test changes while the process
+ * runs; FAULTY_IMAGE names a file with the content of a database after its sync has failed.
  */
 
 #define _GNU_SOURCE
@@ -84,7 +84,7 @@ static void end(void)
         pause();
 }
 
-/* Count a call; return what becomes of it. */
+/* Count a call; return its fault. */
 static int due(int fd, int call)
 {
     int saved = errno, number;
@@ -104,7 +104,7 @@ static int due(int fd, int call)
     return control->action;
 }
 
-/* Give a database the bytes of the image: no page that was written since is on the disk. */
+/* Restore a database to the image: pages that were written since are lost. */
 static void lose(int fd)
 {
     static ssize_t (*writeAt)(int, const void *, size_t, off_t);

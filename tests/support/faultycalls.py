@@ -1,5 +1,5 @@
 """
-Calls of the C library that fail, or end a process, in processes of the test: see C{faultycalls.c}.
+C library calls that fail, or kill the process, in processes of the test: see C{faultycalls.c}.
 """
 
 import errno
@@ -28,14 +28,14 @@ _SOURCE = Path(__file__).with_suffix(".c")
 @frozen
 class CallFault:
     """
-    A call that goes wrong.
+    A fault in a call.
 
-    @ivar at: Its number among the calls that are counted, from 1.
-    @ivar action: What becomes of it.
+    @ivar at: The number of the call among the counted calls, from 1.
+    @ivar action: The kind of the fault.
     @ivar error: The error, if it fails.
-    @ivar calls: The kinds of calls that are counted.
+    @ivar calls: The kinds of counted calls.
     @ivar files: The files whose calls are counted.
-    @ivar sticky: Whether all later ones go wrong, too.
+    @ivar sticky: Whether all later calls fail too.
     """
 
     at: int
@@ -48,16 +48,16 @@ class CallFault:
 
 class FaultControl:
     """
-    The control of the calls of processes.
+    Controls the faults of processes.
 
-    @param directory: Of the files of the control.
+    @param directory: The directory of the control files.
     """
 
     def __init__(self, directory: str) -> None:
         """
         Compile the library.
 
-        @raise SkipTest: There is no compiler.
+        @raise SkipTest: If no C compiler is installed.
         """
         compiler = shutil.which("cc")
         if compiler is None:
@@ -77,17 +77,17 @@ class FaultControl:
         }
 
     def arm(self, pid: int, fault: CallFault) -> None:
-        """Count the calls of a process from 1, and let one go wrong."""
+        """Count the calls of a process from 1, and inject a fault into one."""
         numbers = (fault.at, fault.action, fault.error, fault.calls, fault.files, fault.sticky)
         self._map[: _FIELDS.size] = _FIELDS.pack(0, *numbers, 0, 0)
         self._map[:4] = struct.pack("i", pid)
 
     def disarm(self) -> int:
-        """Let all calls succeed; return how many went wrong."""
+        """Remove all faults; return the number of injected ones."""
         self._map[:4] = bytes(4)
         hits: int = _FIELDS.unpack(self._map[: _FIELDS.size])[8]
         return hits
 
     def keepImage(self, database: str) -> None:
-        """Take what a database holds now for what it holds on the disk when a sync of it fails."""
+        """Use the current content of a database as its content on disk when a sync fails."""
         shutil.copyfile(database, self._image)

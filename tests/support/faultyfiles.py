@@ -1,4 +1,4 @@
-"""File operations that are counted, and fail when they are told to."""
+"""File operations that are counted, and fail on demand."""
 
 import errno
 import os
@@ -31,13 +31,13 @@ CHANGING = frozenset(
 @frozen
 class Fault:
     """
-    What goes wrong.
+    An injected fault.
 
     @ivar at: The number of the operation, from 1.
-    @ivar code: The error; 0 makes a write short instead, and leaves everything else alone.
-    @ivar sticky: Every operation from there on fails.
-    @ivar lands: The operation is done all the same, and then the error is told.
-    @ivar only: Concern just these operations (all are counted).
+    @ivar code: The error; 0 makes a write short instead, and does not affect other operations.
+    @ivar sticky: Whether all later operations fail too.
+    @ivar lands: Whether the operation is performed before the error is raised.
+    @ivar only: The affected operations; all operations are counted.
     """
 
     at: int
@@ -49,10 +49,10 @@ class Fault:
 
 class FaultyFiles(Files):
     """
-    L{Files} with a counter. Descriptors are closed even where C{close} is told to fail.
+    L{Files} with a counter. Descriptors are closed even if C{close} fails.
 
     @ivar calls: Name and arguments of each operation so far.
-    @ivar opened: Descriptors that are open.
+    @ivar opened: The open descriptors.
     """
 
     def __init__(self) -> None:
@@ -67,17 +67,17 @@ class FaultyFiles(Files):
         return [name for name, _ in self.calls]
 
     def arm(self, fault: Fault | None) -> None:
-        """Count from 1 again, and fail as this says."""
+        """Restart the count from 1, and set the fault."""
         self._count = 0
         self.fault = fault
 
     @property
     def count(self) -> int:
-        """Operations that change something, since the last L{arm}."""
+        """The number of changing operations since the last L{arm}."""
         return self._count
 
     def attempt(self, name: str, method: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Do one operation, or fail it."""
+        """Perform one operation, or fail it."""
         with self._lock:
             self.calls.append((name, args))
             fault = self._due(name)

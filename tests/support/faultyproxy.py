@@ -1,4 +1,4 @@
-"""A proxy between a client and a real server, which delays, cuts and refuses as a test says."""
+"""A proxy between a client and a real server, which delays, cuts and refuses on demand."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class _Side(Protocol):
         self._isEnded = False
 
     def connectionMade(self) -> None:
-        """Connect to the server, where this is the client."""
+        """Connect to the server, if this is the client's side."""
         self._proxy.sides.add(self)
         if not self._isServer:
             from twisted.internet import reactor
@@ -35,11 +35,11 @@ class _Side(Protocol):
             self.other.flush()
 
     def dataReceived(self, data: bytes) -> None:
-        """Pass bytes on, now or later."""
+        """Forward bytes, now or later."""
         if self._proxy.delaySeconds or self._late:
             from twisted.internet import reactor
 
-            # Never before what came earlier.
+            # Never before earlier bytes.
             now = reactor.seconds()
             self._due = max(self._due + 1e-6, now + self._proxy.delaySeconds)
             self._late += 1
@@ -54,7 +54,7 @@ class _Side(Protocol):
         self.flush()
 
     def flush(self) -> None:
-        """Pass on what was kept, as far as the proxy lets it."""
+        """Forward held bytes, if the proxy allows it."""
         other = self.other
         if other is None or other.transport is None or not self._kept:
             return
@@ -76,7 +76,7 @@ class _Side(Protocol):
             self.connectionLost()
 
     def abort(self) -> None:
-        """Drop the connection, and what was kept."""
+        """Drop the connection and its held bytes."""
         self._kept.clear()
         if self._isEnded:
             self.connectionLost()
@@ -84,10 +84,10 @@ class _Side(Protocol):
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Any = None) -> None:
-        """End the other side, too, unless the bytes of this one are held for it."""
+        """Close the other side too, unless bytes from this side are held for it."""
         self._isEnded = True
         if (self._kept or self._late) and self.other is not None:
-            # They reach the other side although this one is gone.
+            # The bytes reach the other side although this one is closed.
             return
         self._proxy.sides.discard(self)
         if not self._proxy.sides and self._proxy._empty is not None:
@@ -99,15 +99,15 @@ class _Side(Protocol):
 
 class FaultyProxy:
     """
-    Listens for a server.
+    Listens in place of a server.
 
-    @ivar target: The server's port.
-    @ivar port: Its own.
-    @ivar holdsRequests: Whether what clients send is kept; L{release} passes it on.
-    @ivar holdsAnswers: Whether what the server sends is kept.
-    @ivar delaySeconds: After so long bytes are passed on, either way.
-    @ivar cutAfter: After so many bytes of answers their connection is dropped, once.
-    @ivar cuts: How often that was done.
+    @ivar target: The port of the server.
+    @ivar port: The port of the proxy.
+    @ivar holdsRequests: Whether bytes from clients are held; L{release} forwards them.
+    @ivar holdsAnswers: Whether bytes from the server are held.
+    @ivar delaySeconds: The delay in both directions.
+    @ivar cutAfter: The number of response bytes after which their connection is dropped, once.
+    @ivar cuts: The number of dropped connections.
     """
 
     def __init__(self, target: int) -> None:
@@ -131,12 +131,12 @@ class FaultyProxy:
         self.port = self._listening.getHost().port
 
     def acceptAgain(self) -> None:
-        """Listen where it does not."""
+        """Listen, unless listening already."""
         if self._listening is None:
             self.accept()
 
     async def refuse(self) -> None:
-        """Listen no more, and drop all connections: the server's machine is away."""
+        """Stop listening and drop all connections, as if the server's machine were down."""
         if self._listening is not None:
             await self._listening.stopListening()
             self._listening = None
@@ -147,7 +147,7 @@ class FaultyProxy:
             await self._empty
 
     def release(self) -> None:
-        """Pass on all that was kept, and keep nothing."""
+        """Forward all held bytes, and stop holding."""
         self.holdsRequests = self.holdsAnswers = False
         for side in tuple(self.sides):
             side.flush()

@@ -1,8 +1,8 @@
 """
 Floods a gRPC server with frames: C{python -m tests.support.flooding PORT KIND}.
 
-A process of its own, so that it takes no turns from whoever measures. It says C{begun} when it
-begins.
+It runs in a separate process, so that it does not disturb the measuring one. It prints C{begun}
+when it begins.
 """
 
 import itertools
@@ -41,7 +41,7 @@ _HEADERS = [
 
 
 def _resets(hasMessage: bool) -> Iterator[bytes]:
-    """Begin calls, and give each up at once."""
+    """Start calls, and cancel each immediately."""
     encoder = Encoder()
     for number in range(1, 2 * _STREAMS, 2):
         block = encoder.encode(_HEADERS)
@@ -52,10 +52,10 @@ def _resets(hasMessage: bool) -> Iterator[bytes]:
 
 
 def _continuations() -> Iterator[bytes]:
-    """Begin a block of headers, and never end it."""
+    """Start a header block without ever ending it."""
     yield HeadersFrame(1, data=Encoder().encode(_HEADERS)).serialize()
     value = b"v" * (FRAME_LENGTH - 32)
-    # A field that goes into no table, RFC 7541 section 6.2.3: the length is 127 and the rest.
+    # A field that is never indexed, RFC 7541 section 6.2.3: the length is 127 plus the rest.
     rest = len(value) - 127
     length = bytes([127, rest & 0x7F | 0x80, rest >> 7])
     frame = ContinuationFrame(1, data=b"\x10\x03x-a" + length + value).serialize()
@@ -81,7 +81,9 @@ KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 def flood(port: int, kind: str) -> None:
-    """Send a flood as fast as it is taken, and wait to be hung up on, if that has not happened."""
+    """
+    Send a flood as fast as the server reads it, and wait until the server closes the connection.
+    """
     frames = KINDS[kind]()
     with H2Client(port) as client, suppress(OSError):
         client.waitFor(SettingsFrame)

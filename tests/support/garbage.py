@@ -1,4 +1,4 @@
-"""What only the garbage collector can free, of the package's own objects."""
+"""Objects of the package that only the garbage collector can free."""
 
 import gc
 from collections import deque
@@ -10,9 +10,9 @@ from typing import Any
 
 @contextmanager
 def withoutCollector() -> Iterator[None]:
-    """Keep the garbage collector away: what is freed meanwhile, its last reference has freed."""
+    """Disable the garbage collector: objects are then freed only by reference counting."""
     gc.collect()
-    # What is there already need not be looked at.
+    # Existing objects need not be examined.
     gc.freeze()
     gc.disable()
     try:
@@ -24,7 +24,7 @@ def withoutCollector() -> Iterator[None]:
 
 def findCycles() -> list[str]:
     """
-    Collect what is left in reference cycles, and describe the cycles that are the package's.
+    Collect reference cycles, and describe the cycles with objects of the package.
 
     @return: The shortest cycle through each object of the package that is part of one, sorted.
     """
@@ -52,7 +52,7 @@ def _describe(garbage: list[Any]) -> list[str]:
 
 
 def _cycleThrough(start: Any, known: dict[int, Any]) -> list[Any]:
-    """Find the shortest way from an object to itself; none leads through a type."""
+    """Find the shortest path from an object to itself that does not pass a type."""
     before: dict[int, Any] = {}
     waiting = deque([start])
     while waiting:

@@ -1,4 +1,4 @@
-"""A gateway's host with services that do what tests need."""
+"""A gateway host with services for tests."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any
@@ -14,26 +14,26 @@ from storagegate.core.invoker import CallCredentials, Invoker
 from storagegate.gateway.host import ErrorHook, TransportContext
 
 TOKEN = "token-of-ann"
-"""A token that the fixture's authenticator knows; its user is C{{"sub": "ann"}}."""
+"""A token that the fixture's authenticator accepts; its user is C{{"sub": "ann"}}."""
 
 
 FORBIDDEN = "token-of-bob"
-"""Another one, of somebody whom C{Guarded} does not let in."""
+"""Another token, of a user that C{Guarded} does not admit."""
 
 _USERS = {TOKEN: {"sub": "ann"}, FORBIDDEN: {"sub": "bob"}}
 
 
 class Boom(Exception):
-    """What nobody foresaw."""
+    """An unexpected error."""
 
 
 class TokenAuthenticator:
-    """Knows some tokens, wherever they stand."""
+    """Accepts some tokens, wherever they are given."""
 
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
     ) -> Any:
-        """Find out who calls."""
+        """Authenticate a call."""
         for token in (credentials.token, credentials.apiKey):
             if token in _USERS:
                 return _USERS[token]
@@ -44,11 +44,11 @@ class TokenAuthenticator:
 
 class Probe:
     """
-    A service with a method for everything that can happen to a call.
+    A service with a method for each possible outcome of a call.
 
     @ivar begun: Names of methods that were called.
-    @ivar hanging: Names of methods whose handlers wait for ever.
-    @ivar hung: Names of methods whose handlers began to wait for ever.
+    @ivar hanging: Names of methods whose handlers wait forever.
+    @ivar hung: Names of methods whose handlers have begun to wait forever.
     @ivar cancelled: Names of methods whose handlers were cancelled or closed.
     """
 
@@ -60,12 +60,12 @@ class Probe:
         self.cancelled: list[str] = []
 
     async def echo(self, request: Any, context: RequestContext) -> Any:
-        """Give the request back."""
+        """Return the request."""
         self.begun.append("echo")
         return request
 
     async def whoami(self, request: Any, context: RequestContext) -> Any:
-        """Tell what the context says."""
+        """Return data from the context."""
         return {
             "protocol": context.protocol,
             "user": context.authentication,
@@ -75,7 +75,7 @@ class Probe:
         }
 
     async def fail(self, request: Any, context: RequestContext) -> Any:
-        """Raise: an error of the code in the request, or one that nobody foresaw."""
+        """Raise an error with the code in the request, or an unexpected error."""
         code = request.get("code")
         if code is None:
             raise Boom("secret")
@@ -93,7 +93,7 @@ class Probe:
         return request
 
     async def count(self, request: Any, context: RequestContext) -> AsyncIterator[Any]:
-        """Count to C{to}, then raise if C{fail}, or wait for ever if C{hang}."""
+        """Count to C{to}, then raise if C{fail}, or wait forever if C{hang}."""
         try:
             for number in range(request.get("to", 3)):
                 yield {"number": number}
@@ -106,7 +106,7 @@ class Probe:
             raise
 
     async def collect(self, requests: AsyncIterable[Any], context: RequestContext) -> Any:
-        """Give the C{text} of all requests."""
+        """Return the C{text} of all requests."""
         try:
             return {"texts": [request["text"] async for request in requests]}
         except BaseException:
@@ -125,7 +125,7 @@ class Probe:
             self.cancelled.append("chat")
             raise
 
-    # The same four times, once for each way to stream: a request with C{mode} fails or waits.
+    # The same method for each kind of streaming: a request with C{mode} fails or waits.
 
     async def askNone(self, request: Any, context: RequestContext) -> Any:
         """Answer in capitals."""
@@ -137,14 +137,14 @@ class Probe:
         yield await self._answer("askServer", request)
 
     async def askClient(self, requests: AsyncIterable[Any], context: RequestContext) -> Any:
-        """Answer all of them at once."""
+        """Answer all requests at once."""
         answers = [await self._answer("askClient", request) async for request in requests]
         return {"text": " ".join(answer["text"] for answer in answers)}
 
     async def askBidirectional(
         self, requests: AsyncIterable[Any], context: RequestContext
     ) -> AsyncIterator[Any]:
-        """Greet, then answer each."""
+        """Greet, then answer each request."""
         yield {"text": "hello"}
         async for request in requests:
             yield await self._answer("askBidirectional", request)
@@ -164,7 +164,7 @@ class Probe:
         return {"text": request["text"].upper()}
 
     def _asked(self) -> dict[str, Any]:
-        """Define them, and of each one that may be called twice."""
+        """Define these methods, each also in an idempotent variant."""
         string = {"type": "string"}
         asked = {
             "type": "object",
@@ -185,7 +185,7 @@ class Probe:
         return methods
 
     def definition(self) -> dict[str, Any]:
-        """Define the service: C{Probe}."""
+        """Return the definition of the service C{Probe}."""
         text = {"type": "object", "properties": {"text": {"type": "string", "required": True}}}
         number = {"type": "object", "properties": {"number": {"type": "integer"}}}
         counting = {"type": "object", "properties": {"to": {"type": "integer"}}}
@@ -209,7 +209,7 @@ class Probe:
 
 
 def guarded(probe: Probe) -> dict[str, Any]:
-    """Define C{Guarded}: the same methods, for whoever is known and C{authorize} lets in."""
+    """Define C{Guarded}: the same methods, for known users that C{authorize} admits."""
     definition = probe.definition()
     return {
         **definition,
@@ -232,8 +232,8 @@ def makeHost(
     """
     Make a host that serves C{Probe}, C{Guarded} and other services.
 
-    @param clock: A C{Clock} of its own unless it is given.
-    @param more: What else the host has.
+    @param clock: The clock; the default is a new C{Clock}.
+    @param more: Further arguments of the host.
     """
     clock = Clock() if clock is None else clock
     probe = Probe(clock)

@@ -1,21 +1,21 @@
-"""What the clients of a gateway tell of a call, whatever the wire."""
+"""The outcome of a call, as clients of a gateway report it on every transport."""
 
 from typing import Any
 
 from attrs import frozen
 
 SECONDS = 60
-"""How long a client waits for anything: longer than a busy machine takes."""
+"""The timeout of clients, longer than a busy machine needs."""
 
 
 @frozen
 class Problem:
     """
-    What went wrong with a call.
+    The error of a call.
 
-    @ivar code: The code; on gRPC the status.
-    @ivar violations: The paths that do not fit a schema.
-    @ivar retryAfterMs: When to come again, if that was said.
+    @ivar code: The code; over gRPC the status.
+    @ivar violations: The paths that violate a schema.
+    @ivar retryAfterMs: The delay before a retry, if given.
     """
 
     code: str
@@ -27,10 +27,10 @@ class Problem:
 @frozen
 class Answer:
     """
-    What a call was answered.
+    The answer to a call.
 
     @ivar values: The result, or the items of the stream.
-    @ivar problem: C{None} if it ended well.
+    @ivar problem: The error; C{None} if the call succeeded.
     """
 
     values: list[Any]
@@ -38,12 +38,12 @@ class Answer:
 
 
 def readProblem(code: str, message: str, details: Any) -> Problem:
-    """Read an error whose details are those of JSON."""
+    """Read an error with details in JSON."""
     violations = tuple(each["path"] for each in details) if isinstance(details, list) else ()
     after = details.get("retryAfterMs") if isinstance(details, dict) else None
     return Problem(code, message, violations, after)
 
 
 def streams(kind: str) -> tuple[bool, bool]:
-    """Tell whether requests and results of a kind are streams."""
+    """Return whether requests and responses of a kind are streams."""
     return kind in ("client", "bidirectional"), kind in ("server", "bidirectional")

@@ -1,8 +1,8 @@
 """
-A client for each wire of a gateway, which shares no code with the gateway.
+A client for each transport of a gateway, which shares no code with the gateway.
 
-All have one interface, and block: they are for threads. A call is begun with its requests, given up
-or waited for::
+All clients have the same interface, and block, so they must run in threads. A call is started with
+its requests, and then cancelled or finished::
 
     client.begin("Probe", "askNone", "none", [{"text": "a"}], token=TOKEN).finish()
 """
@@ -22,7 +22,7 @@ from tests.support.gatewaygrpcclient import GRPCClient
 
 
 class HTTPClient:
-    """Calls over HTTP, each on a connection of its own."""
+    """Calls over HTTP, each on its own connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -39,9 +39,9 @@ class HTTPClient:
         isOpen: bool = False,
     ) -> "HTTPBegun":
         """
-        Begin a call.
+        Start a call.
 
-        @param isOpen: Whether a stream of requests does not end with these.
+        @param isOpen: Whether a stream of requests stays open after these.
         """
         connection = HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
         connection.putrequest("POST", f"/api/{service}/{method}")
@@ -66,7 +66,7 @@ class HTTPClient:
         return HTTPBegun(connection)
 
     def close(self) -> None:
-        """Do nothing: connections are those of calls."""
+        """Do nothing: each call closes its connection."""
 
 
 class HTTPBegun:
@@ -76,11 +76,11 @@ class HTTPBegun:
         self._connection = connection
 
     def cancel(self) -> None:
-        """Give it up: close the connection."""
+        """Cancel the call by closing its connection."""
         self._connection.close()
 
     def finish(self) -> Answer:
-        """Read the answer to its end."""
+        """Read the whole answer."""
         response = self._connection.getresponse()
         body = response.read()
         self._connection.close()
@@ -105,19 +105,19 @@ class HTTPBegun:
 
 
 class MessageBegun:
-    """A call on a wire whose clients have many at a time on one connection."""
+    """A call on a transport with concurrent calls on one connection."""
 
     def __init__(self, client: Any, id: int) -> None:
         self._client = client
         self._id = id
 
     def cancel(self) -> None:
-        """Give it up: what has come for it already is passed over."""
+        """Cancel the call; messages for it are skipped."""
         self._client.givenUp.add(self._id)
         self._client.cancel(self._id)
 
     def finish(self) -> Answer:
-        """Read until it has ended."""
+        """Read until the call has ended."""
         values: list[Any] = []
         while True:
             kind, value = self._client.read(self._id)
@@ -151,7 +151,7 @@ class WebSocketClient:
         deadlineMs: int | None = None,
         isOpen: bool = False,
     ) -> MessageBegun:
-        """Begin a call."""
+        """Start a call."""
         id = next(self._ids)
         message: dict[str, Any] = {"id": id, "service": service, "method": method}
         if token is not None:
@@ -169,11 +169,11 @@ class WebSocketClient:
         return MessageBegun(self, id)
 
     def cancel(self, id: int) -> None:
-        """Give a call up."""
+        """Cancel a call."""
         self._send({"id": id, "type": "cancel"})
 
     def read(self, id: int) -> tuple[str, Any]:
-        """Read the next message, which is one of this call."""
+        """Read the next message, which must belong to this call."""
         message = json.loads(self._socket.recv(timeout=SECONDS))
         while message["id"] in self.givenUp:
             message = json.loads(self._socket.recv(timeout=SECONDS))
@@ -197,7 +197,7 @@ _HEAD = struct.Struct(">BBI")
 
 
 class _FrameClient:
-    """What clients of frames have in common, whatever carries those."""
+    """The common base of clients that use frames."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -214,7 +214,7 @@ class _FrameClient:
         deadlineMs: int | None = None,
         isOpen: bool = False,
     ) -> MessageBegun:
-        """Begin a call."""
+        """Start a call."""
         id = next(self._ids)
         payload: dict[str, Any] = {"id": id, "service": service, "method": method}
         if token is not None:
@@ -232,14 +232,14 @@ class _FrameClient:
         return MessageBegun(self, id)
 
     def cancel(self, id: int) -> None:
-        """Give a call up."""
+        """Cancel a call."""
         self._send(8, {"id": id})
 
     def read(self, id: int) -> tuple[str, Any]:
-        """Read the next frame, which is one of this call."""
+        """Read the next frame, which must belong to this call."""
         type, payload = self._receive()
         while type == 12 or payload["id"] in self.givenUp:
-            # The server says that it is going away; what is under way is answered.
+            # The server is shutting down; calls in flight are completed.
             type, payload = self._receive()
         assert payload["id"] == id, payload
         if type == 3:
@@ -282,7 +282,7 @@ class TCPClient(_FrameClient):
 
 
 class UDPClient(_FrameClient):
-    """Calls over UDP; puts the items of streams in order."""
+    """Calls over UDP; checks the order of stream items."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -301,7 +301,7 @@ class UDPClient(_FrameClient):
             assert (version, length) == (1, len(datagram) - _HEAD.size)
             payload = json.loads(datagram[_HEAD.size :])
             if type in (4, 5):
-                # On one machine they come in order; that they are numbered so is to be seen.
+                # On one machine they arrive in order; check their numbers.
                 expected = self._seqs.get(payload["id"], 0)
                 assert payload["seq"] == expected, payload
                 self._seqs[payload["id"]] = expected + 1
@@ -320,4 +320,4 @@ CLIENTS: dict[str, Any] = {
     "tcp": TCPClient,
     "udp": UDPClient,
 }
-"""The clients by wire; each is made with the port."""
+"""The clients by transport; the argument of each is the port."""

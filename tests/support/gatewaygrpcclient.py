@@ -1,7 +1,7 @@
 """
-A client for the gRPC of a gateway, by grpcio.
+A grpcio client for the gRPC transport of a gateway.
 
-See L{tests.support.gatewayclients} for what all clients have in common.
+See L{tests.support.gatewayclients} for the common interface.
 """
 
 import queue
@@ -24,7 +24,7 @@ from tests.support.gatewayanswers import SECONDS, Answer, Problem, streams
 
 
 class GRPCClient:
-    """Calls over gRPC, by grpcio, which learns the methods by reflection."""
+    """Calls over gRPC with grpcio, which finds the methods by reflection."""
 
     def __init__(self, port: int) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
@@ -41,7 +41,7 @@ class GRPCClient:
         deadlineMs: int | None = None,
         isOpen: bool = False,
     ) -> "GRPCBegun":
-        """Begin a call; of a method that is not there, too."""
+        """Start a call; the method need not exist."""
         found: Any = None
         with suppress(KeyError):
             found = self._pool.FindServiceByName(service).FindMethodByName(method)
@@ -68,7 +68,7 @@ class GRPCClient:
         return begun
 
     def waitForConnection(self) -> None:
-        """Wait until there is a connection: until then grpcio lets every call fail at once."""
+        """Wait for a connection: without one, grpcio fails every call immediately."""
         grpc.channel_ready_future(self._channel).result(SECONDS)
 
     def close(self) -> None:
@@ -86,18 +86,18 @@ class GRPCBegun:
         self._ended: queue.Queue[None] = queue.Queue()
 
     def give(self, messages: Sequence[Any], isOpen: bool) -> Iterator[Any]:
-        """Give requests, in a thread of grpcio; then wait if the stream is to stay open."""
+        """Yield requests, in a thread of grpcio; then wait if the stream must stay open."""
         yield from messages
         if isOpen:
             self._ended.get(timeout=SECONDS)
 
     def cancel(self) -> None:
-        """Give it up."""
+        """Cancel the call."""
         self.call.cancel()
         self._ended.put(None)
 
     def finish(self) -> Answer:
-        """Read the answer to its end."""
+        """Read the whole answer."""
         values: list[Any] = []
         try:
             if self._streams:

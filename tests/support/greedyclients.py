@@ -1,8 +1,8 @@
 """
-Takes as much of a daemon as it can: C{python -m tests.support.greedyclients KIND PORT}.
+Overloads a daemon: C{python -m tests.support.greedyclients KIND PORT}.
 
-A process of its own, so that it takes no turns from the client that is measured. It writes
-C{begun} when it begins, and goes on until it is killed.
+It runs in a separate process, so that it does not disturb the measured client. It prints C{begun}
+when it begins, and continues until it is killed.
 """
 
 import json
@@ -28,14 +28,14 @@ _MESSAGE_KEYS = 80_000
 _STREAMS = 50
 
 _BURST = 50
-"""Datagrams a millisecond: more than a daemon takes, and yet no whole core for this process."""
+"""Datagrams a millisecond: more than a daemon handles, but less than a core for this process."""
 
 _pause = threading.Event()
 
 _CALL = {"service": "Echo", "method": "echo", "data": {}}
 
 ECHO = {"name": "Echo", "methods": {"echo": lambda request, context: {"size": len(request)}}}
-"""The service, which waits for nothing."""
+"""The service, which never waits."""
 
 _HANDSHAKE = (
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -60,7 +60,7 @@ def _discard(client: socket.socket) -> None:
 
 
 def _flood(port: int, opening: bytes, input: bytes) -> None:
-    """Send the same again and again, over a new connection where one was closed."""
+    """Send the same bytes repeatedly, and reconnect when the connection is closed."""
     while True:
         with suppress(OSError):
             client = _connected(port, opening)
@@ -76,7 +76,7 @@ def _message(fragments: Sequence[bytes]) -> bytes:
 
 
 def _silent(port: int) -> None:
-    """Send calls over many WebSockets, and read nothing."""
+    """Send calls over many WebSockets without reading."""
     clients = [_connected(port, _HANDSHAKE) for _ in range(_SILENT)]
     input = b"".join(frame(TEXT, _call(number)) for number in range(500))
     for client in clients:
@@ -101,7 +101,7 @@ def _datagrams(port: int) -> None:
 
 
 def _announced(port: int) -> None:
-    """Begin calls whose message has 4 GiB, by what they say."""
+    """Start calls that announce a message of 4 GiB."""
     while True:
         with suppress(OSError), H2Client(port) as client:
             client.waitFor(SettingsFrame)
@@ -118,7 +118,7 @@ def _object(keys: int) -> bytes:
 
 
 def _keysCall() -> bytes:
-    """Make a call with an object as large as messages of a WebSocket may be."""
+    """Make a call with an object of the maximum size of WebSocket messages."""
     return b'{"id":1,"service":"Echo","method":"echo","data":%b}' % _object(_MESSAGE_KEYS)
 
 
@@ -127,7 +127,7 @@ def _framed(payload: bytes) -> bytes:
 
 
 def _structs(port: int) -> None:
-    """Call over gRPC with such an object."""
+    """Make gRPC calls with such an object."""
     import grpc
     from google.protobuf.struct_pb2 import Struct
 
@@ -174,7 +174,7 @@ KINDS: dict[str, tuple[str, Callable[[int], None]]] = {
     "structs": ("grpc", _structs),
     "announced": ("grpc", _announced),
 }
-"""The listener that each is for, and what it does with the port."""
+"""The listener of each kind, and its function, which takes the port."""
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """
-A server that we did not write: grpcio's own, in threads, with its own reflection.
+A third-party server: grpcio's own, in threads, with its own reflection.
 
-It serves C{echo.proto}. C{python -m tests.support.grpcioserver} serves it in a process of its own
-and prints the port.
+It serves C{echo.proto}. C{python -m tests.support.grpcioserver} serves it in a separate process and
+prints the port.
 """
 
 import sys
@@ -23,18 +23,18 @@ from storagegate.rpc.protos import LoadedProto, loadProto
 
 ECHO = Path(__file__).parent / "echo.proto"
 
-# Each call that is open holds one.
+# Each open call holds a thread.
 _THREADS = 40
 
 
 class Echo:
     """
-    What is done with parcels; which of it, their text says.
+    Handlers of parcels, whose text selects the behaviour.
 
-    @ivar given: How many responses of streams were taken from here.
-    @ivar taken: How many requests of streams were taken.
-    @ivar ended: Set when a call that waited, or gave a stream, is over.
-    @ivar release: Set to let those go on that do not read.
+    @ivar given: The number of responses that were taken from streams.
+    @ivar taken: The number of requests that were read from streams.
+    @ivar ended: Set when a waiting or streaming call has ended.
+    @ivar release: Set to resume calls that do not read.
     """
 
     def __init__(self, parcel: Any) -> None:
@@ -45,7 +45,7 @@ class Echo:
         self.release = threading.Event()
 
     def send(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Answer with the same, or as the text says."""
+        """Answer with the request, or as its text says."""
         own = tuple(entry for entry in context.invocation_metadata() if entry[0][0] == "x")
         if request.text == "wait":
             self._wait(context)
@@ -70,7 +70,7 @@ class Echo:
             self.ended.set()
 
     def join(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Any:
-        """Answer with all their texts."""
+        """Answer with the texts of all requests."""
         seen = []
         for request in requests:
             if request.text == "deaf":
@@ -82,7 +82,7 @@ class Echo:
         return self._parcel(seen=seen, count=len(seen))
 
     def chat(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """Answer each."""
+        """Answer each request."""
         for request in requests:
             self.taken += 1
             if request.text == "leave":
@@ -90,7 +90,7 @@ class Echo:
             yield request
 
     def miscount(self, requests: Iterable[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """Answer as many times as the first request says."""
+        """Answer as many times as the first request specifies."""
         for number in range(next(iter(requests)).count):
             yield self._parcel(count=number)
 
@@ -115,8 +115,8 @@ class GrpcioServer:
     """
     The server.
 
-    @ivar loaded: What it serves.
-    @ivar port: Where.
+    @ivar loaded: The loaded proto.
+    @ivar port: The port that it listens on.
     """
 
     def __init__(
@@ -130,8 +130,9 @@ class GrpcioServer:
         options: tuple[tuple[str, Any], ...] = (),
     ) -> None:
         """
-        @param miscounts: Whether methods that have one response give as many as they are told.
-        @param reflect: The services that reflection tells of; C{None} for no reflection.
+        @param miscounts: Whether methods with a single response return a requested number of
+            responses.
+        @param reflect: The services that reflection lists; C{None} disables reflection.
         """
         self.loaded: LoadedProto = loadProto(ECHO)
         descriptor = self.loaded.Echo.file
@@ -175,7 +176,7 @@ class GrpcioServer:
         )
 
     def stop(self) -> None:
-        """Stop, and wait for the threads; not in the reactor's thread."""
+        """Stop, and wait for the threads. Must not run in the reactor thread."""
         self.echo.release.set()
         self._server.stop(0).wait(120)
         self._pool.shutdown()

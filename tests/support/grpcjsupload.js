@@ -1,6 +1,6 @@
-// Uploads to Storage by @grpc/grpc-js, two of them cancelled: the status of each, as JSON.
+// Uploads to Storage with @grpc/grpc-js, two of them cancelled; prints the status of each as JSON.
 //
-// node grpcjsupload.js PORT PROTO KEY, with NODE_PATH set to where the packages are.
+// node grpcjsupload.js PORT PROTO KEY, with NODE_PATH set to the folder of the packages.
 "use strict";
 
 const grpc = require("@grpc/grpc-js");
@@ -37,7 +37,7 @@ async function main() {
   whole.write({ complete: true });
   whole.end();
   found.whole = await ended;
-  // What the cancelled calls still send arrives.
+  // Data that the cancelled calls still send arrives.
   await pause(300);
   console.log(JSON.stringify(found));
 }

@@ -1,8 +1,7 @@
 """
-A relay that reads along: which messages of which call were compressed, in both directions.
+A relay that records which messages of which call were compressed, in both directions.
 
-No client tells whether a message came compressed, and none should have to: the first byte of each
-message says so on the wire.
+Clients do not report whether a message was compressed, but its first byte on the wire does.
 """
 
 import struct
@@ -16,7 +15,7 @@ from twisted.protocols.portforward import ProxyClient, ProxyClientFactory, Proxy
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _CONTINUATION = 0, 1, 9
 _END_HEADERS, _PADDED, _PRIORITY = 4, 8, 32
-# What a peer may be allowed for its table of fields; the tap never answers, so it takes any.
+# Upper limit of a peer's header table; the tap never answers, so it accepts any size.
 _TABLE_BYTES = 1 << 20
 
 
@@ -25,8 +24,8 @@ class MessageReader:
     """
     One direction of a call.
 
-    @ivar flags: The flag of each message that is complete: 1 if it is compressed.
-    @ivar fields: The first head, names in lower case.
+    @ivar flags: The flag of each complete message: 1 if it is compressed.
+    @ivar fields: The first header block, with lower-case names.
     """
 
     flags: list[int] = field(factory=list)
@@ -34,7 +33,7 @@ class MessageReader:
     _rest: bytearray = field(factory=bytearray)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the call."""
+        """Process bytes of the call."""
         self._rest += data
         while len(self._rest) >= 5:
             flag, length = struct.unpack_from(">BI", self._rest)
@@ -47,9 +46,9 @@ class MessageReader:
 @define
 class FrameReader:
     """
-    One direction of a connection: RFC 9113 as far as it takes to follow its calls.
+    One direction of a connection: the part of RFC 9113 that is needed to follow its calls.
 
-    @ivar calls: What the direction carries of each call, by the number of its stream.
+    @ivar calls: The reader of each call, by the number of its stream.
     """
 
     calls: dict[int, MessageReader] = field(factory=dict)
@@ -61,7 +60,7 @@ class FrameReader:
         self._decoder.max_allowed_table_size = _TABLE_BYTES
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the connection."""
+        """Process bytes of the connection."""
         self._rest += data
         if self._rest.startswith(_PREFACE):
             del self._rest[: len(_PREFACE)]
@@ -82,7 +81,7 @@ class FrameReader:
         elif kind in (_HEADERS, _CONTINUATION):
             self._block += payload[5:] if kind == _HEADERS and flags & _PRIORITY else payload
             if flags & _END_HEADERS:
-                # Every block has to be read, trailers too: they change the table of fields.
+                # Every block must be decoded, even trailers, because they change the header table.
                 fields = dict(self._decoder.decode(bytes(self._block)))
                 call.fields = call.fields or fields
                 self._block.clear()
@@ -91,18 +90,19 @@ class FrameReader:
 @define
 class Tap:
     """
-    What was seen of all connections.
+    The recorded connections.
 
-    @ivar connections: A reader for what the client sent and one for what the server did, of each.
+    @ivar connections: For each connection a reader of the client's bytes and a reader of the
+        server's bytes.
     """
 
     connections: list[tuple[FrameReader, FrameReader]] = field(factory=list)
 
     def find(self, name: str, value: str) -> tuple[MessageReader, MessageReader]:
         """
-        Give the two directions of the call that was made with some metadata.
+        Return the two directions of the call with the given metadata.
 
-        @raise LookupError: If there was not exactly one.
+        @raise LookupError: If the number of such calls is not one.
         """
         found = [
             (request, responses.calls.get(stream, MessageReader()))
@@ -119,7 +119,7 @@ class _Outgoing(ProxyClient):
     """The connection to the server."""
 
     def dataReceived(self, data: bytes) -> None:
-        """Read along what the server sends."""
+        """Record bytes from the server."""
         self.peer.readers[1].feed(data)
         super().dataReceived(data)
 
@@ -134,13 +134,13 @@ class _Incoming(ProxyServer):
     clientProtocolFactory = _OutgoingFactory
 
     def connectionMade(self) -> None:
-        """Begin to read along."""
+        """Start to record."""
         self.readers = (FrameReader(), FrameReader())
         self.factory.tap.connections.append(self.readers)
         super().connectionMade()
 
     def dataReceived(self, data: bytes) -> None:
-        """Read along what the client sends."""
+        """Record bytes from the client."""
         self.readers[0].feed(data)
         super().dataReceived(data)
 
@@ -151,7 +151,7 @@ class _RelayFactory(ProxyFactory):
 
 
 def listenTapped(reactor: Any, port: int) -> tuple[Tap, IListeningPort]:
-    """Put a tap before a port of this machine; give it and the port where it listens."""
+    """Put a tap in front of a local port; return it and its own port."""
     factory = _RelayFactory("127.0.0.1", port)
     factory.tap = Tap()
     return factory.tap, reactor.listenTCP(0, factory, interface="127.0.0.1")

@@ -1,8 +1,8 @@
 """
-A gRPC client that shows every frame, written on C{hyperframe} and C{hpack} alone.
+A gRPC client that exposes every frame, based only on C{hyperframe} and C{hpack}.
 
-It blocks and belongs in one thread: give what it does to C{deferToThread}. It answers SETTINGS and
-PING and opens windows as it should, unless C{isSilent} is set; everything else is the caller's.
+It blocks, and must be used in one thread, with C{deferToThread}. It answers SETTINGS and PING and
+updates windows correctly, unless C{isSilent} is set; the caller does everything else.
 """
 
 import socket
@@ -31,16 +31,16 @@ WINDOW = 65_535
 
 
 def framed(message: bytes, isCompressed: bool = False) -> bytes:
-    """Put gRPC's five bytes before a message."""
+    """Prefix a message with the five bytes of gRPC."""
     return struct.pack(">?I", isCompressed, len(message)) + message
 
 
 class H2Stream:
     """
-    One stream, as far as it has been read.
+    The received part of a stream.
 
-    @ivar headers: The initial metadata, names in lower case; those that repeat with the last value.
-    @ivar trailers: What ended it, also where that came without any headers before.
+    @ivar headers: The initial metadata, with lower-case names; the last value of repeated ones.
+    @ivar trailers: The trailers, even if they arrived without headers.
     @ivar resetCode: The error of a RST_STREAM frame.
     """
 
@@ -55,13 +55,13 @@ class H2Stream:
 
     @property
     def status(self) -> int | None:
-        """Give the gRPC status."""
+        """Return the gRPC status."""
         value = self.trailers.get("grpc-status", self.headers.get("grpc-status"))
         return None if value is None else int(value)
 
     @property
     def messages(self) -> list[tuple[bool, bytes]]:
-        """Give the whole messages, each with its compressed flag, as they were on the wire."""
+        """Return the complete messages, each with its compressed flag, as they were on the wire."""
         found, at = [], 0
         while at + 5 <= len(self.body):
             flag, length = struct.unpack_from(">?I", self.body, at)
@@ -76,9 +76,9 @@ class H2Client:
     """
     A connection.
 
-    @ivar frames: Every frame that came, in order.
-    @ivar streams: By number.
-    @ivar isSilent: Whether frames that want an answer go without, as from a peer that is stuck.
+    @ivar frames: The received frames, in order.
+    @ivar streams: The streams by number.
+    @ivar isSilent: Whether frames are not answered, as by a hung peer.
     @ivar isClosed: Whether the server has closed the connection.
     """
 
@@ -93,8 +93,8 @@ class H2Client:
         timeout: float = 60.0,
     ) -> None:
         """
-        @param settings: What the first SETTINGS frame says.
-        @param timeout: How many seconds any one wait may take.
+        @param settings: The content of the first SETTINGS frame.
+        @param timeout: Limit of a single wait, in seconds.
         """
         self.frames: list[Frame] = []
         self.streams: dict[int, H2Stream] = {}
@@ -124,7 +124,7 @@ class H2Client:
         self._socket.close()
 
     def sendBytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self._socket.sendall(data)
 
     def send(self, frame: Frame) -> None:
@@ -148,10 +148,10 @@ class H2Client:
         isEnded: bool = False,
     ) -> H2Stream:
         """
-        Begin a call.
+        Start a call.
 
-        @param metadata: What goes with it besides what each call has.
-        @param headers: All of the header block, instead of what each call has.
+        @param metadata: Metadata in addition to the usual headers.
+        @param headers: The whole header block, in place of the usual headers.
         """
         stream = H2Stream(self._next)
         stream.window = self._streamWindow
@@ -200,7 +200,7 @@ class H2Client:
     def call(
         self, path: str, *messages: bytes, metadata: Iterable[tuple[str, str]] = ()
     ) -> H2Stream:
-        """Make a whole call, and wait for its end."""
+        """Make a complete call, and wait for its end."""
         stream = self.begin(path, metadata)
         for index, message in enumerate(messages):
             self.sendMessage(stream, message, isLast=index == len(messages) - 1)
@@ -209,16 +209,16 @@ class H2Client:
         return self.finish(stream)
 
     def finish(self, stream: H2Stream) -> H2Stream:
-        """Read until a stream, or the connection, has ended."""
+        """Read until the stream or the connection has ended."""
         self.readUntil(lambda: stream.isEnded)
         return stream
 
     def readUntil(self, condition: Callable[[], bool]) -> bool:
         """
-        Read frames until something holds.
+        Read frames until a condition holds.
 
-        @return: Whether it does; else the connection has ended.
-        @raise TimeoutError: If it does not come to pass in time.
+        @return: Whether the condition holds; if not, the connection has ended.
+        @raise TimeoutError: If neither happens in time.
         """
         deadline = time.monotonic() + self._timeout
         while not condition():
@@ -228,9 +228,9 @@ class H2Client:
 
     def waitFor(self, kind: type[Frame], start: int = 0) -> Any:
         """
-        Give the first frame of a kind that is no acknowledgement, or C{None} at the end.
+        Return the first frame of a kind that is not an acknowledgement; C{None} at the end.
 
-        @param start: Which of L{frames} is the first one to count.
+        @param start: The index in L{frames} to start from.
         """
 
         def found() -> list[Frame]:
@@ -245,9 +245,9 @@ class H2Client:
 
     def discard(self, timeout: float = 0.0) -> None:
         """
-        Throw away what comes, and answer nothing; frames cannot be read any more.
+        Discard received bytes without answering; frames cannot be read afterwards.
 
-        @param timeout: How many seconds to wait for more; 0 takes only what is there.
+        @param timeout: Seconds to wait for more; 0 reads only available bytes.
         @raise ConnectionError: If the server has closed the connection.
         """
         self._socket.settimeout(timeout)
@@ -272,10 +272,10 @@ class H2Client:
 
     def read(self, deadline: float | None = None) -> Frame | None:
         """
-        Read one frame, and give the answer that it wants.
+        Read one frame, and answer it if required.
 
         @return: The frame; C{None} at the end of the connection.
-        @raise TimeoutError: If none comes in time.
+        @raise TimeoutError: If no frame arrives in time.
         """
         if deadline is None:
             deadline = time.monotonic() + self._timeout
@@ -308,7 +308,7 @@ class H2Client:
     def _heed(self, frame: Frame) -> None:
         stream = self.streams.get(frame.stream_id)
         if isinstance(frame, HeadersFrame) and stream is not None:
-            # grpcio's blocks fit one frame: no CONTINUATION follows.
+            # grpcio's header blocks fit into one frame, so CONTINUATION never follows.
             fields = dict(self._decoder.decode(frame.data))
             isTrailer = bool(stream.headers) or "END_STREAM" in frame.flags
             (stream.trailers if isTrailer else stream.headers).update(fields)
@@ -346,5 +346,5 @@ class H2Client:
         try:
             self.send(frame)
         except OSError:
-            # The server has closed the connection: reading will tell.
+            # The server has closed the connection: the next read detects it.
             return

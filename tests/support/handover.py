@@ -1,11 +1,11 @@
 """
-Runs a command with listening sockets, as systemd hands them over::
+Runs a command with listening sockets, passed as systemd does::
 
     python handover.py NAME=PLACE... -- COMMAND...
 
-A place is C{HOST:PORT}, where port 0 is a free one, or the number of a descriptor that this process
-was given. The sockets become the descriptors from 3 on; C{LISTEN_PID}, C{LISTEN_FDS} and
-C{LISTEN_FDNAMES} say so.
+A place is C{HOST:PORT}, where port 0 selects a free port, or the number of a descriptor that this
+process has inherited. The sockets become the descriptors from 3 on; C{LISTEN_PID}, C{LISTEN_FDS}
+and C{LISTEN_FDNAMES} describe them.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 
 _FIRST = 3
 
-# Above what an interpreter has open when it starts.
+# Above the descriptors that a starting interpreter uses.
 _ASIDE = 100
 
 

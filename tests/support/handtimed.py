@@ -1,4 +1,4 @@
-"""A reactor whose sockets are real, and whose time is not."""
+"""A reactor with real sockets and simulated time."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from zope.interface import directlyProvides, providedBy
 
 class HandTimed:
     """
-    The reactor, but for the time: that passes when the test says so.
+    The real reactor, except for the time, which the test advances.
 
-    @ivar clock: What passes it.
+    @ivar clock: The clock that the test advances.
     """
 
     def __init__(self, reactor: Any) -> None:

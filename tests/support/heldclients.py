@@ -1,9 +1,9 @@
 """
 Sends messages that never end: C{python -m tests.support.heldclients KIND PORT}.
 
-Many connections at once, each of which keeps back the last byte of its message. When nothing moves
-any more a line says how often each refusal came, as JSON; C{"open"} counts those without. Then it
-keeps them open until it is killed.
+Opens many connections, each of which holds back the last byte of its message. When no more bytes
+move, it prints the number of each refusal as one line of JSON; C{"open"} counts connections without
+a refusal. It then keeps them open until it is killed.
 """
 
 import json
@@ -36,10 +36,10 @@ MIB = 1024 * 1024
 _ZEROS = memoryview(bytes(256 * 1024))
 
 _SETTLED = 2.0
-"""Seconds in which nothing has moved."""
+"""Seconds without any progress."""
 
 _CLOSE = 0x88
-"""The first byte of a WebSocket's frame that closes it."""
+"""The first byte of a WebSocket close frame."""
 
 
 GUARDED = {
@@ -47,20 +47,18 @@ GUARDED = {
     "authentication": {"required": True},
     "methods": {"echo": lambda request, context: request},
 }
-"""A service that needs a token."""
+"""A service that requires a token."""
 
 
 class Sender:
     """
-    A connection whose message is all zeros but for its beginning.
+    A connection whose message is all zeros after its start.
 
-    @ivar refusal: What the server said of it, once it has.
+    @ivar refusal: The server's refusal; empty before it.
     """
 
     def __init__(self, port: int, opening: bytes, size: int) -> None:
-        """
-        @param size: Bytes of the message after the opening, but for the last.
-        """
+        """@param size: Size of the message after the opening, without its last byte."""
         self.refusal = ""
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setblocking(False)
@@ -73,24 +71,24 @@ class Sender:
         return self._unsent or _ZEROS[: self._left]
 
     def sent(self, size: int) -> None:
-        """Forget what was sent."""
+        """Drop the bytes that were sent."""
         if self._unsent:
             self._unsent = self._unsent[size:]
         else:
             self._left -= size
 
     def read(self, data: bytes) -> None:
-        """Take what the server says."""
+        """Process bytes from the server."""
         self.received += data
         self.refusal = self.readRefusal() or self.refusal
 
     def readRefusal(self) -> str:
-        """Return what a refusal is called; empty before there is one."""
+        """Return the name of the refusal; empty without one."""
         raise NotImplementedError
 
 
 class Body(Sender):
-    """A body of HTTP."""
+    """An HTTP body."""
 
     size = 10 * MIB
     path = b"/api/Echo/echo"
@@ -101,13 +99,13 @@ class Body(Sender):
         super().__init__(port, head, self.size - 1)
 
     def readRefusal(self) -> str:
-        """Return the status."""
+        """Return the status code."""
         match = re.match(rb"HTTP/1.1 (\d+) ", self.received)
         return match[1].decode() if match else ""
 
 
 class Message(Sender):
-    """A message of a WebSocket."""
+    """A WebSocket message."""
 
     size = MIB
 
@@ -120,14 +118,14 @@ class Message(Sender):
         super().__init__(port, opening, self.size - 1)
 
     def readRefusal(self) -> str:
-        """Return the code of the close."""
+        """Return the close code."""
         _, _, frames = self.received.partition(b"\r\n\r\n")
         isClosed = len(frames) >= 4 and frames[0] == _CLOSE
         return str(struct.unpack_from(">H", frames, 2)[0]) if isClosed else ""
 
 
 class TCPFrame(Sender):
-    """A frame of TCP."""
+    """A TCP frame."""
 
     size = 15 * MIB
 
@@ -135,13 +133,13 @@ class TCPFrame(Sender):
         super().__init__(port, struct.pack(">BBI", 1, 1, self.size), self.size - 1)
 
     def readRefusal(self) -> str:
-        """Return the code of the error."""
+        """Return the error code."""
         match = re.search(rb'"error":"(\w+)"', self.received)
         return match[1].decode() if match else ""
 
 
 class Call(Sender):
-    """A connection with calls of gRPC, which keeps to the windows."""
+    """A connection with gRPC calls, which respects the flow control windows."""
 
     size = 4 * MIB
     calls = 1
@@ -180,7 +178,7 @@ class Call(Sender):
         return self._unsent
 
     def readRefusal(self) -> str:
-        """Take the frames that are complete; return the status."""
+        """Process complete frames; return the status."""
         found = ""
         while len(self.received) >= HEAD_LENGTH:
             frame, length = Frame.parse_frame_header(memoryview(self.received[:HEAD_LENGTH]))
@@ -216,11 +214,11 @@ KINDS: dict[str, tuple[int, Callable[[int], Sender]]] = {
     "frames": (60, TCPFrame),
     "calls": (200, Call),
 }
-"""How many connections there are of each kind, and what makes one."""
+"""The number of connections of each kind, and the class that makes one."""
 
 
 def main(kind: str, port: int) -> None:
-    """Send until nothing moves, and report."""
+    """Send until no more bytes move, and report."""
     count, make = KINDS[kind]
     selector = selectors.DefaultSelector()
     senders = [make(port) for _ in range(count)]

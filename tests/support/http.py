@@ -10,14 +10,14 @@ from typing import Any
 
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY
 
-# Longer than anything that is asked here takes on a busy machine.
+# Longer than any request here takes on a busy machine.
 REQUEST_SECONDS = 60.0
 
 ROOT_HEADERS = {"x-storage-access-key": ACCESS_KEY, "x-storage-secret-key": SECRET_KEY}
 
 
 def connect(address: tuple[str, int]) -> http.client.HTTPConnection:
-    """Make a connection that is opened by its first request."""
+    """Make a connection that opens with its first request."""
     return http.client.HTTPConnection(*address, timeout=REQUEST_SECONDS)
 
 
@@ -28,7 +28,7 @@ def request(
     body: bytes | None = None,
     headers: Mapping[str, str] = ROOT_HEADERS,
 ) -> tuple[int, bytes]:
-    """Make one request on a connection of its own, as root, and give status and body."""
+    """Make one request as root on a new connection; return status and body."""
     connection = connect(address)
     try:
         connection.request(method, path, body, dict(headers))
@@ -39,16 +39,16 @@ def request(
 
 
 def getJSON(address: tuple[str, int], path: str) -> tuple[int, Any]:
-    """Ask for a JSON document."""
+    """Request a JSON document."""
     status, body = request(address, "GET", path, headers={})
     return status, json.loads(body)
 
 
 def askUnix(path: Path, target: str = "/") -> int:
-    """Ask for a page at a UNIX socket, without a key, and give the status."""
+    """Request a page on a UNIX socket, without a key; return the status."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(REQUEST_SECONDS)
-        # The kernel takes no more than 107 bytes of a path.
+        # The kernel limits a socket path to 107 bytes.
         client.connect(os.path.relpath(path))
         client.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         with client.makefile("rb") as answer:

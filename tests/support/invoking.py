@@ -1,4 +1,4 @@
-"""A test case with an invoker, and streams to give to it."""
+"""A test case with an invoker, and streams for it."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -20,11 +20,11 @@ GOOD, BAD = CallCredentials("good"), CallCredentials("bad")
 
 
 class Boom(Exception):
-    """What nobody foresaw."""
+    """An unexpected error."""
 
 
 class Tokens:
-    """Knows the token C{good}; an observer as well, so that the order of steps can be seen."""
+    """Accepts the token C{good}. It is also an observer, to record the order of steps."""
 
     def __init__(self, steps: list[str]) -> None:
         self.steps = steps
@@ -34,27 +34,27 @@ class Tokens:
     def authenticate(
         self, context: RequestContext, credentials: CallCredentials, methods: tuple[str, ...]
     ) -> Any:
-        """Find out who calls."""
+        """Authenticate a call."""
         self.steps.append(f"authenticate {methods}")
         if credentials.token == "good":
             return succeed({"sub": "ann"})
         raise codedError("UNAUTHENTICATED", "Invalid token")
 
     def callStarted(self, context: RequestContext) -> None:
-        """Take note."""
+        """Record the start."""
         self.steps.append("began")
 
     def callEnded(
         self, context: RequestContext, error: ServiceError | None, seconds: float
     ) -> None:
-        """Take note."""
+        """Record the end."""
         self.steps.append("ended")
         self.errors.append(None if error is None else error.code)
         self.seconds.append(seconds)
 
 
 class InvokerCase(SynchronousTestCase):
-    """What the cases of this file share."""
+    """The common base of the test cases of the invoker."""
 
     def setUp(self) -> None:
         """Make an invoker."""
@@ -78,11 +78,11 @@ class InvokerCase(SynchronousTestCase):
         self.invoker.add(readService({"name": "Probe", "methods": methods, **(service or {})}))
 
     def call(self, request: Any = None, credentials: CallCredentials = ANONYMOUS) -> Any:
-        """Call it, for a result that is there at once."""
+        """Call the method; return the result, which must be available immediately."""
         return self.successResultOf(self.begin(request, credentials))
 
     def begin(self, request: Any = None, credentials: CallCredentials = ANONYMOUS) -> Deferred[Any]:
-        """Begin a call."""
+        """Start a call."""
         self.context = replace(CONTEXT, metadata={})
         call = self.invoker.call(self.context, {} if request is None else request, credentials)
         return Deferred.fromCoroutine(call)
@@ -90,14 +90,14 @@ class InvokerCase(SynchronousTestCase):
     def refused(
         self, request: Any = None, credentials: CallCredentials = ANONYMOUS
     ) -> ServiceError:
-        """Call it, for its error."""
+        """Call the method; return its error."""
         error = self.failureResultOf(self.begin(request, credentials)).value
         assert isinstance(error, ServiceError)
         return error
 
 
 async def drain(results: Any) -> list[Any]:
-    """Take all of a stream."""
+    """Read a whole stream."""
     return [result async for result in results]
 
 

@@ -1,4 +1,4 @@
-"""An issuer of tokens that is a process of its own: a directory, served by Python's own server."""
+"""A token issuer as a separate process: a directory, served by Python's own server."""
 
 import json
 import re
@@ -17,9 +17,9 @@ _ADDRESS = re.compile(rb"port (\d+)")
 
 class IssuerProcess(ProcessProtocol):
     """
-    Serves what is in a directory.
+    Serves a directory.
 
-    @ivar issuer: Its URL.
+    @ivar issuer: The URL of the issuer.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -40,20 +40,20 @@ class IssuerProcess(ProcessProtocol):
         self.publish(f"{self.issuer}/keys")
 
     async def stop(self) -> None:
-        """End it."""
+        """Kill the process."""
         if self.transport is not None and self.transport.pid:
             self.transport.signalProcess("KILL")
         await self._ended
 
     def publish(self, place: str, *keys: Any) -> None:
-        """Say where the keys are; put them at C{/keys}."""
+        """Publish the URL of the keys, and the keys at C{/keys}."""
         metadata = {"issuer": self.issuer, "jwks_uri": place}
         path = self.directory / ".well-known" / "openid-configuration"
         path.write_text(json.dumps(metadata))
         (self.directory / "keys").write_bytes(jwks(*keys))
 
     async def requests(self) -> list[str]:
-        """End it; give the paths that were asked for, all of which its log has then."""
+        """Kill it, so that its log is complete; return the requested paths."""
         await self.stop()
         return re.findall(r'"GET (\S+) HTTP', self._log.decode())
 
@@ -71,7 +71,7 @@ class IssuerProcess(ProcessProtocol):
         self._log += data
 
     def processEnded(self, reason: Failure) -> None:
-        """Tell that it has ended."""
+        """Fire the waiting Deferreds."""
         if self._started is not None:
             self._started.errback(RuntimeError(self._log.decode()))
         self._ended.callback(None)

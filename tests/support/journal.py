@@ -1,9 +1,9 @@
 """
-What a client remembers of a server that may die: which writes were acknowledged, which may be.
+A client's record of a server that may crash: the acknowledged writes and the possible ones.
 
-Each key has one writer, so its history is a line: the versions that are known, and after them those
-of the writes whose answer never came. After the server is back any of those states is right, and no
-other. In a bucket without versioning a key has one version at most.
+Each key has one writer, so its history is linear: the known versions, followed by the versions of
+unanswered writes. After a restart of the server exactly these states are correct. In a bucket
+without versioning a key has at most one version.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from attrs import astuple, evolve, frozen
 @frozen
 class Written:
     """
-    One whole content of a key.
+    One complete content of a key.
 
-    @ivar etag: As the server has to say it, with its quotes.
-    @ivar sha256: Of the whole content, in hex.
-    @ivar lock: What keeps it from being removed: C{ON}, a legal hold, or the mode of a retention
-        that does not end; empty for nothing.
+    @ivar etag: The expected ETag, with quotes.
+    @ivar sha256: The SHA-256 of the content, in hex.
+    @ivar lock: The lock that prevents its removal: C{ON} for a legal hold, or the mode of a
+        retention that does not end; empty without a lock.
     """
 
     etag: str
@@ -34,13 +34,15 @@ class Written:
 
 
 def whole(body: bytes) -> Written:
-    """Describe a body that is put in one request."""
+    """Describe a body that is stored by one request."""
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
     return Written(f'"{digest}"', len(body), hashlib.sha256(body).hexdigest())
 
 
 def inParts(parts: list[bytes]) -> Written:
-    """Describe a body that is put in parts: its ETag is that of the parts' digests."""
+    """
+    Describe a body that is stored in parts: its ETag is computed from the digests of the parts.
+    """
     digests = b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in parts)
     digest = hashlib.md5(digests, usedforsecurity=False).hexdigest()
     content = hashlib.sha256(b"".join(parts)).hexdigest()
@@ -48,10 +50,10 @@ def inParts(parts: list[bytes]) -> Written:
 
 
 State = Written | None
-"""What a version holds; L{None} is a delete marker, or nothing."""
+"""The content of a version; C{None} for a delete marker or nothing."""
 
 NULL = "null"
-"""The id of what is written while versioning is not enabled."""
+"""The version id of writes while versioning is not enabled."""
 
 
 @frozen
@@ -59,7 +61,7 @@ class Version:
     """
     One version of a key.
 
-    @ivar id: As the server says it; empty as long as it has not.
+    @ivar id: The id from the server; empty until it is known.
     """
 
     id: str
@@ -74,8 +76,8 @@ def afterWrite(stack: Stack, status: str, content: State) -> Stack:
     """
     Return the versions of a key after a write.
 
-    @param status: Of the bucket's versioning; empty for none.
-    @param content: L{None} for a deletion that names no version.
+    @param status: The versioning status of the bucket; empty if never enabled.
+    @param content: The content; C{None} for a deletion without a version.
     """
     if status != "Enabled":
         stack = without(stack, NULL)
@@ -85,12 +87,12 @@ def afterWrite(stack: Stack, status: str, content: State) -> Stack:
 
 
 def without(stack: Stack, versionId: str) -> Stack:
-    """Return the versions of a key after the deletion of one."""
+    """Return the versions of a key after one of them was deleted."""
     return tuple(each for each in stack if each.id != versionId)
 
 
 def relocked(stack: Stack, versionId: str, lock: str) -> Stack:
-    """Return the versions of a key after the lock of one, which is no marker, has changed."""
+    """Return the versions of a key after the lock of one, which is not a marker, has changed."""
     return tuple(
         evolve(each, content=evolve(each.content, lock=lock))
         if each.id == versionId and each.content is not None
@@ -100,7 +102,7 @@ def relocked(stack: Stack, versionId: str, lock: str) -> Stack:
 
 
 def fits(found: Stack, allowed: Stack) -> bool:
-    """Return whether the versions that were found are those that may be, under their ids."""
+    """Return whether the found versions match the allowed ones, with their ids."""
     return len(found) == len(allowed) and all(
         one.content == other.content and other.id in ("", one.id)
         for one, other in zip(found, allowed, strict=True)
@@ -117,13 +119,13 @@ def _stack(plain: list[Any]) -> Stack:
 
 class Journal:
     """
-    The acknowledged and the possible versions of every key. Any thread may call any method.
+    The acknowledged and the possible versions of every key. Methods may be called in any thread.
 
-    @ivar acknowledged: How many writes were.
+    @ivar acknowledged: The number of acknowledged writes.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """@param path: A file that has every note as soon as its call returns, for L{read}."""
+        """@param path: A file that contains each entry before its call returns, for L{read}."""
         self._file = -1
         if path is not None:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -135,7 +137,7 @@ class Journal:
 
     @classmethod
     def read(cls, path: Path) -> "Journal":
-        """Read the file of another process, which may have died at any point."""
+        """Read the file of another process, which may have been killed at any point."""
         journal = cls()
         *lines, _unfinished = path.read_bytes().split(b"\n")
         for line in lines:
@@ -153,17 +155,17 @@ class Journal:
             os.write(self._file, json.dumps([note, key, plain]).encode() + b"\n")
 
     def newest(self, key: str) -> Stack:
-        """Return the versions of a key if all its writes were done."""
+        """Return the versions of a key if all its writes succeed."""
         return self.allowed(key)[-1]
 
     def attempt(self, key: str, stack: Stack) -> None:
-        """Note that a write after which a key has these versions is about to be sent."""
+        """Record that a write is about to be sent after which a key has these versions."""
         with self._lock:
             self._open.setdefault(key, []).append(stack)
             self._note("attempt", key, _plain(stack))
 
     def refuse(self, key: str) -> None:
-        """Note that the newest attempt has certainly done nothing."""
+        """Record that the newest attempt has definitely failed."""
         with self._lock:
             self._open[key].pop()
             if not self._open[key]:
@@ -172,9 +174,9 @@ class Journal:
 
     def acknowledge(self, key: str, versionId: str = "") -> None:
         """
-        Note that the newest attempt was answered with success: nothing older can be seen.
+        Record that the newest attempt has succeeded: older states are no longer possible.
 
-        @param versionId: Of the version that was made.
+        @param versionId: The id of the new version.
         """
         with self._lock:
             stack = self._open[key][-1]
@@ -188,16 +190,16 @@ class Journal:
 
     def freeze(self) -> None:
         """
-        Take no answer for one from here on.
+        Ignore acknowledgements from now on.
 
-        To be called before a power cut is staged: with the power out no answer would leave the
-        machine, while here a sync that was under way may still return, as if it had been done.
+        Must be called before a simulated power cut. In a real one no answer leaves the machine;
+        here a sync in progress may still return as if it had succeeded.
         """
         with self._lock:
             self._hears = False
 
     def thaw(self) -> None:
-        """Take answers again."""
+        """Accept acknowledgements again."""
         with self._lock:
             self._hears = True
 
@@ -212,7 +214,7 @@ class Journal:
             return sorted({*self._known, *self._open})
 
     def settle(self, key: str, stack: Stack) -> None:
-        """Take what was found after a restart as known: it may not change again by itself."""
+        """Take the state after a restart as known: it must not change again on its own."""
         with self._lock:
             self._known[key] = stack
             self._open.pop(key, None)

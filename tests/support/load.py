@@ -1,4 +1,4 @@
-"""Clients that keep asking while something happens to whoever answers."""
+"""Clients that send requests continuously while the server is disturbed."""
 
 import http.client
 import select
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 SECONDS = 60.0
-"""How long a client waits for anything: whoever is not answered then is not answered."""
+"""The timeout of a client: later answers count as missing."""
 
 T = TypeVar("T")
 
 
 class Clients(Generic[T]):
     """
-    Clients, each in a thread; which kind they are is said by C{converse}.
+    Clients, each in a thread; C{converse} implements their kind.
 
-    @ivar answered: What they got.
-    @ivar failures: What went wrong.
+    @ivar answered: The answers.
+    @ivar failures: The failures.
     """
 
     def __init__(self, port: int, clients: int) -> None:
-        """Begin: whoever inherits this does so last."""
+        """Start the threads; subclasses must call this last."""
         self.answered: list[T] = []
         self.failures: list[str] = []
         self.port = port
@@ -32,13 +32,13 @@ class Clients(Generic[T]):
             thread.start()
 
     def waitFor(self, count: int) -> None:
-        """Wait until there are so many answers and failures more. Blocking."""
+        """Wait for this many further answers and failures. Blocks."""
         with self._news:
             wanted = self._count() + count
             self._news.wait_for(lambda: self._count() >= wanted, 120)
 
     def end(self) -> None:
-        """Let all of them end. Blocking."""
+        """Stop all clients. Blocks."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -57,32 +57,32 @@ class Clients(Generic[T]):
 
     @property
     def isOver(self) -> bool:
-        """Tell whether to begin nothing more."""
+        """Whether to stop sending."""
         return self._stop.is_set()
 
     def answer(self, answer: T) -> None:
-        """Take note of an answer."""
+        """Record an answer."""
         with self._news:
             self.answered.append(answer)
             self._news.notify_all()
 
     def fail(self, what: str) -> None:
-        """Take note of what should not be."""
+        """Record a failure."""
         with self._news:
             self.failures.append(what)
             self._news.notify_all()
 
     def converse(self) -> None:
-        """Connect, and ask until the connection ends, or all is over."""
+        """Connect, and send requests until the connection ends or the clients stop."""
         raise NotImplementedError
 
 
 class Load(Clients[tuple[int, bytes]]):
     """
-    Clients that ask one request after the other, each on a connection that it keeps as long as the
-    server lets it. Nothing is asked twice.
+    Clients that send sequential requests, each on a connection that stays open as long as the
+    server allows. Requests are never retried.
 
-    What they got are pairs of a status and a body.
+    Answers are pairs of a status and a body.
     """
 
     def __init__(
@@ -94,16 +94,17 @@ class Load(Clients[tuple[int, bytes]]):
         headers: Mapping[str, str] = {},
         clients: int = 4,
     ) -> None:
-        """Begin."""
+        """Start the clients."""
         self._request = (method, path, body, dict(headers))
         super().__init__(port, clients)
 
     def converse(self) -> None:
-        """Ask until all is over."""
+        """Send requests until the clients stop."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             while not self.isOver:
-                # As every client that keeps connections looks: this one may have had no turn long.
+                # All clients with persistent connections check this: the thread may not have run
+                # for long.
                 if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
                     connection.close()
                 connection.request(*self._request)

@@ -1,4 +1,4 @@
-"""The cluster of C{deploy/cluster/configure.py --rehearse}, as processes of their own."""
+"""The cluster of C{deploy/cluster/configure.py --rehearse}, as separate processes."""
 
 import importlib.util
 import os
@@ -17,11 +17,11 @@ from tests.support.postgresql import binaries
 
 
 def localClusterModule() -> Any:
-    """Import C{deploy/cluster/localcluster.py}, which is in no package."""
+    """Import C{deploy/cluster/localcluster.py}, which is not in a package."""
     spec = importlib.util.spec_from_file_location("localcluster", CLUSTER / "localcluster.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look for their module there.
+    # Dataclasses look up their module there.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
@@ -29,22 +29,22 @@ def localClusterModule() -> Any:
 
 class RunningCluster:
     """
-    A cluster that runs, in a directory of its own. All methods block.
+    A running cluster in its own directory. All methods block.
 
-    @ivar directory: That of C{--rehearse}.
-    @ivar cluster: Its L{LocalCluster}, which is in C{deploy/cluster/localcluster.py}.
+    @ivar directory: The directory of C{--rehearse}.
+    @ivar cluster: The L{LocalCluster} from C{deploy/cluster/localcluster.py}.
     """
 
     def __init__(self) -> None:
         """
         Start it.
 
-        @raise SkipTest: A program is not installed.
+        @raise SkipTest: If a program is not installed.
         """
         self._base = Path(tempfile.mkdtemp(prefix="sglocal"))
         self._base.chmod(0o755)
         self.directory = self._base / "cluster"
-        # The checkout, not the installed copy.
+        # Runs the checkout, not the installed copy.
         program = self._base / "storagegate"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m storagegate "$@"\n')
         program.chmod(0o755)
@@ -91,7 +91,7 @@ class RunningCluster:
         )
 
     def processes(self) -> list[str]:
-        """Return the commands of all processes that have to do with the directory."""
+        """Return the commands of all processes that use the directory."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
@@ -105,7 +105,7 @@ class RunningCluster:
         return found
 
     def log(self) -> str:
-        """Return the ends of all logs."""
+        """Return the last lines of all logs."""
         paths = sorted(self.directory.glob("*/*.log"))
         return "\n".join(f"{each}: {each.read_text(errors='replace')[-2000:]}" for each in paths)
 

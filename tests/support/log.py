@@ -1,4 +1,4 @@
-"""What a test needs to read the log."""
+"""Helpers for tests that read the log."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from zope.interface import implementer
 
 
 class LogCase(SynchronousTestCase):
-    """A case that can read what was logged while it ran."""
+    """A test case that can read the log events of its run."""
 
     def setUp(self) -> None:
-        """Listen to the log."""
+        """Observe the log."""
         self._logEvents: list[LogEvent] = []
 
         @implementer(ILogObserver)
@@ -22,7 +22,7 @@ class LogCase(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observe)
 
     def logged(self) -> list[str]:
-        """Give the text of every event so far."""
+        """Return the text of every event so far."""
         return [formatEvent(event) for event in self._logEvents]
 
 
@@ -39,5 +39,5 @@ class Sink:
         self.lines.append(line)
 
     def writeLater(self, make: Callable[[], Sequence[bytes]], count: int = 1) -> None:
-        """Keep lines at once."""
+        """Keep lines immediately."""
         self.lines.extend(make())

@@ -1,4 +1,4 @@
-"""A server in a thread that answers each call with frames that the test has written."""
+"""A server in a thread that answers each call with frames that the test provides."""
 
 import socket
 import threading
@@ -41,7 +41,7 @@ class Lie:
         self.connection.sendall(frame.serialize())
 
     def headers(self, fields: Fields, isLast: bool = False) -> None:
-        """Send a block of headers, in as many frames as it takes."""
+        """Send a header block, in as many frames as needed."""
         block = self._encoder.encode(fields)
         pieces = [block[at : at + FRAME_LENGTH] for at in range(0, len(block), FRAME_LENGTH)]
         first = HeadersFrame(self.stream, data=pieces[0])
@@ -53,7 +53,7 @@ class Lie:
             self.send(frame)
 
     def data(self, body: bytes, isLast: bool = False) -> None:
-        """Send bytes of the body, whatever the client's window is."""
+        """Send bytes of the body, ignoring the client's window."""
         pieces = [body[at : at + FRAME_LENGTH] for at in range(0, len(body), FRAME_LENGTH)]
         for at, piece in enumerate(pieces):
             isEnd = isLast and at == len(pieces) - 1
@@ -62,9 +62,9 @@ class Lie:
 
 class LyingServer:
     """
-    Listens, and answers.
+    Listens, and answers calls.
 
-    @ivar port: Where.
+    @ivar port: The port that it listens on.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -76,8 +76,8 @@ class LyingServer:
         self._threads[0].start()
 
     def stop(self) -> None:
-        """Close everything, and see the threads out. Blocks."""
-        # Only this wakes a thread that accepts.
+        """Close all sockets, and join the threads. Blocks."""
+        # Nothing else wakes a thread in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._threads[0].join()

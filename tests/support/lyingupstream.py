@@ -1,4 +1,4 @@
-"""An S3 server in memory whose answers a test changes, to those of other servers or to lies."""
+"""An in-memory S3 server whose answers a test can replace with other servers' or invalid ones."""
 
 import hashlib
 import socket
@@ -23,7 +23,7 @@ class Reply:
     """
     An answer.
 
-    @ivar length: What C{Content-Length} says, where that is not the length of the body.
+    @ivar length: The value of C{Content-Length}, if it differs from the length of the body.
     """
 
     status: int
@@ -36,14 +36,14 @@ class Reply:
         return evolve(self, headers={k: v for k, v in self.headers.items() if k not in names})
 
     def having(self, **headers: str) -> "Reply":
-        """Return the answer with other headers; C{_} stands for C{-}."""
+        """Return the answer with changed headers; C{_} stands for C{-}."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return evolve(self, headers={**self.headers, **named})
 
 
 @frozen
 class Sent:
-    """A request: method, the key, the headers in lower case, and the body."""
+    """A request: method, key, headers with lower-case names, and body."""
 
     method: str
     key: str
@@ -52,21 +52,21 @@ class Sent:
 
 
 Change = Callable[[Sent, Reply], Reply]
-"""Returns the answer that is given in place of the right one."""
+"""Returns the answer that replaces the correct one."""
 
 
 def html(sent: Sent, reply: Reply) -> Reply:
-    """Answer as a portal does: 200 with a page."""
+    """Answer like a captive portal: 200 with a page."""
     return Reply(200, {"content-type": "text/html"}, b"<html>Please sign in</html>")
 
 
 def notFound(sent: Sent, reply: Reply) -> Reply:
-    """Answer as a web server without such a path does."""
+    """Answer like a web server without this path."""
     return Reply(404, {"content-type": "text/html"}, b"<html><h1>404 Not Found</h1></html>")
 
 
 def md5Of(body: bytes) -> str:
-    """Return the ETag that most servers give to bytes."""
+    """Return the ETag that most servers compute."""
     return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
 
 
@@ -78,11 +78,11 @@ def crcOf(body: bytes) -> str:
 @define(eq=False)
 class LyingUpstream:
     """
-    Listens, and answers as Amazon S3 does unless a test says otherwise.
+    Listens, and answers like Amazon S3 unless a test changes the answers.
 
     @ivar change: Changes answers.
     @ivar objects: The bytes and metadata by key.
-    @ivar requests: How many requests came, by method.
+    @ivar requests: The number of requests, by method.
     """
 
     change: Change = lambda sent, reply: reply
@@ -110,7 +110,7 @@ class LyingUpstream:
                 length = len(reply.body) if reply.length is None else reply.length
                 if reply.status != 204:
                     self.send_header("Content-Length", str(length))
-                # The client may have gone.
+                # The client may have disconnected.
                 with suppress(OSError):
                     self.end_headers()
                     if self.command != "HEAD":
@@ -119,7 +119,7 @@ class LyingUpstream:
             do_GET = do_PUT = do_HEAD = do_DELETE = answer
 
             def log_message(self, format: str, *arguments: Any) -> None:
-                """Write nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -127,18 +127,18 @@ class LyingUpstream:
         return self
 
     def stop(self) -> None:
-        """Listen no more. Blocks."""
+        """Stop listening. Blocks."""
         self._server.shutdown()
         self._server.server_close()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         port: int = self._server.server_address[1]
         return port
 
     def address(self, prefix: str = "blobs/") -> BucketAddress:
-        """Name a bucket."""
+        """Return the address of a bucket."""
         return BucketAddress(f"127.0.0.1:{self.port}", False, "bucket", prefix)
 
     def reply(self, sent: Sent) -> Reply:
@@ -205,7 +205,7 @@ def _ranged(sent: Sent, body: bytes, headers: dict[str, str]) -> Reply:
 
 
 def flipped(body: bytes, at: int) -> bytes:
-    """Return bytes of which one bit is another."""
+    """Return the bytes with one bit flipped."""
     with suppress(IndexError):
         return body[:at] + bytes([body[at] ^ 4]) + body[at + 1 :]
     return body

@@ -1,13 +1,14 @@
 """
-A machine of the test's own: systemd as the first process of a container, on this machine's C{/usr}.
+A test machine: systemd as the first process of a container, with the host's C{/usr}.
 
-Nothing of it is this machine's: the root directory is the test's, and processes, mounts, network
-and control group are its own. It needs root, C{systemd-nspawn} and a C{/usr} that holds everything;
-L{Machine.boot} skips the test where it cannot be.
+The container is isolated: it has its own root directory, processes, mounts, network and control
+group. It requires root, C{systemd-nspawn} and a merged C{/usr}; otherwise L{Machine.boot} skips the
+test.
 
     - C{/opt/python}: the interpreter of the tests; C{/opt/storagegate}: a virtual environment with
-      what is installed for it; C{/opt/checkout}: the checkout.
-    - C{/etc/systemd/system}, C{/etc/sysusers.d}: what is in C{deploy/}, where its head says.
+      the installed packages; C{/opt/checkout}: the checkout.
+    - C{/etc/systemd/system}, C{/etc/sysusers.d}: the files of C{deploy/}, in the places that their
+      headers name.
 """
 
 import ctypes
@@ -31,13 +32,14 @@ from tests.support.modules import CHECKOUT
 from tests.support.programs import needProgram
 from tests.support.units import DEPLOY
 
-# A command within takes moments; a start of the daemon on a busy machine takes longer.
+# A command takes moments; a start of the daemon on a busy machine takes longer.
 COMMAND_SECONDS = 100
 
 _TOOLS = ("systemd-nspawn", "unshare", "setpriv", "nsenter", "mount")
 
-# Its own /run, for nspawn notes there what runs, and its own view of the control groups: systemd
-# within shall find the one tree that it finds on a machine, whatever this one has.
+# The container has its own /run, because nspawn registers running containers there, and its own
+# view of the control groups, so that its systemd finds a single unified tree regardless of the
+# host's.
 _VIEW = """
 set -e
 mount --make-rprivate /
@@ -48,12 +50,12 @@ cd /sys/fs/cgroup
 _BOOT = _VIEW + 'mkdir "$0"\necho 0 > "$0/cgroup.procs"\ncd /\nexec "$@"\n'
 _REMOVE = _VIEW + 'find "$0" -depth -type d -exec rmdir {} +\n'
 
-# What is started here goes when the test's process goes, whatever ends that.
+# Started processes end with the process of the test, however it ends.
 _APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--mount-proc")
 _ONE_TREE = {"UNIFIED_CGROUP_HIERARCHY": "1"}
 _PLAIN = {"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8", "SYSTEMD_COLORS": "0"}
 
-# What a root directory has, and where the host's files come, or what systemd puts there.
+# The content of a root directory: mount points for the host's files, and directories for systemd.
 _EMPTY = ("usr", "var", "tmp", "run", "proc", "sys", "dev", "root", "srv")
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -62,20 +64,18 @@ _CLONE_NEWNET = 0x40000000
 
 
 class MachineFailed(AssertionError):
-    """The machine, or a command within it, did not do what was expected."""
+    """The machine, or a command in it, did not behave as expected."""
 
 
 class Machine:
     """
     One machine.
 
-    @ivar root: Its root directory, as seen from outside.
+    @ivar root: Its root directory, as seen from the host.
     """
 
     def __init__(self, directory: Path) -> None:
-        """
-        @param directory: Made here; the name of the machine is random.
-        """
+        """@param directory: The directory, which is created; the name of the machine is random."""
         self.name = f"storagegate-{secrets.token_hex(4)}"
         self.root = directory / "root"
         self._log = directory / "log"
@@ -86,7 +86,9 @@ class Machine:
         self._furnish()
 
     def setVariables(self, variables: Mapping[str, str]) -> None:
-        """Write the service's file of variables, beside those that find the checkout."""
+        """
+        Write the service's environment file, including the variables that locate the checkout.
+        """
         needed = {"PYTHONPATH": "/opt/checkout", "LD_LIBRARY_PATH": "/opt/python/lib"}
         path = self.root / "etc" / "storagegate" / "environment"
         path.write_text("".join(f"{k}={v}\n" for k, v in {**needed, **variables}.items()))
@@ -96,7 +98,7 @@ class Machine:
         """
         Boot it and wait until it is up.
 
-        @raise SkipTest: If no such machine can be booted here.
+        @raise SkipTest: If such a machine cannot be booted here.
         """
         self._check()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as news, self._log.open("wb") as log:
@@ -115,7 +117,7 @@ class Machine:
         [self._first] = _children(nspawn)
 
     def _check(self) -> None:
-        """Look for what a machine needs; what the kernel allows shows when one is tried."""
+        """Check the requirements; kernel restrictions only show when a machine is booted."""
         for tool in _TOOLS:
             needProgram(tool)
         if os.getuid() != 0:
@@ -124,15 +126,15 @@ class Machine:
             raise SkipTest("/usr does not hold everything here")
 
     def kill(self) -> None:
-        """End it at once with all that is in it and leave nothing; harmless where it is off."""
+        """Kill it with all its processes, and clean up; harmless if it is not running."""
         process, self._process = self._process, None
         if process is None:
             return
-        # The first of its processes, which the kernel buries after all others; then this one ends.
+        # Killing its init makes the kernel kill all its other processes; then nspawn ends.
         for number in _children(process.pid):
             os.kill(number, signal.SIGKILL)
         process.wait(COMMAND_SECONDS)
-        # With what it could not be made, it is not there.
+        # If the control group could not be created, it does not exist.
         subprocess.run(
             ["unshare", "--mount", "sh", "-c", _REMOVE, self.name],
             stderr=subprocess.DEVNULL,
@@ -142,7 +144,7 @@ class Machine:
 
     def run(self, *command: str) -> str:
         """
-        Run a command as root within and give its output.
+        Run a command as root in the machine and return its output.
 
         @raise MachineFailed: If it fails.
         """
@@ -161,15 +163,15 @@ class Machine:
         return result.stdout
 
     def journal(self) -> str:
-        """Give the service's journal, the messages alone."""
+        """Return the messages of the service's journal."""
         return self.run("journalctl", "--unit=storagegate", "--output=cat", "--no-pager")
 
     def waitForJournal(self, pattern: str, after: str = "") -> None:
         """
-        Wait until there is a line with a pattern in the service's journal.
+        Wait until a line of the service's journal matches a pattern.
 
-        @param after: A cursor; what came before it does not count.
-        @raise MachineFailed: If it does not come.
+        @param after: A cursor; earlier lines are ignored.
+        @raise MachineFailed: If no line matches in time.
         """
         since = f"--after-cursor={after}" if after else "--lines=all"
         follow = ("journalctl", "--unit=storagegate", "--output=cat", "--follow", since)
@@ -191,17 +193,17 @@ class Machine:
         raise MachineFailed(f"did not say {pattern!r}:\n{''.join(lines)}")
 
     def cursor(self) -> str:
-        """Give the place where the journal ends now."""
+        """Return the cursor of the current end of the journal."""
         shown = self.run("journalctl", "--lines=0", "--show-cursor", "--no-pager")
         return shown.rpartition("-- cursor: ")[2].strip()
 
     def show(self, name: str) -> str:
-        """Give a property of the service."""
+        """Return a property of the service."""
         return self.run("systemctl", "show", "storagegate", "--value", f"--property={name}").strip()
 
     @contextmanager
     def network(self) -> Iterator[None]:
-        """Let what this thread opens be in the machine's network."""
+        """Run this thread in the machine's network namespace."""
         with open("/proc/thread-self/ns/net") as before:
             with open(f"/proc/{self._first}/ns/net") as its:
                 _enter(its.fileno())
@@ -211,7 +213,9 @@ class Machine:
                 _enter(before.fileno())
 
     def _furnish(self) -> None:
-        """Put into its root what a machine has before it boots, and what the guide installs."""
+        """
+        Create the files that a machine has before it boots, and the files that the guide installs.
+        """
         for name in (*_EMPTY, "etc/sysusers.d", "etc/storagegate"):
             (self.root / name).mkdir(parents=True)
         for name in ("bin", "sbin", "lib", "lib64"):
@@ -240,7 +244,7 @@ class Machine:
         program.chmod(0o755)
 
     def _command(self, *arguments: str) -> list[str]:
-        """Give the command that runs C{systemd-nspawn} in a view of its own."""
+        """Return the command that runs C{systemd-nspawn} with separate namespaces."""
         packages = f"/opt/storagegate/lib/python{_VERSION}/site-packages"
         return [
             *(*_APART, "--kill-child=KILL", "sh", "-c", _BOOT, self.name),
@@ -256,7 +260,7 @@ class Machine:
 
 
 def _isReady(news: socket.socket, pid: int) -> bool:
-    """Wait for the word that the machine is up; tell whether it came before the process ended."""
+    """Wait for the notification that the machine is up; return false if the process ends first."""
     ended = os.pidfd_open(pid)
     try:
         while news in select.select([news, ended], [], [], COMMAND_SECONDS)[0]:
@@ -268,11 +272,11 @@ def _isReady(news: socket.socket, pid: int) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """Give the numbers of a process's children."""
+    """Return the process ids of a process's children."""
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _enter(namespace: int) -> None:
-    """Move this thread into a network."""
+    """Move this thread into a network namespace."""
     if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "cannot enter the network of the machine")

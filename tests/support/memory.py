@@ -1,15 +1,15 @@
-"""What the kernel tells of a process's memory."""
+"""The kernel's statistics of a process's memory."""
 
 from pathlib import Path
 
 
 def peakMemory(pid: int) -> int:
-    """Tell the most memory, in bytes, that a process has had resident."""
+    """Return the peak resident memory of a process in bytes."""
     return _memory(pid, "VmHWM")
 
 
 def residentMemory(pid: int) -> int:
-    """Tell how much memory, in bytes, a process has resident."""
+    """Return the resident memory of a process in bytes."""
     return _memory(pid, "VmRSS")
 
 
@@ -21,5 +21,5 @@ def _memory(pid: int, name: str) -> int:
 
 
 def forgetPeak(pid: int) -> None:
-    """Have the kernel measure the peak from now on."""
+    """Reset the peak measurement of the kernel."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")

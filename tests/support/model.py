@@ -1,7 +1,7 @@
 """
-The store as dictionaries of stacks of versions: what every operation must do, without a disk.
+A model of the store: dictionaries of stacks of versions, which define the effect of each operation.
 
-Random sequences of operations run on this and on the real store, and must come to the same.
+Random sequences of operations run on the model and on the real store, with the same result.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from storagegate.storage.records import (
 )
 
 DAY = 86_400_000
-"""Milliseconds, of the clock of the model and of rules."""
+"""A day in milliseconds, in the time of the model and of lifecycle rules."""
 
 
 @define
@@ -49,11 +49,11 @@ class ModelVersion:
     """
     One version of a key.
 
-    @ivar body: L{None} for a delete marker.
+    @ivar body: The bytes; C{None} for a delete marker.
     @ivar isNull: Whether its id is C{null}.
-    @ivar mode: Of its retention; empty without one.
-    @ivar untilMs: When that ends.
-    @ivar noncurrentMs: Since when it is not the newest; L{None} if it is.
+    @ivar mode: The mode of its retention; empty without one.
+    @ivar untilMs: The end of the retention.
+    @ivar noncurrentMs: The time since when it is noncurrent; C{None} if it is the newest.
     """
 
     body: bytes | None
@@ -66,12 +66,12 @@ class ModelVersion:
     isHeld: bool = False
 
     def isLocked(self, atMs: int, bypass: bool = False) -> bool:
-        """Whether it must not be removed."""
+        """Return whether it must not be removed."""
         isRetained = self.untilMs > atMs and not (bypass and self.mode == GOVERNANCE)
         return isRetained or self.isHeld
 
     def passes(self, key: bytes, rule: LifecycleRule) -> bool:
-        """Whether a rule is about it."""
+        """Return whether a rule applies to it."""
         if not rule.isEnabled or not key.decode().startswith(rule.prefix or ""):
             return False
         if self.body is None:
@@ -83,14 +83,14 @@ class ModelVersion:
         return set(rule.tags.items()) <= set(decodeTags(self.tags).items())
 
     def hasExpired(self, key: bytes, rule: LifecycleRule, atMs: int) -> bool:
-        """Whether a rule deletes it as the newest version."""
+        """Return whether a rule deletes it as the newest version."""
         isOld = rule.days is not None and midnights(self.madeMs, atMs) > rule.days
         isLate = rule.dateMs is not None and atMs >= rule.dateMs
         return self.passes(key, rule) and (isOld or isLate)
 
 
 def midnights(sinceMs: int, atMs: int) -> int:
-    """Count the beginnings of days after one time, up to another."""
+    """Count the starts of days after one time, up to another."""
     return atMs // DAY - sinceMs // DAY
 
 
@@ -99,9 +99,9 @@ class ModelBucket:
     """
     The versions of a bucket.
 
-    @ivar stacks: Of each key that has some, the newest last.
-    @ivar defaultMode: Of the retention of new versions; empty for none.
-    @ivar rules: Of the life cycle.
+    @ivar stacks: The versions of each key, the newest last.
+    @ivar defaultMode: The default retention mode of new versions; empty without one.
+    @ivar rules: The lifecycle rules.
     """
 
     versioning: str = ""
@@ -111,7 +111,7 @@ class ModelBucket:
     stacks: dict[bytes, list[ModelVersion]] = field(factory=dict)
 
     def push(self, key: bytes, body: bytes | None, atMs: int) -> None:
-        """Put a version on top, as the versioning of this moment says."""
+        """Add a version on top, according to the current versioning."""
         stack = self.stacks.setdefault(key, [])
         isNull = self.versioning != VERSIONING_ENABLED
         if isNull:
@@ -120,11 +120,11 @@ class ModelBucket:
             stack[-1].noncurrentMs = atMs
         stack.append(ModelVersion(body, isNull, atMs))
         if self.defaultMode and body is not None:
-            # It ends with a whole second.
+            # A retention ends on a full second.
             stack[-1].mode, stack[-1].untilMs = self.defaultMode, -(-(atMs + DAY) // 1000) * 1000
 
     def pull(self, key: bytes, version: ModelVersion) -> None:
-        """Remove a version; the newest that is left becomes current."""
+        """Remove a version; the newest remaining one becomes current."""
         left = [each for each in self.stacks[key] if each is not version]
         if left:
             left[-1].noncurrentMs = None
@@ -133,7 +133,9 @@ class ModelBucket:
             del self.stacks[key]
 
     def scan(self, atMs: int) -> tuple[int, int]:
-        """Do what the rules say; say how many versions are removed, and how many stay locked."""
+        """
+        Apply the rules; return the number of removed versions and of versions that stay locked.
+        """
         removed = kept = 0
         for key, stack in list(self.stacks.items()):
             top = stack[-1]
@@ -173,13 +175,13 @@ class ModelBucket:
         )
 
     def objects(self) -> dict[bytes, bytes]:
-        """The current objects by key."""
+        """Return the current objects by key."""
         tops = {key: stack[-1].body for key, stack in self.stacks.items()}
         return {key: body for key, body in tops.items() if body is not None}
 
 
 VersionSummary = tuple[bytes, str | None, bool, bool]
-"""Key, ETag (L{None} of a delete marker), whether it is C{null}, whether it is the latest."""
+"""Key, ETag (C{None} for a delete marker), whether the id is C{null}, whether it is the latest."""
 
 
 @define
@@ -187,10 +189,10 @@ class Model:
     """
     Buckets of keys of versions, and uploads of numbered parts.
 
-    Every method raises the error that the store would, and changes nothing then. The ETag of a
-    body is what L{etagOf} says.
+    Every method raises the same errors as the store, without changes. L{etagOf} returns the ETag of
+    a body.
 
-    @ivar nowMs: The time, of writes; what removes and changes is later by C{1}.
+    @ivar nowMs: The time of writes; removals and changes are later by C{1}.
     """
 
     nowMs: int = 1
@@ -198,7 +200,7 @@ class Model:
     uploads: dict[str, ModelUpload] = field(factory=dict)
 
     def createBucket(self, name: str) -> None:
-        """Make a bucket that is not there."""
+        """Create a bucket that does not exist."""
         self.buckets[name] = ModelBucket()
 
     def deleteBucket(self, name: str) -> None:
@@ -215,18 +217,18 @@ class Model:
         found.versioning = versioning
 
     def setObjectLock(self, bucket: str, mode: str) -> None:
-        """Enable object lock, with a default of a day unless the mode is empty."""
+        """Enable object lock, with a default retention of a day unless the mode is empty."""
         found = self._bucket(bucket)
         if found.versioning != VERSIONING_ENABLED:
             raise BucketNotVersioned(bucket)
         found.isLocked, found.defaultMode = True, mode
 
     def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
-        """Give a bucket a life cycle."""
+        """Set the lifecycle rules of a bucket."""
         self._bucket(bucket).rules = rules
 
     def scan(self) -> tuple[int, int]:
-        """Do what the rules of all buckets say; say how much is removed, and how much is locked."""
+        """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
         counts = [bucket.scan(self.nowMs) for bucket in self.buckets.values()]
         aborted = [
             uploadId
@@ -243,13 +245,13 @@ class Model:
         return removed, sum(count for _, count in counts)
 
     def tag(self, bucket: str, key: bytes, age: int, tags: str) -> None:
-        """Give the newest version of a key but so many tags."""
+        """Set the tags of the version of a key with the given age."""
         self._named(bucket, key, age).tags = tags
 
     def retain(
         self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
     ) -> None:
-        """Change the retention of the newest version of a key but so many."""
+        """Change the retention of the version of a key with the given age."""
         found = self._lockable(bucket, key, age)
         isLonger = mode == found.mode and untilMs >= found.untilMs
         isBound = found.mode == COMPLIANCE or not bypass
@@ -258,7 +260,7 @@ class Model:
         found.mode, found.untilMs = mode, untilMs
 
     def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
-        """Place or release the legal hold of the newest version of a key but so many."""
+        """Place or release the legal hold of the version of a key with the given age."""
         self._lockable(bucket, key, age).isHeld = isOn
 
     def _lockable(self, bucket: str, key: bytes, age: int) -> ModelVersion:
@@ -278,19 +280,21 @@ class Model:
         self.buckets[bucket].push(key, body, self.nowMs)
 
     def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
-        """Store an object with the bytes of a version of a key, the newest but so many."""
+        """Copy the version of a key with the given age."""
         body = self.version(bucket, source, age)
         if body is None:
             raise NoSuchKey(source)
         self.buckets[bucket].push(key, body, self.nowMs)
 
     def version(self, bucket: str, key: bytes, age: int) -> bytes | None:
-        """The bytes of the newest version but so many; L{None} for a marker, and without one."""
+        """
+        Return the bytes of the version with the given age; C{None} for a marker or no version.
+        """
         stack = self._bucket(bucket).stacks.get(key, [])
         return stack[-1 - age].body if age < len(stack) else None
 
     def delete(self, bucket: str, keys: Sequence[bytes]) -> list[bool]:
-        """Remove objects; say which were there."""
+        """Remove objects; return which of them existed."""
         found = self._bucket(bucket)
         removed = []
         for key in keys:
@@ -304,14 +308,14 @@ class Model:
     def deleteVersions(
         self, bucket: str, names: Sequence[tuple[bytes, int]], bypass: bool = False
     ) -> list[bool]:
-        """Remove versions of keys, each the newest but so many of before; say which were there."""
+        """Remove versions, by key and age before the call; return which of them were removed."""
         bucketOf = self._bucket(bucket)
         stacks = bucketOf.stacks
         before = {key: list(stack) for key, stack in stacks.items()}
         removed = []
         for key, age in names:
             stack = before.get(key, [])
-            # The same twice is removed once.
+            # A version that is given twice is removed once.
             found = next(
                 (e for e in stacks.get(key, ()) if age < len(stack) and e is stack[-1 - age]), None
             )
@@ -321,11 +325,11 @@ class Model:
         return removed
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
-        """All keys with a prefix, in order."""
+        """Return all keys with a prefix, in order."""
         return sorted(key for key in self._bucket(bucket).objects() if key.startswith(prefix))
 
     def versions(self, bucket: str) -> list[VersionSummary]:
-        """All versions, by key, the newest first."""
+        """Return all versions by key, the newest first."""
         return [
             (key, None if each.body is None else etagOf(each.body), each.isNull, each is stack[-1])
             for key, stack in sorted(self._bucket(bucket).stacks.items())
@@ -333,7 +337,7 @@ class Model:
         ]
 
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
-        """Begin a multipart upload."""
+        """Start a multipart upload."""
         self._bucket(bucket)
         self.uploads[uploadId] = ModelUpload(bucket, key, self.nowMs)
 
@@ -342,7 +346,7 @@ class Model:
         self._upload(uploadId).parts[number] = body
 
     def complete(self, uploadId: str, numbers: Sequence[int], condition: WriteCondition) -> None:
-        """Make an object of parts."""
+        """Complete an upload to an object."""
         upload = self._upload(uploadId)
         if any(number not in upload.parts for number in numbers):
             raise InvalidPart(uploadId)
@@ -352,7 +356,7 @@ class Model:
         del self.uploads[uploadId]
 
     def abort(self, uploadId: str) -> None:
-        """End an upload."""
+        """Abort an upload."""
         self._upload(uploadId)
         del self.uploads[uploadId]
 
@@ -378,5 +382,5 @@ class Model:
 
 
 def etagOf(body: bytes) -> str:
-    """The ETag that tests give to a body."""
+    """Return the ETag that tests give to a body."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest()

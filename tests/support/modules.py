@@ -1,4 +1,4 @@
-"""The sources of the package, for the tests that hold its rules."""
+"""The sources of the package, for tests of its rules."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 
 def moduleFiles() -> dict[str, Path]:
-    """Give every module's name and file."""
+    """Return the name and the file of every module."""
     files = {}
     for path in sorted((CHECKOUT / PACKAGE).rglob("*.py")):
         parts = path.relative_to(CHECKOUT).with_suffix("").parts
@@ -18,12 +18,12 @@ def moduleFiles() -> dict[str, Path]:
 
 
 def parse(path: Path) -> ast.Module:
-    """Read a source file."""
+    """Parse a source file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def importedNames(module: str, path: Path) -> Iterator[str]:
-    """Give the full name of everything that a file imports, wherever in it."""
+    """Yield the full name of everything that a file imports, at any place."""
     parts = module.split(".")
     if path.name != "__init__.py":
         parts = parts[:-1]

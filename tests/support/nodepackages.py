@@ -1,4 +1,4 @@
-"""Packages from npm that tests run: installed once a run, outside the checkout."""
+"""npm packages for tests: installed once per run, outside of the checkout."""
 
 import atexit
 import shutil
@@ -12,17 +12,17 @@ from twisted.trial.unittest import SkipTest
 from tests.support.programs import findProgram, missing
 
 NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1", "ws@8.23.0")
-"""Pinned: a new release must not change what a test of ours says."""
+"""Pinned, so that a new release cannot change the result of a test."""
 
 AXE = "axe-core@4.14.1"
-"""Judges the accessibility of pages, in a browser."""
+"""Checks the accessibility of pages in a browser."""
 
 INSTALL_SECONDS = 120
 
 
 @lru_cache
 def _install(packages: tuple[str, ...]) -> Path | str:
-    """Install packages, or tell why that did not work. Blocks."""
+    """Install packages; return their folder, or the error as text. Blocks."""
     for program in ("node", "npm"):
         if findProgram(program) is None:
             raise missing(program)
@@ -49,9 +49,9 @@ def _install(packages: tuple[str, ...]) -> Path | str:
 
 def nodeModules(*packages: str) -> Path:
     """
-    Give the folder of the packages, for C{NODE_PATH}. Blocks, the first time for seconds.
+    Return the folder of the packages, for C{NODE_PATH}. Blocks; the first call takes seconds.
 
-    @param packages: Those of L{NODE_PACKAGES} if none is named.
+    @param packages: The packages; the default is L{NODE_PACKAGES}.
     @raise SkipTest: Node is missing, or npm cannot install the packages.
     """
     found = _install(packages or NODE_PACKAGES)

@@ -1,14 +1,14 @@
-"""What the process of the tests has open."""
+"""The open files of the test process."""
 
 import os
 
 
 def openFiles(directory: str) -> list[str]:
     """
-    Give which files and directories are open of a directory, itself and all below it.
+    Return the open files and directories in a directory, including the directory itself.
 
-    All descriptors together would tell less: of those that earlier tests have left some may be
-    closed at any time.
+    The number of all descriptors would be less reliable, because descriptors of earlier tests may
+    be closed at any time.
     """
     found = []
     directory = os.path.realpath(directory)

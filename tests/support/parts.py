@@ -1,4 +1,4 @@
-"""Stand-ins for the parts of the daemon: they keep state and open nothing."""
+"""Fakes of the daemon's components: they keep state and open no files or sockets."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from storagegate.storage.errors import StoreError
 
 
 class FakeReactor(Clock):
-    """Remembers what it was asked to do."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,15 +28,15 @@ class FakeReactor(Clock):
         self.stopped = 0
 
     def callWhenRunning(self, function: Callable[[], object]) -> None:
-        """Remember a call for the start."""
+        """Record a call for the start."""
         self.whenRunning.append(function)
 
     def callFromThread(self, function: Callable[[], object]) -> None:
-        """Remember a call for the next turn."""
+        """Record a call for the next iteration."""
         self.fromThread.append(function)
 
     def stop(self) -> None:
-        """Count the stops."""
+        """Count the calls of C{stop}."""
         self.stopped += 1
 
 
@@ -51,16 +51,16 @@ class FakePort:
     listening: bool = True
 
     def startListening(self) -> None:
-        """Do nothing; it listens from the start."""
+        """Do nothing; the port listens from the start."""
 
     def stopListening(self) -> Deferred[None]:
-        """Stop."""
+        """Stop listening."""
         self.listening = False
         self.events.append(f"{self.name} stopped listening")
         return succeed(None)
 
     def getHost(self) -> IAddress:
-        """Give the address."""
+        """Return the address."""
         return self.address
 
 
@@ -74,7 +74,7 @@ class FakeSite:
     grace: float | None = None
 
     def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Begin to drain."""
+        """Start to drain."""
         self.grace = graceSeconds
         self.events.append("site draining")
         return self.drained
@@ -90,22 +90,22 @@ class FakeStore:
     worth: dict[str, str | None] = field(factory=lambda: {"disk": None})
 
     def health(self) -> Mapping[str, str | None]:
-        """Tell what is wrong."""
+        """Return the problems."""
         return self.wrong
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Tell what is worth a look."""
+        """Return the warnings."""
         return self.worth
 
     def close(self) -> Deferred[None]:
-        """Close."""
+        """Record the close."""
         self.events.append("store closed")
         return self.closed
 
 
 @define
 class FakeRoom:
-    """A gateway's room that has ended when C{ended} fires."""
+    """A fake gateway service; it has ended when C{ended} fires."""
 
     refused: set[str]
     events: list[str]
@@ -123,75 +123,75 @@ class FakeRoom:
         return IPv4Address("TCP", "127.0.0.1", 50051)
 
     def attachStore(self, store: Any, root: KeyPair, region: str, directory: str) -> None:
-        """Take note."""
+        """Record the store."""
         self.events.append(f"gateway attached {region} {directory}")
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Tell what is worth a look."""
+        """Return the warnings."""
         return {"discovery": "consul is away"}
 
     def onReadinessChange(self, readiness: Readiness) -> None:
-        """Take note."""
+        """Record the readiness."""
         self.told.append(readiness)
 
     def setRootCredentials(self, root: KeyPair) -> None:
-        """Take note."""
+        """Record the root key pair."""
         self.root = root
 
     async def leave(self) -> None:
-        """Take note."""
+        """Record the call."""
         self.events.append("gateway leaving")
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Begin to close."""
+        """Start to close."""
         self.grace = graceSeconds
         self.events.append("gateway closing")
         return self.ended
 
 
 class FakeSignals:
-    """Counts how often the signals were taken."""
+    """Counts how often the handlers were installed."""
 
     def __init__(self) -> None:
         self.installed = 0
 
     def install(self) -> None:
-        """Count."""
+        """Count the installation."""
         self.installed += 1
 
 
 class FakeNotifier:
-    """Remembers what the service manager would be told."""
+    """Records the notifications of the service manager."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
 
     def ready(self, status: str) -> None:
-        """Take note."""
+        """Record the notification."""
         self.told.append(f"ready: {status}")
 
     def reloading(self) -> None:
-        """Take note."""
+        """Record the notification."""
         self.told.append("reloading")
 
     def stopping(self, status: str) -> None:
-        """Take note."""
+        """Record the notification."""
         self.told.append(f"stopping: {status}")
 
     def close(self) -> None:
-        """Take note."""
+        """Record the call."""
         self.told.append("closed")
 
 
 class FakeParts(Components):
     """
-    Makes stand-ins.
+    Makes fake components.
 
     @ivar refused: Endpoint descriptions that cannot be opened.
-    @ivar pending: Endpoint descriptions that do not open at once.
-    @ivar storeError: What opening the store raises.
-    @ivar lockedBy: What locking the data directory raises.
-    @ivar roomError: What making the gateway's room raises.
+    @ivar pending: Endpoint descriptions that do not open synchronously.
+    @ivar storeError: The exception of opening the store.
+    @ivar lockedBy: The exception of locking the data directory.
+    @ivar roomError: The exception of making the gateway service.
     """
 
     def __init__(self) -> None:
@@ -212,32 +212,32 @@ class FakeParts(Components):
         self.roomError: ConfigurationError | None = None
 
     def tuneProcess(self) -> None:
-        """Leave the process of the tests alone."""
+        """Leave the settings of the test process unchanged."""
         self.events.append("process tuned")
 
     def show(self, text: str) -> None:
-        """Remember what the operator is shown."""
+        """Record the shown text."""
         self.shown.append(text)
 
     def freezeHeap(self) -> None:
-        """Leave the collector of the tests alone."""
+        """Leave the garbage collector of the test process unchanged."""
         self.events.append("heap frozen")
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
-        """Leave the signals of the tests alone."""
+        """Leave the signal handlers of the test process unchanged."""
         return self.theSignals
 
     def notifier(self) -> Any:
-        """Leave the service manager of the tests alone."""
+        """Send no notifications to the real service manager."""
         return self.theNotifier
 
     def lockData(self, directory: str) -> None:
-        """Lock nothing, unless another process is to have the lock."""
+        """Lock nothing; raise an error if another process holds the lock in the test."""
         if self.lockedBy is not None:
             raise self.lockedBy
 
     def store(self, options: StoreOptions, directory: str) -> Any:
-        """Give the fake store."""
+        """Return the fake store."""
         self.events.append("store opened")
         if self.storeError is not None:
             raise self.storeError
@@ -251,12 +251,12 @@ class FakeParts(Components):
         return site
 
     def checkAddress(self, place: str) -> None:
-        """Refuse what is taken."""
+        """Refuse addresses that are in use."""
         if place in self.refused:
             raise CannotListenError("", 0, OSError("Address in use"))
 
     def listen(self, description: str, site: Any) -> Deferred[IListeningPort]:
-        """Open a fake port; the first is 9000, the next 9001."""
+        """Open a fake port: the first is 9000, the next 9001."""
         self.events.append(f"listen {description}")
         if description in self.refused:
             return fail(CannotListenError("127.0.0.1", 9000, OSError(98, "Address in use\n")))
@@ -271,15 +271,15 @@ class FakeParts(Components):
         readiness: Callable[[], Readiness],
         makeConsole: Callable[[], Any],
     ) -> Any:
-        """Name the admin root."""
+        """Return a name for the admin root."""
         return "admin"
 
     def serveS3(self, site: Any, store: Any, options: S3Options, root: KeyPair) -> None:
-        """Keep what the S3 room was made of."""
+        """Record the arguments of the S3 resource."""
         site.resource = (store, options, root)
 
     def gatewayService(self, configuration: Configuration) -> Any:
-        """Give the fake room."""
+        """Return the fake gateway service."""
         self.events.append("gateway room")
         if self.roomError is not None:
             raise self.roomError

@@ -1,8 +1,8 @@
 """
-The machines of C{deploy/cluster} with its own files: etcd, Patroni with PostgreSQL, HAProxy.
+The machines of C{deploy/cluster}, with its own files: etcd, Patroni with PostgreSQL, HAProxy.
 
-Each machine is an address of the loopback network, 127.X.Y.1 and so on, with the ports of the
-files. PostgreSQL refuses to run as root: then all runs as C{nobody}.
+Each machine is an address of the loopback network, 127.X.Y.1 and so on, with the ports in the
+files. PostgreSQL refuses to run as root, so the programs run as C{nobody} then.
 """
 
 import json
@@ -44,9 +44,9 @@ def until(
     condition: Callable[[], bool], seconds: float = START_SECONDS, log: Callable[[], str] = str
 ) -> float:
     """
-    Wait until a condition holds; return how long it took.
+    Wait until a condition holds; return the time that it took.
 
-    @param log: Its text is added to the error if it takes too long.
+    @param log: Returns text for the error after a timeout.
     """
     begin = monotonic()
     while not condition():
@@ -57,11 +57,11 @@ def until(
 
 class ClusterMachine:
     """
-    A machine: what runs on it starts and dies together.
+    A machine, whose programs start and die together.
 
-    @ivar name: In all files.
-    @ivar address: Of the loopback network.
-    @ivar directory: Has the machine's files, and the state of its programs.
+    @ivar name: The name in all files.
+    @ivar address: The address in the loopback network.
+    @ivar directory: The directory of the machine's files and the state of its programs.
     """
 
     def __init__(self, name: str, address: str, directory: Path) -> None:
@@ -72,28 +72,28 @@ class ClusterMachine:
 
     @property
     def isRunning(self) -> bool:
-        """Whether it was started, and not killed."""
+        """Whether it was started and not killed."""
         return bool(self._running)
 
     def start(self) -> None:
-        """Start etcd and Patroni, again if need be."""
+        """Start or restart etcd and Patroni."""
         self.startEtcd()
         self.startPatroni()
 
     def startEtcd(self) -> None:
-        """Start etcd alone."""
+        """Start only etcd."""
         self._begin("etcd", *_asUser(), _etcd(), "--config-file", str(self.directory / "etcd.yml"))
 
     def startPatroni(self) -> None:
         """Start Patroni, which starts PostgreSQL."""
-        # Patroni ends PostgreSQL when it is asked to end, as it is with this process.
+        # Patroni shuts PostgreSQL down when it is terminated, as happens with this process.
         patroni = [sys.executable, "-m", "patroni", str(self.directory / "patroni.yml")]
         self._begin("patroni", *_asUser(), *patroni)
 
     def startBalancer(self) -> None:
         """Start HAProxy."""
         program = needProgram("haproxy")
-        # It gives up root itself.
+        # HAProxy drops root privileges itself.
         self._begin(
             "haproxy",
             "setpriv",
@@ -106,19 +106,19 @@ class ClusterMachine:
         )
 
     def startNode(self) -> None:
-        """Start the daemon, with the machine's own file."""
+        """Start the daemon with the machine's own configuration."""
         program = "from twisted.scripts.twistd import run; run()"
         arguments = ("-n", "--pidfile=", "storagegate")
         self._begin("storagegate", *_asUser(), sys.executable, "-c", program, *arguments)
 
     def stopNode(self) -> int:
-        """Ask the daemon to stop; return its exit code."""
+        """Terminate the daemon; return its exit code."""
         process = self._running.pop("storagegate")
         process.terminate()
         return process.wait(START_SECONDS)
 
     def isReady(self) -> bool:
-        """Return whether the daemon serves."""
+        """Return whether the daemon is ready."""
         try:
             with urlopen(f"http://{self.address}:9001/readyz", timeout=5) as answer:
                 return answer.status == 200
@@ -126,7 +126,7 @@ class ClusterMachine:
             return False
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run C{storagegate} with the machine's own file, as the user of the daemon."""
+        """Run C{storagegate} with the machine's own configuration, as the user of the daemon."""
         return subprocess.run(
             [*_asUser(), sys.executable, "-m", "storagegate", *arguments],
             cwd=self.directory,
@@ -138,7 +138,7 @@ class ClusterMachine:
         )
 
     def kill(self) -> None:
-        """End all at once, as a machine does that loses its power."""
+        """Kill all programs, like a power failure."""
         for process in self._running.values():
             process.kill()
         for each in self._postgresql():
@@ -149,37 +149,37 @@ class ClusterMachine:
         self._running.clear()
 
     def burn(self) -> None:
-        """Let all die, and with it the data of etcd, PostgreSQL and the daemon."""
+        """Kill all programs, and delete the data of etcd, PostgreSQL and the daemon."""
         self.kill()
         for name in ("etcd", "postgresql", "storagegate"):
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def restore(self, backup: Path) -> None:
-        """Put the catalog of a backup in place."""
+        """Install the catalog of a backup."""
         shutil.copytree(backup, self.directory / "postgresql")
         (self.directory / "postgresql").chmod(0o700)
         _give(self.directory / "postgresql")
 
     def killPostgreSQL(self) -> None:
-        """End PostgreSQL alone, as a crash does."""
+        """Kill only PostgreSQL, like a crash."""
         for each in self._postgresql():
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
 
     def log(self, name: str) -> str:
-        """Return what a program has written."""
+        """Return the log of a program."""
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def conninfo(self, database: str = "storagegate", role: str = "storagegate") -> str:
-        """Return what connects to the machine's PostgreSQL, with the role's password."""
+        """Return the conninfo of the machine's PostgreSQL, with the role's password."""
         words = f"host={self.address} port=5432 dbname={database} user={role} connect_timeout=2"
         return f"{words} passfile={self.directory / 'pgpass'}"
 
     def members(self) -> dict[str, tuple[str, str]]:
         """
-        Return role and state of each member, as this machine's Patroni sees them.
+        Return the role and state of each member, according to this machine's Patroni.
 
-        @return: Nothing if it does not answer.
+        @return: An empty mapping if it does not answer.
         """
         try:
             with urlopen(f"http://{self.address}:8008/cluster", timeout=2) as answer:
@@ -189,7 +189,7 @@ class ClusterMachine:
         return {each["name"]: (each["role"], each.get("state", "")) for each in found}
 
     def servers(self) -> dict[str, str]:
-        """Return what this machine's balancer thinks of each node: C{UP}, C{DOWN} and so on."""
+        """Return the state of each node in this machine's balancer: C{UP}, C{DOWN} and so on."""
         with urlopen(f"http://{self.address}:8404/;csv", timeout=5) as answer:
             rows = [line.split(",") for line in answer.read().decode().splitlines()]
         place = rows[0].index("status")
@@ -233,14 +233,14 @@ class ClusterMachine:
 
 class PatroniCluster:
     """
-    The machines, from their start to their end. All methods block.
+    The machines of a cluster. All methods block.
 
-    @ivar machines: By name.
+    @ivar machines: The machines by name.
     @ivar blobs: The directory of the blobs.
     """
 
     def __init__(self) -> None:
-        """Write the files. The nodes keep blobs in a directory that all of them see."""
+        """Write the files. The nodes keep blobs in a shared directory."""
         self.directory = Path(tempfile.mkdtemp(prefix="sgpatroni"))
         network = f"127.{random.randint(1, 250)}.{random.randint(1, 250)}"
         addresses = {name: f"{network}.{number}" for number, name in enumerate(NAMES, 1)}
@@ -270,9 +270,9 @@ class PatroniCluster:
 
     def restore(self, backup: Path) -> None:
         """
-        Lose all machines and all blobs, and put a backup in their place; the nodes do not run.
+        Destroy all machines and blobs, and restore a backup; the nodes do not run.
 
-        @param backup: Has the directories C{catalog} and C{blobs}.
+        @param backup: The backup, with the directories C{catalog} and C{blobs}.
         """
         machines = list(self.machines.values())
         for each in machines:
@@ -290,12 +290,12 @@ class PatroniCluster:
         _give(self.blobs)
 
     def isWhole(self) -> bool:
-        """Return whether all members follow one primary, and commits wait for a standby."""
+        """Return whether all members follow one primary and commits wait for a standby."""
         roles = sorted(self.roles().values())
         return roles == ["leader", "quorum_standby", "quorum_standby"]
 
     def roles(self) -> dict[str, str]:
-        """Return the role of each member that runs, as the first Patroni sees it that answers."""
+        """Return the role of each running member, according to the first Patroni that answers."""
         for machine in self.machines.values():
             members = machine.members()
             if members:
@@ -304,18 +304,18 @@ class PatroniCluster:
         return {}
 
     def primary(self) -> ClusterMachine | None:
-        """Return the machine whose PostgreSQL nodes use, if there is one."""
+        """Return the machine of the primary that nodes use; C{None} without one."""
         with suppress(CatalogUnusable):
             found, _ = findPrimary(self.conninfos())
             return next(each for each in self.machines.values() if each.conninfo() == found)
         return None
 
     def conninfos(self) -> list[str]:
-        """Return what nodes are given."""
+        """Return the conninfos of the nodes."""
         return [machine.conninfo() for machine in self.machines.values()]
 
     def log(self) -> str:
-        """Return the ends of all logs."""
+        """Return the last lines of all logs."""
         parts = []
         for machine in self.machines.values():
             for path in sorted(machine.directory.glob("*.log")):
@@ -324,14 +324,14 @@ class PatroniCluster:
         return "\n".join(parts)
 
     def remove(self) -> None:
-        """End all, and remove their data."""
+        """Kill all programs, and remove their data."""
         for machine in self.machines.values():
             machine.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _place(directory: Path) -> None:
-    """Let the files of a machine name folders of the test in place of those of the system."""
+    """Replace system folders with folders of the test in the files of a machine."""
     places = {
         "/var/lib/etcd": directory / "etcd",
         "/var/lib/postgresql/storagegate.pgpass": directory / "patroni.pgpass",
@@ -339,7 +339,8 @@ def _place(directory: Path) -> None:
         "/etc/patroni/database.sql": directory / "database.sql",
         "/etc/storagegate/pgpass": directory / "pgpass",
         "/var/lib/storagegate": directory / "storagegate",
-        # The machines end their servers, never the tests' own: and three of them share one memory.
+        # Servers are killed, but the test machine never is, so fsync is not needed; and three
+        # servers share its memory.
         "shared_buffers: 512MB": "shared_buffers: 64MB",
         "max_wal_size: 8GB": "max_wal_size: 1GB",
         "wal_keep_size: 1GB": "wal_keep_size: 128MB",
@@ -352,12 +353,12 @@ def _place(directory: Path) -> None:
             text = text.replace(written, str(there))
         if os.getuid():
             text = text.replace("    user haproxy\n    group haproxy\n", "")
-        # The loopback network knows all who connect by one address.
+        # In the loopback network all clients connect from one address.
         path.write_text(re.sub(r"127\.\d+\.\d+\.\d+/32", "127.0.0.1/32", text))
 
 
 def _give(directory: Path) -> None:
-    """Make a folder, with all in it, that of the user who runs the programs."""
+    """Change the owner of a folder and its content to the user of the programs."""
     if os.getuid() == 0:
         found = pwd.getpwnam("nobody")
         for path in (directory, *directory.rglob("*")):
@@ -376,6 +377,6 @@ def _asUser() -> list[str]:
     if os.getuid() == 0:
         found = pwd.getpwnam("nobody")
         command += [f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--clear-groups"]
-        # For Python and its packages may be in root's home.
+        # Required because Python and its packages may be in root's home directory.
         command += [f"--{kind}-caps=-all,+dac_override" for kind in ("inh", "ambient")]
     return command

@@ -1,4 +1,4 @@
-"""Work pools without threads, for tests that decide when work happens."""
+"""Work pools without threads, for tests that control when work happens."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,16 +16,16 @@ T = TypeVar("T")
 @implementer(IWorkPool)
 class ImmediatePool:
     """
-    Does every job at once, in the caller's thread.
+    Runs every job immediately, in the caller's thread.
 
-    @ivar jobs: How many jobs there were.
+    @ivar jobs: The number of jobs.
     """
 
     def __init__(self) -> None:
         self.jobs = 0
 
     def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
-        """Do it now."""
+        """Run a job now."""
         self.jobs += 1
         return maybeDeferred(function, *args)
 
@@ -44,9 +44,9 @@ class HeldJob:
 @implementer(IWorkPool)
 class HeldPool:
     """
-    Keeps jobs until L{go}.
+    Holds jobs until L{go}.
 
-    @ivar waiting: What has not been done.
+    @ivar waiting: The waiting jobs.
     @ivar busy: Whether L{run} refuses.
     """
 
@@ -55,24 +55,24 @@ class HeldPool:
         self.busy = False
 
     def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
-        """Keep it for later, or refuse."""
+        """Hold a job for later, or refuse it."""
         if self.busy:
             return fail(StoreBusy("busy"))
         return self.runAnyway(function, *args)
 
     def runAnyway(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
-        """Keep it for later."""
+        """Hold a job for later."""
         job = HeldJob(function, args)
         self.waiting.append(job)
         return job.deferred
 
     def go(self, count: int = 1) -> None:
-        """Do the oldest jobs."""
+        """Run the oldest jobs."""
         for _ in range(count):
             job = self.waiting.pop(0)
             maybeDeferred(job.function, *job.args).chainDeferred(job.deferred)
 
     def goAll(self) -> None:
-        """Do jobs until none is left."""
+        """Run jobs until none are left."""
         while self.waiting:
             self.go()

@@ -1,4 +1,4 @@
-"""Ports that nobody else gets."""
+"""Ports that are reserved for one test."""
 
 import socket
 import subprocess
@@ -10,10 +10,10 @@ START_SECONDS = 60.0
 
 def heldPort(case: Any) -> int:
     """
-    Give a port of 127.0.0.1 that is the test's until its end, though nobody listens there.
+    Return a port of 127.0.0.1 that stays reserved until the test ends, without a listener.
 
-    Who connects to it is refused. Who means to listen there says its number, and C{SO_REUSEADDR},
-    as every server does; whoever takes any port, to listen or to connect, is given another one.
+    Connections to it are refused. A server can listen on it explicitly, with C{SO_REUSEADDR}, as
+    every server does; the kernel does not assign it to other sockets.
     """
     held = socket.socket()
     case.addCleanup(held.close)
@@ -27,7 +27,7 @@ def waitForPort(port: int, process: "subprocess.Popen[bytes]") -> None:
     """
     Wait until a process listens on a port of 127.0.0.1.
 
-    @raise AssertionError: If it ends instead, or takes longer than any start.
+    @raise AssertionError: If it ends instead, or takes too long.
     """
     deadline = time.monotonic() + START_SECONDS
     while True:

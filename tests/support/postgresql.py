@@ -1,9 +1,9 @@
 """
-Real PostgreSQL servers for tests: Debian's package, started in a temporary directory, on loopback.
+Real PostgreSQL servers for tests: Debian's package, run in a temporary directory on loopback.
 
-L{sharedServer} is one server for all cases of a process; each case takes a fresh database of it,
-which is a copy of one that has the schema already. L{Server.standby} makes a copy of a server that
-follows it. PostgreSQL refuses to run as root: then it runs as C{nobody}.
+L{sharedServer} is one server for all tests of a process; each test uses a fresh database, copied
+from a template that has the schema already. L{Server.standby} makes a standby of a server.
+PostgreSQL refuses to run as root, so it runs as C{nobody} then.
 """
 
 import atexit
@@ -54,9 +54,9 @@ _numbers = count()
 @cache
 def binaries() -> Path:
     """
-    Return the directory of PostgreSQL's programs, the newest if there are several.
+    Return the directory of PostgreSQL's programs; the newest version if several are installed.
 
-    @raise SkipTest: It is not installed.
+    @raise SkipTest: If PostgreSQL is not installed.
     """
     found = sorted(glob("/usr/lib/postgresql/*/bin"), key=lambda each: int(each.split("/")[-2]))
     if not found:
@@ -66,15 +66,15 @@ def binaries() -> Path:
 
 class Server:
     """
-    A server that runs.
+    A running server.
 
-    @ivar directory: Its data.
-    @ivar port: On loopback.
+    @ivar directory: The data directory.
+    @ivar port: The port on loopback.
     """
 
     def __init__(self) -> None:
         self.directory = _directory()
-        # Bound for as long as the server may be started, so that nothing else gets its port.
+        # Bound as long as the server may be started, so that no other process gets its port.
         self._held = socket.socket()
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", 0))
@@ -83,7 +83,7 @@ class Server:
 
     @classmethod
     def make(cls) -> "Server":
-        """Make a server and start it."""
+        """Create a server and start it."""
         made = cls()
         arguments = ["-U", USER, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         _run("initdb", "-D", made.directory, *arguments)
@@ -93,10 +93,10 @@ class Server:
 
     def standby(self, name: str, isSynchronous: bool = True) -> "Server":
         """
-        Make a server that follows this one, and start it.
+        Create a standby of this server, and start it.
 
-        @param name: That under which this one knows it.
-        @param isSynchronous: Whether commits of this one wait for it.
+        @param name: The application name of the standby.
+        @param isSynchronous: Whether commits of this server wait for it.
         """
         made = Server()
         made.follow(self, name, isSynchronous)
@@ -106,13 +106,13 @@ class Server:
         self, primary: "Server", name: str, isSynchronous: bool = True, port: int = 0
     ) -> None:
         """
-        Start this server, which does not run, with a copy of another one's data, as its standby.
+        Start this stopped server as a standby, with a copy of the primary's data.
 
-        @param name: That under which the primary knows it.
+        @param name: The application name of the standby.
         @param isSynchronous: Whether commits of the primary wait for it.
-        @param port: That of a proxy before the primary.
+        @param port: The port of a proxy in front of the primary.
         """
-        # The directory stays, for its parent is not of PostgreSQL's user.
+        # The directory itself stays, because PostgreSQL's user does not own its parent.
         for each in Path(self.directory).iterdir():
             shutil.rmtree(each) if each.is_dir() else each.unlink()
         source = f"host=127.0.0.1 port={port or primary.port} user={USER} dbname=postgres"
@@ -127,17 +127,17 @@ class Server:
             _until(lambda: primary.value("SELECT sync_state FROM pg_stat_replication") == "sync")
 
     def conninfo(self, database: str) -> str:
-        """Return what a client connects to a database with."""
+        """Return the conninfo of a database."""
         return f"host=127.0.0.1 port={self.port} user={USER} dbname={database}"
 
     def database(self, template: str = "template0", encoding: str = "UTF8") -> str:
-        """Make a database; return its conninfo."""
+        """Create a database; return its conninfo."""
         name = f"sg{next(_numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING '{encoding}'")
         return self.conninfo(name)
 
     def store(self) -> str:
-        """Make a database with the schema of the catalog; return its conninfo."""
+        """Create a database with the schema of the catalog; return its conninfo."""
         if not self.value("SELECT count(*) FROM pg_database WHERE datname = 'store'"):
             self.execute("CREATE DATABASE store TEMPLATE template0")
             migrate(self.conninfo("store"))
@@ -148,12 +148,12 @@ class Server:
         return execute(self.conninfo(database), sql, *values)
 
     def value(self, sql: str, *values: object) -> Any:
-        """Run a statement; return the first column of its first row, if it has one."""
+        """Run a statement; return the first column of its first row, or C{None} without rows."""
         rows = self.execute(sql, *values)
         return rows[0][0] if rows else None
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start it, and wait until it accepts connections."""
         with open(os.path.join(self.directory, "log"), "ab") as log:
             command = [*asUser(), str(binaries() / "postgres"), "-D", self.directory]
             self._process = subprocess.Popen(
@@ -166,11 +166,11 @@ class Server:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Stop it as a crash would."""
+        """Stop it immediately, like a crash."""
         self._end(signal.SIGQUIT)
 
     def suspend(self) -> None:
-        """Let no process of it go on."""
+        """Suspend all its processes."""
         for process in self._processes():
             os.kill(process, signal.SIGSTOP)
 
@@ -180,7 +180,7 @@ class Server:
             os.kill(process, signal.SIGCONT)
 
     def promote(self) -> None:
-        """Make a standby a primary."""
+        """Promote a standby."""
         self.execute("SELECT pg_promote(true, 60)")
 
     def remove(self) -> None:
@@ -205,7 +205,7 @@ class Server:
 
     def _processes(self) -> list[int]:
         assert self._process is not None
-        # The wrapper that changes the user executes the server in its place.
+        # The wrapper that changes the user replaces itself with the server.
         first = self._process.pid
         children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         return [first, *map(int, children)]
@@ -214,12 +214,12 @@ class Server:
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(how)
-            # One that is suspended must see it.
+            # A suspended server must be resumed to receive the signal.
             process.send_signal(signal.SIGCONT)
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
-                # A process of it hangs in the kernel, on a disk that others use.
+                # One of its processes hangs in the kernel, on a busy disk.
                 process.kill()
                 process.wait(30)
 
@@ -233,7 +233,7 @@ def sharedServer() -> Server:
 
 
 def execute(conninfo: str, sql: str, *values: object) -> list[Any]:
-    """Run a statement in a database, blocking; return its rows."""
+    """Run a statement in a database; return its rows. Blocks."""
     with closing(psycopg.connect(conninfo, autocommit=True)) as connection:
         done = connection.execute(sql.encode(), values or None)
         return done.fetchall() if done.description else []
@@ -247,7 +247,7 @@ def _until(condition: Any) -> None:
 
 
 def _directory() -> str:
-    """Make a directory that PostgreSQL's user owns, with a name short enough for a socket."""
+    """Make a directory owned by PostgreSQL's user, with a name short enough for a socket."""
     made = tempfile.mkdtemp(prefix="sgpg")
     if os.getuid() == 0:
         found = pwd.getpwnam("nobody")
@@ -257,7 +257,7 @@ def _directory() -> str:
 
 
 def asUser() -> list[str]:
-    """Return what a command begins with, so that it ends with this process, and is not root's."""
+    """Return a command prefix that ends a program with this process, and runs it without root."""
     command = ["setpriv", "--pdeathsig", "QUIT"]
     if os.getuid() == 0:
         found = pwd.getpwnam("nobody")

@@ -1,8 +1,8 @@
 """
-Programs that tests run and pip does not install.
+Programs that tests run but pip does not install.
 
 A test whose program is missing, or lacks a module, is skipped with its reason. At the end of the
-run a summary says how many tests were skipped for want of each, and how to install it. C{.ci/run}
+run a summary lists the number of skipped tests for each program, and how to install it. C{.ci/run}
 installs them all, and fails if one is missing.
 """
 
@@ -23,7 +23,7 @@ from twisted.trial.unittest import SkipTest
 T = TypeVar("T")
 
 VARIABLE = "TESTS_MISSING"
-"""The file in which the processes of a run note missing programs."""
+"""The file in which the processes of a run record missing programs."""
 
 _FOLDERS = (os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -59,11 +59,11 @@ PACKAGES = {
 @cache
 def findProgram(name: str) -> str | None:
     """
-    Return the path of a program; L{None} if it is missing.
+    Return the path of a program; C{None} if it is missing.
 
-    It is looked for beside the interpreter first, and last where Debian has servers.
+    The search starts beside the interpreter, and ends in Debian's folders for servers.
 
-    @param name: Its file name.
+    @param name: The file name of the program.
     """
     beside = Path(sys.executable).parent / name
     return (
@@ -78,7 +78,7 @@ def needProgram(name: str) -> str:
     Return the path of a program.
 
     @param name: A key of L{PACKAGES}, or a program that pip installs.
-    @raise SkipTest: It is missing.
+    @raise SkipTest: If it is missing.
     """
     found = findProgram(name)
     if found is None:
@@ -88,11 +88,11 @@ def needProgram(name: str) -> str:
 
 def missing(name: str, reason: str = "is not installed", remedy: str = "") -> SkipTest:
     """
-    Note that a test is skipped for want of a program; return the exception to raise.
+    Record that a test is skipped because a program is missing; return the exception to raise.
 
-    @param name: The program, or its part.
-    @param reason: What is wrong with it.
-    @param remedy: How to install it, if not by the package in L{PACKAGES}.
+    @param name: The program, or a part of it.
+    @param reason: The reason, in words that follow the name.
+    @param remedy: The installation command, if not for the package in L{PACKAGES}.
     """
     remedy = remedy or _remedy(name)
     path = os.environ.get(VARIABLE)
@@ -106,7 +106,7 @@ def needs(*names: str) -> Callable[[T], T]:
     """
     Skip a test or a class of tests if a program is missing.
 
-    @param names: As for L{needProgram}.
+    @param names: The programs, as in L{needProgram}.
     """
 
     def mark(test: T) -> T:
@@ -121,7 +121,7 @@ def needs(*names: str) -> Callable[[T], T]:
 
 def noteWanted(test: object) -> None:
     """
-    Note a test that L{needs} skips.
+    Record a test that L{needs} skips.
 
     @param test: The test, or its class.
     """
@@ -137,10 +137,10 @@ def _remedy(name: str) -> str:
 @cache
 def needNginxModule(name: str) -> Path | None:
     """
-    Return the file of a module that nginx must load, or L{None} if the module is built in.
+    Return the file of a module that nginx must load; C{None} if the module is built in.
 
-    @param name: As in its options and packages, such as C{stream}.
-    @raise SkipTest: nginx or the module is missing.
+    @param name: The name in nginx's options and packages, such as C{stream}.
+    @raise SkipTest: If nginx or the module is missing.
     """
     program = needProgram("nginx")
     file = Path("/usr/lib/nginx/modules", f"ngx_{name}_module.so")
@@ -153,9 +153,9 @@ def needNginxModule(name: str) -> Path | None:
 
 
 def collectMissing() -> None:
-    """Gather the notes of this run's processes, and print the summary when this one ends."""
+    """Collect the records of this run's processes, and print the summary when this process ends."""
     if VARIABLE in os.environ:
-        # A worker, or a program of a test.
+        # A worker, or a test program.
         return
     descriptor, path = tempfile.mkstemp(prefix="storagegate-missing-")
     os.close(descriptor)

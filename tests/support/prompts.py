@@ -1,4 +1,4 @@
-"""The sessions of a page whose prompt can await."""
+"""The sessions of a page with a prompt that supports await."""
 
 import ast
 import doctest
@@ -16,11 +16,11 @@ from tests.support.documents import FLAGS, codeBlocks
 
 async def runAwaitingBlocks(page: Path) -> dict[str, Any]:
     """
-    Run what a page shows, in the reactor that runs the tests; see
+    Run the programs and sessions of a page in the reactor of the tests; see
     L{runBlocks<tests.support.documents.runBlocks>}.
 
-    @return: The names that there are in the end.
-    @raise AssertionError: If a session prints something else.
+    @return: The final namespace.
+    @raise AssertionError: If the output of a session differs.
     """
     names: dict[str, Any] = {"__name__": "documentation"}
     for block in codeBlocks(page, "python", "pycon"):
@@ -40,7 +40,7 @@ async def runAwaitingBlocks(page: Path) -> dict[str, Any]:
 
 
 async def _ask(source: str, names: dict[str, Any]) -> str:
-    """Give what a prompt prints for a statement; of a traceback, its first and its last line."""
+    """Return the output of a statement at a prompt; of a traceback, the first and the last line."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     code: CodeType = compile(source, "<session>", "single", flags)
     with _printed() as said:
@@ -56,7 +56,7 @@ async def _ask(source: str, names: dict[str, Any]) -> str:
 
 @contextmanager
 def _printed() -> Iterator[StringIO]:
-    """Collect what is printed, values of expressions as well."""
+    """Capture printed output, including the values of expressions."""
     said = StringIO()
 
     def show(value: Any) -> None:

@@ -1,10 +1,10 @@
 """
-Figures of how plainly the package is written, and the limits that they keep.
+Figures about the clarity of the package, and their limits.
 
     python -m tests.support.prose [--list]
 
-Only the sources are read; nothing of the package is imported. Generated modules (C{*_pb2.py}) do
-not count. C{--list} prints what is behind each figure; the exit code is 1 if a limit is exceeded.
+Only the sources are read; the package is not imported. Generated modules (C{*_pb2.py}) do not
+count. C{--list} prints the items behind each figure; the exit code is 1 if a limit is exceeded.
 """
 
 import argparse
@@ -31,9 +31,8 @@ SPECIFICATION_NAMES: Mapping[str, str] = {
     "rpc/application.py": "its run() says that gRPC listens, in the daemon's words",
 }
 """
-Files that write the name of a transport because the specification does, with the reason for each.
-
-A file that needs no entry any more must not have one.
+Files that contain the name of a transport because the specification does, with the reason for each.
+Entries that are no longer needed must be removed.
 """
 
 _WORDS = re.compile(
@@ -47,10 +46,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 @frozen
 class Limit:
     """
-    What a figure may be.
+    The limit of a figure.
 
-    @ivar bound: The greatest value, or with L{isLeast} the least one.
-    @ivar reason: Why there is a limit, and why this one.
+    @ivar bound: The maximum; with L{isLeast} the minimum.
+    @ivar reason: The reason for the limit and its value.
     """
 
     figure: str
@@ -95,7 +94,7 @@ class Figure:
     """
     A figure of a package.
 
-    @ivar items: The places behind it, for a listing; empty where it is a mere size.
+    @ivar items: The items behind it, for a listing; empty if it is only a size.
     """
 
     value: float
@@ -131,12 +130,12 @@ def readSources(root: Path) -> list[Source]:
 
 
 def countLines(sources: Sequence[Source]) -> int:
-    """Count the lines of all modules, blank ones too."""
+    """Count the lines of all modules, including blank ones."""
     return sum(source.text.count("\n") for source in sources)
 
 
 def findWords(sources: Sequence[Source]) -> list[str]:
-    """Find the vague words in comments and docstrings, those of attributes too."""
+    """Find vague words in comments and docstrings, including attribute docstrings."""
     found = []
     for source in sources:
         for first, text in _prose(source):
@@ -147,7 +146,7 @@ def findWords(sources: Sequence[Source]) -> list[str]:
 
 
 def _prose(source: Source) -> Iterator[tuple[int, str]]:
-    """Give the comments and docstrings with the numbers of their first lines."""
+    """Yield the comments and docstrings with the numbers of their first lines."""
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -162,7 +161,7 @@ def _classes(source: Source) -> Iterator[ast.ClassDef]:
 
 
 def findRepeatedClasses(sources: Sequence[Source]) -> list[str]:
-    """Find the names that top-level classes of several modules have, private names too."""
+    """Find the names of top-level classes that several modules define, including private ones."""
     homes: dict[str, list[str]] = defaultdict(list)
     for source in sources:
         for name in {node.name for node in _classes(source)}:
@@ -172,10 +171,10 @@ def findRepeatedClasses(sources: Sequence[Source]) -> list[str]:
 
 def findSplitClasses(sources: Sequence[Source]) -> list[str]:
     """
-    Find the classes that have one direct subclass, in another module, and no other reference.
+    Find classes with a single direct subclass, in another module, and no other reference.
 
-    Classes are told apart by name alone, which L{findRepeatedClasses} makes sound. A name in a
-    string is no reference.
+    Classes are distinguished only by name, which L{findRepeatedClasses} makes reliable. A name in a
+    string is not a reference.
     """
     homes = {node.name: source.name for source in sources for node in _classes(source)}
     subclasses: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -209,9 +208,9 @@ def findParameters(sources: Sequence[Source]) -> tuple[list[str], list[str]]:
     """
     Find the parameters of public functions and of the methods of public classes.
 
-    A constructor's may be described in the docstring of its class.
+    Parameters of a constructor may be described in the docstring of its class.
 
-    @return: Those with a field of their own in a docstring, and those without.
+    @return: The parameters with a field in a docstring, and the parameters without.
     """
     described: list[str] = []
     plain: list[str] = []
@@ -225,7 +224,7 @@ def findParameters(sources: Sequence[Source]) -> tuple[list[str], list[str]]:
 
 
 def _publicFunctions(tree: ast.Module) -> Iterator[tuple[Function, str]]:
-    """Give each public function with the text that may describe its parameters."""
+    """Yield each public function with the text that may describe its parameters."""
     for node in tree.body:
         if isinstance(node, Function) and not node.name.startswith("_"):
             yield node, ast.get_docstring(node) or ""
@@ -240,7 +239,7 @@ def _publicFunctions(tree: ast.Module) -> Iterator[tuple[Function, str]]:
 
 
 def _parameters(function: Function) -> list[str]:
-    """Return the names of a function's parameters, but for the instance or class."""
+    """Return the names of a function's parameters, except the instance or class."""
     given = function.args
     every = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
     return [each.arg for each in every if each is not None and each.arg not in ("self", "cls")]
@@ -250,11 +249,11 @@ def findTransportNames(
     sources: Sequence[Source], allowed: Mapping[str, str] = SPECIFICATION_NAMES
 ) -> list[str]:
     """
-    Find the string literals that are the name of a transport, once a module and name.
+    Find string literals that are the name of a transport, once per module and name.
 
-    A module may write the name that a part of its own path is, and the registry all of them.
+    A module may contain a name that is part of its own path; the registry may contain all names.
 
-    @param allowed: Files that may write any, with reasons.
+    @param allowed: Files that may contain any name, with reasons.
     """
     found = set()
     for source in sources:
@@ -271,7 +270,7 @@ def findTransportNames(
 def findStaleAllowances(
     sources: Sequence[Source], allowed: Mapping[str, str] = SPECIFICATION_NAMES
 ) -> list[str]:
-    """Find the allowed files that write no name of a transport, or do not exist."""
+    """Find allowed files that contain no name of a transport, or do not exist."""
     needed = {place.partition(":")[0] for place in findTransportNames(sources, {})}
     return sorted(set(allowed) - needed)
 
@@ -307,7 +306,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     Print all figures beside their limits.
 
-    @param arguments: The command line's, without the program.
+    @param arguments: The arguments of the command line, without the program.
     @return: The exit code.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.support.prose")

@@ -1,11 +1,11 @@
-"""Files of a test's own, written from a table."""
+"""Files of a test, written from a table."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 def writeFiles(root: Path, files: Mapping[str, str]) -> Path:
-    """Write texts under their relative names, and give the folder, absolute."""
+    """Write texts to their relative paths; return the absolute path of the folder."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

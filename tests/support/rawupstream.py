@@ -1,4 +1,4 @@
-"""An instance that answers whatever a test has written, and counts what it is asked."""
+"""An instance that sends answers provided by a test, and counts its requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ Answer = Callable[["RawConnection"], object]
 
 
 class RawConnection(Protocol):
-    """One connection; told once for each head of a request that has come whole."""
+    """One connection; it calls C{answer} once for each received request head."""
 
     def __init__(self, upstream: "RawUpstream") -> None:
         self.upstream = upstream
@@ -19,7 +19,7 @@ class RawConnection(Protocol):
         self.isLost = False
 
     def connectionMade(self) -> None:
-        """Take note of it."""
+        """Record the connection."""
         self.upstream.made += 1
         self.upstream.connections.append(self)
 
@@ -36,7 +36,7 @@ class RawConnection(Protocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Close it when all is sent."""
+        """Close it when all data is sent."""
         assert self.transport is not None
         self.transport.loseConnection()
 
@@ -46,7 +46,7 @@ class RawConnection(Protocol):
         self.write(head % (status, type, len(body)) + body)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Take note of the end."""
+        """Record the end."""
         self.isLost = True
         if self in self.upstream.connections:
             self.upstream.connections.remove(self)
@@ -55,17 +55,15 @@ class RawConnection(Protocol):
 
 class RawUpstream:
     """
-    The instance.
+    The raw instance.
 
-    @ivar requests: How many heads of requests have come.
-    @ivar made: How many connections there were.
-    @ivar connections: Those that are open.
+    @ivar requests: The number of received request heads.
+    @ivar made: The number of connections so far.
+    @ivar connections: The open connections.
     """
 
     def __init__(self, reactor: Any, answer: Answer, tls: Any = None) -> None:
-        """
-        @param tls: What makes the TLS of its connections; C{None} for none.
-        """
+        """@param tls: Makes the TLS of its connections; C{None} for clear text."""
         self.answer = answer
         self.requests = 0
         self.made = 0
@@ -80,7 +78,7 @@ class RawUpstream:
         self.port: int = self._port.getHost().port
 
     def ended(self) -> None:
-        """Tell who waits that a connection has ended."""
+        """Fire the Deferreds that wait for the end of a connection."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
@@ -92,7 +90,7 @@ class RawUpstream:
         return ended
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the port and all connections."""
         await maybeDeferred(self._port.stopListening)
         for each in list(self.connections):
             if each.transport is not None:

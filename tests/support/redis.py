@@ -1,5 +1,5 @@
 """
-A real server with Valkey's protocol for tests: Debian's C{redis-server}, in a temporary directory,
+A real server with Valkey's protocol for tests: Debian's C{redis-server}, in a temporary directory
 on loopback.
 """
 
@@ -23,9 +23,9 @@ START_SECONDS = 30.0
 
 class RedisServer:
     """
-    A server that runs.
+    A running server.
 
-    @ivar port: On loopback, where it is started again too.
+    @ivar port: The port on loopback, which a restart keeps.
     """
 
     def __init__(
@@ -34,12 +34,13 @@ class RedisServer:
         """
         Start it.
 
-        @param options: More words of its command line.
-        @param certificate: Of the server, PEM, with its C{key}: its port is for TLS alone then.
+        @param options: Additional command line arguments.
+        @param certificate: The certificate of the server, PEM, with its C{key}; the port then
+            accepts only TLS.
         """
         self._program = needProgram("redis-server")
         self.directory = tempfile.mkdtemp(prefix="sgredis")
-        # Bound for as long as the server may be started, so that nothing else gets its port.
+        # Bound as long as the server may be started, so that no other process gets its port.
         self._held = socket.socket()
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", 0))
@@ -60,7 +61,7 @@ class RedisServer:
         return os.path.join(self.directory, "s")
 
     def start(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start it, and wait until it responds."""
         command = ["setpriv", "--pdeathsig", "KILL", self._program, "--bind", "127.0.0.1"]
         command += ["--dir", self.directory, "--save", "", "--appendonly", "no"]
         command += ["--unixsocket", self.socketPath, *self._options]
@@ -79,9 +80,9 @@ class RedisServer:
 
     def execute(self, *words: str | bytes | int) -> Any:
         """
-        Execute a command, blocking; return its reply.
+        Execute a command; return its reply. Blocks.
 
-        @raise hiredis.ReplyError: It is an error.
+        @raise hiredis.ReplyError: If the reply is an error.
         """
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
@@ -95,13 +96,13 @@ class RedisServer:
         return reply
 
     def advance(self, seconds: float) -> None:
-        """Let all keys expire so much earlier."""
+        """Make all keys expire this much earlier."""
         for key in self.execute("KEYS", "*"):
             left = self.execute("PTTL", key) - round(seconds * 1000)
             self.execute("PEXPIRE", key, left)
 
     def suspend(self) -> None:
-        """Let it not go on."""
+        """Suspend the process."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -111,7 +112,7 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it as a crash would: all data are lost."""
+        """Kill it, like a crash: all data is lost."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -1,8 +1,8 @@
 """
-Declared results in every form, each with a value that has a secret besides.
+Declared results in every form, each with a value that also contains a secret.
 
-Each value holds L{SECRET} in a member that its declared type or schema does not have; C{wanted} is
-the result without it. Results are objects, which every transport can carry.
+Each value contains L{SECRET} in a member that its declared type or schema lacks; C{wanted} is the
+result without it. Results are objects, which every transport supports.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class User:
-    """A dataclass, with all that is no field and a field that its class sets."""
+    """A dataclass with several kinds of non-fields, and a field with a value set by the class."""
 
     name: str
     done: bool = False
@@ -30,25 +30,25 @@ class User:
 
     @property
     def derived(self) -> str:
-        """Return what is no field."""
+        """Return a value that is not a field."""
         return SECRET
 
     @cached_property
     def cached(self) -> str:
-        """Return what stands in the dictionary of the instance."""
+        """Return a value that is stored in the dictionary of the instance."""
         return SECRET
 
 
 @dataclass
 class StoredUser(User):
-    """A subclass with a further field."""
+    """A subclass with an additional field."""
 
     password: str = SECRET
 
 
 @attrs.define
 class AttrsUser:
-    """A class of attrs; a private field is none of its result."""
+    """An attrs class; a private field is not part of the result."""
 
     name: str
     _token: str = SECRET
@@ -56,38 +56,38 @@ class AttrsUser:
 
 @attrs.define
 class StoredAttrsUser(AttrsUser):
-    """A subclass with a further field."""
+    """A subclass with an additional field."""
 
     password: str = SECRET
 
 
 @attrs.define(slots=False)
 class OpenAttrsUser:
-    """A class of attrs whose instances take any attribute."""
+    """An attrs class whose instances accept any attribute."""
 
     name: str
 
 
 class StructUser(msgspec.Struct):
-    """A class of msgspec."""
+    """A msgspec class."""
 
     name: str
 
 
 class StoredStructUser(StructUser):
-    """A subclass with a further field."""
+    """A subclass with an additional field."""
 
     password: str = SECRET
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """A class that refuses further fields in requests."""
+    """A class that rejects additional fields in requests."""
 
     first_name: str
 
 
 class StoredStrict(Strict):
-    """A subclass with a further field."""
+    """A subclass with an additional field."""
 
     pass_word: str = SECRET
 
@@ -99,13 +99,13 @@ class Cat(msgspec.Struct, tag=True):
 
 
 class Dog(msgspec.Struct, tag=True):
-    """Another member of it."""
+    """Another member of the union."""
 
     tricks: int
 
 
 class StoredDog(Dog):
-    """A subclass of a member, with a tag of its own."""
+    """A subclass of a member, with its own tag."""
 
     password: str = SECRET
 
@@ -144,33 +144,33 @@ class Page(Generic[Item]):
 
 
 class Node(msgspec.Struct):
-    """A model that holds itself."""
+    """A recursive model."""
 
     name: str
     children: "list[Node]" = []
 
 
 class StoredNode(Node):
-    """A subclass with a further field."""
+    """A subclass with an additional field."""
 
     password: str = SECRET
 
 
 class Address(pydantic.BaseModel):
-    """A model of pydantic."""
+    """A pydantic model."""
 
     street: str
 
 
 class StoredAddress(Address):
-    """A subclass with a further field."""
+    """A subclass with an additional field."""
 
     model_config = pydantic.ConfigDict(extra="allow")
     password: str = SECRET
 
 
 class Person(pydantic.BaseModel):
-    """A model of pydantic with others in it."""
+    """A pydantic model with nested models."""
 
     home: Address
     others: list[Address] = []
@@ -185,7 +185,7 @@ def storedUser() -> StoredUser:
 
 
 def openUser() -> OpenAttrsUser:
-    """Make a user with an attribute that is no field."""
+    """Make a user with an attribute that is not a field."""
     user = OpenAttrsUser("Ada")
     user.password = SECRET  # type: ignore[attr-defined]
     return user
@@ -253,7 +253,7 @@ TYPES: tuple[tuple[str, Any, Callable[[], Any], Any], ...] = (
         {"home": {"street": "x"}, "others": [{"street": "y"}]},
     ),
 )
-"""Types: a name, the declared type, what makes the handler's result, and what leaves."""
+"""Types: name, declared type, function that makes the handler's result, and expected result."""
 
 SCHEMAS: tuple[tuple[str, Any, Any, Any], ...] = (
     ("flat", NAME, _DICT, {"name": "Ada"}),
@@ -311,7 +311,7 @@ SCHEMAS: tuple[tuple[str, Any, Any, Any], ...] = (
         {"name": "Ada", "role": "admin"},
     ),
 )
-"""Schemas that are mappings, in the same way; the result stands for itself."""
+"""Schemas as mappings, in the same form; the result is given directly."""
 
 FORMS: tuple[tuple[str, Any, Callable[[], Any], Any], ...] = (
     *TYPES,
@@ -320,4 +320,4 @@ FORMS: tuple[tuple[str, Any, Callable[[], Any], Any], ...] = (
         for name, schema, value, wanted in SCHEMAS
     ),
 )
-"""All of them."""
+"""All forms."""

@@ -1,9 +1,9 @@
 """
-Clients of message wires that keep calling while those who answer are replaced.
+Clients of message transports that keep calling while the server processes are replaced.
 
-Each call has a key that no other has, and the server's method is to tell of each key that it began
-with; so a test can see which calls ran, and how often. Nothing here is asked twice, unless the wire
-says that this is what its clients do: UDP, and gRPC where the library says that it may be repeated.
+Each call has a unique key, and the server's method must record each key when it starts, so that a
+test can see which calls ran, and how often. Calls are not retried, unless the transport requires
+it: over UDP, and over gRPC if the library allows it.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from tests.support.gatewaygrpcclient import GRPCClient
 from tests.support.load import SECONDS, Clients
 
 _REPEAT_SECONDS = 0.5
-"""How long a client of UDP waits until it says the same again."""
+"""Time after which a UDP client resends a datagram."""
 
 _HEAD = struct.Struct(">BBI")
 _REQUEST, _RESPONSE, _GOING_AWAY = 1, 2, 12
@@ -28,20 +28,20 @@ _REQUEST, _RESPONSE, _GOING_AWAY = 1, 2, 12
 
 class RollLoad(Clients[str]):
     """
-    Clients of one wire; what they got are the keys of calls that were answered with their result.
+    Clients of one transport; their answers are the keys of calls that returned their result.
 
-    @ivar crossed: The keys of calls that were sent, and the server closed in order without an
-        answer.
-    @ivar refused: The keys of calls that were answered with C{UNAVAILABLE}.
+    @ivar crossed: The keys of sent calls without an answer before the server closed the connection
+        gracefully.
+    @ivar refused: The keys of calls that failed with C{UNAVAILABLE}.
     """
 
     wire = ""
 
     def __init__(self, port: int, clients: int = 3, depth: int = 1) -> None:
         """
-        Begin.
+        Start the clients.
 
-        @param depth: How many calls a client has in flight.
+        @param depth: The number of calls in flight per client.
         """
         self.crossed: list[str] = []
         self.refused: list[str] = []
@@ -50,7 +50,7 @@ class RollLoad(Clients[str]):
         super().__init__(port, clients)
 
     def call(self) -> tuple[int, dict[str, Any]]:
-        """Make a call of which every third takes its time; give its id, and it as a message."""
+        """Make a call, every third of which is slow; return its id and its message."""
         id = next(self._ids)
         method = "later" if id % 3 == 0 else "now"
         data = {"key": f"{self.wire}{self.depth}-{id}"}
@@ -58,12 +58,12 @@ class RollLoad(Clients[str]):
 
 
 class WebSocketLoad(RollLoad):
-    """Over WebSocket; close 1001 is an end in order."""
+    """Clients over WebSocket; close code 1001 is a graceful end."""
 
     wire = "websocket"
 
     def converse(self) -> None:
-        """Call as long as the WebSocket is open."""
+        """Make calls as long as the WebSocket is open."""
         sent: dict[int, str] = {}
         isRefused = False
         with connect(
@@ -72,8 +72,8 @@ class WebSocketLoad(RollLoad):
             try:
                 while sent or not (self.isOver or isRefused):
                     with suppress(ConnectionClosed):
-                        # Where it is known that the server closes, this raises and sends nothing;
-                        # what has come before that is read all the same.
+                        # Once the server is known to close, this raises without sending; messages
+                        # that arrived earlier are still read.
                         while len(sent) < self.depth and not (self.isOver or isRefused):
                             id, call = self.call()
                             messages.send(json.dumps(call))
@@ -86,7 +86,7 @@ class WebSocketLoad(RollLoad):
                 self.crossed.extend(sent.values())
 
     def _take(self, answer: Any, key: str) -> bool:
-        """Take an answer; tell whether it is a refusal."""
+        """Process an answer; return whether it is a refusal."""
         isRefusal = answer.get("error", {}).get("code") == "UNAVAILABLE"
         if isRefusal:
             self.refused.append(key)
@@ -98,12 +98,12 @@ class WebSocketLoad(RollLoad):
 
 
 class TCPLoad(RollLoad):
-    """Over TCP, in frames; a client that reads type 12 sends no more on this connection."""
+    """Clients over TCP, in frames; a client that reads type 12 stops sending on the connection."""
 
     wire = "tcp"
 
     def converse(self) -> None:
-        """Call until the server says that it goes, and read what it still owes."""
+        """Make calls until the server announces its shutdown, and read the remaining answers."""
         sent: dict[int, str] = {}
         isTold = False
         with (
@@ -135,12 +135,12 @@ class TCPLoad(RollLoad):
 
 
 class UDPLoad(RollLoad):
-    """Over UDP; what is not answered is sent again, with its id."""
+    """Clients over UDP; unanswered datagrams are resent, with the same id."""
 
     wire = "udp"
 
     def converse(self) -> None:
-        """Call until all is over, from one address."""
+        """Make calls from one address until the clients stop."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
             datagrams.connect(("127.0.0.1", self.port))
             datagrams.settimeout(_REPEAT_SECONDS)
@@ -157,7 +157,7 @@ class UDPLoad(RollLoad):
                     _version, type, _length = _HEAD.unpack_from(datagram)
                     payload = json.loads(datagram[_HEAD.size :])
                     if payload["id"] != id:
-                        # Of a call before, which was answered twice as it was asked twice.
+                        # A second answer to an earlier call that was sent twice.
                         continue
                     if type == _RESPONSE and payload["data"]["key"] == key:
                         self.answer(key)
@@ -168,12 +168,14 @@ class UDPLoad(RollLoad):
 
 
 class GRPCLoad(RollLoad):
-    """Over gRPC, by grpcio; what ended as its library says it may at a GOAWAY is called again."""
+    """
+    Clients over gRPC, with grpcio; a call that the library may repeat after a GOAWAY is repeated.
+    """
 
     wire = "grpc"
 
     def converse(self) -> None:
-        """Call until all is over, through one channel, which connects as it likes."""
+        """Make calls through one channel, which reconnects itself, until the clients stop."""
         client = GRPCClient(self.port)
         try:
             while not self.isOver:
@@ -197,6 +199,6 @@ class GRPCLoad(RollLoad):
 
 
 def frameOf(type: int, payload: Any) -> bytes:
-    """Write a frame."""
+    """Encode a frame."""
     text = json.dumps(payload).encode()
     return _HEAD.pack(1, type, len(text)) + text

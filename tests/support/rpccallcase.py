@@ -1,4 +1,4 @@
-"""A test case whose calls are on a wire in memory."""
+"""A test case for calls on an in-memory connection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ class Boom(Exception):
 
 
 class CallCase(SynchronousTestCase):
-    """What the cases of this file share."""
+    """The common base of the call cases."""
 
     def begin(
         self,
@@ -26,7 +26,7 @@ class CallCase(SynchronousTestCase):
         run: Callable[..., Any] | None = None,
     ) -> FakeServerCall:
         """
-        Begin a call whose client has sent some messages.
+        Start a call whose client has sent some messages.
 
         @param run: Runs functions in threads.
         """
@@ -41,7 +41,7 @@ class CallCase(SynchronousTestCase):
         return self.wire
 
     def route(self, answer: Callable[..., Any] | None, streaming: str) -> None:
-        """Let the router accept the call; messages of more than 3 bytes are compressed."""
+        """Make the router accept the call; messages of more than 3 bytes are compressed."""
         route = textRoute(answer, streaming)
         self.router.routes[route.method.path] = route
         self.router.accept(CallLimits(calls=1, compressAbove=3), self.wire)
@@ -52,7 +52,7 @@ class CallCase(SynchronousTestCase):
         return 1 - self.router.activeCalls
 
     def assertStatus(self, status: int, message: str = "") -> None:
-        """Check how the call has ended: once."""
+        """Check the status of the call, and that it has ended exactly once."""
         assert self.wire.status is not None, "the call has not ended"
         self.assertEqual(self.wire.status[:2], (status, message))
         self.assertEqual(self.ended, 1)

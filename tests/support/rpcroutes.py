@@ -1,4 +1,4 @@
-"""Routes with messages that are plain text, for tests of how calls are answered."""
+"""Routes with plain text messages, for tests of call handling."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,10 @@ from storagegate.rpc.protos import RPCMethod, RPCService
 
 
 class TextCodec:
-    """Messages that are text; what is none is refused as a message's conversion refuses it."""
+    """A codec for text messages; other data raises a conversion error."""
 
     def decode(self, wire: bytes) -> str:
-        """Read a message."""
+        """Decode a message."""
         try:
             return wire.decode()
         except UnicodeDecodeError:
@@ -21,7 +21,7 @@ class TextCodec:
     decodeLarge = decode
 
     def encode(self, value: Any) -> bytes:
-        """Write a message."""
+        """Encode a message."""
         if not isinstance(value, str):
             raise ConversionError("name", "is no text")
         return value.encode()
@@ -34,7 +34,7 @@ def textMethod(name: str = "Method", streaming: str = "none", service: str = "te
 
 
 def textService(name: str = "test.Service", **methods: str) -> RPCService:
-    """Make a service of names of methods and how they stream."""
+    """Make a service from method names and their kinds of streaming."""
     file: Any = None
     return RPCService(
         name, {key: textMethod(key, kind, name) for key, kind in methods.items()}, file

@@ -1,4 +1,4 @@
-"""The client's end of a call, in memory: what the gRPC room asks of an engine, with its limits."""
+"""The client's end of a call, in memory: a fake of the engine's interface, with its limits."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from zope.interface import implementer
 from storagegate.rpc.interfaces import IServerCall, Metadata
 
 ROOM = 16
-"""Messages that may wait for the wire."""
+"""Limit of the messages that wait for the connection."""
 
 
 @implementer(IServerCall)
@@ -18,12 +18,12 @@ class FakeServerCall:
     """
     A call whose client is the test.
 
-    @ivar sent: The messages on the wire, with whether each may be compressed.
-    @ivar begun: The initial metadata, C{None} as long as none was sent by itself.
-    @ivar prepared: The initial metadata that goes with whatever is first.
-    @ivar status: The status, its message and the trailers, C{None} until the end.
-    @ivar isStalled: Whether the client takes nothing: what is sent then waits.
-    @ivar ahead: How many messages were to be fetched ahead.
+    @ivar sent: The sent messages, with whether each may be compressed.
+    @ivar begun: The initial metadata; C{None} until it is sent separately.
+    @ivar prepared: The initial metadata to send with the first message.
+    @ivar status: The status, its message and the trailers; C{None} until the end.
+    @ivar isStalled: Whether the client reads nothing, so that sent messages wait.
+    @ivar ahead: The number of messages to fetch ahead.
     @ivar isRefused: Whether the engine has refused a message.
     """
 
@@ -53,17 +53,17 @@ class FakeServerCall:
         self._room: Deferred[None] | None = None
         self._told: Callable[[bool], object] | None = None
 
-    # What the client does.
+    # Client actions
 
     def arrive(self, *messages: bytes | None) -> None:
-        """Let messages arrive; C{None} is the end of the client's stream."""
+        """Receive messages from the client; C{None} is the end of its stream."""
         self._incoming.extend(messages)
         while self._got is not None and self._incoming:
             got, self._got = self._got, None
             got(self._incoming.popleft())
 
     def leave(self) -> None:
-        """Cancel the call, as its client or its deadline does."""
+        """Cancel the call, like its client or its deadline."""
         wasOver, self.isOver = self.isOver, True
         self._got = None
         cancelled, self._cancelled = self._cancelled, None
@@ -72,13 +72,13 @@ class FakeServerCall:
         self._makeRoom()
 
     def close(self, isCancelled: bool = False) -> None:
-        """Let a finished call be gone."""
+        """Close a finished call."""
         told, self._told = self._told, None
         if told is not None:
             told(isCancelled)
 
     def take(self) -> None:
-        """Take everything that waits."""
+        """Read all waiting messages."""
         self.isStalled = False
         self.sent.extend(self._waiting)
         self._waiting.clear()
@@ -86,7 +86,7 @@ class FakeServerCall:
 
     @property
     def messages(self) -> list[bytes]:
-        """Give the messages on the wire."""
+        """Return the sent messages."""
         return [message for message, _ in self.sent]
 
     @property
@@ -97,15 +97,15 @@ class FakeServerCall:
     # IServerCall.
 
     def peer(self) -> str:
-        """Give the client's address."""
+        """Return the client's address."""
         return self._address
 
     def authContext(self) -> dict[str, list[bytes]]:
-        """Give what TLS knows: nothing."""
+        """Return an empty TLS context."""
         return {}
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
-        """Give the next message, now or when it arrives."""
+        """Pass on the next message, now or when it arrives."""
         assert self._got is None, "a read is pending already"
         self.ahead = ahead
         if self._incoming:
@@ -114,28 +114,28 @@ class FakeServerCall:
             self._got = got
 
     def watch(self, cancelled: Callable[[], object]) -> None:
-        """Keep the function."""
+        """Record the callback."""
         self.isWatched = True
         self._cancelled = cancelled
 
     def sendMetadata(self, metadata: Metadata) -> None:
-        """Keep the initial metadata."""
+        """Record the initial metadata."""
         if self.begun is None and not self.isOver:
             self.begun = [*self.prepared, *metadata] if self.prepared else metadata
 
     def prepareMetadata(self, metadata: Metadata) -> None:
-        """Keep what goes with whatever is first."""
+        """Record the metadata to send with the first message."""
         self.prepared.extend(metadata)
 
     def send(self, message: bytes, compress: bool = True) -> bool:
-        """Send, or let wait where the client is stalled."""
+        """Send a message, or queue it if the client is stalled."""
         if self.isOver:
             return False
         (self._waiting if self.isStalled else self.sent).append((message, compress))
         return len(self._waiting) < ROOM
 
     def drained(self) -> Deferred[None]:
-        """Wait for room."""
+        """Wait for room in the queue."""
         waiting: Deferred[None] = Deferred()
         if self.isOver or len(self._waiting) < ROOM:
             waiting.callback(None)
@@ -144,12 +144,12 @@ class FakeServerCall:
         return waiting
 
     def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
-        """Send and finish."""
+        """Send a message and finish."""
         self.send(message, compress)
         self.finish(0, "", trailers)
 
     def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
-        """Keep the status."""
+        """Record the status."""
         if not self.isOver:
             assert self.status is None
             self.isOver = True
@@ -158,7 +158,7 @@ class FakeServerCall:
             self._makeRoom()
 
     def whenClosed(self, told: Callable[[bool], object]) -> None:
-        """Keep the function."""
+        """Record the callback."""
         self._told = told
 
     def _makeRoom(self) -> None:

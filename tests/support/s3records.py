@@ -9,9 +9,9 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 def makeRecord(**changes: object) -> S3RequestRecord:
     """
-    Make the record of a request that came over no connection.
+    Make the record of a request without a connection.
 
-    @param changes: Its fields that are not the usual ones.
+    @param changes: Fields that differ from the defaults.
     """
     record = S3RequestRecord(
         began=0.0,

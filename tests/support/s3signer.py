@@ -1,8 +1,8 @@
 """
-Requests of our own making, signed by botocore's signature code and sent as they are.
+Custom requests, signed with botocore's code and sent unchanged.
 
-A client library would mend what an attack has to leave broken. So a request is a value that can be
-signed, changed after that, and put on a socket byte for byte.
+A client library would repair the defects that an attack needs. Here a request is a value that can
+be signed, changed afterwards, and sent byte for byte.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 SIGNED_CHUNKS_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
 
 ANSWER_SECONDS = 60
-"""How long an answer may take; far above what any needs, so that a hang ends."""
+"""Timeout of an answer, far above the usual time, so that a hang ends."""
 
 
 def _sha256(body: bytes) -> str:
@@ -37,7 +37,7 @@ def _sha256(body: bytes) -> str:
 @frozen
 class Outgoing:
     """
-    A request as it goes on the wire, but for what L{exchange} has to add.
+    A request before L{exchange} adds the required headers.
 
     @ivar target: The request target, percent-encoded.
     """
@@ -53,14 +53,15 @@ class Outgoing:
         return evolve(self, headers={**self.headers, **named})
 
     def without(self, *names: str) -> "Outgoing":
-        """Leave headers out."""
+        """Remove headers."""
         return evolve(self, headers={n: v for n, v in self.headers.items() if n not in names})
 
     def resigned(self, old: str, new: str) -> "Outgoing":
         """
         Change the C{Authorization} field.
 
-        @raise AssertionError: If C{old} is not in it, so that no attack is one in name only.
+        @raise AssertionError: If the field does not contain C{old}, so that no attack is
+            ineffective.
         """
         value = self.headers["Authorization"]
         assert old in value, (old, value)
@@ -70,7 +71,8 @@ class Outgoing:
         """
         Change the target.
 
-        @raise AssertionError: If C{old} is not in it, so that no attack is one in name only.
+        @raise AssertionError: If the target does not contain C{old}, so that no attack is
+            ineffective.
         """
         assert old in self.target, (old, self.target)
         return evolve(self, target=self.target.replace(old, new, 1))
@@ -78,7 +80,7 @@ class Outgoing:
 
 @frozen
 class Answer:
-    """An answer, read to its end."""
+    """A complete answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -86,7 +88,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The S3 error code of the document, or nothing."""
+        """Return the S3 error code of the document; empty without one."""
         match = re.search(rb"<Code>([A-Za-z0-9]+)</Code>", self.body)
         return match[1].decode() if match else ""
 
@@ -94,10 +96,10 @@ class Answer:
 @frozen
 class Signer:
     """
-    Signs for one account at one host.
+    Signs requests of one account to one host.
 
-    @ivar host: As it stands in the C{Host} field.
-    @ivar skewSeconds: How far this client's clock is ahead.
+    @ivar host: The value of the C{Host} field.
+    @ivar skewSeconds: The offset of this client's clock.
     """
 
     host: str
@@ -107,15 +109,15 @@ class Signer:
     skewSeconds: int = 0
 
     def timestamp(self) -> str:
-        """Tell the time as this client's clock has it."""
+        """Return the time of this client's clock."""
         now = datetime.now(UTC) + timedelta(seconds=self.skewSeconds)
         return now.strftime("%Y%m%dT%H%M%SZ")
 
     def sign(self, outgoing: Outgoing, payloadHash: str | None = None) -> Outgoing:
         """
-        Sign in the C{Authorization} field: all headers that are there are covered.
+        Sign in the C{Authorization} field, covering all present headers.
 
-        @param payloadHash: What to state of the body; L{None} is its SHA-256.
+        @param payloadHash: The stated hash of the body; C{None} for its SHA-256.
         """
         stamp = self.timestamp()
         stated = payloadHash or _sha256(outgoing.body)
@@ -134,9 +136,9 @@ class Signer:
         self, outgoing: Outgoing, *, expires: str = "600", hostless: bool = False
     ) -> Outgoing:
         """
-        Sign in the query: all headers that are there are covered, and C{host}.
+        Sign in the query, covering all present headers and C{host}.
 
-        @param hostless: Sign properly, but leave C{host} out.
+        @param hostless: Whether to omit C{host} from an otherwise correct signature.
         """
         stamp = self.timestamp()
         covered = outgoing.adding(host=self.host)
@@ -163,19 +165,19 @@ class Signer:
         return evolve(full, target=f"{full.target}&X-Amz-Signature={signature}")
 
     def signPolicy(self, policy: str, date: str) -> str:
-        """Sign a POST form's policy, which is base64 text, for a day such as C{20260101}."""
+        """Sign the policy of a POST form, which is base64 text, for a day such as C{20260101}."""
         return hmac.new(self._key(date), policy.encode(), hashlib.sha256).hexdigest()
 
     def chunkFrames(
         self, signed: Outgoing, chunks: Sequence[bytes], trailer: bytes = b""
     ) -> list[bytes]:
         """
-        Frame a body as signed chunks that hang on the signature of the head.
+        Frame a body as signed chunks, chained to the signature of the head.
 
-        @param signed: A request that was signed with L{SIGNED_CHUNKS}, or, for a body with a
-            trailer, with L{SIGNED_CHUNKS_TRAILER}.
-        @param trailer: One line, without its end.
-        @return: One frame for each chunk, the closing one, and with a trailer that too.
+        @param signed: A request signed with L{SIGNED_CHUNKS}, or, for a body with a trailer, with
+            L{SIGNED_CHUNKS_TRAILER}.
+        @param trailer: One line, without the line ending.
+        @return: A frame for each chunk, the final frame, and the trailer if given.
         """
         previous = signed.headers["Authorization"].rpartition("=")[2]
         stamp = signed.headers["x-amz-date"]
@@ -220,10 +222,10 @@ class Signer:
 
 def _canonicalTarget(target: str) -> str:
     """
-    Escape a target as S3 signs it.
+    Escape a target in the form that S3 signs.
 
-    botocore signs a target as it stands, for it has escaped it itself; S3 undoes the escapes of
-    what it got and makes its own.
+    botocore signs a target unchanged, because it has escaped it itself; S3 unescapes the received
+    target and escapes it again.
     """
     path, mark, query = target.partition("?")
     pairs = [
@@ -234,16 +236,16 @@ def _canonicalTarget(target: str) -> str:
 
 
 def unsignedChunks(chunks: Sequence[bytes], trailer: bytes = b"") -> bytes:
-    """Frame a body as unsigned chunks, with trailer lines that each end in CRLF."""
+    """Frame a body as unsigned chunks, with trailer lines that end in CRLF."""
     frames = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
     return b"".join([*frames, b"0\r\n", trailer, b"\r\n"])
 
 
 def wireBytes(outgoing: Outgoing, host: str) -> bytes:
     """
-    Write a request as it goes on the wire.
+    Encode a request for the wire.
 
-    C{Content-Length}, C{Host} and C{Connection: close} are added where the request has none.
+    C{Content-Length}, C{Host} and C{Connection: close} are added if the request lacks them.
     """
     headers = {name.lower(): value for name, value in outgoing.headers.items()}
     headers.setdefault("host", host)
@@ -257,18 +259,18 @@ def wireBytes(outgoing: Outgoing, host: str) -> bytes:
 
 def exchange(address: tuple[str, int], outgoing: Outgoing, source: str = "127.0.0.1") -> Answer:
     """
-    Send a request on a connection of its own and read the answer.
+    Send a request on a new connection and read the answer.
 
-    A server that answers before it has read the body is heard.
+    An answer before the server has read the body is also read.
 
-    @param source: The loopback address to come from.
+    @param source: The loopback address of the client.
     """
     wire = wireBytes(outgoing, f"{address[0]}:{address[1]}")
     with socket.create_connection(address, ANSWER_SECONDS, (source, 0)) as connection:
         try:
             connection.sendall(wire)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # It has answered already, and that is what is asked about.
+            pass  # The server has answered already, which is the tested case.
         response = HTTPResponse(connection, method=outgoing.method)
         response.begin()
         headers = {name.lower(): value for name, value in response.getheaders()}

@@ -1,17 +1,17 @@
 """
-The parts of the suite, and the choice of those that run.
+The parts of the suite, and the choice of the parts to run.
 
 C{STORAGEGATE_TESTS} names the choice:
 
-  - C{short}, the default, is what the README's command runs. Each of its tests takes less than two
-    seconds and needs nothing but what pip installs.
-  - C{long} are tests that take longer, wait, or need a program from elsewhere.
+  - C{short}, the default, is the part that the README's command runs. Each of its tests takes less
+    than two seconds and only needs packages that pip installs.
+  - C{long} are tests that take longer, wait, or need an external program.
   - C{all} is both, as in CI.
-  - C{soak} is all, and the tests that take minutes or write gigabytes, with the full number of
+  - C{soak} is C{all} plus the tests that take minutes or write gigabytes, with the full number of
     rounds. It takes hours.
 
-L{long} puts a test, or a class of tests, into the long part; L{soak} leaves it to a soak. L{rounds}
-chooses a number by the choice.
+L{long} puts a test, or a class of tests, into the long part; L{soak} puts it into the soak.
+L{rounds} selects a number according to the choice.
 """
 
 import atexit
@@ -30,8 +30,8 @@ _INHERITED = "TESTS_CHOICE"
 
 CHOICES = ("short", "long", "all", "soak")
 
-# The daemon and its commands take each variable that begins with STORAGEGATE_ for a key of the
-# configuration, so the processes of the run inherit the choice under another name.
+# The daemon and its commands take each variable that begins with STORAGEGATE_ as a configuration
+# key, so the processes of the run inherit the choice under another name.
 CHOICE = os.environ.pop(VARIABLE, None) or os.environ.get(_INHERITED, "short")
 os.environ[_INHERITED] = CHOICE
 
@@ -68,9 +68,9 @@ def long(reason: str) -> Callable[[T], T]:
 
 def soak(reason: str) -> Callable[[T], T]:
     """
-    Leave a test or a class of tests to a soak.
+    Put a test or a class of tests into the soak.
 
-    @param reason: What takes minutes, or writes gigabytes.
+    @param reason: Why it takes minutes or writes gigabytes.
     """
     assert reason
     return _mark("soak")
@@ -80,9 +80,9 @@ def rounds(short: int, full: int, soak: int | None = None) -> int:
     """
     Return a number of rounds, examples or seconds for the part that runs.
 
-    @param short: For the short part.
-    @param full: For the long part.
-    @param soak: For a soak; C{full} unless it is given.
+    @param short: The number for the short part.
+    @param full: The number for the long part.
+    @param soak: The number for a soak; the default is C{full}.
     """
     if CHOICE == "short":
         return short
@@ -91,7 +91,7 @@ def rounds(short: int, full: int, soak: int | None = None) -> int:
 
 def partOf(case: type[Any], method: str) -> str:
     """
-    Return the part that a test belongs to: its own mark, or that of its class.
+    Return the part that a test belongs to: its own mark, or the mark of its class.
 
     @param case: A class of tests.
     @param method: The name of one of its methods.
@@ -108,7 +108,7 @@ def selecting(names: Callable[[TestLoader, type[Any]], list[str]]) -> Callable[.
     """
     Wrap C{TestLoader.getTestCaseNames} so that it returns the tests of the chosen parts.
 
-    @param names: The method of trial, whose names lack the prefix.
+    @param names: The method of trial, which returns names without the prefix.
     """
 
     def selected(loader: TestLoader, case: type[Any]) -> list[str]:

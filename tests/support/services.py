@@ -1,4 +1,4 @@
-"""The gateway as the daemon serves it, in the reactor that runs the tests."""
+"""The daemon's gateway, in the reactor of the tests."""
 
 import os
 from typing import Any
@@ -23,15 +23,15 @@ PLACES = {
 
 class OpenRoom:
     """
-    A room with a store of its own.
+    A gateway service with its own store.
 
-    @ivar addresses: Where its listeners are, by name.
+    @ivar addresses: The addresses of its listeners, by name.
     """
 
     def __init__(self, directory: str, reactor: Any, names: tuple[str, ...], **flags: Any) -> None:
         """
-        @param directory: The data directory; it is made if it is not there.
-        @param names: Which listeners are on.
+        @param directory: The data directory, which is created if it is missing.
+        @param names: The names of the enabled listeners.
         """
         os.makedirs(directory, exist_ok=True)
         places = {name: PLACES[name] if name in names else "off" for name in PLACES}
@@ -45,18 +45,18 @@ class OpenRoom:
         self.room.attachStore(self.store, ROOT, "us-east-1", os.path.abspath(directory))
 
     def port(self, name: str) -> int:
-        """Give the port of a listener."""
+        """Return the port of a listener."""
         address: Any = self.addresses[name]
         return int(address.port)
 
     async def close(self, graceSeconds: float = 0) -> None:
-        """Close the room and then its store."""
+        """Close the gateway service, then its store."""
         await self.room.close(graceSeconds)
         await self.store.close()
 
 
 def openRoom(case: TestCase, *names: str, directory: str | None = None, **flags: Any) -> OpenRoom:
-    """Open a room until the end of a test."""
+    """Open a gateway service until the test ends."""
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
 

@@ -1,4 +1,4 @@
-"""A session with a peer in memory."""
+"""A session with an in-memory peer."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,7 +17,7 @@ from tests.support.gateway import makeHost
 
 
 async def stubborn(request: Any, context: RequestContext) -> Any:
-    """Answer whatever happens."""
+    """Answer even if the call is cancelled."""
     try:
         await Deferred()
     except CancelledError:
@@ -25,7 +25,7 @@ async def stubborn(request: Any, context: RequestContext) -> Any:
 
 
 async def stubbornStream(request: Any, context: RequestContext) -> AsyncIterator[Any]:
-    """Give an item and an end, whatever happens."""
+    """Yield an item and end, even if the call is cancelled."""
     try:
         await Deferred()
     except CancelledError:
@@ -41,11 +41,11 @@ STUBBORN = {
 @define
 class FakePeer:
     """
-    A peer that keeps what it is sent.
+    A peer that records sent messages.
 
-    @ivar sent: Tuples of what, the id, and the content.
-    @ivar isStalled: Whether it reads nothing.
-    @ivar isReading: Whether it is read.
+    @ivar sent: Tuples of the kind, the id and the content.
+    @ivar isStalled: Whether the peer does not read.
+    @ivar isReading: Whether the session reads from the peer.
     """
 
     protocol: str = "tcp"
@@ -56,27 +56,27 @@ class FakePeer:
     waiting: list[Deferred[None]] = field(factory=list)
 
     def respond(self, id: Any, method: str, result: Any) -> None:
-        """Take a result."""
+        """Record a result."""
         self.sent.append(("result", id, result))
 
     def sendItem(self, id: Any, method: str, item: Any) -> None:
-        """Take an item."""
+        """Record an item."""
         self.sent.append(("item", id, item))
 
     def sendEnd(self, id: Any, method: str) -> None:
-        """Take an end."""
+        """Record an end."""
         self.sent.append(("end", id))
 
     def sendRefusal(self, id: Any, error: ServiceError) -> None:
-        """Take the refusal of a second call with an id."""
+        """Record the refusal of a second call with the same id."""
         self.sendError(id, error)
 
     def sendError(self, id: Any, error: ServiceError) -> None:
-        """Take an error."""
+        """Record an error."""
         self.sent.append(("error", id, error.code))
 
     def drained(self) -> Deferred[None] | None:
-        """Wait while it is stalled."""
+        """Wait while the peer is stalled."""
         if not self.isStalled:
             return None
         waiting: Deferred[None] = Deferred()
@@ -84,12 +84,12 @@ class FakePeer:
         return waiting
 
     def setReading(self, wanted: bool) -> None:
-        """Read or not."""
+        """Resume or pause reading."""
         assert wanted != self.isReading, "told twice"
         self.isReading = wanted
 
     def readAgain(self) -> None:
-        """Read what was sent."""
+        """Read all sent messages."""
         self.isStalled = False
         waiting, self.waiting = self.waiting, []
         for each in waiting:
@@ -97,7 +97,7 @@ class FakePeer:
 
 
 class SessionCase(SynchronousTestCase):
-    """A session of four calls at a time, on a listener of ten."""
+    """A session with four concurrent calls, on a listener with ten."""
 
     def setUp(self) -> None:
         """Make a session."""
@@ -110,5 +110,5 @@ class SessionCase(SynchronousTestCase):
         self.addCleanup(lambda: self.session.close())
 
     def request(self, method: str, id: Any = "1", **more: Any) -> None:
-        """Begin a call of the fixture."""
+        """Start a call of the fixture's service."""
         self.session.request({"service": "Probe", "method": method, **more}, id)

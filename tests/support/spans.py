@@ -1,4 +1,4 @@
-"""A tracer that keeps its spans."""
+"""A tracer that records its spans."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from storagegate.telemetry.tracing import TracingOptions
 
 @frozen
 class KeptSpan:
-    """A span as it is recorded."""
+    """A recorded span."""
 
     tracing: Tracing
     name: str
@@ -26,21 +26,21 @@ class KeptSpan:
 
 class KeptTracer(Tracer):
     """
-    A tracer that keeps the spans.
+    A tracer that records spans.
 
-    @ivar room: How many more it admits.
+    @ivar room: The number of further spans that it admits.
     """
 
     def __init__(self, sampleRatio: float = 1.0, spanAttributes: Any = None) -> None:
         options = TracingOptions(sampleRatio=sampleRatio, spanAttributes=spanAttributes)
         super().__init__(options, Clock(), makeExporter=lambda options, session: SpanExporter())
-        # Its thread has nothing to do.
+        # The thread of the processor is not needed.
         self._processor.shutdown()
         self.spans: list[KeptSpan] = []
         self.room = 1000
 
     def admit(self, tracing: Tracing) -> bool:
-        """Return whether the span of a sampled call has room."""
+        """Return whether the span of a sampled call is admitted."""
         if not super().admit(tracing):
             return False
         self.room -= 1
@@ -56,5 +56,5 @@ class KeptTracer(Tracer):
         isFailed: bool = False,
         isClient: bool = False,
     ) -> None:
-        """Keep a span."""
+        """Record a span."""
         self.spans.append(KeptSpan(tracing, name, attributes, seconds, isFailed, isClient))

@@ -1,4 +1,4 @@
-"""Random changes of an embedded store, of all kinds that its catalog knows."""
+"""Random changes of an embedded store, of every kind that its catalog supports."""
 
 import os
 import random
@@ -20,16 +20,16 @@ _LARGE = 300_000
 
 class StoreChanges:
     """
-    Changes a store that is open.
+    Makes changes in an open store.
 
-    @ivar driver: The store.
+    @ivar driver: The driver of the store.
     """
 
     def __init__(self, directory: str, seed: int) -> None:
         """
-        Make the store, with three buckets.
+        Create the store with three buckets.
 
-        @param directory: Its data directory.
+        @param directory: The data directory of the store.
         """
         self.driver = StoreDriver(directory, Files(), durability="os")
         self._random = random.Random(seed)
@@ -44,7 +44,7 @@ class StoreChanges:
         driver.reactor.settle(driver.store.catalog.setObjectLock("locked", lock))
 
     def change(self, times: int = 1) -> None:
-        """Change something; what the store refuses is left."""
+        """Make random changes; refused ones are skipped."""
         for _ in range(times):
             self._count += 1
             self.driver.setTime(self._count)
@@ -75,21 +75,21 @@ class StoreChanges:
         self.driver.put(self._bucket(), self._key(), self._body())
 
     def copy(self) -> None:
-        """Store an object with the bytes of another."""
+        """Copy an object."""
         age = self._random.randrange(3)
         self.driver.copy(self._bucket(), self._key(), self._key(), age)
 
     def delete(self) -> None:
-        """Remove an object, or make a delete marker."""
+        """Remove an object, or add a delete marker."""
         self.driver.delete(self._bucket(), [self._key()])
 
     def deleteVersion(self) -> None:
-        """Remove a version, which may be the current one, or a marker."""
+        """Remove a version or a marker, which may be the current one."""
         names = [(self._key(), self._random.randrange(3))]
         self.driver.deleteVersions(self._bucket(), names, bypass=True)
 
     def changeVersioning(self) -> None:
-        """Suspend versioning, or enable it again: there are null versions then."""
+        """Suspend or enable versioning, which creates null versions."""
         self.driver.setVersioning("kept", self._random.choice(("Enabled", "Suspended")))
 
     def tag(self) -> None:
@@ -115,14 +115,14 @@ class StoreChanges:
             self._settle(catalog.putAcl(bucket, key, found.sequence, f"[{self._count}]"))
 
     def begin(self) -> None:
-        """Begin an upload, with a part."""
+        """Start an upload with one part."""
         id, bucket, key = f"upload{self._count}", self._bucket(), self._key()
         self.driver.createUpload(id, bucket, key)
         self._uploads[id] = (bucket, key, [])
         self._putPart(id)
 
     def putPart(self) -> None:
-        """Add a part to an upload, or put one again."""
+        """Add a part to an upload, or replace one."""
         if self._uploads:
             self._putPart(self._random.choice(sorted(self._uploads)))
 
@@ -143,7 +143,7 @@ class StoreChanges:
                 self.driver.complete(bucket, key, id, parts)
 
     def changeBucket(self) -> None:
-        """Make a bucket, or remove it; its name comes again under another number."""
+        """Create or remove a bucket, whose name is reused with another number."""
         try:
             self.driver.createBucket("passing")
         except StoreError:
@@ -187,7 +187,7 @@ _KINDS = (
 
 
 def dumpStore(directory: str) -> dict[str, list[Any]]:
-    """Return all rows of an embedded store that is closed, but for garbage, and its secret."""
+    """Return all rows of a closed embedded store, including its secret, except garbage."""
     dumped: dict[str, list[Any]] = {}
     with closing(sqlite3.connect(os.path.join(directory, "catalog.sqlite"))) as connection:
         for (table,) in connection.execute(

@@ -38,7 +38,7 @@ ALWAYS = WriteCondition()
 
 
 def fastDirectory(case: Any) -> str:
-    """A new directory in memory where there is one, for tests that open many stores."""
+    """Return a new directory, in memory if possible, for tests that open many stores."""
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     path = tempfile.mkdtemp(prefix="storagegate-test-", dir=where)
     case.addCleanup(shutil.rmtree, path, ignore_errors=True)
@@ -46,18 +46,17 @@ def fastDirectory(case: Any) -> str:
 
 
 def secondsOf(nowMs: int) -> Callable[[], float]:
-    """A clock that stands still; its milliseconds are the whole part of a product of floats."""
+    """Return a fixed clock; its milliseconds are the integer part of a floating point product."""
     return lambda: (nowMs + 0.5) / 1000
 
 
 class StoreDriver:
     """
-    The operations of a store, each awaited to its end. Each raises what the store fails with.
+    The operations of a store; each waits for its end, and raises the error of the store.
 
-    @ivar store: The store that is open.
-    @ivar inlineLimit: Objects up to this many bytes are kept in the catalog; so few that small
-        bodies make blobs.
-    @ivar nowMs: The time of what is written; what removes and changes is later by one.
+    @ivar store: The open store.
+    @ivar inlineLimit: The largest inline objects in bytes, so small that short bodies become blobs.
+    @ivar nowMs: The time of writes; removals and changes are later by one.
     """
 
     def __init__(
@@ -94,13 +93,13 @@ class StoreDriver:
         )
 
     def close(self) -> None:
-        """Close the store, where garbage has a grace after that."""
+        """Close the store; if garbage has a grace period, wait for it first."""
         if self.store.catalog.graceSeconds:
             self.reactor.settle(self.store.idle())
         self.reactor.settle(self.store.close())
 
     def createBucket(self, name: str) -> None:
-        """Make a bucket."""
+        """Create a bucket."""
         bucket = Bucket(name, "account", 1, "us-east-1")
         self.reactor.settle(self.store.catalog.createBucket(bucket))
 
@@ -119,34 +118,34 @@ class StoreDriver:
         self.reactor.settle(self.store.catalog.setVersioning(bucket, versioning))
 
     def setTime(self, nowMs: int) -> None:
-        """Turn the clock."""
+        """Set the clock."""
         self.nowMs = nowMs
 
     def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
-        """Give a bucket a life cycle."""
+        """Set the lifecycle rules of a bucket."""
         document = {LIFECYCLE: msgspec.json.encode(rules)}
         self.reactor.settle(self.store.catalog.putSettings(bucket, document))
 
     def scan(self) -> tuple[int, int]:
-        """Do what the rules of all buckets say; say how much is removed, and how much is locked."""
+        """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
         scanner = LifecycleScanner(self.store, Calendar(), self.reactor, secondsOf(self.nowMs))
         self.reactor.settleWith(scanner.scan(), lambda: self.reactor.advance(1))
         return scanner.removed, scanner.kept
 
     def tag(self, bucket: str, key: bytes, age: int, tags: str) -> None:
-        """Give the newest version of a key but so many tags."""
+        """Set the tags of the version of a key with the given age."""
         version = self.versionId(bucket, key, age)
         self.reactor.settle(self.store.catalog.putTags(bucket, key, version, tags))
 
     def setObjectLock(self, bucket: str, mode: str) -> None:
-        """Enable object lock, with a default of a day unless the mode is empty."""
+        """Enable object lock, with a default retention of a day unless the mode is empty."""
         default = DefaultRetention(mode, days=1) if mode else None
         self.reactor.settle(self.store.catalog.setObjectLock(bucket, default))
 
     def retain(
         self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
     ) -> None:
-        """Change the retention of the newest version of a key but so many."""
+        """Change the retention of the version of a key with the given age."""
         version = self.versionId(bucket, key, age)
         self.reactor.settle(
             self.store.catalog.putRetention(
@@ -155,12 +154,12 @@ class StoreDriver:
         )
 
     def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
-        """Place or release the legal hold of the newest version of a key but so many."""
+        """Place or release the legal hold of the version of a key with the given age."""
         version = self.versionId(bucket, key, age)
         self.reactor.settle(self.store.catalog.putLegalHold(bucket, key, version, isOn))
 
     def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
-        """Store an object with the bytes of a version that is there, the newest but so many."""
+        """Copy the version of a key with the given age."""
         there = self.find(bucket, source, self.versionId(bucket, source, age) if age else None)
         if there is None or there.isDeleteMarker:
             raise NoSuchKey(source)
@@ -168,16 +167,16 @@ class StoreDriver:
         self.reactor.settle(self.store.putObject(record, None, ALWAYS))
 
     def find(self, bucket: str, key: bytes, versionId: str | None = None) -> ObjectRecord | None:
-        """Look an object up."""
+        """Look up an object."""
         return self.reactor.settle(self.store.catalog.object(bucket, key, versionId))[1]
 
     def get(self, bucket: str, key: bytes, versionId: str | None = None) -> bytes | None:
-        """Read an object; L{None} if it is not there."""
+        """Read an object; return C{None} if it does not exist."""
         record = self.find(bucket, key, versionId)
         return None if record is None else self.read(record.content)
 
     def read(self, content: Content) -> bytes:
-        """Read a content."""
+        """Read the bytes of a content."""
         if content.inline is not None:
             return content.inline
         body = b""
@@ -195,7 +194,7 @@ class StoreDriver:
     def deleteVersions(
         self, bucket: str, names: Sequence[tuple[bytes, int]], bypass: bool = False
     ) -> list[bool | Exception]:
-        """Remove versions of keys, each the newest but so many of before."""
+        """Remove versions, by key and age before the call."""
         ids = [self.versionId(bucket, key, age) for key, age in names]
         condition = WriteCondition(bypass=bypass)
         entries = [(key, id, condition) for (key, _), id in zip(names, ids, strict=True)]
@@ -206,7 +205,9 @@ class StoreDriver:
         return self._delete(bucket, [(key, versionId, ALWAYS)])
 
     def stack(self, bucket: str, key: bytes) -> list[tuple[str, bool]]:
-        """The versions of a key, the newest first: ids, and whether they are delete markers."""
+        """
+        Return the versions of a key, the newest first: ids, and whether they are delete markers.
+        """
         return [
             (each.versionId, bool(each.isDeleteMarker))
             for each in self.listed(bucket, prefix=key)[0]
@@ -227,7 +228,7 @@ class StoreDriver:
     def listed(
         self, bucket: str, limit: int = 1000, prefix: bytes = b"", delimiter: bytes = b""
     ) -> tuple[list[ListedVersion], list[str]]:
-        """All versions and common prefixes, in pages of some length."""
+        """List all versions and common prefixes, in pages."""
         versions: list[ListedVersion] = []
         prefixes: list[str] = []
         after, versionAfter = b"", None
@@ -245,7 +246,7 @@ class StoreDriver:
             after, versionAfter = page.last.encode(), page.lastVersion
 
     def versions(self, bucket: str) -> list[VersionSummary]:
-        """All versions, by key, the newest first, however they are listed."""
+        """Return all versions by key, the newest first; check that all page sizes list the same."""
         whole, _ = self.listed(bucket)
         for limit in (1, 2, 3):
             assert self.listed(bucket, limit) == (whole, [])
@@ -264,19 +265,21 @@ class StoreDriver:
         ]
 
     def versionId(self, bucket: str, key: bytes, age: int) -> str:
-        """The id of the newest version of a key but so many; one of none if there are fewer."""
+        """
+        Return the id of the version with the given age; an unused id if there are fewer versions.
+        """
         ids = [each.versionId for each in self.listed(bucket)[0] if each.key.encode() == key]
         if age < len(ids):
             return ids[age]
         return VersionIds(self.store.catalog.secret()).make(1 << 40)
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
-        """All keys with a prefix."""
+        """Return all keys with a prefix."""
         page = self.reactor.settle(self.store.catalog.listObjects(bucket, prefix, b"", b"", 1000))
         return [entry.key.encode() for entry in page.objects]
 
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
-        """Begin a multipart upload."""
+        """Start a multipart upload."""
         upload = MultipartUpload(bucket, key, uploadId, "account", self.nowMs, Attributes())
         self.reactor.settle(self.store.catalog.createUpload(upload))
 
@@ -294,25 +297,25 @@ class StoreDriver:
         parts: Sequence[tuple[int, bytes]],
         condition: WriteCondition = ALWAYS,
     ) -> None:
-        """Make an object of parts with these bodies."""
+        """Complete an upload of parts with these bodies."""
         whole = b"".join(body for _, body in parts)
         record = self.record(bucket, key, Content(len(whole)), etagOf(whole))
         named = [(number, etagOf(body)) for number, body in parts]
         self.reactor.settle(self.store.completeUpload(uploadId, record, named, condition))
 
     def abort(self, bucket: str, key: bytes, uploadId: str) -> None:
-        """End an upload."""
+        """Abort an upload."""
         self.reactor.settle(self.store.catalog.abortUpload(bucket, key, uploadId))
 
     def blobFiles(self) -> tuple[set[str], set[str]]:
-        """The names of the files under C{blobs/} and C{staging/}."""
+        """Return the names of the files under C{blobs/} and C{staging/}."""
         layout = BlobLayout(self.directory)
         blobs = {name for _, _, names in os.walk(layout.blobs) for name in names}
         blobs.discard(MARKER)
         return blobs, set(os.listdir(layout.staging))
 
     def upload(self, body: bytes, inlineLimit: int) -> tuple[Any, Content]:
-        """Bring a body in; return the finished sink and the content."""
+        """Write a body; return the finished sink and the content."""
         sink = self.store.blobs.writer(inlineLimit)
         for start in range(0, len(body), 200_000):
             waiting = sink.write(body[start : start + 200_000])
@@ -321,7 +324,7 @@ class StoreDriver:
         return sink, self.reactor.settle(sink.finish())
 
     def record(self, bucket: str, key: bytes, content: Content, etag: str) -> ObjectRecord:
-        """Describe an object."""
+        """Make the record of an object."""
         attributes = Attributes()
         return ObjectRecord(
             bucket, key, content.size, etag, self.nowMs, "account", attributes, content

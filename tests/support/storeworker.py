@@ -1,10 +1,10 @@
 """
-One of several processes on one store: does what it is asked to on its standard input, a JSON object
-a line, and answers on its standard output.
+One of several processes on one store. It reads operations from standard input, one JSON object a
+line, and answers on standard output.
 
-C{python -m tests.support.storeworker MEMORY INDEX COUNT}. A question is
-C{{"id", "do", "with": {...}}}, its answer C{{"id", "result"}} or C{{"id", "error"}}. What is said
-to the other workers, and by them, is C{{"topic", "payload"}}.
+C{python -m tests.support.storeworker MEMORY INDEX COUNT}. A request is C{{"id", "do", "with":
+{...}}}, its answer C{{"id", "result"}} or C{{"id", "error"}}. Messages between workers are
+C{{"topic", "payload"}}.
 """
 
 import errno
@@ -45,16 +45,16 @@ from tests.support.model import etagOf
 from tests.support.stores import secondsOf
 
 _INLINE_LIMIT = 100
-# So few that small bodies make blobs.
+# So small that short bodies become blobs.
 
 
 def conditionOf(plain: dict[str, Any]) -> WriteCondition:
-    """Read a condition."""
+    """Parse a condition."""
     return WriteCondition(plain.get("absent", False), tuple(plain.get("etags", ())))
 
 
 class Worker:
-    """The operations; each is a method that takes plain values and gives one."""
+    """The operations; each is a method with plain arguments and a plain result."""
 
     def __init__(self, reactor: Any, sharing: ProcessGroupConfig) -> None:
         self.reactor = reactor
@@ -66,7 +66,7 @@ class Worker:
         self._reading: Deferred[None] = Deferred()
 
     async def open(self, directory: str, durability: str = "full", lone: bool = False) -> None:
-        """Open a store, with the others or alone."""
+        """Open a store, as part of the group or alone."""
         self.files = FaultyFiles()
         self.store = ObjectStore.open(
             directory,
@@ -85,7 +85,7 @@ class Worker:
         from storagegate.cluster import lease
         from storagegate.cluster.node import ClusterNode
 
-        # Nothing is collected before all nodes have renewed their leases twice.
+        # Prevents collection until all nodes have renewed their leases twice.
         lease._BEATS = 100
         self.store = ObjectStore.open(
             directory,
@@ -99,11 +99,11 @@ class Worker:
         self.store._node.collector._pauseSeconds = 0.05
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the store."""
         await self.store.close()
 
     async def createBucket(self, bucket: str) -> None:
-        """Make a bucket."""
+        """Create a bucket."""
         await self.store.catalog.createBucket(Bucket(bucket, "account", 1, "us-east-1"))
 
     async def deleteBucket(self, bucket: str) -> None:
@@ -117,14 +117,14 @@ class Worker:
         body: str,
         condition: dict[str, Any] | None = None,
     ) -> str:
-        """Store an object; give its ETag."""
+        """Store an object; return its ETag."""
         sink, content = await self._upload(body.encode(), _INLINE_LIMIT)
         record = self._record(bucket, key, content, etagOf(body.encode()))
         await self.store.putObject(record, sink, conditionOf(condition or {}))
         return record.etag
 
     async def copy(self, bucket: str, source: str, key: str, version: str | None = None) -> None:
-        """Give the bytes of an object, or of a version of it, a second name."""
+        """Copy an object, or a version of it."""
         _, there = await self.store.catalog.object(bucket, source.encode(), version)
         if there is None or there.isDeleteMarker:
             raise NoSuchKey(source)
@@ -136,9 +136,9 @@ class Worker:
         self, bucket: str, key: str, pauseSeconds: float = 0.0, waits: bool = False
     ) -> list[Any] | None:
         """
-        Read an object; give its ETag and what its bytes come to, or nothing.
+        Read an object; return its ETag, and the size and digest of its bytes, or C{None}.
 
-        @param waits: Whether it reads bytes only after L{letRead}.
+        @param waits: Whether to read bytes only after L{letRead}.
         """
         _, record = await self.store.catalog.object(bucket, key.encode())
         if record is None:
@@ -164,7 +164,7 @@ class Worker:
         return [record.etag, digest.hexdigest(), size]
 
     async def letRead(self) -> None:
-        """Let who waits to read go on."""
+        """Resume the waiting read."""
         self._reading.callback(None)
 
     async def setVersioning(self, bucket: str, versioning: str) -> None:
@@ -175,33 +175,33 @@ class Worker:
         return version or VersionIds(self.store.catalog.secret()).make(1 << 40)
 
     async def setTime(self, nowMs: int) -> None:
-        """Turn the clock."""
+        """Set the clock."""
         self.nowMs = nowMs
 
     async def setRules(self, bucket: str, rules: str) -> None:
-        """Give a bucket a life cycle."""
+        """Set the lifecycle rules of a bucket."""
         await self.store.catalog.putSettings(bucket, {LIFECYCLE: rules.encode()})
 
     async def scan(self) -> list[int]:
-        """Do what the rules of all buckets say; say how much is removed, and how much is locked."""
+        """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
         scanner = LifecycleScanner(self.store, Calendar(), self.reactor, secondsOf(self.nowMs))
         await scanner.scan()
         return [scanner.removed, scanner.kept]
 
     async def tag(self, bucket: str, key: str, version: str, tags: str) -> None:
-        """Give a version tags; an empty id is one of no version."""
+        """Set the tags of a version; an empty id selects an unused one."""
         version = self._versionId(version)
         await self.store.catalog.putTags(bucket, key.encode(), version, tags)
 
     async def setObjectLock(self, bucket: str, mode: str) -> None:
-        """Enable object lock, with a default of a day unless the mode is empty."""
+        """Enable object lock, with a default retention of a day unless the mode is empty."""
         default = DefaultRetention(mode, days=1) if mode else None
         await self.store.catalog.setObjectLock(bucket, default)
 
     async def retain(
         self, bucket: str, key: str, version: str, mode: str, untilMs: int, bypass: bool
     ) -> None:
-        """Change the retention of a version; an empty id is one of no version."""
+        """Change the retention of a version; an empty id selects an unused one."""
         version = self._versionId(version)
         await self.store.catalog.putRetention(
             bucket, key.encode(), version, mode, untilMs, self.nowMs + 1, bypass
@@ -213,7 +213,7 @@ class Worker:
         await self.store.catalog.putLegalHold(bucket, key.encode(), version, isOn)
 
     async def versions(self, bucket: str) -> list[list[Any]]:
-        """All versions: key, ETag, if it is the latest, id."""
+        """Return all versions: key, ETag, whether it is the latest, id."""
         page = await self.store.catalog.listVersions(bucket, b"", b"", b"", None, 1000)
         return [
             [
@@ -232,7 +232,7 @@ class Worker:
         versions: list[str] | None = None,
         bypass: bool = False,
     ) -> list[bool]:
-        """Remove objects, or versions of them; an empty id is one of no version."""
+        """Remove objects, or versions of them; an empty id selects an unused one."""
         none = self._versionId("")
         ids = [None] * len(keys) if versions is None else [each or none for each in versions]
         condition = WriteCondition(bypass=bypass)
@@ -241,12 +241,12 @@ class Worker:
         return [isinstance(each, Removal) and each.isFound for each in removed]
 
     async def listing(self, bucket: str, prefix: str = "") -> list[str]:
-        """All keys with a prefix."""
+        """Return all keys with a prefix."""
         page = await self.store.catalog.listObjects(bucket, prefix.encode(), b"", b"", 1000)
         return [entry.key for entry in page.objects]
 
     async def createUpload(self, uploadId: str, bucket: str, key: str) -> None:
-        """Begin a multipart upload."""
+        """Start a multipart upload."""
         upload = MultipartUpload(
             bucket, key.encode(), uploadId, "account", self.nowMs, Attributes()
         )
@@ -267,17 +267,17 @@ class Worker:
         etag: str,
         condition: dict[str, Any] | None = None,
     ) -> None:
-        """Make an object of parts: number and ETag."""
+        """Complete an upload of parts, given as number and ETag."""
         record = self._record(bucket, key, Content(0), etag)
         named = [(number, name) for number, name in parts]
         await self.store.completeUpload(uploadId, record, named, conditionOf(condition or {}))
 
     async def abort(self, bucket: str, key: str, uploadId: str) -> None:
-        """End an upload."""
+        """Abort an upload."""
         await self.store.catalog.abortUpload(bucket, key.encode(), uploadId)
 
     async def burst(self, bucket: str, count: int) -> int:
-        """Store so many objects at once; say how many commits it took."""
+        """Store objects concurrently; return the number of commits."""
         memory = self.store._node._group._memory
         begun = memory.word(STARTED, memory.slot)
         bodies = [b"%d" % number for number in range(count)]
@@ -294,11 +294,11 @@ class Worker:
         return commits
 
     async def failSyncs(self) -> None:
-        """Let every fsync of a blob fail from now on."""
+        """Make every fsync of a blob fail from now on."""
         self.files.arm(Fault(1, errno.EIO, sticky=True, only=frozenset({"sync"})))
 
     async def begin(self, size: int) -> None:
-        """Begin an upload that nothing ends."""
+        """Start an upload that never ends."""
         await self._upload(b"l" * size, 0)
 
     async def watch(self) -> None:
@@ -306,12 +306,12 @@ class Worker:
         self.store.observers.append(self._changed)
 
     async def seen(self) -> list[list[Any]]:
-        """Give the changes that were collected."""
+        """Return the collected changes."""
         changes, self.changes = self.changes, []
         return changes
 
     async def state(self) -> dict[str, Any]:
-        """Say what the store thinks of itself."""
+        """Return the health of the store."""
         return {
             "readOnly": self.store.readOnly,
             "health": self.store.health(),
@@ -319,7 +319,7 @@ class Worker:
         }
 
     async def idle(self) -> None:
-        """Wait until what was deleted is gone."""
+        """Wait until deleted objects are removed."""
         await self.store.idle()
 
     async def addKey(self, accessKey: str) -> None:
@@ -332,7 +332,7 @@ class Worker:
         return removed
 
     async def knowsKey(self, accessKey: str) -> bool:
-        """Say whether a key opens the door."""
+        """Return whether a key is valid."""
         if self.credentials is None:
             self.credentials = AccessKeyStore(self.store.accessKeys, "root", "rootsecret")
         return self.credentials.find(accessKey) is not None
@@ -359,7 +359,7 @@ class Worker:
 
 
 class Lines(LineReceiver):
-    """The two pipes."""
+    """The standard input and output."""
 
     delimiter = b"\n"
     MAX_LENGTH = 1 << 24
@@ -374,7 +374,7 @@ class Lines(LineReceiver):
         self.sendLine(json.dumps(plain).encode())
 
     def lineReceived(self, line: bytes) -> None:
-        """Do what a line asks for."""
+        """Execute a line."""
         asked = json.loads(line)
         if "topic" in asked:
             subscriber = self.subscribers.get(asked["topic"])
@@ -388,7 +388,7 @@ class Lines(LineReceiver):
         )
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Nobody is left to do anything for."""
+        """Stop: the parent has ended."""
         if self.reactor.running:
             self.reactor.stop()
 
@@ -398,7 +398,7 @@ def _errorOf(failure: Failure) -> list[str]:
 
 
 def main(memory: str, index: str, count: str) -> None:
-    """Serve until the input ends."""
+    """Serve until standard input ends."""
     from twisted.internet import reactor
 
     lines = Lines(reactor)

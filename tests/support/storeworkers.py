@@ -1,4 +1,4 @@
-"""Several real processes on one store, for a test that waits for each answer."""
+"""Several real processes on one store, for tests that wait for each answer."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from storagegate.storage.store import ObjectStore
 from tests.support.daemon import daemonEnvironment
 
 PATIENCE_SECONDS = 60.0
-"""How long anything may take: a process to start, a disk that is slow."""
+"""Timeout of every operation, enough for a process start on a slow disk."""
 
 
 class WorkerDied(Exception):
@@ -24,7 +24,7 @@ class WorkerDied(Exception):
 
 
 class StoreProcess:
-    """One process; see L{tests.support.storeworker}. Its answers come in a thread."""
+    """One process; see L{tests.support.storeworker}. A thread receives its answers."""
 
     def __init__(self, workers: "StoreWorkers", index: int, lock: int | None) -> None:
         self._workers = workers
@@ -46,7 +46,7 @@ class StoreProcess:
         self._thread.start()
 
     def ask(self, operation: str, **arguments: Any) -> "Future[Any]":
-        """Begin an operation."""
+        """Start an operation."""
         id = next(self._ids)
         future: Future[Any] = Future()
         self._asked[id] = future
@@ -54,35 +54,35 @@ class StoreProcess:
             self.send({"id": id, "do": operation, "with": arguments})
         except (OSError, ValueError):
             self._lose(id)
-        # A process that dies closes its output, at times, before its input.
+        # A process that dies sometimes closes its output before its input.
         if self._ended:
             self._lose(id)
         return future
 
     def do(self, operation: str, **arguments: Any) -> Any:
-        """Do an operation, and wait for it."""
+        """Run an operation, and wait for it."""
         return self.ask(operation, **arguments).result(PATIENCE_SECONDS)
 
     def send(self, plain: dict[str, Any]) -> None:
-        """Write a line. Any thread."""
+        """Write a line. May be called in any thread."""
         assert self.process.stdin is not None
         with self._guard:
             self.process.stdin.write(json.dumps(plain).encode() + b"\n")
             self.process.stdin.flush()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self.process.send_signal(signal.SIGKILL)
         self.wait()
 
     def end(self) -> None:
-        """Let it end, and wait."""
+        """End the process, and wait."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.wait()
 
     def wait(self) -> None:
-        """Wait until nothing is left of it."""
+        """Wait for the end of the process and its thread."""
         self.process.wait(PATIENCE_SECONDS)
         self._thread.join(PATIENCE_SECONDS)
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -109,7 +109,7 @@ class StoreProcess:
             self._lose(id)
 
     def _lose(self, id: int) -> None:
-        """Tell whoever asked that there is no answer. Both threads may find that out."""
+        """Fail a pending operation, because no answer will arrive. Both threads may detect this."""
         future = self._asked.pop(id, None)
         if future is not None:
             future.set_exception(WorkerDied())
@@ -117,9 +117,9 @@ class StoreProcess:
 
 class StoreWorkers:
     """
-    Some processes on one store, and the lock that a parent has for them.
+    Several processes on one store, and the lock that their parent holds.
 
-    @param inherits: Whether the processes keep the lock, too.
+    @param inherits: Whether the processes inherit the lock.
     """
 
     def __init__(
@@ -141,14 +141,15 @@ class StoreWorkers:
         self.processes: list[StoreProcess] = []
         case.addCleanup(self.release)
         case.addCleanup(self.close)
-        # Python's own start takes the longest: all at once, and only then the store, one by one.
+        # Python's own start takes the longest, so all processes start at once; then they open the
+        # store one by one.
         for index in range(count):
             self._launch(index)
         for process in self.processes:
             self._open(process)
 
     def start(self, index: int) -> StoreProcess:
-        """Start a process and let it open the store; it takes the place of an earlier one."""
+        """Start a process that opens the store, in place of an earlier one."""
         process = self._launch(index)
         self._open(process)
         return process
@@ -162,7 +163,7 @@ class StoreWorkers:
         process.do("open", directory=self.directory, durability=self.durability)
 
     def relay(self, sender: StoreProcess, told: dict[str, Any]) -> None:
-        """Tell the others what one says."""
+        """Forward a message of one process to the others."""
         for process in self.processes:
             if process is not sender:
                 try:
@@ -171,33 +172,33 @@ class StoreWorkers:
                     continue
 
     def closeStores(self) -> None:
-        """Have all close the store, and give the lock back; the processes go on."""
+        """Close the store in all processes, and release the lock; the processes stay alive."""
         for process in self.processes:
             process.do("close")
         self.release()
 
     def openStores(self) -> None:
-        """Prepare the store and have all open it again."""
+        """Prepare the store, and open it in all processes again."""
         self.lock = ObjectStore.prepare(self.directory, durability=self.durability)
         self._isLocked = True
         for process in self.processes:
             self._open(process)
 
     def openNodes(self, options: dict[str, Any]) -> None:
-        """Have all open a store over several machines, each as a node of its own."""
+        """Open a store over several machines in all processes, each as its own node."""
         for process in self.processes:
             own = {**options, "node": f"node{process.index}"}
             directory = os.path.join(self.directory, f"node{process.index}")
             process.do("openNode", directory=directory, options=own)
 
     def release(self) -> None:
-        """Give the parent's hold of the lock back. A second time does nothing."""
+        """Release the parent's lock. Further calls have no effect."""
         if self._isLocked:
             self._isLocked = False
             self.lock.release()
 
     def close(self) -> None:
-        """End all, at once. A second time does nothing."""
+        """Kill all processes. Further calls have no effect."""
         processes, self.processes = self.processes, []
         for process in processes:
             process.kill()

@@ -1,4 +1,4 @@
-"""Making a running process's fsyncs fail."""
+"""Fsync failures in a running process."""
 
 import subprocess
 from pathlib import Path
@@ -11,10 +11,10 @@ _DETACH_SECONDS = 10
 
 def failSyncs(case: Any, strace: str, pid: int, log: Path) -> "subprocess.Popen[bytes]":
     """
-    Let every fsync of a process fail from now on, until L{endFailing}.
+    Make every fsync of a process fail from now on, until L{endFailing}.
 
-    @param strace: The program.
-    @raise SkipTest: It may not attach.
+    @param strace: The path of strace.
+    @raise SkipTest: If strace cannot attach.
     """
     injected = "inject=fsync,fdatasync:error=EIO"
     command = [strace, "-f", "-e", "trace=fsync,fdatasync", "-e", injected]
@@ -34,7 +34,7 @@ def failSyncs(case: Any, strace: str, pid: int, log: Path) -> "subprocess.Popen[
 
 
 def endFailing(tracer: "subprocess.Popen[bytes]") -> None:
-    """Let the syncs succeed again. A tracer that cannot let go of a thread is killed."""
+    """Let syncs succeed again. A tracer that cannot detach from a thread is killed."""
     tracer.terminate()
     try:
         tracer.wait(_DETACH_SECONDS)

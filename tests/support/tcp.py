@@ -1,4 +1,4 @@
-"""Connections of the gateway's TCP listener, in memory, and what goes over them."""
+"""In-memory connections of the gateway's TCP listener, and their frames."""
 
 import json
 from typing import Any
@@ -17,13 +17,13 @@ MAXIMUM = 1024 * 1024
 
 
 def frame(type: int, payload: Any) -> bytes:
-    """Write a frame; what is not bytes is JSON."""
+    """Encode a frame; a payload that is not bytes is encoded as JSON."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return encodeFrame(type, body)
 
 
 def readFrames(wire: bytes) -> list[tuple[int, Any]]:
-    """Read frames whose payloads are JSON, bar those of pings and pongs."""
+    """Decode frames with JSON payloads, except pings and pongs."""
     decoder = FrameDecoder(16 * MAXIMUM)
     decoder.feed(wire)
     found = []
@@ -37,12 +37,12 @@ def readFrames(wire: bytes) -> list[tuple[int, Any]]:
 
 class TCPStringTransport(StringTransport):
     """
-    A connection in memory.
+    An in-memory connection.
 
-    @ivar isStuck: Whether the client reads nothing.
-    @ivar sentBytes: What it has read since it was stuck.
-    @ivar writes: How often was written.
-    @ivar options: The socket's.
+    @ivar isStuck: Whether the client does not read.
+    @ivar sentBytes: The number of bytes read since it was stuck.
+    @ivar writes: The number of writes.
+    @ivar options: The socket options.
     """
 
     def __init__(self, host: str = "192.0.2.1", port: int = 5000) -> None:
@@ -54,37 +54,37 @@ class TCPStringTransport(StringTransport):
         self.options: dict[str, bool] = {}
 
     def write(self, data: bytes) -> None:
-        """Keep what is written; fill up at 64 KiB if nobody reads."""
+        """Keep written data; pause the producer at 64 KiB if the client does not read."""
         self.writes += 1
         super().write(data)
         if self.producer and self.isStuck and len(self.value()) > 64 * 1024:
             self.producer.pauseProducing()
 
     def hasUnsent(self) -> bool:
-        """Tell whether something waits to be read."""
+        """Return whether data waits to be sent."""
         return self.isStuck
 
     def readAgain(self) -> None:
-        """Read all."""
+        """Read all data."""
         self.isStuck = False
         self.producer.resumeProducing()
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """Keep the option."""
+        """Record the option."""
         self.options["noDelay"] = enabled
 
     def setTcpKeepAlive(self, enabled: bool) -> None:
-        """Keep the option."""
+        """Record the option."""
         self.options["keepAlive"] = enabled
 
 
 @define
 class TCPClient:
     """
-    A client of a listener in memory.
+    A client of an in-memory listener.
 
     @ivar connection: Its connection.
-    @ivar transport: What that writes to.
+    @ivar transport: The transport of the connection.
     """
 
     connection: Any
@@ -100,20 +100,20 @@ class TCPClient:
         self.send(1, payload if id is None else {"id": id, **payload})
 
     def received(self) -> list[tuple[int, Any]]:
-        """Give the frames that have come, each once."""
+        """Return the received frames, each only once."""
         wire = self.transport.value()
         self.transport.clear()
         return readFrames(wire)
 
     def lines(self) -> list[Any]:
-        """Give the lines that have come, each once."""
+        """Return the received lines, each only once."""
         wire = self.transport.value()
         self.transport.clear()
         return [json.loads(line) for line in wire.splitlines()]
 
     @property
     def isOpen(self) -> bool:
-        """Tell whether it has not been closed."""
+        """Return whether the connection is open."""
         return not self.transport.disconnecting and not self.transport.disconnected
 
     def lose(self) -> None:
@@ -133,5 +133,5 @@ def connect(adapter: TCPTransport, transport: TCPStringTransport | None = None) 
 
 
 def seconds(clock: Clock, count: int) -> None:
-    """Let seconds pass, one by one."""
+    """Advance the clock by seconds, one at a time."""
     clock.pump([1] * count)

@@ -1,4 +1,4 @@
-"""Cases with a TCP listener in memory."""
+"""Test cases with an in-memory TCP listener."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.tcp import TCPClient, TCPStringTransport, connect
 
 
 class TCPCase(SynchronousTestCase):
-    """A listener to connect to."""
+    """A test case with a listener."""
 
     def setUp(self) -> None:
         """Make a listener."""
@@ -31,7 +31,7 @@ class TCPCase(SynchronousTestCase):
         return client
 
     def lose(self, client: TCPClient) -> None:
-        """Lose a connection, unless it is lost."""
+        """Lose a connection, unless it is closed."""
         if client.connection in self.adapter._connections:
             client.lose()
 
@@ -40,19 +40,19 @@ BAD = "INVALID_ARGUMENT"
 
 
 async def unwritable(request: Any, context: Any) -> Any:
-    """Give what no message can carry."""
+    """Return a value that cannot be encoded."""
     return {"set"}
 
 
 async def unwritableItems(request: Any, context: Any) -> Any:
-    """Give a stream of which the second item is none that a message can carry."""
+    """Return a stream whose second item cannot be encoded."""
     yield 1
     yield {"set"}
     yield 2
 
 
 async def large(request: Any, context: Any) -> Any:
-    """Give 2 KiB."""
+    """Return 2 KiB."""
     return "x" * 2048
 
 
@@ -63,7 +63,7 @@ ODD = {
 
 
 class FrameCase(SynchronousTestCase):
-    """A listener with a client that speaks frames, and payloads of 1 KiB at most."""
+    """A listener with a client that uses frames, and payloads of at most 1 KiB."""
 
     def setUp(self) -> None:
         """Connect to a listener."""
@@ -74,12 +74,12 @@ class FrameCase(SynchronousTestCase):
         self.addCleanup(self.client.lose)
 
     def assertReceived(self, *expected: tuple[int, Any]) -> None:
-        """Check what has come, and that the connection lives."""
+        """Check the received frames, and that the connection is open."""
         self.assertEqual(self.client.received(), list(expected))
         self.assertTrue(self.client.isOpen)
 
     def assertErrors(self, *expected: Any) -> None:
-        """Check that errors have come, by their codes and ids, and that the connection lives."""
+        """Check the codes and ids of received errors, and that the connection is open."""
         found = []
         for type, payload in self.client.received():
             self.assertEqual(type, 3)

@@ -1,4 +1,4 @@
-"""Tokens that an independent library signs, and tokens that nobody has signed."""
+"""Tokens signed by an independent library, and forged tokens."""
 
 import json
 import time
@@ -21,34 +21,34 @@ AUDIENCE = "orders"
 
 @cache
 def rsaKey(kid: str = "rsa", bits: int = 2048) -> RSAKey:
-    """Give a key of RSA, the same one for a name: they take long to make."""
+    """Return an RSA key, cached by name, because generation is slow."""
     return RSAKey.generate_key(bits, {"kid": kid}, private=True)
 
 
 @cache
 def ecKey(kid: str = "ec", curve: str = "P-256") -> ECKey:
-    """Give a key of a curve."""
+    """Return a key on an elliptic curve."""
     return ECKey.generate_key(curve, {"kid": kid}, private=True)
 
 
 @cache
 def edKey(kid: str = "ed") -> OKPKey:
-    """Give a key of Ed25519."""
+    """Return an Ed25519 key."""
     return OKPKey.generate_key("Ed25519", {"kid": kid}, private=True)
 
 
 def publicPEM(key: Any) -> str:
-    """Write a key's public half as PEM."""
+    """Encode a public key as PEM."""
     return bytes(key.as_pem(private=False)).decode()
 
 
 def jwks(*keys: Any, **more: Any) -> bytes:
-    """Write the public halves of keys as a set."""
+    """Encode the public keys as a key set."""
     return json.dumps({"keys": [{**key.as_dict(private=False), **more} for key in keys]}).encode()
 
 
 def claims(**more: Any) -> dict[str, Any]:
-    """Make claims that are good for an hour; a claim that is C{None} is left out."""
+    """Make claims that are valid for an hour; a claim that is C{None} is omitted."""
     good = {"sub": "ann", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 3600, **more}
     return {name: value for name, value in good.items() if value is not None}
 
@@ -62,19 +62,19 @@ def signed(
     """Sign claims."""
     if isinstance(key, str | bytes):
         key = OctKey.import_key(key)
-    # Headers that mean something to libraries are none of this one's business.
+    # Do not check headers with a meaning to libraries.
     registry = jwt.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     return jwt.encode({"alg": algorithm, **header}, dict(given or claims()), key, registry=registry)
 
 
 def part(value: Any) -> str:
-    """Write a part of a token: of bytes, or of a value as JSON."""
+    """Encode a part of a token, from bytes or as JSON."""
     content = value if isinstance(value, bytes) else json.dumps(value).encode()
     return urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def forged(header: Any, given: Any = None, signature: bytes = b"") -> str:
-    """Write a token by hand."""
+    """Make a forged token."""
     return f"{part(header)}.{part(claims() if given is None else given)}.{part(signature)}"
 
 
@@ -86,7 +86,7 @@ def makeContext(protocol: str = "http", service: str = "Probe", **headers: str) 
 
 
 def settled(value: Any) -> Any:
-    """Give a value, or what is waited for and is there already; raise if it is an error."""
+    """Return a value, or the result of an awaitable that is available already; raise its error."""
     if not hasattr(value, "__await__"):
         return value
     results: list[Any] = []

@@ -1,4 +1,4 @@
-"""Mypy and pyright, run as users of the package run them: without the project's own settings."""
+"""Mypy and pyright, run as by users of the package: without the project's own settings."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from tests.support.modules import CHECKOUT
 from tests.support.nodepackages import nodeModules
 
 PYRIGHT = "pyright@1.1.414"
-"""Pinned: a new release must not change what a test of ours says."""
+"""Pinned, so that a new release cannot change the result of a test."""
 
 CHECK_SECONDS = 300
-"""Seconds for one run. It takes 10 where nothing else runs."""
+"""Timeout of one run, in seconds; it takes 10 on an idle machine."""
 
 _MYPY_LINE = re.compile(r"(?P<path>[^:]+):(?P<line>\d+): error: (?P<message>.*)")
 
@@ -24,10 +24,10 @@ _MYPY_LINE = re.compile(r"(?P<path>[^:]+):(?P<line>\d+): error: (?P<message>.*)"
 @frozen(order=True)
 class TypeProblem:
     """
-    What a type checker reports.
+    A problem that a type checker reports.
 
     @ivar path: The file, relative to the checkout.
-    @ivar line: Its line, from 1.
+    @ivar line: The line, from 1.
     """
 
     path: str
@@ -37,17 +37,17 @@ class TypeProblem:
 
 def mypyProblems(files: Sequence[str], cache: str, *more: str) -> list[TypeProblem]:
     """
-    Check files with C{mypy --strict}, without the plugins that the project's own run has. Blocks.
+    Check files with C{mypy --strict}, without the plugins of the project's own run. Blocks.
 
-    @param files: Relative to the checkout.
-    @param cache: The directory for what mypy keeps.
+    @param files: The paths of the files, relative to the checkout.
+    @param cache: The cache directory of mypy.
     @param more: Further options.
     @raise ImportError: If mypy is not installed.
     """
     import mypy
 
     options = ["--strict", "--config-file=", f"--cache-dir={cache}", "--no-error-summary"]
-    # What the package itself looks like is the affair of the project's own run.
+    # The project's own run checks the package itself.
     options += ["--follow-imports=silent", "--namespace-packages", "--explicit-package-bases"]
     command = [sys.executable, "-m", mypy.__name__, *options, *more, *files]
     found = [_MYPY_LINE.fullmatch(line) for line in _run(command).splitlines()]
@@ -60,8 +60,9 @@ def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
     """
     Check files with pyright. Blocks.
 
-    @param files: Relative to the checkout, or of one other folder, which may import each other.
-    @raise SkipTest: If pyright cannot be had.
+    @param files: The paths of the files, relative to the checkout or in one other folder; the files
+        may import each other.
+    @raise SkipTest: If pyright is not available.
     """
     program = nodeModules(PYRIGHT) / "pyright" / "index.js"
     command = ["node", str(program), "--outputjson", "--pythonpath", sys.executable, *files]
@@ -80,10 +81,10 @@ def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
 
 def _run(command: Sequence[str], folder: str = str(CHECKOUT)) -> str:
     """
-    Run a checker in the checkout and give what it prints.
+    Run a checker in the checkout and return its output.
 
-    @param folder: Where modules are found besides.
-    @raise RuntimeError: If it did not run to its end.
+    @param folder: An additional folder for modules.
+    @raise RuntimeError: If the checker fails.
     """
     done = subprocess.run(
         command,
@@ -94,7 +95,7 @@ def _run(command: Sequence[str], folder: str = str(CHECKOUT)) -> str:
         timeout=CHECK_SECONDS,
         check=False,
     )
-    # 1: something is to be reported.
+    # 1 means that problems were found.
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{command[:3]} failed: {(done.stderr or done.stdout)[-500:]}")
     return done.stdout

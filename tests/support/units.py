@@ -1,4 +1,4 @@
-"""The files under C{deploy/}, read."""
+"""Parsed files of C{deploy/}."""
 
 import subprocess
 from pathlib import Path
@@ -9,7 +9,7 @@ DEPLOY = CHECKOUT / "deploy"
 
 
 def unitValues(path: Path, section: str, name: str) -> list[str]:
-    """Give the values of a setting of a unit file, one for each line that sets it."""
+    """Return the values of a setting in a unit file, one for each line."""
     found, current = [], ""
     for line in path.read_text().splitlines():
         if line.startswith("["):
@@ -20,13 +20,13 @@ def unitValues(path: Path, section: str, name: str) -> list[str]:
 
 
 def serviceValue(name: str) -> str:
-    """Give the one value of a setting of the service."""
+    """Return the single value of a setting of the service."""
     [value] = unitValues(DEPLOY / "storagegate.service", "Service", name)
     return value
 
 
 def systemCalls(setting: str) -> set[str]:
-    """Give the system calls that groups stand for, as this machine's systemd knows them."""
+    """Return the system calls of groups, according to the host's systemd."""
     names: set[str] = set()
     waiting = setting.split()
     while waiting:
@@ -43,7 +43,7 @@ def systemCalls(setting: str) -> set[str]:
 
 
 def dockerSteps(path: Path) -> list[tuple[str, str]]:
-    """Give the instructions of a Containerfile: word and rest, continued lines put together."""
+    """Return the instructions of a Containerfile: word and rest, with continuation lines joined."""
     text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
     lines = text.replace("\\\n", " ").splitlines()
     steps = (line.split(None, 1) for line in lines if line.strip())

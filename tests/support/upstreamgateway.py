@@ -1,10 +1,10 @@
 """
-A gateway as a process, one of the instances of C{Probe}::
+A gateway as a process, an instance of C{Probe}::
 
     python -m tests.support.upstreamgateway PORT TALLY
 
-The first line of output says that it listens. Each call of C{once} leaves its C{id}
-in the file C{TALLY}, whatever becomes of the process.
+The first line of output reports that it listens. Each call of C{once} writes its C{id} to the file
+C{TALLY}, which survives the process.
 """
 
 import os
@@ -24,13 +24,13 @@ class UpstreamGateway(ProcessProtocol):
     """
     The process.
 
-    @ivar port: Where it listens.
+    @ivar port: The port that it listens on.
     """
 
     def __init__(self, case: Any, tally: str) -> None:
         """
-        @param case: A case with a reactor; the port is kept for the process until its end.
-        @param tally: The path of a file that several of them may share.
+        @param case: A test case with a reactor; the port stays reserved until its end.
+        @param tally: The path of a file that several processes may share.
         """
         self.port = heldPort(case)
         self._tally = os.path.abspath(tally)
@@ -49,24 +49,24 @@ class UpstreamGateway(ProcessProtocol):
 
     @property
     def pid(self) -> int | None:
-        """Give its number; C{None} where it does not run."""
+        """Return the process id; C{None} if it is not running."""
         return None if self.transport is None else self.transport.pid
 
     async def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self.pid and self.transport is not None:
             self.transport.signalProcess("KILL")
         await self._ended
 
     def outReceived(self, data: bytes) -> None:
-        """Find out whether it listens."""
+        """Detect that it listens."""
         self._output += data
         if b"\n" in self._output and self._started is not None:
             started, self._started = self._started, None
             started.callback(None)
 
     def processEnded(self, reason: Failure) -> None:
-        """Take note of the end."""
+        """Record the end."""
         if self._started is not None:
             started, self._started = self._started, None
             started.errback(reason)

@@ -1,4 +1,4 @@
-"""Other S3 servers on loopback, which blobs are kept in."""
+"""Other S3 servers on loopback, as blob stores."""
 
 import atexit
 import os
@@ -27,25 +27,25 @@ class Upstream:
     """
     A server with our key pair.
 
-    @ivar url: Without a slash at the end.
-    @ivar full: While there is this file, the disk of our own daemon is full.
+    @ivar url: The URL, without a trailing slash.
+    @ivar full: The disk of our own daemon is full as long as this file exists.
     """
 
     url: str
     full: Path = Path(os.devnull)
 
     def makeBucket(self, name: str, authorities: str) -> None:
-        """Make a bucket over TLS. Blocks."""
+        """Create a bucket over TLS. Blocks."""
         botoClient(self.url, cafile=authorities).create_bucket(Bucket=name)
 
     def newBucket(self) -> BucketAddress:
-        """Make a bucket; blobs have a prefix in it. Blocks."""
+        """Create a bucket; return its address with a prefix for blobs. Blocks."""
         name = f"upstream-{next(_buckets)}"
         botoClient(self.url).create_bucket(Bucket=name)
         return BucketAddress(urlsplit(self.url).netloc, False, name, "blobs/")
 
     def names(self, address: BucketAddress) -> set[str]:
-        """List the names behind the prefix. Blocks."""
+        """List the names below the prefix. Blocks."""
         pages = botoClient(self.url).get_paginator("list_objects_v2")
         return {
             entry["Key"].removeprefix(address.prefix)
@@ -55,7 +55,7 @@ class Upstream:
 
 
 def credentials() -> auth.AwsCredentialsProvider:
-    """Give the key pair that all servers here know."""
+    """Return the key pair of all servers here."""
     return auth.AwsCredentialsProvider.new_static(ROOT.accessKey, ROOT.secretKey)
 
 
@@ -75,7 +75,7 @@ run()
 
 @cache
 def ownServer() -> Upstream:
-    """Return our own daemon, which runs until the end."""
+    """Return our own daemon, which runs until the test run ends."""
     directory = tempfile.mkdtemp(prefix="storagegate-upstream-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     flag = os.path.join(directory, "full")
@@ -92,9 +92,9 @@ def ownServer() -> Upstream:
 @cache
 def rcloneServer() -> Upstream:
     """
-    Return C{rclone serve s3}, which runs until the end.
+    Return C{rclone serve s3}, which runs until the test run ends.
 
-    @raise SkipTest: It is not installed.
+    @raise SkipTest: If rclone is not installed.
     """
     import socket
 

@@ -1,10 +1,10 @@
 """
-The daemon, with a record of the package's functions that are entered, for L{tests.support.walks}.
+The daemon with a recorder of entered functions of the package, for L{tests.support.walks}.
 
-L{run} stands in the place of C{twistd}'s own. An HTTP and a gRPC application are served beside the
-daemon, in the same process. The program is controlled by lines over the socket whose descriptor is
-in C{WALKS_CONTROL}: it first sends the ports of both applications, a JSON object, and then answers
-each line with the files that were entered since the line before, a JSON list for each thread.
+L{run} replaces C{twistd}'s own. An HTTP and a gRPC application are served in the same process as
+the daemon. The program is controlled by lines on the socket whose descriptor is in
+C{WALKS_CONTROL}: it first sends the ports of both applications as a JSON object, and then answers
+each line with the files that were entered since the previous line, a JSON list per thread.
 """
 
 import json
@@ -23,21 +23,23 @@ CONTROL = "WALKS_CONTROL"
 TEXT = {"type": "object", "properties": {"text": {"type": "string", "required": True}}}
 
 QUIET_SECONDS = 0.03
-"""After that long without a new entry a request is over: what follows its response is done, too."""
+"""
+Time without a new entry after which a request is complete, including the work after its response.
+"""
 
 MOST_PAUSES = 100
-"""So often a take waits for quiet; a program that is never quiet is not waited for."""
+"""Limit of the waits for a quiet period, in case the program is never quiet."""
 
 
 NO_STEPS = {("net/transport.py", "_poll"), ("net/transport.py", "_runCalls")}
-"""Functions of an iteration of the reactor, which is no step of a request."""
+"""Functions of a reactor iteration, which is not a step of a request."""
 
 
 class Recorder:
     """
-    A record of the functions of a package that are entered, in all threads.
+    Records the entered functions of a package in all threads.
 
-    A coroutine is entered each time that it is resumed.
+    A coroutine is entered each time it is resumed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -49,12 +51,12 @@ class Recorder:
         self._entries: dict[int, list[str]] = {}
 
     def install(self) -> None:
-        """Record this thread, and all that are started from now on."""
+        """Record this thread, and all threads that are started from now on."""
         threading.setprofile(self.profile)
         sys.setprofile(self.profile)
 
     def profile(self, frame: FrameType, event: str, argument: object) -> None:
-        """Record an event; the signature is that of L{sys.setprofile}."""
+        """Record an event, with the signature of L{sys.setprofile}."""
         if event != "call":
             return
         code = frame.f_code
@@ -71,7 +73,7 @@ class Recorder:
 
     def take(self) -> list[list[str]]:
         """
-        Wait until no function is entered any more, and forget what was recorded.
+        Wait for a quiet period, then return and clear the record.
 
         @return: The files in the order of their entries, for each thread.
         """
@@ -91,7 +93,7 @@ async def _echo(request: Any, context: Any) -> Any:
 
 
 service = {"name": "Echo", "methods": {"echo": {"handler": _echo, "input": TEXT, "output": TEXT}}}
-"""What the daemon serves."""
+"""The service of the daemon."""
 
 
 async def openApplications() -> dict[str, int]:
@@ -114,7 +116,7 @@ async def openApplications() -> dict[str, int]:
 
 
 def _control(recorder: Recorder, control: socket.socket, ports: dict[str, int]) -> None:
-    """Answer the lines of the control socket; in a thread of its own, which is not recorded."""
+    """Answer the lines of the control socket, in a separate thread that is not recorded."""
     sys.setprofile(None)
     with control, control.makefile("rw") as lines:
         print(json.dumps(ports), file=lines, flush=True)

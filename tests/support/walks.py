@@ -1,13 +1,13 @@
 """
-The walks of seven requests through the package: the files that each enters, and their limits.
+The paths of seven requests through the package: the files that each enters, and their limits.
 
     python -m tests.support.walks [--route NAME]
 
-The real daemon runs in a child process, an HTTP and a gRPC application beside it, and every entry
-of a function of the package is recorded there (L{tests.support.walkprogram}). The clients share no
-code with the package, keep their connections, and write each request in one piece. Some requests
-go first, so that all that is made once is made; of the recorded ones the most frequent walk counts,
-for a timer may fall into any of them. The exit code is 1 if a walk is longer than its limit.
+The real daemon runs in a child process, with an HTTP and a gRPC application, and every entry of a
+function of the package is recorded there (L{tests.support.walkprogram}). The clients share no code
+with the package, keep their connections open, and write each request in one piece. Warm-up requests
+initialise caches first. The most frequent recorded walk counts, because a timer may fire during any
+request. The exit code is 1 if a walk is longer than its limit.
 """
 
 import argparse
@@ -36,12 +36,12 @@ from tests.support.s3signer import ANSWER_SECONDS, Outgoing, Signer
 from tests.support.walkprogram import CONTROL
 
 WARM_UP = 25
-"""Requests before the recorded ones: enough for caches, pools and compiled validators."""
+"""Warm-up requests: enough for caches, pools and compiled validators."""
 
 RECORDED = 9
 """
-Requests of which the most frequent walk counts: a timer does not fall into most of them, nor does
-a busy machine stop a thread in the middle of most of them for so long that the record is cut.
+Recorded requests; the most frequent walk counts. Neither a timer nor a pause of a thread on a busy
+machine affects most of them.
 """
 
 PROGRAM = "from tests.support.walkprogram import run; run()"
@@ -55,10 +55,11 @@ _LISTENERS = (
 @frozen
 class Limit:
     """
-    How long a walk may be.
+    The limit of a walk.
 
-    @ivar files: Distinct files that are entered.
-    @ivar switches: Entries in another file than the entry before, in the same thread.
+    @ivar files: The number of distinct entered files.
+    @ivar switches: The number of entries in another file than the previous entry of the same
+        thread.
     """
 
     files: int
@@ -75,8 +76,8 @@ LIMITS = {
     "gRPC application unary": Limit(8, 18),
 }
 """
-The walks of the architecture, counted by hand, and a tenth more; of a shorter walk what it has, and
-a little more for what is still to come.
+The walks of the architecture, counted by hand, plus a tenth; for shorter walks the current figures
+with a small margin.
 """
 
 
@@ -92,27 +93,27 @@ class Walk:
 
     @property
     def files(self) -> set[str]:
-        """The distinct files."""
+        """Return the distinct files."""
         return {file for entries in self.threads for file in entries}
 
     @property
     def switches(self) -> int:
-        """How often an entry was in another file than the one before it in its thread."""
+        """Return how often an entry was in another file than the previous one in its thread."""
         return sum(a != b for entries in self.threads for a, b in pairwise(entries))
 
     @property
     def entries(self) -> int:
-        """How many functions were entered."""
+        """Return the number of entered functions."""
         return sum(len(entries) for entries in self.threads)
 
     @property
     def route(self) -> list[str]:
-        """The files as they were entered, one thread after the other, without repetitions."""
+        """Return the files in the order of entry, one thread after another, without repetitions."""
         return [file for entries in self.threads for file, _ in groupby(entries)]
 
     @property
     def trip(self) -> list[str]:
-        """The distinct files in the order in which they were first entered."""
+        """Return the distinct files in the order of their first entry."""
         return list(dict.fromkeys(file for entries in self.threads for file in entries))
 
     def fits(self, limit: Limit) -> bool:
@@ -121,14 +122,14 @@ class Walk:
 
 
 class _Connection:
-    """A connection for HTTP requests that follow each other."""
+    """A connection for sequential HTTP requests."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.host = f"{address[0]}:{address[1]}"
         self._socket = socket.create_connection(address, ANSWER_SECONDS)
 
     def request(self, outgoing: Outgoing) -> bytes:
-        """Send a request, and return the body of its response, which must be a success."""
+        """Send a request, and return the body of its response, which must succeed."""
         fields = {"host": self.host, **outgoing.headers}
         if outgoing.method != "GET":
             fields["content-length"] = str(len(outgoing.body))
@@ -150,12 +151,12 @@ class Client:
     """
     The clients of all walks.
 
-    @ivar requests: What makes one request of each walk, by the names of L{LIMITS}.
+    @ivar requests: The functions that make a request of each walk, by the names of L{LIMITS}.
     """
 
     def __init__(self, addresses: dict[str, tuple[str, int]]) -> None:
         """
-        @param addresses: Those of C{s3}, C{http}, C{grpc}, C{express} and C{application}.
+        @param addresses: The addresses of C{s3}, C{http}, C{grpc}, C{express} and C{application}.
         """
         self._open = ExitStack()
         self._s3, self._http, self._express = (
@@ -169,7 +170,7 @@ class Client:
         ]
         gateway = channels[0].unary_unary("/Echo/echo")
         application = channels[1].unary_unary("/Echo/Echo")
-        # A message that is compressed enters other files.
+        # A compressed message enters other files.
         self._webSocket = self._open.enter_context(
             connect(f"ws://{self._http.host}/ws", compression=None)
         )
@@ -216,12 +217,10 @@ class Client:
 
 
 class RecordedDaemon:
-    """The daemon and the applications in a child process, as a context manager."""
+    """The daemon and the applications in a child process; a context manager."""
 
     def __init__(self, data: Path) -> None:
-        """
-        @param data: The daemon's directory, which need not exist.
-        """
+        """@param data: The data directory of the daemon, which need not exist."""
         self._control, theirs = socket.socketpair()
         self._control.settimeout(ANSWER_SECONDS)
         self._lines = self._control.makefile("rw")
@@ -258,7 +257,7 @@ class RecordedDaemon:
         self._control.close()
 
     def take(self) -> Walk:
-        """Return what was entered since the last time."""
+        """Return the entries since the last call."""
         print("take", file=self._lines, flush=True)
         return Walk(self._readLine())
 
@@ -270,13 +269,13 @@ class RecordedDaemon:
 
 
 def usual(walks: Sequence[Walk]) -> Walk:
-    """Return the walk whose figures are the most frequent ones; of equals, the shortest."""
+    """Return the walk with the most frequent figures; of several, the shortest."""
     sizes = [(each.switches, len(each.files), each.entries) for each in walks]
     return walks[sizes.index(mode(sorted(sizes)))]
 
 
 def measure() -> dict[str, Walk]:
-    """Make all walks; blocks for some seconds."""
+    """Make all walks; blocks for a few seconds."""
     found = {}
     with (
         TemporaryDirectory() as folder,
@@ -296,7 +295,9 @@ def measure() -> dict[str, Walk]:
 
 
 def describeTrip(name: str, walk: Walk) -> str:
-    """Return a walk's files in the order of their first entry, as the page of the architecture."""
+    """
+    Format a walk's files in the order of their first entry, as on the page of the architecture.
+    """
     text = " ".join(f"``{file}``" for file in walk.trip)
     return "\n".join([name, *(f"    {line}" for line in textwrap.wrap(text, 100))])
 
@@ -305,7 +306,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     Print all walks beside their limits.
 
-    @param arguments: The command line's, without the program.
+    @param arguments: The arguments of the command line, without the program.
     @return: The exit code.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.support.walks")

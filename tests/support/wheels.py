@@ -1,4 +1,4 @@
-"""Building the package from a copy of the checkout, as C{pip} does it."""
+"""Builds the package from a copy of the checkout, like C{pip}."""
 
 import shutil
 import subprocess
@@ -9,11 +9,11 @@ import setuptools
 
 from tests.support.modules import CHECKOUT
 
-# Since 70.1 it builds wheels by itself; this one is what pyproject.toml asks for.
+# setuptools builds wheels itself since 70.1; pyproject.toml requires this version.
 CAN_BUILD = int(setuptools.__version__.split(".")[0]) >= 77
 WHY_NOT = f"setuptools {setuptools.__version__} is too old to build: 77 is needed"
 
-# What a build reads. What else lies in a checkout (environments, data) is not copied.
+# The files that a build reads. Other content of a checkout (environments, data) is not copied.
 _SOURCES = ("setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.rst", "LICENSE")
 _FOLDERS = ("storagegate", "twisted", "protos")
 
@@ -27,7 +27,7 @@ print(getattr(backend, "build_" + kind)(built, settings))
 
 
 def copySources(source: Path) -> None:
-    """Put what a build reads into a new directory."""
+    """Copy the files that a build reads into a new directory."""
     source.mkdir()
     for name in _SOURCES:
         shutil.copy(CHECKOUT / name, source)
@@ -38,11 +38,11 @@ def copySources(source: Path) -> None:
 
 def build(source: Path, built: Path, kind: str = "wheel", mode: str = "") -> Path:
     """
-    Build, and give the file.
+    Build the package, and return the file.
 
-    @param built: A new directory for it.
+    @param built: A new directory for the file.
     @param kind: C{wheel}, C{sdist} or C{editable}.
-    @param mode: Of an editable one, C{compat} or nothing.
+    @param mode: The mode of an editable build: C{compat} or empty.
     """
     built.mkdir()
     command = [sys.executable, "-c", _BUILD, str(built), kind, mode]

@@ -1,10 +1,10 @@
 """
-A worker that answers HTTP requests with what it is, for the tests of those who watch over workers.
+A worker that answers HTTP requests with its own state, for tests of the supervisor.
 
-It is started as C{storagegate.daemon.worker} is. The option C{greeting} stands in its answers; with
-C{breaks} it does not start. C{gate} is a path that it opens before it starts, so that a FIFO there
-holds it back until somebody writes to that. C{/slow} leaves a letter in the file C{slow}, and waits
-until there is a file C{go}.
+It is started like C{storagegate.daemon.worker}. Its answers contain the option C{greeting}; with
+C{breaks} it fails to start. C{gate} is a path that it opens before it starts, so that a FIFO there
+blocks it until a test writes to it. C{/slow} writes a letter to the file C{slow}, and waits until
+the file C{go} exists.
 """
 
 import os
@@ -50,13 +50,13 @@ class Program:
         listen(reactor, setup.places["http"], self.site).addCallback(self.opened)  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """Stop, if that has not begun."""
+        """Stop, unless it is stopping already."""
         if not self.isStopping:
             self.isStopping = True
             reactor.stop()
 
     def opened(self, port: Any) -> None:
-        """Remember the port."""
+        """Record the port."""
         self.port = port
 
     async def answer(self, request: ChannelRequest) -> None:
@@ -76,14 +76,14 @@ class Program:
         request.respond(200, [], text.encode())
 
     def drainAndExit(self, idleGraceSeconds: float) -> None:
-        """Leave the place to another process."""
+        """Drain, because another process takes over."""
         closing = self.port.stopListening()
         closing.addCallback(lambda _: self.site.drain(60, idleGraceSeconds))
         closing.addCallback(lambda _: self.stop())
 
 
 def main() -> None:
-    """Serve."""
+    """Serve until stopped."""
     control = socket.socket(fileno=CONTROL)
     message = readBlocking(control)
     assert message is not None

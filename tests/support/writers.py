@@ -1,4 +1,4 @@
-"""Writers that remember what was acknowledged, against balancers whose machines may die."""
+"""Writers that record acknowledged writes, through balancers whose machines may die."""
 
 import threading
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from tests.support.clients import Account, botoClient
 BUCKET = "written"
 
 _KEYS = 40
-"""Of each writer; each is written again and again."""
+"""Keys of each writer, which are overwritten repeatedly."""
 
 _PAUSE_SECONDS = 0.02
 
 SLOW_SECONDS = 6.0
-"""A node answers within five seconds, whatever is wrong."""
+"""A node answers within five seconds in any case."""
 
 _names = count()
 
@@ -29,10 +29,10 @@ _names = count()
 @define
 class _Key:
     """
-    What one key may hold.
+    The possible values of one key.
 
-    @ivar acknowledged: The number of the last write that was answered with 200.
-    @ivar unknown: Those of later writes, which may have been stored.
+    @ivar acknowledged: The number of the last acknowledged write.
+    @ivar unknown: The numbers of later writes, which may have been stored.
     """
 
     acknowledged: int = 0
@@ -41,13 +41,13 @@ class _Key:
 
 class Writers:
     """
-    Threads that write, each its own keys, through the next balancer when one fails.
+    Threads that write to their own keys, and switch to the next balancer when one fails.
 
-    @ivar acknowledged: How many writes were.
-    @ivar failed: How many were not: the text of each error, with its count.
-    @ivar gap: The longest time without an acknowledgement by any, in seconds.
+    @ivar acknowledged: The number of acknowledged writes.
+    @ivar failed: The number of failed writes by the text of the error.
+    @ivar gap: The longest time without any acknowledgement, in seconds.
     @ivar slow: The answers that took longer than L{SLOW_SECONDS}.
-    @ivar slowest: The longest time that an answer took, of any kind, in seconds.
+    @ivar slowest: The longest time of an answer of any kind, in seconds.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Writers:
     ) -> None:
         """
         @param endpoints: The URLs of the balancers.
-        @param writers: How many.
-        @param isPatient: Whether they try again what failed, as boto3 does by itself.
+        @param writers: The number of writers.
+        @param isPatient: Whether to retry failed writes, as boto3 does by default.
         """
         self.acknowledged = 0
         self.failed: dict[str, int] = {}
@@ -72,7 +72,7 @@ class Writers:
         self._lock = Lock()
         self._stopping = Event()
         self._threads = [threading.Thread(target=self._write, args=(n,)) for n in range(writers)]
-        # Each time there are others.
+        # Each instance uses different keys.
         self._name = next(_names)
         with suppress(self._clients[0].exceptions.BucketAlreadyOwnedByYou):
             self._clients[0].create_bucket(Bucket=BUCKET)
@@ -85,19 +85,19 @@ class Writers:
         self.stop()
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start to write."""
         self._last = monotonic()
         for each in self._threads:
             each.start()
 
     def stop(self) -> None:
-        """End all writers, when their last answers have come."""
+        """Stop all writers after their last answers."""
         self._stopping.set()
         for each in self._threads:
             each.join()
 
     def waitFor(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until so many more writes were acknowledged."""
+        """Wait until this many further writes are acknowledged."""
         wanted, end = self.acknowledged + count, monotonic() + seconds
         while self.acknowledged < wanted:
             assert monotonic() < end, f"{self.acknowledged} of {wanted} writes: {self.failed}"
@@ -105,10 +105,10 @@ class Writers:
 
     def wrong(self) -> list[str]:
         """
-        Read every key, after L{stop}; return what is lost or wrong.
+        Read every key, after L{stop}; return lost or wrong ones.
 
-        @return: A line for each key that holds neither its last acknowledged write, nor one after
-            it.
+        @return: A line for each key that contains neither its last acknowledged write nor a later
+            one.
         """
         found = []
         client = self._clients[0]
@@ -159,7 +159,7 @@ class Writers:
 
 
 def _tail(number: int) -> bytes:
-    # Of two in three the bytes are a blob, and of the others a row.
+    # Two of three bodies become blobs, the others rows.
     return b"%d" % number * (7000 if number % 3 else 200)
 
 

@@ -1,4 +1,4 @@
-"""WebSocket from the client's side, frame by frame: it says exactly what it is told to."""
+"""The client's side of WebSocket, frame by frame, without any checks."""
 
 import struct
 import zlib
@@ -29,7 +29,7 @@ FIELDS: Mapping[bytes, bytes] = {
 
 @frozen
 class ServerFrame:
-    """A frame that a server sent."""
+    """A received server frame."""
 
     opcode: int
     payload: bytes
@@ -38,7 +38,7 @@ class ServerFrame:
 
     @property
     def code(self) -> int | None:
-        """Give the code of a close, C{None} if it has none."""
+        """Return the code of a close frame; C{None} if it has none."""
         return struct.unpack("!H", self.payload[:2])[0] if self.payload else None
 
 
@@ -52,11 +52,11 @@ def frame(
     width: int | None = None,
 ) -> bytes:
     """
-    Write a frame.
+    Encode a frame.
 
-    @param mask: C{None} for none.
-    @param length: What the header says instead of the truth.
-    @param width: How many bytes the length has beyond the first one, if not as few as possible.
+    @param mask: The mask; C{None} for an unmasked frame.
+    @param length: The length in the header, if it differs from the real one.
+    @param width: The number of additional length bytes; the default is the minimum.
     """
     size = len(payload) if length is None else length
     if width is None:
@@ -70,23 +70,23 @@ def frame(
 
 
 def masked(payload: bytes, mask: bytes) -> bytes:
-    """Mask a payload, or take the mask off."""
+    """Mask or unmask a payload."""
     stream = (mask * (len(payload) // 4 + 1))[: len(payload)]
     size = len(payload)
     return (int.from_bytes(payload, "big") ^ int.from_bytes(stream, "big")).to_bytes(size, "big")
 
 
 def closeFrame(code: int | None = None, reason: bytes = b"") -> bytes:
-    """Write a close."""
+    """Encode a close frame."""
     return frame(CLOSE, b"" if code is None else struct.pack("!H", code) + reason)
 
 
 def readFrames(wire: bytes) -> tuple[list[ServerFrame], bytes]:
     """
-    Read a server's frames.
+    Decode a server's frames.
 
-    @return: The frames, and what follows them.
-    @raise AssertionError: If one is masked, or longer than it has to be.
+    @return: The frames, and the remaining bytes.
+    @raise AssertionError: If a frame is masked, or its length is not encoded minimally.
     """
     frames: list[ServerFrame] = []
     while len(wire) >= 2:
@@ -109,22 +109,22 @@ def readFrames(wire: bytes) -> tuple[list[ServerFrame], bytes]:
 
 
 def inflated(payload: bytes) -> bytes:
-    """Inflate a message that stands for itself."""
+    """Inflate an independent message."""
     return zlib.decompressobj(-15).decompress(payload + b"\0\0\xff\xff")
 
 
 def deflated(payload: bytes) -> bytes:
-    """Deflate a message by itself."""
+    """Deflate a message independently."""
     compressor = zlib.compressobj(wbits=-15)
     return (compressor.compress(payload) + compressor.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
 class MemoryTransport(StringTransport):
     """
-    A connection in memory that ends as a real one does: later, and once.
+    An in-memory connection that ends like a real one: asynchronously, and once.
 
-    @ivar isAborted: Whether it was dropped.
-    @ivar isHalfClosed: Whether this end was closed and the other may still send.
+    @ivar isAborted: Whether it was aborted.
+    @ivar isHalfClosed: Whether this end is closed while the other may still send.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -138,19 +138,19 @@ class MemoryTransport(StringTransport):
         """Do nothing."""
 
     def loseConnection(self) -> None:
-        """End, unless somebody still produces."""
+        """Close, unless a producer is registered."""
         self.disconnecting = True
         if self.producer is None:
             self._end(ConnectionDone())
 
     def abortConnection(self) -> None:
-        """End at once."""
+        """Abort the connection."""
         if not self.isAborted:
             self.isAborted = True
             self._end(ConnectionAborted())
 
     def unregisterProducer(self) -> None:
-        """Forget the producer."""
+        """Remove the producer."""
         self.producer = None
         if self.disconnecting:
             self._end(ConnectionDone())
@@ -161,13 +161,16 @@ class MemoryTransport(StringTransport):
 
     @property
     def isOver(self) -> bool:
-        """Tell whether the connection has ended."""
+        """Return whether the connection has ended."""
         return self._ending is not None
 
 
 @define
 class MemoryRequest:
-    """A request for a WebSocket, as much as the adapter asks of one; it is its own connection."""
+    """
+    A WebSocket request with the part of the interface that the adapter uses; it is its own
+    connection.
+    """
 
     headers: dict[bytes, bytes]
     transport: MemoryTransport
@@ -183,11 +186,11 @@ class MemoryRequest:
 
     @property
     def raw(self) -> "MemoryRequest":
-        """Give the connection's own request."""
+        """Return the connection's own request."""
         return self
 
     def upgrade(self, protocol: Any) -> None:
-        """Let a protocol have the connection."""
+        """Hand the connection to a protocol."""
         self.protocol = self.transport.protocol = protocol
         protocol.makeConnection(self.transport)
         if self.leftover:
@@ -196,7 +199,7 @@ class MemoryRequest:
 
 @define
 class MemoryResponse:
-    """What an answer that is no WebSocket says."""
+    """The response to a rejected handshake."""
 
     code: int | None = None
     fields: dict[str, str] = field(factory=dict)
@@ -213,7 +216,7 @@ class MemoryResponse:
         return self
 
     def setChecked(self, fields: Mapping[str, tuple[str, str]]) -> None:
-        """Set fields that are known to be good, by their names in lower case."""
+        """Set checked fields, by their lower-case names."""
         self.fields.update(fields.values())
 
     def json(self, body: Any) -> "MemoryResponse":
@@ -224,10 +227,10 @@ class MemoryResponse:
 
 class MemorySocket:
     """
-    A client of an adapter, in memory.
+    An in-memory client of an adapter.
 
-    @ivar response: What came instead of a WebSocket.
-    @ivar head: The head of the answer to the handshake.
+    @ivar response: The response in place of a WebSocket.
+    @ivar head: The head of the handshake response.
     @ivar transport: The server's end of the connection.
     """
 
@@ -240,9 +243,9 @@ class MemorySocket:
         address: str = "192.168.1.1",
     ) -> None:
         """
-        @param fields: Fields of the handshake besides the usual ones.
-        @param leftover: What is sent right behind it.
-        @param address: Where the client is, as a trusted proxy may say.
+        @param fields: Additional fields of the handshake.
+        @param leftover: Bytes that follow the handshake immediately.
+        @param address: The address of the client, as from a trusted proxy.
         """
         self.transport = MemoryTransport(clock)
         self.response = MemoryResponse()
@@ -255,12 +258,12 @@ class MemorySocket:
         self.transport.clear()
 
     def send(self, *frames: bytes) -> None:
-        """Send bytes, each piece for itself."""
+        """Send bytes, each piece separately."""
         for piece in frames:
             self.wire.dataReceived(piece)
 
     def heard(self) -> list[ServerFrame]:
-        """Give the frames that have come since the last time."""
+        """Return the frames received since the last call."""
         frames, self._unread = readFrames(self._unread + self.transport.value())
         self.transport.clear()
         return frames

@@ -1,4 +1,4 @@
-"""WebSockets that say everything again: what the framing is tested with."""
+"""WebSocket echo peers, for tests of the framing."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 
 class Echo:
     """
-    Whoever uses a wire, and says everything again.
+    A peer that echoes every message.
 
-    @ivar isLost: Whether it was told of the end.
+    @ivar isLost: Whether it was notified of the end.
     """
 
     def __init__(self, wire: Any) -> None:
@@ -17,23 +17,23 @@ class Echo:
         self.isLost = False
 
     def received(self, payload: bytes, isBinary: bool) -> None:
-        """Say it again."""
+        """Echo a message."""
         assert not self.isLost, "told after the end"
         (self.wire.sendBinary if isBinary else self.wire.sendText)(payload)
 
     def lost(self) -> None:
-        """Take note."""
+        """Record the end."""
         assert not self.isLost, "told twice"
         self.isLost = True
 
     def forget(self) -> None:
-        """Forget the wire."""
+        """Drop the reference to the connection."""
         del self.wire
 
 
 class EchoAdapter(WebSocketTransport):
     """
-    The adapter, with nothing but framing behind it.
+    The adapter with only framing behind it.
 
     @ivar latest: The peer of the last connection.
     """

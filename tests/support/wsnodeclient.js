@@ -1,6 +1,6 @@
-// A conversation by Node's "ws", as a program: a line of JSON with what was heard.
+// A conversation with Node's "ws", as a program that prints the received messages as JSON.
 //
-// node wsnodeclient.js URL, with NODE_PATH set to where the package is.
+// node wsnodeclient.js URL, with NODE_PATH set to the folder of the package.
 "use strict";
 
 const WebSocket = require("ws");

@@ -1,8 +1,7 @@
 """
-What several processes count together: rate limits, sessions, and replies over UDP, in PostgreSQL or
-in Valkey.
+Shared state of several processes: rate limits, sessions and UDP replies, in PostgreSQL or Valkey.
 
-The daemon uses it if its configuration has C{[cluster]}. An application uses it by L{openCounts}::
+The daemon uses it if its configuration has a table C{[cluster]}. Applications use L{openCounts}::
 
     counts = openCounts("valkey://:PASSWORD@counts.example.com/0")
     app.use(session(secret=SECRET, store=counts.sessionStore()))
@@ -22,7 +21,7 @@ from storagegate.storage.node import BackgroundTask
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    # They import what they are stores of.
+    # These import the interfaces that they implement.
     from storagegate.cluster.counts.stores import (
         ClusterRateLimitStore,
         ClusterReplyCache,
@@ -38,13 +37,14 @@ MakeServer = Callable[[Any], ICountsServer]
 
 def readCounts(where: str, catalog: Sequence[str] = ()) -> MakeServer:
     """
-    Read where the counts are kept.
+    Parse the location of the counts.
 
-    @param where: C{postgresql} for the servers of the catalog; C{postgresql://...} for another one;
-        or C{valkey://...}, C{valkeys://...}, C{redis://...}, C{rediss://...} or C{unix:...}, see
-        L{readValkeyURL<storagegate.net.valkey.readValkeyURL>}, with C{valkey:} in front or not.
+    @param where: C{postgresql} for the servers of the catalog; C{postgresql://...} for another
+        server; or C{valkey://...}, C{valkeys://...}, C{redis://...}, C{rediss://...} or
+        C{unix:...}, see L{readValkeyURL<storagegate.net.valkey.readValkeyURL>}, with an optional
+        prefix C{valkey:}.
     @param catalog: The conninfos of the catalog.
-    @raise ValueError: It is nothing of that. The text has no part of it.
+    @raise ValueError: If C{where} has none of these forms. The text does not contain it.
     """
     if where == "postgresql" or where.startswith(_POSTGRESQL):
         from storagegate.cluster.counts.postgresql import PostgreSQLCounts
@@ -61,12 +61,12 @@ def readCounts(where: str, catalog: Sequence[str] = ()) -> MakeServer:
 
 def checkCounts(where: str, catalog: Sequence[str] = ()) -> None:
     """
-    Make the tables of a database, or check that Valkey lets this program in. Blocks, for a start.
+    Create the tables of a database, or check the login to Valkey. Blocks; used at the start.
 
-    A server of Valkey that is away is no error: all goes on without it.
+    An unreachable Valkey server is not an error: nodes work without it.
 
-    @param where: As for L{readCounts}, so is C{catalog}.
-    @raise StoreError: The server cannot be used; one line says why.
+    @param where: As in L{readCounts}; the same applies to C{catalog}.
+    @raise StoreError: If the server cannot be used; the text gives the reason in one line.
     """
     if where == "postgresql" or where.startswith(_POSTGRESQL):
         from storagegate.cluster.counts.postgresql import createTables
@@ -81,16 +81,14 @@ def checkCounts(where: str, catalog: Sequence[str] = ()) -> None:
 def _readValkey(where: str) -> "ValkeyOptions":
     from storagegate.net.valkey import readValkeyURL
 
-    # "valkey:" is in front of any address; "valkey://" alone is one.
+    # The prefix "valkey:" may precede any address; "valkey://" is itself an address.
     if where.startswith("valkey:") and not where.startswith("valkey://"):
         where = where.removeprefix("valkey:")
     return readValkeyURL(where)
 
 
 class Counts:
-    """
-    The stores of a process, over one connection that is opened when the first of them is used.
-    """
+    """The shared stores of a process, over one connection that opens when a store is first used."""
 
     def __init__(
         self,
@@ -100,10 +98,11 @@ class Counts:
         expires: bool = False,
     ) -> None:
         """
-        @param make: Of L{readCounts}.
-        @param reactor: By default that of the process, when it is needed.
-        @param expires: Whether this process removes what has expired, besides others perhaps.
-        @param meters: Has the counter C{storagegate_counts_failures_total}; L{None} for none.
+        @param make: The result of L{readCounts}.
+        @param reactor: The reactor; the default is the reactor of the process, when it is needed.
+        @param expires: Whether this process removes expired entries; other processes may do so too.
+        @param meters: The registry of the counter C{storagegate_counts_failures_total}; C{None}
+            disables it.
         """
         self._make = make
         self._reactor = reactor
@@ -121,14 +120,14 @@ class Counts:
 
     @property
     def failure(self) -> str | None:
-        """Return why the server cannot be used; C{None} if it can, or was not needed yet."""
+        """Return why the server cannot be used; C{None} if it works or was not needed yet."""
         return self._server.failure if self._isOpen and self._server is not None else None
 
     def open(self) -> ICountsServer:
         """
-        Connect, if that was not done yet.
+        Connect, unless connected already.
 
-        @raise CountsUnavailable: It was closed.
+        @raise CountsUnavailable: If the counts were closed.
         """
         if self._isOpen:
             assert self._server is not None
@@ -145,7 +144,7 @@ class Counts:
         return server
 
     def close(self) -> None:
-        """Close the connection. The stores fail from now on."""
+        """Close the connection. Stores fail from now on."""
         self._isClosed = True
         if self._isOpen and self._server is not None:
             self._isOpen = False
@@ -157,7 +156,7 @@ class Counts:
         """
         Make the store of a rate limit.
 
-        @param name: Of the limit, the same in all processes.
+        @param name: The name of the limit, which is the same in all processes.
         @param windowMs: The length of a window in milliseconds.
         @raise ValueError: If a window has no length.
         """
@@ -167,10 +166,10 @@ class Counts:
 
     def sessionStore(self, name: str = "sessions") -> "ClusterSessionStore":
         """
-        Make a store of sessions.
+        Make a session store.
 
-        @param name: Of the application, the same in all its processes: each application has its own
-            sessions.
+        @param name: The name of the application, which is the same in all its processes. Each
+            application has its own sessions.
         """
         from storagegate.cluster.counts.stores import ClusterSessionStore
 
@@ -182,8 +181,8 @@ class Counts:
         """
         Make the cache of the replies of a UDP listener.
 
-        @param name: Of the listener, the same in all processes.
-        @param now: Gives seconds of a clock that only goes forward.
+        @param name: The name of the listener, which is the same in all processes.
+        @param now: Returns the time of a monotonic clock in seconds.
         """
         from storagegate.cluster.counts.stores import ClusterReplyCache
 
@@ -191,15 +190,15 @@ class Counts:
 
     def expiry(self) -> BackgroundTask | None:
         """
-        Make the task that removes what has expired, for one of the processes.
+        Make the task that removes expired entries, for one of the processes.
 
-        @return: C{None} if the server does that by itself.
+        @return: The task; C{None} if the server removes them itself.
         """
         return self._prepared().expiry()
 
     def _prepared(self) -> ICountsServer:
         if self._server is None:
-            # Not earlier: an application may choose another reactor when it runs.
+            # Not earlier, because an application may install another reactor before it runs.
             self._server = self._make(self._reactor or processReactor())
         return self._server
 
@@ -210,12 +209,11 @@ class Counts:
 
 def openCounts(where: str, reactor: Any = None) -> Counts:
     """
-    Make the stores of an application; they connect when the first of them is used, and remove what
-    has expired.
+    Make the stores of an application. They connect on first use, and remove expired entries.
 
     @param where: See L{readCounts}. A database needs the tables of
         L{createTables<storagegate.cluster.counts.postgresql.createTables>}.
-    @param reactor: By default that of the process.
-    @raise ValueError: It is no address.
+    @param reactor: The reactor; the default is the reactor of the process.
+    @raise ValueError: If C{where} is invalid.
     """
     return Counts(readCounts(where), reactor, expires=True)

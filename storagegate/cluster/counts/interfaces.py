@@ -1,4 +1,4 @@
-"""The servers that keep what the nodes count together, and their error."""
+"""The interface of servers that keep the shared counts, and their error."""
 
 from collections.abc import Awaitable
 
@@ -10,9 +10,9 @@ from storagegate.storage.node import BackgroundTask
 
 class CountsUnavailable(Exception):
     """
-    The server did not do what it was to do.
+    The server did not perform an operation.
 
-    @ivar isUnknown: Whether it may have done it.
+    @ivar isUnknown: Whether it may have performed it.
     """
 
     statusCode = 503
@@ -25,13 +25,13 @@ class CountsUnavailable(Exception):
 @frozen
 class RecordedCall:
     """
-    A request over UDP that came before.
+    A UDP request that was received before.
 
-    @ivar owner: The process to which it came.
-    @ivar size: Bytes of its datagram.
-    @ivar reply: The reply; C{None} while there is none.
+    @ivar owner: The process that received it.
+    @ivar size: Size of its datagram in bytes.
+    @ivar reply: The reply; C{None} until it exists.
     @ivar isKnown: Whether the caller was authenticated.
-    @ivar leftMs: When it expires, in milliseconds from now.
+    @ivar leftMs: Time until its expiry, in milliseconds.
     """
 
     owner: bytes
@@ -43,45 +43,45 @@ class RecordedCall:
 
 class ICountsServer(Interface):
     """
-    Counts, sessions and replies by their keys, which are digests.
+    Stores counts, sessions and replies under keys, which are digests.
 
-    Each method is one atomic step that includes the expiry, by the clock of the server, and raises
-    L{CountsUnavailable} within the time that a request may take. Methods: reactor thread.
+    Each method is one atomic step, including the expiry by the server's clock, and raises
+    L{CountsUnavailable} within the time limit of a request. Methods must run in the reactor thread.
     """
 
     failure = Attribute("Why the server cannot be used; L{None} if it can.")
 
     def open() -> None:
-        """Begin to connect. Once."""
+        """Start to connect. May be called once."""
 
     def close() -> None:
         """Close the connection."""
 
     def expiry() -> BackgroundTask | None:
         """
-        Make the task that removes what has expired, for one of the processes.
+        Make the task that removes expired entries, for one of the processes.
 
-        @return: C{None} if the server does that by itself.
+        @return: The task; C{None} if the server removes them itself.
         """
 
     def count(key: bytes, windowMs: float) -> Awaitable[tuple[int, float]]:
         """
-        Add one; begin a window if none is open.
+        Increment a count; open a window if none is open.
 
         @return: The count, and the milliseconds until the window ends.
         """
 
     def takeBack(key: bytes) -> Awaitable[None]:
-        """Subtract one from the count of an open window, if there is one to subtract from."""
+        """Decrement the count of an open window, unless it is 0."""
 
     def removeCount(key: bytes) -> Awaitable[None]:
         """End a window."""
 
     def findCount(key: bytes) -> Awaitable[tuple[int, float] | None]:
-        """Return what L{count} returns without counting; C{None} if no window is open."""
+        """Return the result of L{count} without counting; C{None} if no window is open."""
 
     def findSession(key: bytes) -> Awaitable[tuple[bytes, bytes] | None]:
-        """Return content and cookie of a session; C{None} if there is none."""
+        """Return the content and the cookie of a session; C{None} if it does not exist."""
 
     def putSession(
         key: bytes, content: bytes, cookie: bytes, ms: float, mustExist: bool
@@ -89,33 +89,33 @@ class ICountsServer(Interface):
         """
         Store a session.
 
-        @param ms: When it expires, in milliseconds from now; above 0.
-        @param mustExist: Whether nothing is stored if there is none.
+        @param ms: Time until its expiry, in milliseconds; above 0.
+        @param mustExist: Whether to store it only if the session exists.
         """
 
     def touchSession(key: bytes, cookie: bytes, ms: float) -> Awaitable[None]:
         """
-        Replace the cookie and the expiry of a session, if there is one.
+        Replace the cookie and the expiry of a session, if it exists.
 
-        @param ms: When it expires, in milliseconds from now; above 0.
+        @param ms: Time until its expiry, in milliseconds; above 0.
         """
 
     def removeSession(key: bytes) -> Awaitable[None]:
-        """Delete a session, if there is one."""
+        """Delete a session, if it exists."""
 
     def beginCall(
         key: bytes, owner: bytes, size: int, ms: float, isOwnNew: bool
     ) -> Awaitable[RecordedCall | None]:
         """
-        Record a request over UDP that has not come before.
+        Record a UDP request, unless it was received before.
 
-        @param owner: The process that asks, 16 bytes.
-        @param size: Bytes of its datagram.
-        @param ms: When it expires, in milliseconds from now.
-        @param isOwnNew: Whether a record of this owner without a reply counts as none: its step may
-            have been done although it failed.
-        @return: C{None} if it was recorded, else the record.
+        @param owner: The calling process, 16 bytes.
+        @param size: Size of the datagram in bytes.
+        @param ms: Time until the record expires, in milliseconds.
+        @param isOwnNew: Whether to replace a record of this owner without a reply: a step that
+            failed may still have been performed.
+        @return: C{None} if the request was recorded, else the earlier record.
         """
 
     def endCall(key: bytes, owner: bytes, reply: bytes, isKnown: bool) -> Awaitable[None]:
-        """Keep the reply to a request, if it is recorded for this owner and has none."""
+        """Store the reply to a request, if it is recorded for this owner and has no reply."""

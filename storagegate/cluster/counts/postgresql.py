@@ -1,9 +1,9 @@
 """
-Counts, sessions and replies in PostgreSQL, in tables that are not logged.
+Counts, sessions and replies in PostgreSQL, in unlogged tables.
 
-The tables are empty after a crash of the server, and on a standby that becomes the primary: windows
-begin anew, and users have to log in again. What has expired is removed by one node, see
-L{PostgreSQLCounts.removeExpired}; until then a row is only not found.
+The tables are empty after a crash of the server, and on a promoted standby: windows start over, and
+users must log in again. One node removes expired rows, see L{PostgreSQLCounts.removeExpired}; until
+then queries ignore them.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -48,34 +48,34 @@ from storagegate.storage.sqlite import CatalogUnusable
 _log = Logger()
 
 ANSWER_SECONDS = 2.0
-"""A server that has not replied by then counts as gone: what waits for it are requests of users."""
+"""A server without a reply within this time counts as down: user requests wait for it."""
 
 FAILED_SECONDS = 5.0
-"""The server counts as failed for so long after it refused a statement, for want of disk, say."""
+"""How long the server counts as failed after it refused a statement (disk full, say)."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of the sessions and replies under way: as many as an in-memory store of sessions has."""
+"""Limit of the pending sessions and replies: as large as an in-memory session store."""
 
 MAX_ROWS = 1_000_000
-"""Rows of a table, about: as many as a file of sessions has; beyond, those that end first go."""
+"""Approximate limit of a table's rows, as in a session file; the first to expire are evicted."""
 
 _BATCHES = 2
-"""Statements that count at one time: while one waits for the server, the other is written."""
+"""Concurrent counting statements: while one waits for the server, the next one is written."""
 
 _BATCH = 512
-"""Counts of one statement: a few milliseconds, for which the rows are locked."""
+"""Counts in one statement, which locks the rows for a few milliseconds."""
 
 EXPIRY_SECONDS = 60.0
-"""The period in which expired rows are removed; until then they only take space."""
+"""The interval at which expired rows are removed; until then they only use space."""
 
 _REMOVED_AT_ONCE = 10_000
-"""Rows removed in one transaction: a tenth of a second."""
+"""Rows that are removed in one transaction, which takes a tenth of a second."""
 
 _LOCK = 0x636F756E74
-"""The advisory lock of those that make the tables."""
+"""The advisory lock for creating the tables."""
 
 _TABLES = (
-    # Updated in place: half of each page is left for the next version of its rows.
+    # For updates in place, half of each page is left for the next versions of its rows.
     """
     CREATE UNLOGGED TABLE countrates (
         key bytea PRIMARY KEY, hits bigint NOT NULL, ends timestamptz NOT NULL
@@ -105,11 +105,11 @@ _HAS_TABLES = """
 _NAMES = ("countrates", "countsessions", "countcalls")
 
 _STATEMENTS = {
-    # A commit of these tables has nothing to wait for.
+    # Commits of unlogged tables need not be durable.
     b"unsynced": "SET synchronous_commit = off",
-    # All times of a statement are one: the window that it finds ended is the one that it begins. A
-    # window that ends later than a new one was begun before the server's clock was set back; the
-    # second is for statements that wait for each other.
+    # All times in a statement are equal: a window that it finds ended is the window that it begins.
+    # A window that ends later than a new one was begun before the server's clock was set back; the
+    # extra second is for statements that wait for each other.
     b"count": """
         INSERT INTO countrates AS r (key, hits, ends)
         SELECT key, hits, statement_timestamp() + us * interval '1 us'
@@ -202,16 +202,17 @@ _EXPIRY_STATEMENTS = {
 
 def createTables(conninfos: Sequence[str]) -> None:
     """
-    Make the tables of a database, if they are not there. Blocks.
+    Create the tables of a database, if they are missing. Blocks.
 
-    @param conninfos: One a server, of which one is the primary.
-    @raise CatalogUnusable: It cannot be reached, or refuses; the text says why in one line.
+    @param conninfos: One conninfo per server; one server is the primary.
+    @raise CatalogUnusable: If no server can be reached, or it refuses; the text gives the reason in
+        one line.
     """
     conninfo, _ = findPrimary(conninfos)
     try:
         with closing(psycopg.connect(conninfo, autocommit=True, connect_timeout=5)) as connection:
             hasTables = partial(connection.execute, _HAS_TABLES.encode())
-            # Without a lock, and without the right to make any, where there is nothing to do.
+            # Existing tables need no lock and no privilege to create tables.
             if hasTables().fetchall()[0][0]:
                 return
             with connection.transaction():
@@ -226,7 +227,7 @@ def createTables(conninfos: Sequence[str]) -> None:
 
 @implementer(ICountsServer)
 class PostgreSQLCounts:
-    """Keeps counts in PostgreSQL, over one connection of its own."""
+    """Keeps counts in PostgreSQL, over its own connection."""
 
     def __init__(
         self,
@@ -236,10 +237,10 @@ class PostgreSQLCounts:
         maxRows: int = MAX_ROWS,
     ) -> None:
         """
-        @param conninfos: One a server, of which one is the primary; with the tables of
+        @param conninfos: One conninfo per server; one server is the primary. It has the tables of
             L{createTables}.
-        @param answerSeconds: After this long without a result the connection is lost.
-        @param maxRows: About how many rows a table keeps.
+        @param answerSeconds: Time without a result after which the connection counts as lost.
+        @param maxRows: Approximate limit of the rows of a table.
         """
         self._reactor = reactor
         self._primary = Primary(reactor, conninfos)
@@ -253,7 +254,7 @@ class PostgreSQLCounts:
         self._batches = _CountBatches(self._run)
         self._wait = answerSeconds
         self._maxRows = maxRows
-        # Of the sessions and replies under way.
+        # Size of the pending sessions and replies.
         self._bytes = 0
         self._isFirst = True
         self._refusal: str | None = None
@@ -327,12 +328,12 @@ class PostgreSQLCounts:
     ) -> RecordedCall | None:
         """See L{ICountsServer.beginCall}."""
         values = (key, owner, int8(size), float8(ms), boolean(isOwnNew))
-        # The look-up is a statement of its own: only so it sees what the first one waited for.
+        # A separate statement, whose snapshot includes the row that the first one waited for.
         made, found = await self._run((b"begincall", values), (b"findcall", (key,)))
         if made.ntuples:
             return None
         if not found.ntuples:
-            # It was removed in between. The datagram will come again.
+            # The row was removed in between. The client will resend the datagram.
             raise CountsUnavailable("the request has just expired")
         return RecordedCall(
             found.get_value(0, 0),
@@ -349,12 +350,12 @@ class PostgreSQLCounts:
 
     async def removeExpired(self) -> int:
         """
-        Remove rows that have expired, and those beyond the limit of a table that end first.
+        Remove expired rows, and the rows beyond the limit of a table that expire first.
 
-        It has a connection of its own, for as long as it runs: counts do not wait for it.
+        It opens its own connection while it runs, so that counts do not wait for it.
 
-        @return: How many were removed.
-        @raise CountsUnavailable: The server did not remove them.
+        @return: The number of removed rows.
+        @raise CountsUnavailable: If the server did not remove them.
         """
 
         def make() -> Connection:
@@ -403,7 +404,7 @@ class PostgreSQLCounts:
             self._bytes -= size
 
     async def _first(self) -> Connection:
-        """Wait for the first connection; later ones are not waited for."""
+        """Wait for the first connection; do not wait for later ones."""
         if self._isFirst:
             try:
                 return await self._connection.opened(self._wait)
@@ -414,7 +415,7 @@ class PostgreSQLCounts:
 
     def _opened(self, connection: Connection) -> None:
         self._isFirst = False
-        # A connection that fails at once fails the statements after it, too.
+        # A connection that fails immediately also fails the statements after it.
         connection.run([(b"unsynced", ())]).addErrback(lambda failure: None)
 
 
@@ -429,8 +430,8 @@ class _WaitingCount:
 
 class _CountBatches:
     """
-    Counts together what comes while L{_BATCHES} statements are under way: three times as many
-    counts, and one change of a row for all requests of a client that come at one time.
+    Batches counts while L{_BATCHES} statements are in flight. This triples the throughput, and
+    concurrent requests of a client change its row only once.
     """
 
     def __init__(self, run: Callable[[Step], Coroutine[Any, Any, list[Any]]]) -> None:
@@ -463,13 +464,13 @@ class _CountBatches:
         if isinstance(result, Failure):
             isUnknown = getattr(result.value, "isUnknown", True)
             for waiting in batch:
-                # One for each: raised in several places an error would collect their frames.
+                # A separate error for each: a shared one would collect the frames of all callers.
                 waiting.done.errback(CountsUnavailable(result.getErrorMessage(), isUnknown))
             if result.check(CountsUnavailable) is None:
                 _log.failure("counts failed", result)
 
     async def _count(self, batch: Sequence[_WaitingCount]) -> None:
-        # A statement can change a row once.
+        # A statement can change a row only once.
         together: dict[bytes, list[_WaitingCount]] = {}
         for waiting in batch:
             together.setdefault(waiting.key, []).append(waiting)
@@ -487,7 +488,7 @@ class _CountBatches:
 
 
 class ExpiryTask:
-    """Removes what has expired from the tables, for all nodes."""
+    """Removes expired rows from the tables, for all nodes."""
 
     def __init__(
         self,
@@ -495,20 +496,18 @@ class ExpiryTask:
         clock: IReactorTime,
         random: Callable[[float, float], float] = uniform,
     ) -> None:
-        """
-        @param random: C{random.uniform} or a replacement.
-        """
+        """@param random: C{random.uniform}, or a replacement."""
         self._counts = counts
         self._random = random
         self._isFailing = False
         self._task = PeriodicTask("the removal of expired counts", clock)
 
     def start(self) -> None:
-        """Begin, or begin again after L{stop}."""
+        """Start, or restart after L{stop}."""
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
-        """End, after the round that is under way."""
+        """Stop after the current round."""
         await self._task.stop()
 
     async def _rounds(self) -> None:
@@ -530,7 +529,7 @@ def _countOf(result: Any) -> tuple[int, float]:
 
 
 def _leftMs(result: Any, row: int, column: int) -> float:
-    """Return the milliseconds until the time of a column; the next column is the present time."""
-    # Times are microseconds.
+    """Return the milliseconds until the time in a column; the next column has the current time."""
+    # Times are in microseconds.
     ends, now = result.get_value(row, column), result.get_value(row, column + 1)
     return (integer(ends) - integer(now)) / 1000

@@ -1,10 +1,11 @@
 """
-The stores that nodes share: of rate limits, of sessions, and of replies over UDP, each over an
+The shared stores of nodes, for rate limits, sessions and UDP replies, each backed by an
 L{ICountsServer}.
 
-While the server is away, a process counts the requests of a rate limit by itself, so that nothing
-is refused that the limit allows; a session cannot be read or changed, and the request fails with
-503; and a datagram is dropped that this process has not seen, for its method must not run twice.
+While the server is down, each process counts the requests of a rate limit on its own, so that no
+request is refused that the limit allows. Sessions cannot be read or changed, and their requests
+fail with 503. Datagrams that this process has not seen are dropped, because their methods must not
+run twice.
 """
 
 import time
@@ -37,10 +38,10 @@ from storagegate.http.sessions import (
 )
 
 OpenServer = Callable[[], ICountsServer]
-"""Returns the server, and connects to it at the first call."""
+"""Returns the server; the first call connects to it."""
 
 FailureCounter = Callable[[str], object]
-"""Called with C{rates}, C{sessions} or C{calls} for each step that the server did not do."""
+"""Called with C{rates}, C{sessions} or C{calls} for each operation that the server failed."""
 
 _KEY_BYTES = 16
 _SESSION_BYTES = 32
@@ -53,7 +54,7 @@ def ignoreFailure(kind: str) -> None:
 
 @implementer(IRateLimitStore)
 class ClusterRateLimitStore:
-    """Counts of all processes that give the same name and window."""
+    """Counts requests in all processes that use the same name and window."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class ClusterRateLimitStore:
         onFailure: FailureCounter = ignoreFailure,
     ) -> None:
         """
-        @param name: Of the limit.
+        @param name: The name of the limit.
         @param windowMs: The length of a window in milliseconds.
-        @param now: Returns seconds since 1970.
+        @param now: Returns the time in seconds since 1970.
         @raise ValueError: If a window has no length.
         """
         checkWindow(windowMs)
@@ -75,7 +76,7 @@ class ClusterRateLimitStore:
         self._now = now
         self._onFailure = onFailure
         self._prefix = f"{name}\0{float(windowMs)!r}\0".encode()
-        # For the time of an outage.
+        # Used during an outage.
         self._own: MemoryRateLimitStore | None = None
 
     async def increment(self, key: str) -> Count:
@@ -90,7 +91,7 @@ class ClusterRateLimitStore:
         return hits, self._now() + left / 1000
 
     async def decrement(self, key: str) -> None:
-        """Take one request back."""
+        """Decrement the count of a key."""
         try:
             await self._server().takeBack(self._digest(key))
         except CountsUnavailable:
@@ -105,11 +106,11 @@ class ClusterRateLimitStore:
         try:
             await self._server().removeCount(self._digest(key))
         except CountsUnavailable:
-            # It ends with its window.
+            # The count expires with its window.
             self._onFailure("rates")
 
     async def get(self, key: str) -> Count | None:
-        """Return the count of a key, C{None} if it has no open window."""
+        """Return the count of a key; C{None} if it has no open window."""
         try:
             found = await self._server().findCount(self._digest(key))
         except CountsUnavailable:
@@ -118,7 +119,7 @@ class ClusterRateLimitStore:
         return None if found is None else (found[0], self._now() + found[1] / 1000)
 
     def _digest(self, key: str) -> bytes:
-        # The key of a user's function may have a lone surrogate.
+        # The key from a user's function may contain a lone surrogate.
         text = self._prefix + key.encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=_KEY_BYTES).digest()
 
@@ -128,21 +129,19 @@ class ClusterSessionStore:
     """
     Keeps the sessions of an application for all its processes.
 
-    The server sees a digest of an id, with which no cookie can be made.
+    The server only sees the digest of an id, which is not sufficient to forge a cookie.
     """
 
     def __init__(
         self, server: OpenServer, name: str, onFailure: FailureCounter = ignoreFailure
     ) -> None:
-        """
-        @param name: Of the application.
-        """
+        """@param name: The name of the application."""
         self._server = server
         self._prefix = f"{name}\0".encode()
         self._onFailure = onFailure
 
     def bind(self, runtime: Runtime) -> None:
-        """See L{IBoundStore.bind}: the expiry is by the server's clock."""
+        """See L{IBoundStore.bind}. Does nothing: sessions expire by the server's clock."""
 
     async def get(self, id: str) -> dict[str, Any] | None:
         """See L{ISessionStore.get<storagegate.http.sessions.ISessionStore.get>}."""
@@ -151,7 +150,7 @@ class ClusterSessionStore:
 
     def set(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
         """See L{ISessionStore.set<storagegate.http.sessions.ISessionStore.set>}."""
-        # Encoded at once: the caller may change it from now on.
+        # Encoded immediately, because the caller may change the data afterwards.
         return self._put(id, encodeParts(data), maxAgeMs, False)
 
     def replace(self, id: str, data: Mapping[str, Any], maxAgeMs: float = DAY_MS) -> Any:
@@ -183,20 +182,20 @@ class ClusterSessionStore:
             return await getattr(self._server(), method)(key, *values)
         except CountsUnavailable as error:
             self._onFailure("sessions")
-            # The application's clients see this text: the other one has the server's address.
+            # Clients see this text; the original one contains the server's address.
             raise CountsUnavailable("sessions are not available now", error.isUnknown) from None
 
 
 @implementer(IReplyCache)
 class ClusterReplyCache:
     """
-    Requests over UDP of all processes that have the same name.
+    The UDP requests of all processes that use the same name.
 
-    What this process has seen itself it keeps in memory as well, and looks there first: a client
-    repeats a datagram to the process that had the first one, unless a balancer has moved it.
+    Requests that this process has received are also kept in memory, which is searched first: a
+    client resends a datagram to the same process, unless a load balancer moves it.
 
-    A call in flight in a process that has ended stays in flight until it expires: that a process of
-    another machine has ended is not seen, and the method must not run twice.
+    A call of a process that has ended stays in flight until it expires: other machines cannot
+    detect the end of the process, and the method must not run twice.
     """
 
     def __init__(
@@ -208,8 +207,8 @@ class ClusterReplyCache:
         onFailure: FailureCounter = ignoreFailure,
     ) -> None:
         """
-        @param name: Of the listener.
-        @param now: Gives seconds of a clock that only goes forward.
+        @param name: The name of the listener.
+        @param now: Returns the time of a monotonic clock in seconds.
         """
         self._server = server
         self._prefix = f"{name}\0"
@@ -218,7 +217,7 @@ class ClusterReplyCache:
         self._onFailure = onFailure
         self._owner = token_bytes(_OWNER_BYTES)
         self._own = ReplyCache(now, seconds)
-        # Requests that the server may have recorded for this process, which has not begun them.
+        # Requests that the server may have recorded for this process, but that have not started.
         self._doubtful: TTLCache[Hashable, bool] = TTLCache(MAX_ANSWERS, now, seconds)
 
     def begin(self, key: Hashable, size: int = 0) -> Any:
@@ -241,7 +240,7 @@ class ClusterReplyCache:
         if known is None:
             self._doubtful.pop(key)
             return None
-        # The reply is that of another process, which may not have it yet.
+        # The reply belongs to another process, which may not have it yet.
         self._own.forget(key)
         until = self._now() + known.leftMs / 1000
         return CachedReply(until, known.size, known.reply, known.isKnown)
@@ -255,10 +254,10 @@ class ClusterReplyCache:
         try:
             await self._server().endCall(self._digest(key), self._owner, reply, isKnown)
         except CountsUnavailable:
-            # This process has the reply. To the others the call stays in flight.
+            # This process has the reply; for the others the call stays in flight.
             self._onFailure("calls")
 
     def _digest(self, key: Hashable) -> bytes:
-        # Of texts and numbers in tuples no two are written alike.
+        # Different tuples of strings and numbers have different representations.
         text = (self._prefix + ascii(key)).encode()
         return blake2b(text, digest_size=_KEY_BYTES).digest()

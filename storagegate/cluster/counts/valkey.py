@@ -1,10 +1,10 @@
 """
-Counts, sessions and replies in Valkey, each changed by one script.
+Counts, sessions and replies in Valkey; each change is one script.
 
 C{PREFIX:rates:KEY} is a number, C{PREFIX:sessions:KEY} a hash of content and cookie, and
-C{PREFIX:calls:KEY} a record of L{_CALL} with the reply behind it. All have an expiry. A script uses
-one key only. A server that replicates or persists does so after its reply: what it loses when a
-replica takes its place begins anew.
+C{PREFIX:calls:KEY} a record of L{_CALL} followed by the reply. All keys have an expiry. A script
+uses only one key. A server replicates and persists data after its reply: counts and sessions that
+are lost in a failover start over.
 """
 
 from struct import Struct
@@ -28,7 +28,7 @@ from storagegate.storage.errors import StoreError
 PREFIX = b"storagegate"
 
 FAILED_SECONDS = 5.0
-"""The server counts as failed for so long after it refused a command, for want of memory, say."""
+"""How long the server counts as failed after it refused a command (out of memory, say)."""
 
 _COUNT = Script(b"""
 local hits = redis.call('INCR', KEYS[1])
@@ -81,9 +81,7 @@ return 0
 """)
 
 _CALL = Struct("<c16sI")
-"""
-A record: its state, the owner and the length of the request.
-"""
+"""A record: the state, the owner and the length of the request."""
 
 _IN_FLIGHT, _REPLIED, _REPLIED_KNOWN = b"0", b"1", b"2"
 
@@ -92,7 +90,7 @@ _log = Logger()
 
 @implementer(ICountsServer)
 class ValkeyCounts:
-    """Keeps counts in a server with the protocol of Redis."""
+    """Keeps counts in a server that implements the Redis protocol."""
 
     def __init__(
         self,
@@ -102,8 +100,8 @@ class ValkeyCounts:
         answerSeconds: float = ANSWER_SECONDS,
     ) -> None:
         """
-        @param prefix: Of all keys, for programs that share a server.
-        @param answerSeconds: After this long without a reply the connection is lost.
+        @param prefix: The prefix of all keys, for programs that share a server.
+        @param answerSeconds: Time without a reply after which the connection counts as lost.
         """
         self._reactor = reactor
         self._client = ValkeyClient(reactor, options, answerSeconds)
@@ -212,9 +210,9 @@ class ValkeyCounts:
 
 def checkLogin(options: ValkeyOptions) -> None:
     """
-    Check that a server lets this program in, unless it is away: then it may come back. Blocks.
+    Check the login to a server; an unreachable server is not an error. Blocks.
 
-    @raise StoreError: It does not; one line says why.
+    @raise StoreError: If the server refuses; the text gives the reason in one line.
     """
     try:
         checkServer(options, PREFIX + b":rates:check")
@@ -224,5 +222,5 @@ def checkLogin(options: ValkeyOptions) -> None:
 
 
 def _whole(ms: float) -> bytes:
-    # An expiry of 0 would delete.
+    # An expiry of 0 would delete the key.
     return b"%d" % max(1, round(ms))

@@ -1,1 +1,1 @@
-"""The move of a store from one machine to a cluster and back, while it serves."""
+"""The migration of a store from one machine to a cluster and back, while it serves."""

@@ -1,6 +1,6 @@
 """
-The bytes of blobs, which never change: copied, and read again where they are now, before the
-catalog that they are copied for has a row with references to them.
+The bytes of blobs, which never change. They are copied and read back before the target catalog gets
+a row with references to them.
 """
 
 import os
@@ -30,45 +30,45 @@ from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.threadpool import IWorkPool
 
 _CHUNK = 1 << 20
-"""Bytes that are read at a time."""
+"""Size of one read in bytes."""
 
 _AT_ONCE = 8
-"""Blobs that are copied at one time, each with a buffer of the target."""
+"""Blobs that are copied concurrently, each with a buffer of the target."""
 
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""The pauses before an operation is tried again; then the migration ends, and can be continued."""
+"""The pauses between retries; after the last one the migration stops, and can be continued."""
 
 
 class MissingBlob(Exception):
-    """There are no bytes of a blob, or not all."""
+    """The bytes of a blob are missing or incomplete."""
 
 
 class BlobEnd(Protocol):
-    """The bytes of a store, as one side of a migration. Reactor thread."""
+    """The blobs of a store, as one side of a migration. Methods must run in the reactor thread."""
 
     def read(self, blob: str, size: int) -> AsyncIterator[bytes]:
         """
         Yield the bytes of a blob.
 
-        @param size: As its row has it.
-        @raise MissingBlob: It is not there.
-        @raise StoreBusy: It cannot be read now.
+        @param size: The size in the blob's row.
+        @raise MissingBlob: If the blob is missing.
+        @raise StoreBusy: If the blob cannot be read now.
         """
 
     async def write(self, blob: str, chunks: AsyncIterator[bytes]) -> None:
         """
-        Write a blob, durably, in the place of one of the same id.
+        Write a blob durably, replacing a blob with the same id.
 
-        @param chunks: Its bytes.
-        @raise StoreError: It is not possible.
+        @param chunks: The bytes of the blob.
+        @raise StoreError: If the blob cannot be written.
         """
 
     async def remove(self, blob: str) -> None:
-        """Remove a blob, if it is there."""
+        """Remove a blob, if it exists."""
 
 
 class FileEnd:
-    """Files of a data directory. Reactor thread."""
+    """The blob files of a data directory. Methods must run in the reactor thread."""
 
     def __init__(self, layout: BlobLayout, pool: IWorkPool) -> None:
         self._layout = layout
@@ -93,7 +93,7 @@ class FileEnd:
             files.close(fd)
 
     async def write(self, blob: str, chunks: AsyncIterator[bytes]) -> None:
-        """See L{BlobEnd.write}: under its first name, until all is there."""
+        """See L{BlobEnd.write}. The file keeps its staging name until it is complete."""
         run, files = self._pool.run, self._files
         fd = await run(self._create, blob)
         try:
@@ -124,10 +124,10 @@ class FileEnd:
 
 
 class PieceEnd:
-    """The blobs of a cluster. Reactor thread."""
+    """The blobs of a cluster. Methods must run in the reactor thread."""
 
     def __init__(self, pieces: IPieceStore, mayWrite: Callable[[], None] = lambda: None) -> None:
-        """@param mayWrite: Called before each write; raises where that is too late."""
+        """@param mayWrite: Called before each write; raises if it is too late to write."""
         self._pieces = pieces
         self._mayWrite = mayWrite
 
@@ -175,12 +175,12 @@ class PieceEnd:
 
 
 class RenamedEnd:
-    """Blobs that have other ids there than they are named by. Reactor thread."""
+    """Blobs with other ids in the wrapped store. Methods must run in the reactor thread."""
 
     def __init__(self, end: BlobEnd, idOf: Callable[[str], str]) -> None:
         """
-        @param end: Where they are.
-        @param idOf: Returns the id there.
+        @param end: The wrapped store.
+        @param idOf: Returns the id in the wrapped store.
         """
         self._end = end
         self._idOf = idOf
@@ -204,7 +204,7 @@ def _ignore(*arguments: object) -> None:
 
 @define(eq=False)
 class _Checksum:
-    """Counts and sums bytes that pass."""
+    """The size and the checksum of a stream."""
 
     size: int = 0
     crc: int = 0
@@ -219,14 +219,14 @@ class _Checksum:
 
 class BlobCopier:
     """
-    Copies blobs from one store to another. Methods: reactor thread.
+    Copies blobs from one store to another. Methods must run in the reactor thread.
 
-    @ivar copied: How many blobs were copied.
-    @ivar bytesCopied: How many bytes they have.
+    @ivar copied: The number of copied blobs.
+    @ivar bytesCopied: The total size of the copied blobs in bytes.
     """
 
     def __init__(self, source: BlobEnd, target: BlobEnd, reactor: Any) -> None:
-        """@param reactor: Measures the pauses."""
+        """@param reactor: Times the pauses."""
         self.copied = 0
         self.bytesCopied = 0
         self._source = source
@@ -235,14 +235,13 @@ class BlobCopier:
 
     async def copy(self, rows: Sequence[Row]) -> list[str]:
         """
-        Copy blobs, and read the copies.
+        Copy blobs and verify the copies.
 
-        @param rows: Of blobs.
-        @return: Those of which the source does not have the bytes that their rows describe: they
-            may be gone by now, or damaged. Of one that was marked as damaged all is copied that
-            there is.
-        @raise MigrationError: The target has other bytes than were written to it.
-        @raise StoreError: One of the stores does not answer, or is full.
+        @param rows: The rows of the blobs.
+        @return: The ids of blobs whose bytes in the source do not match their rows: they may be
+            gone by now, or damaged. A blob that is marked as damaged is copied as it is.
+        @raise MigrationError: If a copy differs from the written bytes.
+        @raise StoreError: If one of the stores does not respond, or is full.
         """
         failed: list[str] = []
         waiting = iter(rows)
@@ -256,7 +255,7 @@ class BlobCopier:
         return failed
 
     async def remove(self, blobs: Sequence[str]) -> None:
-        """Remove blobs that were copied."""
+        """Remove copied blobs."""
         waiting = iter(blobs)
 
         async def work() -> None:
@@ -288,13 +287,13 @@ class BlobCopier:
         try:
             await self._target.write(blob, read.of(self._source.read(blob, size)))
         except FileExistsError:
-            # An earlier run has not come to its end.
+            # Left over from an interrupted run.
             await self._target.remove(blob)
             read.size = read.crc = 0
             await self._target.write(blob, read.of(self._source.read(blob, size)))
 
     async def _persist(self, act: Any) -> Any:
-        """Do something, again and again while a store is busy."""
+        """Call a function, and retry while a store is busy."""
         for seconds in _RETRY_SECONDS:
             try:
                 return await act()

@@ -1,8 +1,8 @@
 """
-What both ends of the move of one bucket have in common: each is a part of a catalog that serves.
+The common base of both ends of a bucket migration: each end is part of a catalog that serves.
 
-A bucket has a mark in C{bucketmoves}, and all of a run is done under an advisory lock of its name,
-which ends with the connection.
+The bucket has a mark in C{bucketmoves}. A run holds an advisory lock on the bucket's name, which
+ends with the connection.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ from storagegate.storage.catalog.postgresql.schema import (
 from storagegate.storage.sqlite import CatalogUnusable
 
 _LOCKS = 1 << 61
-"""The advisory lock of a move is this and that of its bucket."""
+"""Base of the advisory locks of bucket migrations; the bucket's own lock number is added."""
 
 _WAIT = "10s"
-"""How long the server may take to find that an earlier run is gone."""
+"""Limit of the time in which the server notices that an earlier run is gone."""
 
 _PAGE = 1000
 """Rows that are removed in one transaction."""
@@ -48,18 +48,18 @@ _PAGE = 1000
 
 class BucketEnd(SharedEnd):
     """
-    A bucket of a cluster. All methods block, in one thread.
+    A bucket of a cluster. All methods block, and must run in one thread.
 
-    @ivar bucket: Its name.
-    @ivar number: That of the bucket in this catalog; 0 until it is known.
-    @ivar conninfo: Of the primary.
+    @ivar bucket: The name of the bucket.
+    @ivar number: The number of the bucket in this catalog; 0 until it is known.
+    @ivar conninfo: The conninfo of the primary.
     @ivar lock: The advisory lock of the run.
     """
 
     conninfo = ""
 
     def __init__(self, connection: psycopg.Connection[Any], bucket: str) -> None:
-        """@param connection: To the primary; it commits by itself."""
+        """@param connection: A connection to the primary, in autocommit mode."""
         super().__init__(connection)
         self.cluster = self.name
         self.name = f"bucket {bucket} of {self.cluster}"
@@ -70,12 +70,13 @@ class BucketEnd(SharedEnd):
     @classmethod
     def connectTo(cls, conninfos: tuple[str, ...], bucket: str) -> Self:
         """
-        Connect to a cluster that is initialised.
+        Connect to an initialised cluster.
 
-        @param conninfos: One a server.
-        @param bucket: A name.
-        @raise CatalogUnusable: It cannot be used; the text says why in one line.
-        @raise MigrationError: It is being moved as a whole.
+        @param conninfos: One conninfo per server.
+        @param bucket: The name of the bucket.
+        @raise CatalogUnusable: If the catalog cannot be used; the text gives the reason in one
+            line.
+        @raise MigrationError: If the whole store is being migrated.
         """
         conninfo, _ = findPrimary(conninfos)
         migrate(conninfo, mayCreate=False)
@@ -97,9 +98,9 @@ class BucketEnd(SharedEnd):
 
     def reserve(self) -> None:
         """
-        Let no other run move the bucket, until the connection is closed.
+        Prevent other runs from moving the bucket until the connection is closed.
 
-        @raise MigrationError: Another one does.
+        @raise MigrationError: If another run is moving it.
         """
         self._execute(f"SET lock_timeout = '{_WAIT}'")
         try:
@@ -117,13 +118,13 @@ class BucketEnd(SharedEnd):
         return msgspec.json.decode(rows[0][0], type=Mark)
 
     def settle(self) -> None:
-        """See L{IMigrationEnd.settle}: there is nothing."""
+        """See L{IMigrationEnd.settle}. Does nothing."""
 
     def analyse(self) -> None:
-        """See L{IMigrationEnd.analyse}: the server does so, as the catalog is in use."""
+        """See L{IMigrationEnd.analyse}. Does nothing: the server analyses tables in use."""
 
     def ending(self) -> Ending:
-        """See L{IMigrationEnd.ending}: only what is of the bucket."""
+        """See L{IMigrationEnd.ending}. Covers only the bucket."""
         [usage] = self._rows(
             "SELECT coalesce(sum(objects), 0)::bigint, coalesce(sum(bytes), 0)::bigint,"
             " coalesce(sum(uploads), 0)::bigint, coalesce(sum(uploadbytes), 0)::bigint"
@@ -156,7 +157,7 @@ class BucketEnd(SharedEnd):
         self._execute("DELETE FROM bucketmoves WHERE name = %s", (self.bucket,))
 
     def _lockBucket(self) -> None:
-        """Lock the name until the end of the transaction, as a change of the bucket does."""
+        """Lock the name until the end of the transaction, as every change of the bucket does."""
         lock = AdvisoryLocks().numberOf(self.bucket)
         self._execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
 
@@ -170,7 +171,7 @@ class BucketEnd(SharedEnd):
         return f"WHEN ({row}.{column} = {self.number})"
 
     def _purge(self) -> None:
-        """Remove all rows under the number, and give their references back."""
+        """Remove all rows of the bucket, and give back their references."""
         for table in ("objects", "versions", "parts"):
             while self._purgePage(table):
                 pass
@@ -188,7 +189,7 @@ class BucketEnd(SharedEnd):
         return bool(rows)
 
     def _giveBack(self, rows: Sequence[Row]) -> None:
-        """Give the references of rows back, whose only column is C{segments}."""
+        """Give back the references of rows, whose only column is C{segments}."""
         given = [segments for (segments,) in rows if segments is not None]
         if given:
             self._execute("SELECT giveback(each) FROM unnest(%s::text[]) AS each", (given,))

@@ -1,6 +1,6 @@
 """
-The bucket that is moved away. Its cluster serves it until the switch: at the end the server refuses
-all changes of it while the run has it sealed, and no longer than that has its connection.
+The source bucket of a migration. Its cluster serves it until the switch. At the end the run seals
+it: the server then refuses all changes of the bucket as long as the run's connection is open.
 """
 
 from psycopg import Rollback
@@ -18,7 +18,7 @@ from storagegate.cluster.migration.tables import (
 
 
 class BucketSource(BucketEnd):
-    """The source of the move of a bucket. All methods block, in one thread."""
+    """The source of a bucket migration. All methods block, and must run in one thread."""
 
     _followed = (
         *(table.name for table in (BUCKETS, SETTINGS, OBJECTS, VERSIONS, UPLOADS)),
@@ -27,9 +27,9 @@ class BucketSource(BucketEnd):
 
     def check(self) -> None:
         """
-        Check that the bucket can be moved, and let it be written to if a run was broken off.
+        Check that the bucket can be moved, and allow writes again after an interrupted run.
 
-        @raise MigrationError: It cannot; one line says why.
+        @raise MigrationError: If it cannot be moved; the text gives the reason in one line.
         """
         mark = self.mark()
         rows = self._rows("SELECT id, watched FROM buckets WHERE name = %s", (self.bucket,))
@@ -45,12 +45,12 @@ class BucketSource(BucketEnd):
             self._withLocks(self._admitAll)
 
     def seal(self) -> bool:
-        """See L{IMigrationEnd.seal}: refuses changes while this connection is open."""
+        """See L{IMigrationEnd.seal}. Refuses changes while this connection is open."""
         self._withLocks(self._guard)
         return True
 
     def retire(self, mark: Mark) -> bool:
-        """See L{IMigrationEnd.retire}: there is no such bucket any more."""
+        """See L{IMigrationEnd.retire}. Deletes the bucket."""
         with self._connection.transaction() as transaction:
             self._lockBucket()
             if self.pending():
@@ -67,7 +67,7 @@ class BucketSource(BucketEnd):
         self._forget()
 
     def clear(self) -> None:
-        """See L{IMigrationEnd.clear}: removes what was in the bucket."""
+        """See L{IMigrationEnd.clear}. Removes the former content of the bucket."""
         mark = self.mark()
         if mark is None or mark.state != MOVED:
             return

@@ -1,10 +1,10 @@
 """
-The bucket that is moved here, into a catalog that serves others meanwhile.
+The target bucket of a migration, in a catalog that serves other buckets meanwhile.
 
-Its rows are under a number that no bucket has until the switch. They are compared as those of the
-source, in which the bucket has another number and the blobs have other ids. The bytes of a blob are
-written under the lease of the run, once, however many rows name it; from then on C{arrivedblobs}
-has its id, and a reference to it, until all is done.
+Its rows have a bucket number that is not in use until the switch. For comparison they are
+translated to the source, where the bucket has another number and the blobs have other ids. The
+bytes of a blob are written once, under the lease of the run, even if several rows reference it;
+from then on C{arrivedblobs} has its id and a reference to it, until the migration ends.
 """
 
 import re
@@ -35,7 +35,7 @@ from storagegate.storage.catalog.postgresql.statements import LOCK_BLOBS, WRITES
 _ARRIVING = "arriving"
 
 _BLOB = re.compile(r'\["([^"]+)"')
-"""The id in each segment, before its other columns."""
+"""The blob id at the start of each segment."""
 
 _PINS = 10_000
 """References that are given back in one transaction."""
@@ -44,37 +44,37 @@ _NAMES = ", ".join(name for name, _ in BUCKETS.columns)
 
 
 def _blobsOf(texts: Iterable[str | None]) -> list[str]:
-    """Return the ids in segments, each as often as it is there."""
+    """Return the blob ids in segments, including duplicates."""
     return [blob for text in texts if text for blob in _BLOB.findall(text)]
 
 
 class BucketTarget(BucketEnd):
-    """The target of the move of a bucket. All methods block, in one thread."""
+    """The target of a bucket migration. All methods block, and must run in one thread."""
 
     def __init__(self, connection: psycopg.Connection[Any], bucket: str) -> None:
         """See L{BucketEnd}."""
         super().__init__(connection, bucket)
         self._source: BucketEnd = self
         self._lease: MigrationLease | None = None
-        # Of the blobs that are being copied, by those in the source.
+        # The ids of the blobs that are being copied, by their ids in the source.
         self._ids: dict[str, str] = {}
 
     def fillFrom(self, source: BucketEnd, lease: MigrationLease) -> None:
         """
-        Prepare to be filled.
+        Prepare for copying.
 
-        @param source: Has the number of the bucket there.
-        @param lease: New blobs are made under it; it need not be taken.
+        @param source: The source, which has its own number of the bucket.
+        @param lease: The lease for new blobs, which need not be taken yet.
         """
         self._source = source
         self._lease = lease
 
     def idOf(self, blob: str) -> str:
-        """Return the id here of a blob that is being copied. Any thread."""
+        """Return the target's id of a blob that is being copied. May be called in any thread."""
         return self._ids[blob]
 
     def isEmpty(self) -> bool:
-        """See L{IMigrationEnd.isEmpty}: whether there is no bucket of that name."""
+        """See L{IMigrationEnd.isEmpty}. Returns whether no bucket has this name."""
         return not self._value(
             "SELECT EXISTS (SELECT FROM buckets WHERE name = %(name)s)"
             " OR EXISTS (SELECT FROM bucketmoves WHERE name = %(name)s)",
@@ -90,7 +90,7 @@ class BucketTarget(BucketEnd):
         return self._outward(table, super().read(table, list(map(self._inKey, keys))))
 
     def claim(self, mark: Mark, secret: bytes) -> None:
-        """See L{IMigrationEnd.claim}: reserves the name."""
+        """See L{IMigrationEnd.claim}. Reserves the name."""
         with self._connection.transaction():
             self._lockBucket()
             if not self.isEmpty():
@@ -130,15 +130,15 @@ class BucketTarget(BucketEnd):
             )
 
     def open(self) -> None:
-        """See L{IMigrationEnd.open}: from now on there is the bucket."""
+        """See L{IMigrationEnd.open}. Creates the bucket from the copied rows."""
         mark = self.mark()
         if mark is None or mark.state == OPENED:
             return
         with self._connection.transaction():
             self._lockBucket()
-            # First: a name that is reserved cannot be taken.
+            # Done first, because a reserved name cannot be used.
             self._setMark(replace(mark, state=OPENED, refuses=""))
-            # Settings of another bucket that had the name have another generation.
+            # A previous bucket of this name may have left settings with another generation.
             values = _NAMES.replace("generation", "nextval('writes')")
             self._execute(
                 f"INSERT INTO buckets ({_NAMES}, described) OVERRIDING SYSTEM VALUE"
@@ -152,7 +152,7 @@ class BucketTarget(BucketEnd):
             self._execute("SELECT pg_notify('buckets', %s)", (self.bucket,))
 
     def clear(self) -> None:
-        """See L{IMigrationEnd.clear}: gives the references of the run back."""
+        """See L{IMigrationEnd.clear}. Gives back the references of the run."""
         if self.mark() is None:
             return
         while self._unpin():
@@ -160,7 +160,7 @@ class BucketTarget(BucketEnd):
         self._forget()
 
     def undo(self) -> None:
-        """Remove all that was copied, before the switch."""
+        """Remove all copied data before the switch."""
         if self.mark() is not None:
             self._purge()
             self._execute(f"DELETE FROM {_ARRIVING} WHERE id = %s", (self.number,))
@@ -175,7 +175,7 @@ class BucketTarget(BucketEnd):
         super()._copy(table, rows)
         blobs = _blobsOf(_segmentsOf(table, rows))
         if blobs:
-            # In the order in which nodes lock them.
+            # In the order in which nodes lock the rows.
             lock = psycopg.RawCursor(self._connection)
             lock.execute(WRITES[LOCK_BLOBS].encode(), (sorted(set(blobs)),))
             self._execute("SELECT refer(NULL, %s::text[])", (blobs,))
@@ -189,7 +189,7 @@ class BucketTarget(BucketEnd):
             super()._delete(place, which, values)
 
     def _nameBlobs(self, rows: Sequence[Row]) -> None:
-        """Store the rows of blobs that were copied, each with the reference of this move."""
+        """Store the rows of copied blobs, each with a reference of this migration."""
         assert self._lease is not None
         sources = [row[0] for row in rows]
         ids = [self._ids[blob] for blob in sources]
@@ -217,15 +217,15 @@ class BucketTarget(BucketEnd):
         return bool(rows)
 
     def _raiseWrites(self, least: int) -> None:
-        """Have later writes get greater numbers than those that came from the source."""
+        """Make later writes get greater numbers than the writes from the source."""
         current = "SELECT last_value FROM writes"
         if self._value(current) < least:
-            # Without it a number that is drawn now could be drawn again.
+            # Prevents a number that is drawn concurrently from being drawn twice.
             self._execute("ALTER SEQUENCE writes INCREMENT BY 1")
             self._execute("SELECT setval('writes', %s)", (max(least, self._value(current)),))
 
     def _idsHere(self, blobs: Iterable[str]) -> dict[str, str]:
-        """Return the ids here of blobs of the source."""
+        """Map ids of blobs in the source to ids in the target."""
         return dict(
             self._rows(
                 "SELECT source, id FROM arrivedblobs WHERE bucketid = %s AND source = ANY (%s)",
@@ -237,7 +237,7 @@ class BucketTarget(BucketEnd):
         return (self.number if key[0] else 0, *key[1:])
 
     def _inward(self, table: Table, rows: Sequence[Row]) -> list[Row]:
-        """Return rows as they are here; without those whose blobs have gone, for they change."""
+        """Translate rows to the target, without rows whose blobs are gone: these have changed."""
         ids = self._idsHere(set(_blobsOf(_segmentsOf(table, rows))))
         return [
             _renamed(table, row, self.number, ids)
@@ -246,7 +246,7 @@ class BucketTarget(BucketEnd):
         ]
 
     def _outward(self, table: Table, rows: Sequence[Row]) -> list[Row]:
-        """Return rows as they are in the source."""
+        """Translate rows to the source."""
         blobs = set(_blobsOf(_segmentsOf(table, rows)))
         sources: dict[str, str] = dict(
             self._rows("SELECT id, source FROM arrivedblobs WHERE id = ANY (%s)", (list(blobs),))
@@ -259,7 +259,7 @@ _PART_SEGMENTS = [name for name, _ in PARTS].index("segments")
 
 
 def _segmentsOf(table: Table, rows: Sequence[Row]) -> list[str | None]:
-    """Return the segments of rows, as text."""
+    """Return the segments of rows as text."""
     if table in (OBJECTS, VERSIONS):
         return [row[_SEGMENTS] for row in rows]
     if table is UPLOADS:
@@ -268,7 +268,7 @@ def _segmentsOf(table: Table, rows: Sequence[Row]) -> list[str | None]:
 
 
 def _renamed(table: Table, row: Row, number: int, ids: Mapping[str, str]) -> Row:
-    """Return a row with another number of its bucket, and other ids of blobs."""
+    """Return a row with another bucket number and other blob ids."""
 
     def rename(text: str | None) -> str | None:
         return text and _BLOB.sub(lambda found: f'["{ids.get(found[1], found[1])}"', text)

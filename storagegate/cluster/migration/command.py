@@ -1,4 +1,4 @@
-"""C{storagegate cluster migrate}: moves a store, and tells the operator what is to be done."""
+"""C{storagegate cluster migrate}: migrates a store, and guides the operator."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -43,10 +43,11 @@ _STOPPED = 130
 @define(eq=False)
 class _Mover:
     """
-    Moves blobs. Methods block, in another thread than the reactor's.
+    Moves blobs. Methods block, and must run outside of the reactor thread.
 
-    @ivar _claimed: The blobs of a cluster that becomes the store of the source, if it does.
-    @ivar _checked: The blobs of clusters that must be those of their catalogs.
+    @ivar _claimed: The blobs of the target cluster, which takes over the store's identity; C{None}
+        if the target is not a cluster.
+    @ivar _checked: Blob stores with the catalogs that they must belong to.
     """
 
     _reactor: Any
@@ -61,7 +62,7 @@ class _Mover:
             self._wait(self._clear, self._claimed, storeId(self._target.secret()))
 
     def claim(self) -> None:
-        """Claim the place of the cluster's blobs, or check that it is the right one."""
+        """Claim the target cluster's blob store, or check that blob stores match their catalogs."""
         if self._claimed is not None:
             self._wait(claimPieces, self._claimed, storeId(self._target.secret()))
         for pieces, end in self._checked:
@@ -96,17 +97,17 @@ def move(
     **settings: Any,
 ) -> Outcome:
     """
-    Move a store from a data directory to a cluster, or back. Blocks, in another thread than the
-    reactor's, which runs.
+    Move a store from a data directory to a cluster, or back. Blocks; must run outside of the
+    reactor thread, while the reactor runs.
 
     @param options: The cluster.
-    @param directory: The data directory, an absolute path.
-    @param isTarget: Whether the store is moved to the cluster.
-    @param report: Called with lines for the operator.
-    @param root: The root key pair of the data directory's store, if it is known.
+    @param directory: The data directory as an absolute path.
+    @param isTarget: Whether the cluster is the target.
+    @param report: Called with each line for the operator.
+    @param root: The root key pair of the data directory's store, if known.
     @param onStep: See L{Migration}.
-    @param settings: Of L{Migration}.
-    @raise StoreError: It is not possible; one line says why.
+    @param settings: Further arguments of L{Migration}.
+    @raise StoreError: If the migration fails; the text gives the reason in one line.
     """
     with ExitStack() as stack:
         cluster = SharedEnd.connect(options.catalog, root)
@@ -147,15 +148,15 @@ def moveBucket(
     **settings: Any,
 ) -> Outcome:
     """
-    Move a bucket from one cluster to another. Both serve, and have other buckets. Blocks, in
-    another thread than the reactor's, which runs.
+    Move a bucket from one cluster to another. Both clusters keep serving other buckets. Blocks;
+    must run outside of the reactor thread, while the reactor runs.
 
-    @param options: The cluster that has the bucket.
-    @param to: The other one.
-    @param report: Called with lines for the operator.
+    @param options: The source cluster.
+    @param to: The target cluster.
+    @param report: Called with each line for the operator.
     @param onStep: See L{Migration}.
-    @param settings: Of L{Migration}.
-    @raise StoreError: It is not possible; one line says why.
+    @param settings: Further arguments of L{Migration}.
+    @raise StoreError: If the migration fails; the text gives the reason in one line.
     """
     with ExitStack() as stack:
         try:
@@ -185,7 +186,7 @@ def moveBucket(
 def _bucketEnds(
     stack: ExitStack, options: ClusterOptions, bucket: str, to: ClusterOptions
 ) -> tuple[BucketSource, BucketTarget]:
-    """Connect to both clusters, which no other run may do for the bucket."""
+    """Connect to both clusters, and lock the bucket against other runs."""
     source = BucketSource.connectTo(options.catalog, bucket)
     stack.callback(source.close)
     target = BucketTarget.connectTo(to.catalog, bucket)
@@ -199,9 +200,9 @@ def _bucketEnds(
 
 def abandonBucket(options: ClusterOptions, bucket: str, to: ClusterOptions) -> None:
     """
-    Give the move of a bucket up: the target removes what was copied. Blocks.
+    Abandon the migration of a bucket: the target removes the copied data. Blocks.
 
-    @raise MigrationError: The bucket has moved, or is not being moved.
+    @raise MigrationError: If the bucket has moved already, or is not being moved.
     """
     with ExitStack() as stack:
         source, target = _bucketEnds(stack, options, bucket, to)
@@ -228,11 +229,11 @@ def _closeInReactor(reactor: Any, close: Callable[[], Any]) -> None:
 
 def abandon(options: ClusterOptions, directory: str, isTarget: bool) -> None:
     """
-    Give a migration up: its source notes no changes any more. Blocks.
+    Abandon a migration: its source stops noting changes. Blocks.
 
-    @param directory: The data directory, an absolute path.
-    @param isTarget: Whether the store was to be moved to the cluster.
-    @raise MigrationError: The source has moved, or is not being moved.
+    @param directory: The data directory as an absolute path.
+    @param isTarget: Whether the cluster was the target.
+    @raise MigrationError: If the source has moved already, or is not being moved.
     """
     source: IMigrationEnd
     if isTarget:
@@ -249,10 +250,10 @@ def abandon(options: ClusterOptions, directory: str, isTarget: bool) -> None:
 
 def runInReactor(function: Callable[[Any], T]) -> T | None:
     """
-    Call a function with the reactor, in a thread of its own while that runs.
+    Call a function with the running reactor, in a separate thread.
 
-    @return: Its result; L{None} if a signal has ended the reactor.
-    @raise Exception: That of the function.
+    @return: The result; C{None} if a signal has stopped the reactor.
+    @raise Exception: The exception of the function.
     """
     running: Any = chooseReactor(None)
     outcomes: list[T] = []
@@ -265,7 +266,7 @@ def runInReactor(function: Callable[[Any], T]) -> T | None:
             errors.append(error)
         running.callFromThread(_stop, running)
 
-    # It may be in the middle of anything: what is durable then is enough to go on.
+    # The thread may be killed at any point: its durable state is sufficient to continue.
     thread = Thread(target=work, daemon=True)
     running.callWhenRunning(thread.start)
     running.run()
@@ -283,10 +284,11 @@ def run(act: Callable[[Any, Callable[[str], object]], Outcome], pause: str) -> i
     """
     Move a store, printing lines for the operator.
 
-    @param act: Moves it, given a reactor that runs and a function that prints a line.
-    @param pause: What there is not between the end of the source and the switch.
+    @param act: Moves the store, given a running reactor and a function that prints a line.
+    @param pause: The service that is interrupted between the end of the source and the switch, for
+        the report.
     @return: The exit code.
-    @raise StoreError: It is not possible; one line says why.
+    @raise StoreError: If the migration fails; the text gives the reason in one line.
     """
 
     def report(line: str) -> None:

@@ -1,9 +1,9 @@
 """
 The embedded catalog as one side of a migration.
 
-Triggers in the daemon's own file note the keys of what changes: no process has to know of them, and
-each commits its notes with its changes. The daemon goes on to serve: here is only one more process
-that reads, and that holds the lock of writers for some milliseconds now and then.
+Triggers in the daemon's file note the keys of changed rows. No process needs to know about them,
+because notes are committed with the changes. The daemon keeps serving: the migration is one more
+process that reads, and occasionally holds the write lock for a few milliseconds.
 """
 
 import os
@@ -63,24 +63,24 @@ from storagegate.storage.versionids import VersionIds
 T = TypeVar("T")
 
 _BUSY_SECONDS = 60.0
-"""How long another process may write without a pause."""
+"""Limit of the time that another process may write without a pause."""
 
 _NAP_SECONDS = 0.001
-"""Between two tries for the lock of writers; SQLite's own naps grow to a tenth of a second."""
+"""Interval of tries to take the write lock; SQLite's own pauses grow to a tenth of a second."""
 
 _CHECKPOINT_ROWS = 20_000
-"""Rows of a new catalog between two checkpoints: its WAL has no other end."""
+"""Rows of a new catalog between two checkpoints, which bound its WAL."""
 
 
 @frozen
 class _FileTable:
     """
-    Where the rows of a table are. C{:number}, C{:key}, C{:sequence} and C{:name} are the key.
+    The queries of a table. C{:number}, C{:key}, C{:sequence} and C{:name} are the parts of a key.
 
-    @ivar select: The columns, and the tables that they come from.
-    @ivar order: The columns that order them.
-    @ivar after: Conditions for what comes after a key; rows of the first come first.
-    @ivar at: The condition for a key.
+    @ivar select: The columns and the tables of a query.
+    @ivar order: The columns that rows are sorted by.
+    @ivar after: Conditions for rows after a key; rows of the first condition come first.
+    @ivar at: The condition for the row of a key.
     """
 
     select: str
@@ -163,7 +163,7 @@ _NOTED = {
     VERSIONS: ("versions", "{0}.bucketId, {0}.key, {0}.sequence, ''"),
     UPLOADS: ("uploads", "{0}.bucketId, {0}.key, 0, {0}.uploadId"),
 }
-"""The daemon's table of each, and its key in a trigger."""
+"""The SQLite table of each table, and its key in a trigger."""
 
 _ROW_OF = {"INSERT": "NEW", "UPDATE": "NEW", "DELETE": "OLD"}
 
@@ -196,7 +196,7 @@ _INLINE = 19
 
 
 def _triggers() -> list[tuple[str, str]]:
-    """Return the names and the definitions of the triggers that note changes."""
+    """Return the names and definitions of the triggers that note changes."""
     made = []
     for table, (name, key) in _NOTED.items():
         for event, row in _ROW_OF.items():
@@ -222,16 +222,16 @@ def _triggers() -> list[tuple[str, str]]:
 @implementer(IMigrationEnd)
 class EmbeddedEnd:
     """
-    The catalog of a data directory. All methods block, in one thread.
+    The catalog of a data directory. All methods block, and must run in one thread.
 
     @ivar layout: The paths of its blobs.
     """
 
     def __init__(self, directory: str, connection: Connection, lock: DirectoryLock | None) -> None:
         """
-        @param directory: The data directory, an absolute path.
-        @param connection: That of a writer.
-        @param lock: That of the directory; L{None} while a daemon may have it.
+        @param directory: The data directory as an absolute path.
+        @param connection: A writer's connection.
+        @param lock: The lock of the directory; C{None} while a daemon may hold it.
         """
         self.name = directory
         self.layout = BlobLayout(directory)
@@ -245,7 +245,7 @@ class EmbeddedEnd:
         """
         Open the catalog of a store that a daemon may be serving.
 
-        @raise MigrationError: There is no store.
+        @raise MigrationError: If the directory contains no store.
         """
         path = os.path.join(directory, "catalog.sqlite")
         if not os.path.exists(path):
@@ -255,9 +255,9 @@ class EmbeddedEnd:
     @classmethod
     def openTarget(cls, directory: str) -> "EmbeddedEnd":
         """
-        Make a store, or open the one that was made before, and lock its directory.
+        Lock the data directory, and open its store, which is created if it is missing.
 
-        @raise StoreLocked: A process has it open.
+        @raise StoreLocked: If another process has the store open.
         """
         layout = BlobLayout(directory)
         for path in (layout.data, layout.blobs, layout.staging):
@@ -319,7 +319,7 @@ class EmbeddedEnd:
                 " number INTEGER NOT NULL, key BLOB NOT NULL, sequence INTEGER NOT NULL,"
                 " name TEXT NOT NULL) STRICT"
             )
-            # A part names its upload by this id alone.
+            # Parts reference their upload only by this id.
             execute(f"CREATE INDEX {_INDEX} ON uploads (uploadId)")
             for name, definition in _triggers():
                 execute(f"CREATE TRIGGER {name} {definition}")
@@ -341,7 +341,7 @@ class EmbeddedEnd:
 
     def dropNotes(self, ids: Sequence[int]) -> None:
         """See L{IMigrationEnd.dropNotes}."""
-        # In their order there are no others between them.
+        # The notes between the first and the last id are exactly these.
         sql = f"DELETE FROM {_NOTES} WHERE id BETWEEN ? AND ?"
         self._write(lambda: self._connection.execute(sql, (ids[0], ids[-1])))
 
@@ -351,7 +351,7 @@ class EmbeddedEnd:
         return found
 
     def seal(self) -> bool:
-        """See L{IMigrationEnd.seal}: while the directory is locked no daemon starts."""
+        """See L{IMigrationEnd.seal}. No daemon starts while the directory is locked."""
         if self._lock is None:
             try:
                 self._lock = DirectoryLock.take(self.layout.data)
@@ -360,7 +360,7 @@ class EmbeddedEnd:
         return True
 
     def settle(self) -> None:
-        """See L{IMigrationEnd.settle}: here nothing is put off."""
+        """See L{IMigrationEnd.settle}. Does nothing: no work is deferred here."""
 
     def ending(self) -> Ending:
         """See L{IMigrationEnd.ending}."""
@@ -418,7 +418,7 @@ class EmbeddedEnd:
         self.reopen()
 
     def reopen(self) -> None:
-        """See L{IMigrationEnd.reopen}: write the id of the store beside its blobs."""
+        """See L{IMigrationEnd.reopen}. Writes the id of the store beside its blobs."""
         files = Files()
         syncs = SyncGroup(files, FailStopLatch(), True)
         connection = self._connection
@@ -459,7 +459,7 @@ class EmbeddedEnd:
         }
 
     def analyse(self) -> None:
-        """See L{IMigrationEnd.analyse}: nothing is needed."""
+        """See L{IMigrationEnd.analyse}. Does nothing."""
 
     def finish(self, ending: Ending) -> None:
         """See L{IMigrationEnd.finish}."""
@@ -492,7 +492,7 @@ class EmbeddedEnd:
         )
 
     def clear(self) -> None:
-        """See L{IMigrationEnd.clear}: there is nothing."""
+        """See L{IMigrationEnd.clear}. Does nothing."""
 
     def missingBlobs(self, table: Table, rows: Sequence[Row]) -> list[str]:
         """See L{IMigrationEnd.missingBlobs}."""
@@ -516,7 +516,7 @@ class EmbeddedEnd:
         return self._together(act)
 
     def _decode(self, table: Table, row: Row) -> Row:
-        """Return a row in the form of both catalogs."""
+        """Convert a row to the common form of both catalogs."""
         if table in (OBJECTS, VERSIONS):
             sequence, version, hold = row[2], row[3], row[18]
             if version != NULL_VERSION and version != self._ids.make(sequence):
@@ -549,7 +549,7 @@ class EmbeddedEnd:
             )
 
     def _encode(self, row: Row) -> Row:
-        """Return the columns of a version, as this catalog has them."""
+        """Convert a version to the columns of this catalog."""
         version = self._ids.make(row[2]) if row[3] else NULL_VERSION
         return (*row[:3], version, *row[4:_INLINE], *row[_INLINE + 1 :])
 
@@ -562,7 +562,7 @@ class EmbeddedEnd:
             if table is UPLOADS:
                 self._connection.execute("DELETE FROM parts WHERE uploadId = ?", (text,))
             elif table in (OBJECTS, VERSIONS):
-                # The bytes stay where the row has moved to the other table.
+                # The bytes stay if the row has moved to the other table.
                 other = (VERSIONS if table is OBJECTS else OBJECTS).name
                 self._connection.execute(
                     "DELETE FROM inline WHERE sequence = :sequence AND NOT EXISTS"
@@ -571,7 +571,7 @@ class EmbeddedEnd:
                 )
 
     def _deleteRivals(self, table: Table, rows: Sequence[Row]) -> None:
-        """Delete rows that cannot be beside others; they have changed since, and are noted."""
+        """Delete rows that conflict with others; they have changed since, and are noted."""
         if table is OBJECTS:
             sql, columns = "objects WHERE bucketId = ? AND key = ?", slice(0, 2)
         elif table is VERSIONS:
@@ -599,7 +599,7 @@ class EmbeddedEnd:
         return self._connection.execute(sql).fetchall()[0][0]
 
     def _together(self, act: Callable[[], T]) -> T:
-        """Read what belongs together, at one moment."""
+        """Run reads in one transaction, for a consistent snapshot."""
         self._connection.execute("BEGIN")
         try:
             return act()
@@ -607,7 +607,7 @@ class EmbeddedEnd:
             self._connection.execute("COMMIT")
 
     def _write(self, act: Callable[[], T]) -> T:
-        """Write in one transaction, as soon as other processes let this one."""
+        """Write in one transaction, as soon as other processes release the lock."""
         until = monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -621,7 +621,7 @@ class EmbeddedEnd:
 
 def _connect(path: str, migrateFile: Callable[[Connection, str], None]) -> Connection:
     connection = connect(path, Durability.FULL, Purpose.WRITER)
-    # It tries again by itself: see _NAP_SECONDS.
+    # _write retries by itself; see _NAP_SECONDS.
     connection.execute("PRAGMA busy_timeout = 0")
     migrateFile(connection, path)
     return connection

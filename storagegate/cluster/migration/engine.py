@@ -1,27 +1,26 @@
 """
-The steps of a migration, the same in both directions.
+The steps of a migration, which are the same in both directions.
 
-B{Following.} First of all the source notes the keys of what changes, in the transactions of the
-changes. Then all tables are copied in the order of their keys, a page at a time, while the source
-serves: a page may be of a later moment than the one before it, for what has changed is noted. Then
-rounds copy what the notes name, until few are left. A round takes notes first, reads rows after,
-writes them, and drops those notes last: what changes meanwhile is noted again, and a crash repeats
-the round.
+B{Following.} The source starts to note the keys of changed rows, in the transactions of the
+changes. Then all tables are copied in key order, one page at a time, while the source serves: pages
+may come from different snapshots, because changes are noted. Rounds then copy the noted rows until
+few notes are left. A round reads notes, reads and writes their rows, and drops the notes last:
+concurrent changes are noted again, and a crash repeats the round.
 
-B{Blobs.} A row of a blob goes to the target without references, then its bytes, which are read
-again there; then the row gets its references. What a crash leaves has a row without references:
+B{Blobs.} The target gets the row of a blob without references, then its bytes, which are read back;
+then the row gets its references. A blob that is left over by a crash has no references: it is
 garbage, as everywhere in the store.
 
-A target that is a part of a store that serves has no such rows: of a page of other rows it names
-the blobs that it has not, and they are copied before the page is. What is gone by then has changed,
-and is noted.
+A target in a store that serves has no such rows. For each page of other rows it returns the blobs
+that it lacks; these are copied before the page. Blobs that are gone by then have changed, and are
+noted.
 
-B{Verification.} All rows of both are compared while the source serves. A row that differs, or
-changes after that, is compared again when the source is sealed; and the numbers of versions, and
-the sums of the numbers of their writes, must be the same then.
+B{Verification.} All rows of both stores are compared while the source serves. Rows that differ or
+change later are compared again when the source is sealed. The numbers of versions and the sums of
+their sequence numbers must also be equal then.
 
-B{The switch.} The source refuses to serve, durably; then the target serves. A crash between leaves
-a store that serves nowhere until the migration is run again.
+B{The switch.} The source durably refuses to serve; then the target serves. After a crash in
+between, neither serves until the migration is run again.
 """
 
 import sqlite3
@@ -53,26 +52,26 @@ from storagegate.cluster.migration.tables import (
 )
 
 NOTES = 20_000
-"""Notes of one round: their keys are in memory."""
+"""Notes in one round; their keys are held in memory."""
 
 FEW = 500
-"""So many notes are copied in much less than a second."""
+"""This many notes are copied in much less than a second."""
 
 _PAUSE_SECONDS = 0.2
-"""Between two rounds while the source is about to be stopped."""
+"""Pause between two rounds while the operator stops the source."""
 
 _REPORTED = 10
-"""Rounds between two lines for the operator."""
+"""Rounds between two progress lines."""
 
 
 class BlobMover(Protocol):
-    """The place of the blobs of the target. Methods block, in the migration's thread."""
+    """The blob store of the target. Methods block, and must run in the migration's thread."""
 
     def clear(self) -> None:
-        """Undo the claim of a target that is empty: it will be another store's."""
+        """Undo the claim of an empty target, which will become another store."""
 
     def claim(self) -> None:
-        """Claim the place for the store whose secret the target has now, perhaps again."""
+        """Claim the blob store for the store with the target's current secret. May be repeated."""
 
     def copy(self, rows: Sequence[Row]) -> list[str]:
         """See L{storagegate.cluster.migration.blobs.BlobCopier.copy}."""
@@ -84,13 +83,14 @@ class BlobMover(Protocol):
 @frozen
 class Outcome:
     """
-    What a migration has done.
+    The result of a migration.
 
-    @ivar rows: Rows that were copied in order, by this run.
-    @ivar seconds: How long that took.
-    @ivar downSeconds: From the end of the source's service to the beginning of the target's.
-    @ivar rounds: How many rounds there were.
-    @ivar verified: Rows that were compared.
+    @ivar rows: The number of rows that this run has copied in key order.
+    @ivar seconds: The duration of this copy in seconds.
+    @ivar downSeconds: Seconds between the end of the source's service and the start of the
+        target's.
+    @ivar rounds: The number of rounds.
+    @ivar verified: The number of compared rows.
     """
 
     rows: int
@@ -102,7 +102,7 @@ class Outcome:
 
 @define(eq=False)
 class _Recheck:
-    """Keys that are compared again, in a file that the system removes."""
+    """Keys to compare again, in a temporary file."""
 
     _database: sqlite3.Connection = field(init=False)
 
@@ -128,7 +128,7 @@ class _Recheck:
         )
 
     def pages(self, table: Table) -> Iterator[list[Key]]:
-        """Yield all keys of a table; those that were yielded may be removed meanwhile."""
+        """Yield all keys of a table in pages; the keys of a page may be removed meanwhile."""
         after = (-1, b"", 0, "")
         while keys := self._database.execute(
             "SELECT number, key, sequence, name FROM keys WHERE kind = ?"
@@ -145,9 +145,7 @@ class _Recheck:
 
 
 class Migration:
-    """
-    Moves a store. All methods block, in one thread.
-    """
+    """Migrates a store. All methods block, and must run in one thread."""
 
     def __init__(
         self,
@@ -159,12 +157,12 @@ class Migration:
         mostRows: int = 1 << 20,
     ) -> None:
         """
-        @param source: The store that serves.
-        @param target: The store that is to serve.
-        @param blobs: Moves bytes from the one to the other.
-        @param report: Called with lines for the operator.
-        @param onStep: Called before each step that changes something, with its name.
-        @param mostRows: Rows of a page, if those of the table are more.
+        @param source: The store to migrate.
+        @param target: The store that serves after the switch.
+        @param blobs: Copies the bytes of blobs to the target.
+        @param report: Called with each line for the operator.
+        @param onStep: Called with the name of each step before it makes a change.
+        @param mostRows: Upper limit of the rows in a page.
         """
         self._mostRows = mostRows
         self._source = source
@@ -178,10 +176,10 @@ class Migration:
 
     def run(self, onReady: Callable[[], object]) -> Outcome:
         """
-        Move the store, or go on where an earlier run has ended.
+        Migrate the store, or continue an earlier run.
 
-        @param onReady: Called once, when the source should be stopped.
-        @raise MigrationError: It is not possible; one line says why.
+        @param onReady: Called once, when the operator should stop the source.
+        @raise MigrationError: If the migration fails; the text gives the reason in one line.
         """
         try:
             began = monotonic()
@@ -204,7 +202,7 @@ class Migration:
             self._recheck.close()
 
     def _agree(self) -> Mark | None:
-        """Compare the marks; return the target's, or L{None} after the end of a migration."""
+        """Compare the marks; return the target's mark, or C{None} if the migration is complete."""
         source, target = self._source, self._target
         mine, theirs = source.mark(), target.mark()
         if mine is not None and mine.state == FILLING:
@@ -246,7 +244,7 @@ class Migration:
         return filling
 
     def _copyTables(self, mark: Mark) -> None:
-        """Copy all rows that have not been copied."""
+        """Copy all remaining rows."""
         while True:
             table, after = mark.position
             if table is None:
@@ -257,14 +255,14 @@ class Migration:
                 self._putBlobs(rows)
             self._putMissing(table, rows)
             self._onStep(f"copy {table.name}")
-            # Rows of blobs are there.
+            # The rows of blobs are written already.
             self._target.append(table, () if table is BLOBS else rows, mark)
             self._rows += len(rows)
             if not rows:
                 self._report(f"{table.name}: all copied, {self._rows} rows by now")
 
     def _putMissing(self, table: Table, rows: Sequence[Row]) -> None:
-        """Copy the blobs that rows name and the target has not, if it gets them with the rows."""
+        """Copy the referenced blobs that the target lacks, if it gets blobs together with rows."""
         missing = [(0, b"", 0, blob) for blob in self._target.missingBlobs(table, rows)]
         limit = self._limit(BLOBS)
         for start in range(0, len(missing), limit):
@@ -273,7 +271,7 @@ class Migration:
                 self._putBlobs(there)
 
     def _putBlobs(self, rows: Sequence[Row]) -> None:
-        """Copy blobs and their rows. What is gone by now is noted."""
+        """Copy blobs and their rows. Blobs that are gone by now are noted."""
         keys = list(map(BLOBS.keyOf, rows))
         self._onStep("intend blobs")
         self._target.replace(BLOBS, keys, [(*row[:3], 0, row[4]) for row in rows])
@@ -292,14 +290,14 @@ class Migration:
         self._target.replace(BLOBS, list(map(BLOBS.keyOf, good)), good)
 
     def _catchUp(self, few: int = FEW) -> None:
-        """Copy what has changed until few notes are left."""
+        """Copy changes until few notes are left."""
         while (pending := self._source.pending()) > few:
             if self._rounds % _REPORTED == 0:
                 self._report(f"{pending} changes are left")
             self._round()
 
     def _round(self) -> None:
-        """Copy what some notes name."""
+        """Copy the rows of one batch of notes."""
         ids, changed = self._source.notes(NOTES)
         if not ids:
             return
@@ -338,7 +336,7 @@ class Migration:
         self._target.replace(BLOBS, list(map(BLOBS.keyOf, old)), old)
 
     def _verify(self) -> None:
-        """Compare all rows; what differs is compared again later."""
+        """Compare all rows; differing rows are compared again later."""
         self._isVerifying = True
         for table in TABLES:
             ours, theirs = self._all(self._source, table), self._all(self._target, table)
@@ -375,7 +373,7 @@ class Migration:
         return min(table.page, self._mostRows)
 
     def _seal(self) -> float:
-        """Copy what changes until the source is stopped; return when that was."""
+        """Copy changes until the source is stopped; return when it was last in use."""
         inUse = monotonic()
         self._onStep("seal")
         while not self._source.seal():
@@ -387,7 +385,7 @@ class Migration:
         return inUse
 
     def _finish(self) -> None:
-        """Copy the last changes, compare, and switch."""
+        """Copy the last changes, compare and switch."""
         source, target = self._source, self._target
         self._onStep("settle")
         source.settle()
@@ -422,9 +420,9 @@ class Migration:
 
     def _compare(self, isLast: bool) -> None:
         """
-        Compare what has differed, or has changed.
+        Compare rows that have differed or changed.
 
-        @param isLast: Whether nothing changes any more.
+        @param isLast: Whether the source is sealed, so that a difference is an error.
         """
         for table in TABLES:
             for keys in self._recheck.pages(table):

@@ -1,4 +1,4 @@
-"""What both ends of a migration can do; each may be its source or its target."""
+"""The interface of both ends of a migration; each store may be its source or its target."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,16 +12,16 @@ from storagegate.cluster.migration.tables import Key, Row, Table
 @frozen
 class Ending:
     """
-    What a store has besides rows, and sums of those.
+    The state of a store besides its rows, and sums of the rows.
 
-    @ivar sequence: No write has a greater number.
-    @ivar keysGeneration: That of the access keys.
-    @ivar lastBucket: No bucket has had a greater number.
-    @ivar usage: What each bucket holds, by its number: objects, bytes, uploads, bytes of uploads.
-    @ivar keyUses: When each access key was used last, in ms.
-    @ivar progress: The state of tasks in the background.
-    @ivar sums: How many rows the tables of versions have, and the sum of the numbers of their
-        writes, of which each has its own.
+    @ivar sequence: The greatest number of a write.
+    @ivar keysGeneration: The generation of the access keys.
+    @ivar lastBucket: The greatest number that a bucket has had.
+    @ivar usage: The usage of each bucket, by its number: objects, bytes, uploads, bytes of uploads.
+    @ivar keyUses: The last use of each access key, in ms.
+    @ivar progress: The state of background tasks.
+    @ivar sums: For each table of versions, the number of rows and the sum of their write numbers,
+        which are unique.
     """
 
     sequence: int
@@ -35,9 +35,9 @@ class Ending:
 
 class IMigrationEnd(Interface):
     """
-    A catalog that a store is moved from, or to. All methods block, in one thread.
+    The catalog of the source or the target. All methods block, and must run in one thread.
 
-    A page, and the rows of some keys, are those of one moment; several pages are not.
+    A page, or the rows of some keys, are a consistent snapshot; several pages are not.
     """
 
     name: str = Attribute("The store in words, for operators; it has no password.")
@@ -46,99 +46,103 @@ class IMigrationEnd(Interface):
         """Close the catalog."""
 
     def mark() -> Mark | None:
-        """Read the mark; L{None} without one."""
+        """Read the mark; C{None} without one."""
 
     def secret() -> bytes:
-        """Return the store's own random bytes, of which its id and the ids of versions are made."""
+        """Return the random secret of the store, the origin of its id and its version ids."""
 
     def isEmpty() -> bool:
-        """Return whether it has never held anything, and is not in use."""
+        """Return whether the catalog has never held data and is not in use."""
 
     def page(table: Table, after: Key, limit: int) -> list[Row]:
         """
-        Read rows in the order of their keys.
+        Read rows in key order.
 
-        @param after: The last key before them.
-        @param limit: So many, or fewer at the end of the table.
+        @param after: The key before the first row.
+        @param limit: The number of rows; the end of the table may have fewer.
         """
 
     def read(table: Table, keys: Sequence[Key]) -> list[Row]:
-        """Read the rows of keys, as far as there are such, in any order."""
+        """Read the rows of keys, in any order. Keys without a row are skipped."""
 
     def follow(mark: Mark) -> None:
-        """As a source, have all changes noted from now on; notes of before are dropped."""
+        """As a source, note all changes from now on; earlier notes are dropped."""
 
     def notes(limit: int) -> tuple[list[int], Mapping[Table, set[Key]]]:
         """
-        Return notes, the oldest first, and the keys that have changed.
+        Return the ids of notes, oldest first, and the changed keys by table.
 
-        @param limit: The most notes.
+        @param limit: Limit of the notes.
         """
 
     def dropNotes(ids: Sequence[int]) -> None:
         """
         Drop notes.
 
-        @param ids: All that L{notes} has returned; at least one.
+        @param ids: All ids that L{notes} has returned; at least one.
         """
 
     def pending() -> int:
         """Count the notes."""
 
     def seal() -> bool:
-        """As a source, keep all others from writing, if none is able to now; return whether so."""
+        """
+        As a source that is not in use, prevent all writes by others; return whether it is sealed.
+        """
 
     def settle() -> None:
-        """As a source that is sealed, do what nodes have put off."""
+        """As a sealed source, perform the work that nodes have deferred."""
 
     def ending() -> Ending:
-        """Read what there is besides rows."""
+        """Read the state besides the rows."""
 
     def retire(mark: Mark) -> bool:
         """
-        As a source that is sealed, refuse to serve from now on, durably, and note nothing more;
-        return whether so: not if there are notes.
+        As a sealed source, durably refuse to serve and stop noting changes. Return whether this was
+        done; it is not if notes are left.
         """
 
     def abandon() -> None:
         """As a source, forget the migration."""
 
     def claim(mark: Mark, secret: bytes) -> None:
-        """As an empty target, become the store of a source; it must not serve yet, durably."""
+        """
+        As an empty target, take the identity of a source, and durably refuse to serve for now.
+        """
 
     def reopen() -> None:
-        """As a target of before, prepare to go on."""
+        """As a target of an earlier run, prepare to continue."""
 
     def append(table: Table, rows: Sequence[Row], mark: Mark) -> None:
-        """As a target, add rows, and write how far that has come; all or nothing, durably."""
+        """As a target, add rows and store the position, atomically and durably."""
 
     def replace(table: Table, keys: Sequence[Key], rows: Sequence[Row]) -> None:
         """
-        As a target, remove the rows of some keys and add others; all or nothing, durably. Rows of
-        blobs without references announce what is copied next.
+        As a target, replace the rows of some keys, atomically and durably. Rows of blobs without
+        references record which blobs are copied next.
 
-        @param keys: Those that have changed.
-        @param rows: What they have now. Rows that cannot be beside these are removed.
+        @param keys: The changed keys.
+        @param rows: The current rows of the keys. Conflicting rows are removed.
         """
 
     def blobReferences(ids: Sequence[str]) -> Mapping[str, int]:
-        """Return the counts of blobs that have a row, also of those without references."""
+        """Return the reference counts of blobs that have a row, including counts of 0."""
 
     def missingBlobs(table: Table, rows: Sequence[Row]) -> list[str]:
         """
-        As a target, return which blobs of these rows are to be copied before the rows are.
+        As a target, return the blobs that must be copied before these rows.
 
-        @return: None, if blobs are copied as a table is.
+        @return: The ids; empty if blobs are copied as a table.
         """
 
     def analyse() -> None:
-        """As a target that has most rows, make what look-ups need besides indexes."""
+        """As a target with most of its rows, prepare for look-ups, for example with statistics."""
 
     def finish(ending: Ending) -> None:
-        """As a target, write what there is besides rows."""
+        """As a target, write the state besides the rows."""
 
     def open() -> None:
-        """As a target, serve from now on, durably; a second time does nothing."""
+        """As a target, durably serve from now on; repeated calls have no effect."""
 
     def clear() -> None:
-        """After the switch, remove what is needed no more; perhaps again."""
+        """After the switch, remove data that is no longer needed. May be repeated."""

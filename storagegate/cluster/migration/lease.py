@@ -1,6 +1,6 @@
 """
-The lease under which a migration makes blobs in a cluster that serves: as that of a node, so that
-the nodes sweep what a run has left that did not come to its end.
+The lease under which a migration makes blobs in a cluster that serves. It is like a node's lease,
+so nodes sweep the blobs of an interrupted run.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from storagegate.storage.clock import bootSeconds
 from storagegate.storage.errors import StoreReadOnly
 
 _RENEWALS = 3
-"""In the time of a lease."""
+"""Renewals within the duration of a lease."""
 
 
 @define(eq=False)
 class MigrationLease:
     """
-    A lease that is renewed in a thread of its own, from L{take} to L{end}. Methods block, but for
-    L{check}; any thread.
+    A lease that a separate thread renews, from L{take} to L{end}. Methods block, except L{check},
+    and may be called in any thread.
     """
 
     _conninfo: str
@@ -41,7 +41,7 @@ class MigrationLease:
     _thread: Thread | None = field(default=None, init=False)
 
     def take(self) -> None:
-        """Take it, if that was not done."""
+        """Take the lease, if it is not taken yet."""
         if self._lease is not None:
             return
         self._connection = psycopg.connect(
@@ -59,7 +59,7 @@ class MigrationLease:
         """
         Reserve ids for new blobs.
 
-        @raise MigrationError: The lease is over.
+        @raise MigrationError: If the lease has expired.
         """
         lease = self._current()
         with self._lock:
@@ -70,7 +70,7 @@ class MigrationLease:
             return [blobId(lease.number, lease.take()) for _ in range(count)]
 
     def settle(self, ids: Sequence[str]) -> None:
-        """Note that blobs are in the catalog."""
+        """Record that blobs are in the catalog."""
         lease = self._current()
         with self._lock:
             for id in ids:
@@ -80,9 +80,9 @@ class MigrationLease:
 
     def fence(self, connection: psycopg.Connection[Any]) -> None:
         """
-        Have a transaction committed only while the lease is alive.
+        Let a transaction commit only while the lease is alive.
 
-        @raise MigrationError: It is over.
+        @raise MigrationError: If the lease has expired.
         """
         cursor = psycopg.RawCursor(connection)
         number = self._current().number
@@ -96,13 +96,13 @@ class MigrationLease:
         """
         Check that a blob may be written now.
 
-        @raise StoreReadOnly: The lease is over.
+        @raise StoreReadOnly: If the lease has expired.
         """
         if self._lease is None or bootSeconds() >= self._lease.validUntil:
             raise StoreReadOnly("the lease of this migration is over: run it again")
 
     def end(self) -> None:
-        """End it, if it was taken; nodes sweep what it has left."""
+        """End the lease, if it was taken; nodes sweep its unused blobs."""
         self._isEnding.set()
         if self._thread is not None:
             self._thread.join()
@@ -116,7 +116,7 @@ class MigrationLease:
                     self._run("SELECT pg_advisory_xact_lock($1)", lock)
                     self._run(CLUSTER[b"endlease"], self._lease.number, True)
         except psycopg.Error:
-            # It ends when its time is over.
+            # The lease expires on its own.
             pass
         finally:
             self._connection.close()
@@ -128,7 +128,7 @@ class MigrationLease:
             try:
                 self._renew(lease)
             except psycopg.Error:
-                # The next one may be in time.
+                # The next renewal may be in time.
                 continue
 
     def _renew(self, lease: NodeLease) -> None:

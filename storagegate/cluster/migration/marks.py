@@ -1,10 +1,10 @@
 """
-The durable marks of a migration, one in each catalog, from which an interrupted one goes on.
+The durable marks of a migration, one in each catalog. An interrupted migration continues from them.
 
-B{States.} The source is C{following} while it serves and its changes are noted, and C{moved} from
-the switch on. The target is C{filling} until it has been switched to; then it has no mark, or is
-C{opened} until all is removed that the migration needed. A source that is moved, and a target that
-is filling, refuse to serve. The source is marked first: at no time do both serve.
+B{States.} The source is C{following} while it serves and notes changes, and C{moved} after the
+switch. The target is C{filling} until the switch; after that it has no mark, or is C{opened} until
+the migration's own data is removed. A C{moved} source and a C{filling} target refuse to serve. The
+source is marked first, so that both never serve at the same time.
 """
 
 from secrets import token_hex
@@ -24,13 +24,13 @@ _COMMAND = "storagegate cluster migrate"
 
 class Mark(Struct, frozen=True):
     """
-    What one catalog knows of a migration.
+    The state of a migration in one catalog.
 
-    @ivar id: Of the migration; both catalogs have the same.
+    @ivar id: The id of the migration, which is the same in both catalogs.
     @ivar peer: The other store, for operators.
-    @ivar refuses: Why nothing may serve the store; empty while it may be served.
-    @ivar table: How many tables have been copied.
-    @ivar after: The last key of the next one that has been copied; only of a target.
+    @ivar refuses: Why the store must not be served; empty if it may be.
+    @ivar table: The number of tables that are completely copied.
+    @ivar after: The last copied key of the next table; used only in a target.
     """
 
     id: str
@@ -42,15 +42,15 @@ class Mark(Struct, frozen=True):
 
     @property
     def position(self) -> tuple[Table | None, Key]:
-        """The table that is being copied, if not all are, and the last key of it."""
+        """The table that is being copied, C{None} after the last one, and its last copied key."""
         return (TABLES[self.table] if self.table < len(TABLES) else None), self.after
 
     def at(self, table: Table, after: Key | None) -> "Mark":
         """
         Return the mark with another position.
 
-        @param table: The one that is being copied.
-        @param after: The last key that was; L{None}: all were.
+        @param table: The table that is being copied.
+        @param after: The last copied key; C{None} if the table is complete.
         """
         if after is None:
             return replace(self, table=table.number + 1, after=START)
@@ -58,7 +58,7 @@ class Mark(Struct, frozen=True):
 
 
 def newMarks(source: str, target: str) -> tuple[Mark, Mark]:
-    """Make the marks of a new migration: of the source, and of the target."""
+    """Make the marks of a new migration: for the source and for the target."""
     id = token_hex(16)
     text = (
         f"this store is being filled from {source}: it may be served when {_COMMAND} has switched"
@@ -68,6 +68,6 @@ def newMarks(source: str, target: str) -> tuple[Mark, Mark]:
 
 
 def movedMark(mark: Mark) -> Mark:
-    """Return the mark of a source that has been switched away from."""
+    """Return the mark of a source after the switch."""
     text = f"this store has moved to {mark.peer}; if that does not serve yet, run {_COMMAND} again"
     return replace(mark, state=MOVED, refuses=text)

@@ -1,9 +1,9 @@
 """
 The catalog in PostgreSQL as one side of a migration.
 
-As a source it has triggers that note the keys of what changes, whichever node commits it. When all
-nodes have been stopped, or have lost their leases, the server itself refuses new leases: no node
-can commit anything without one. As a target it refuses leases until it has been switched to.
+A source has triggers that note the keys of changed rows, whichever node commits them. When all
+nodes have stopped or lost their leases, the server itself refuses new leases, and nodes cannot
+commit without one. A target refuses leases until the switch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,18 +47,18 @@ from storagegate.storage.catalog.postgresql.schema import CONNECT_SECONDS, migra
 from storagegate.storage.sqlite import CatalogUnusable
 
 _SETTLE_SECONDS = 60.0
-"""How long another program's transaction may last that is older than the last references."""
+"""Limit of the duration of a foreign transaction that is older than the last freed references."""
 
 _NAP_SECONDS = 0.05
 
 _LOCK_MS = 300
 """
-How long the tables are waited for, while writes wait behind: less than after which the server looks
-for a deadlock, for the write would be the one that it ends.
+How long to wait for table locks while writes queue behind. The limit is shorter than the server's
+deadlock timeout, because the deadlock check would abort the write.
 """
 
 _LOCK = 0x6D696772617465
-"""The advisory lock of a migration that has its source sealed."""
+"""The advisory lock of a migration whose source is sealed."""
 
 _GUARD = "migrationguard"
 _REFUSE = "migrationrefuse"
@@ -72,11 +72,12 @@ _SESSION = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off
 @frozen
 class _ServerTable:
     """
-    Where the rows of a table are. C{{number}}, C{{key}}, C{{sequence}} and C{{name}} are the key.
+    The queries of a table. C{{number}}, C{{key}}, C{{sequence}} and C{{name}} are the parts of a
+    key.
 
-    @ivar order: The columns that order them.
-    @ivar after: Conditions for what comes after a key; rows of the first come first.
-    @ivar at: The condition for a key.
+    @ivar order: The columns that rows are sorted by.
+    @ivar after: Conditions for rows after a key; rows of the first condition come first.
+    @ivar at: The condition for the row of a key.
     @ivar key: The key in a trigger.
     """
 
@@ -119,8 +120,8 @@ _SOURCES = {
     ),
 }
 
-# The lease is in the last digits of an id, backwards; see storagegate.storage.blobids. Ids of
-# embedded stores are random, and most of no such lease.
+# The last digits of an id contain the lease in reverse order; see storagegate.storage.blobids. Ids
+# of embedded stores are random, and most of them do not look like such a lease.
 _RAISE_LEASES = """
     SELECT setval('leases_id_seq', greatest(last_value, (
         SELECT ('x' || max(reverse(right(id, 16))))::bit(64)::bigint FROM blobs
@@ -130,7 +131,7 @@ _RAISE_LEASES = """
 _PARAMETERS = {name: f"%({name})s" for name in ("number", "key", "sequence", "name")}
 _COLUMNS_OF_KEYS = {name: f"k.{name}" for name in _PARAMETERS}
 _EVENTS = (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD"))
-"""The events of triggers, each with a row that it has."""
+"""The events of triggers, each with a row that is available in it."""
 
 _KEYS = (
     "unnest(%(numbers)s::bigint[], %(keys)s::bytea[], %(sequences)s::bigint[], %(names)s::text[])"
@@ -141,9 +142,9 @@ _KEYS = (
 @implementer(IMigrationEnd)
 class SharedEnd:
     """
-    The catalog of a cluster. All methods block, in one thread.
+    The catalog of a cluster. All methods block, and must run in one thread.
 
-    @ivar _followed: The tables of PostgreSQL of which changes are noted.
+    @ivar _followed: The PostgreSQL tables whose changes are noted.
     """
 
     _followed = (*(table.name for table in TABLES), "parts")
@@ -152,7 +153,7 @@ class SharedEnd:
         self, connection: psycopg.Connection[Any], root: tuple[str, str] | None = None
     ) -> None:
         """
-        @param connection: To the primary; it commits by itself.
+        @param connection: A connection to the primary, in autocommit mode.
         @param root: The root key pair of the store, for a target.
         """
         values = conninfo_to_dict(connection.info.dsn)
@@ -164,11 +165,12 @@ class SharedEnd:
     @classmethod
     def connect(cls, conninfos: Sequence[str], root: tuple[str, str] | None = None) -> "SharedEnd":
         """
-        Connect, and bring the database to this program's schema.
+        Connect, and migrate the database to the current schema.
 
-        @param conninfos: One a server.
+        @param conninfos: One conninfo per server.
         @param root: See L{SharedEnd}.
-        @raise CatalogUnusable: It cannot be used; the text says why in one line.
+        @raise CatalogUnusable: If the catalog cannot be used; the text gives the reason in one
+            line.
         """
         conninfo, _ = findPrimary(conninfos)
         migrate(conninfo, evenMoved=True)
@@ -180,7 +182,7 @@ class SharedEnd:
 
     @property
     def _suffix(self) -> str:
-        """Of the names of the functions and tables that a migration makes here."""
+        """The suffix of functions and tables that a migration creates here."""
         return ""
 
     def close(self) -> None:
@@ -227,11 +229,11 @@ class SharedEnd:
         return self._withParts(rows) if table is UPLOADS else rows
 
     def follow(self, mark: Mark) -> None:
-        """See L{IMigrationEnd.follow}: not even a part of a second is a write kept waiting."""
+        """See L{IMigrationEnd.follow}. Delays writes for at most a fraction of a second."""
         self._withLocks(lambda: self._follow(mark))
 
     def _withLocks(self, act: Callable[[], object]) -> None:
-        """Do something in a transaction, again and again while it would have writes wait."""
+        """Call a function in a transaction, and retry as long as it would make writes wait."""
         until = monotonic() + _SETTLE_SECONDS
         while True:
             try:
@@ -261,19 +263,19 @@ class SharedEnd:
         self._setMark(mark)
 
     def _placeOf(self, table: Table) -> str:
-        """Return the table of PostgreSQL that has the rows."""
+        """Return the PostgreSQL table with the rows."""
         return table.name
 
     def _scopeOf(self, table: Table) -> str:
-        """Return a further condition for the rows of a table that belong to this end."""
+        """Return an additional condition for the rows of a table that belong to this end."""
         return ""
 
     def _when(self, row: str, table: str) -> str:
-        """Return a condition of triggers for C{NEW} or C{OLD}."""
+        """Return a trigger condition for C{NEW} or C{OLD}."""
         return ""
 
     def _note(self, name: str, table: Table, key: str) -> None:
-        """Have the changes of one table of PostgreSQL noted."""
+        """Create the triggers that note the changes of one PostgreSQL table."""
         insert = f"INSERT INTO {_NOTES}{self._suffix} (kind, number, key, sequence, name) VALUES"
         old = key.replace("NEW.", "OLD.")
         self._execute(f"""
@@ -311,7 +313,7 @@ class SharedEnd:
 
     def dropNotes(self, ids: Sequence[int]) -> None:
         """See L{IMigrationEnd.dropNotes}."""
-        # Exactly these: one with a smaller number may have been committed since.
+        # Exactly these: a note with a smaller number may have been committed since.
         self._execute(f"DELETE FROM {_NOTES}{self._suffix} WHERE id = ANY (%s)", (list(ids),))
 
     def pending(self) -> int:
@@ -320,18 +322,18 @@ class SharedEnd:
         return found
 
     def seal(self) -> bool:
-        """See L{IMigrationEnd.seal}: ends the leases whose time is over, and refuses new ones."""
+        """See L{IMigrationEnd.seal}. Ends expired leases, and refuses new ones."""
         used = "SELECT count(*) FROM leases WHERE alive AND expires >= clock_timestamp()"
         if self._value(used):
             return False
-        # Until the end of this connection: where that is too early, nodes may start again.
+        # Held until this connection ends: if the run is interrupted, nodes may start again.
         self._execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         with self._connection.transaction() as transaction:
             self._execute("LOCK TABLE leases IN EXCLUSIVE MODE")
             if self._value(used):
                 raise psycopg.Rollback(transaction)
             self._refuse("leases", "the store is being moved", _LOCK)
-            # Who ends a lease locks it alone first: then nothing is being committed under it.
+            # Ending a lease needs its exclusive lock: no transaction is committing under it then.
             for (number,) in self._rows("SELECT id FROM leases WHERE alive"):
                 self._execute("SELECT pg_advisory_xact_lock(%s)", (LEASE_LOCKS + number,))
             self._execute("UPDATE leases SET alive = false WHERE alive")
@@ -340,7 +342,7 @@ class SharedEnd:
         return False
 
     def settle(self) -> None:
-        """See L{IMigrationEnd.settle}: takes the references off that were given back."""
+        """See L{IMigrationEnd.settle}. Subtracts the freed references."""
         until = monotonic() + _SETTLE_SECONDS
         while self._value("SELECT count(*) FROM freed"):
             if not self._rows("SELECT rfreed FROM fold(%s)", (FOLDED,))[0][0]:
@@ -397,7 +399,7 @@ class SharedEnd:
         with self._connection.transaction():
             self._refuse("leases", mark.refuses)
             self._execute("UPDATE meta SET value = %s WHERE name = 'secret'", (secret,))
-            # Above those of a cluster that had the same place of blobs: no id comes again.
+            # Greater than the leases of a former cluster on this blob store: no id is reused.
             self._execute(
                 "SELECT setval('leases_id_seq', (extract(epoch FROM now()) * 1000)::bigint)"
             )
@@ -409,7 +411,7 @@ class SharedEnd:
             self._setMark(mark)
 
     def reopen(self) -> None:
-        """See L{IMigrationEnd.reopen}: nothing is to be done."""
+        """See L{IMigrationEnd.reopen}. Does nothing."""
 
     def append(self, table: Table, rows: Sequence[Row], mark: Mark) -> None:
         """See L{IMigrationEnd.append}."""
@@ -458,8 +460,8 @@ class SharedEnd:
 
     def analyse(self) -> None:
         """
-        See L{IMigrationEnd.analyse}: statistics, for which nodes would have to wait; and leases
-        that have made none of the blobs, which may come from another cluster.
+        See L{IMigrationEnd.analyse}. Computes statistics, so that nodes need not wait for them, and
+        raises the lease numbers above the leases of all blobs, which may come from another cluster.
         """
         self._execute("ANALYZE")
         self._execute(_RAISE_LEASES)
@@ -470,22 +472,22 @@ class SharedEnd:
             self._admit()
 
     def clear(self) -> None:
-        """See L{IMigrationEnd.clear}: there is nothing."""
+        """See L{IMigrationEnd.clear}. Does nothing."""
 
     def missingBlobs(self, table: Table, rows: Sequence[Row]) -> list[str]:
         """See L{IMigrationEnd.missingBlobs}."""
         return []
 
     def _admit(self) -> None:
-        """Forget the migration, and refuse no leases."""
+        """Forget the migration, and accept leases again."""
         self._admitAll()
         self._execute("DELETE FROM meta WHERE name = %s", (MIGRATION,))
 
     def _refuse(self, table: str, reason: str, lock: int = 0) -> None:
         """
-        Have the server refuse new rows of a table.
+        Make the server refuse new rows of a table.
 
-        @param lock: Only while another session has this advisory lock, if it is given.
+        @param lock: If given, rows are refused only while another session holds this advisory lock.
         """
         function = f"{_REFUSE}{self._suffix}"
         self._execute(f"""
@@ -511,7 +513,7 @@ class SharedEnd:
             )
 
     def _admitAll(self) -> None:
-        """Refuse nothing any more."""
+        """Remove all refusals."""
         self._execute(f"DROP FUNCTION IF EXISTS {_REFUSE}{self._suffix} CASCADE")
 
     def _unfollow(self) -> None:
@@ -520,7 +522,7 @@ class SharedEnd:
         self._execute(f"DROP TABLE IF EXISTS {_NOTES}{self._suffix}")
 
     def _deleteRivals(self, table: Table, rows: Sequence[Row]) -> None:
-        """Delete rows that cannot be beside others; they have changed since, and are noted."""
+        """Delete rows that conflict with others; they have changed since, and are noted."""
         if table is BUCKETS:
             names = [row[1] for row in rows]
             self._delete(self._placeOf(table), "WHERE name = ANY (%(names)s)", {"names": names})
@@ -537,7 +539,7 @@ class SharedEnd:
         )
 
     def _delete(self, place: str, which: str, values: Mapping[str, object]) -> None:
-        """Delete rows of a table of PostgreSQL, which is C{o} in the condition."""
+        """Delete rows of a PostgreSQL table, which the condition refers to as C{o}."""
         self._execute(f"DELETE FROM {place} AS o {which}", values)
 
     def _copy(self, table: Table, rows: Sequence[Row]) -> None:

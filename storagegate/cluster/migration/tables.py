@@ -1,9 +1,9 @@
 """
-What a store consists of, in one form for both catalogs: tables of rows, each under a key.
+The content of a store, in a common form for both catalogs: tables of rows with keys.
 
-A row has the columns of PostgreSQL's table in its order. The parts of an upload are the last column
-of its row, for they live and go with it. A key is always of four parts, of which a table uses some;
-rows are read, copied and compared in the order of their keys, in which the newest version of an
+A row has the columns of the PostgreSQL table in their order. The parts of an upload are the last
+column of its row, because they share its lifetime. A key always has four elements; each table uses
+some of them. Rows are read, copied and compared in key order, in which the newest version of an
 object comes first.
 """
 
@@ -17,10 +17,10 @@ from storagegate.storage.errors import StoreError
 Row = tuple[Any, ...]
 
 Key = tuple[int, bytes, int, str]
-"""The number of a bucket, the key of an object, the number of a write, a name."""
+"""Bucket number, object key, write number and name."""
 
 START: Key = (0, b"", 0, "")
-"""Comes before all keys."""
+"""Sorts before all keys."""
 
 
 class MigrationError(StoreError):
@@ -30,12 +30,12 @@ class MigrationError(StoreError):
 @frozen
 class Table:
     """
-    A part of the store.
+    A table of the store.
 
-    @ivar number: Its place in L{TABLES}; notes name it.
-    @ivar columns: Of PostgreSQL's table, with their types.
+    @ivar number: The index in L{TABLES}; notes contain it.
+    @ivar columns: The columns of the PostgreSQL table, with their types.
     @ivar keyOf: Returns the key of a row.
-    @ivar page: Rows that are read together: so few that the largest ones fit in memory.
+    @ivar page: Rows in one read, few enough that the largest rows fit in memory.
     """
 
     number: int
@@ -97,7 +97,7 @@ BLOBS = Table(
     lambda row: (0, b"", 0, row[0]),
     256,
 )
-"""Only those with references: the others are being removed, and stay where they are."""
+"""Only blobs with references: the others are being removed, and are not copied."""
 
 OBJECTS = Table(4, "objects", _columns(_RECORD), _ofVersion, 1000)
 VERSIONS = Table(
@@ -115,18 +115,18 @@ UPLOADS = Table(
         " checksumalgorithm text, checksumkind text, attributes text"
     ),
     lambda row: (row[0], row[1], 0, row[2]),
-    # Each may have ten thousand parts.
+    # Each upload may have ten thousand parts.
     16,
 )
 PARTS = _columns("number int4, size int8, etag text, modifiedms int8, checksum text, segments text")
-"""The columns of a part behind those that name its upload."""
+"""The columns of a part after the key of its upload."""
 
 TABLES = (BUCKETS, SETTINGS, ACCESS_KEYS, BLOBS, OBJECTS, VERSIONS, UPLOADS)
-"""In the order in which they are copied."""
+"""The tables in the order in which they are copied."""
 
 
 def orderOf(key: Key) -> Key:
-    """Return a value that sorts as the rows of a table do."""
+    """Return a value that sorts like the rows of a table."""
     return key[0], key[1], -key[2], key[3]
 
 

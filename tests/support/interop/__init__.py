@@ -1,1 +1,1 @@
-"""The public interoperability cases of gRPC, for clients that others have written."""
+"""The public interoperability cases of gRPC, for third-party clients."""

@@ -1,11 +1,10 @@
 """
-What the interoperability cases are, and how a client's program tells what came of each.
+The interoperability cases, and the format in which a client program reports their outcomes.
 
-The cases are those of gRPC's public description that need no network
-(U{https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md}). One step of it is
-left out: a server built on gRPC's C core is not told whether a request came compressed, so there is
-no probe that it refuses. Whether a message was compressed is seen on the wire instead, see
-L{tests.support.grpctap}.
+The cases of gRPC's public description that need no network
+(U{https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md}). One step is omitted:
+a server built on gRPC's C core does not know whether a request was compressed, so it cannot reject
+a probe. Compression is checked on the wire instead, see L{tests.support.grpctap}.
 """
 
 import json
@@ -56,27 +55,27 @@ SPECIAL_MESSAGE = (
 )
 
 STEP_NAME = "x-step"
-"""Metadata by which a call of a compressed case is found again on the wire."""
+"""Metadata that identifies a call of a compressed case on the wire."""
 
 CALL_SECONDS = 20.0
-"""How long a call may take that is to succeed: far above what any needs, so that a hang ends."""
+"""Timeout of a call that must succeed, far above the usual time, so that a hang ends."""
 
 
 class CaseFailed(Exception):
-    """A server did not do what a case asks for; the message says what."""
+    """A server did not behave as a case requires; the message explains the difference."""
 
 
 class CannotExpress(Exception):
-    """A client has no way to do what a case asks for; the message says what it lacks."""
+    """A client cannot express a case; the message names the missing feature."""
 
 
 @frozen
 class Outcome:
     """
-    What came of a case.
+    The outcome of a case.
 
-    @ivar ok: Whether the server did it; C{None} if the client cannot express the case.
-    @ivar why: What went wrong, or what the client lacks.
+    @ivar ok: Whether the server passed; C{None} if the client cannot express the case.
+    @ivar why: The failure, or the feature that the client lacks.
     """
 
     case: str
@@ -84,19 +83,19 @@ class Outcome:
     why: str = ""
 
     def line(self) -> str:
-        """Write it as a client's program prints it."""
+        """Format it as a line of a client program."""
         return json.dumps(asdict(self))
 
 
 def readOutcomes(output: str) -> Mapping[str, Outcome]:
-    """Read what a client's program has printed: a line for each case, by the case's name."""
+    """Parse the output of a client program, one line per case; return the outcomes by case."""
     outcomes = (Outcome(**json.loads(line)) for line in output.splitlines() if line)
     return {outcome.case: outcome for outcome in outcomes}
 
 
 def check(actual: Any, expected: Any, what: str) -> None:
     """
-    Hold what a server did against what it was to do.
+    Compare a server's behaviour with the expected one.
 
     @raise CaseFailed: If they differ.
     """
@@ -105,14 +104,14 @@ def check(actual: Any, expected: Any, what: str) -> None:
 
 
 def checkPayload(message: Any, size: int) -> None:
-    """Hold a message's payload against its size; it is all zeros."""
+    """Check the size of a message's payload, which is all zeros."""
     body = message.payload.body
     check(len(body), size, "size of a payload")
     check(body.strip(b"\0"), b"", "payload without its zeros")
 
 
 def outcomeOf(case: str, error: Exception | None) -> Outcome:
-    """Tell what came of a case by how it ended."""
+    """Return the outcome of a case from its exception."""
     if error is None:
         return Outcome(case, True)
     if isinstance(error, CannotExpress):
@@ -121,7 +120,7 @@ def outcomeOf(case: str, error: Exception | None) -> Outcome:
 
 
 def runCases(cases: Mapping[str, Callable[[], object]]) -> Iterable[Outcome]:
-    """Run a blocking client's cases, one after the other, each for itself."""
+    """Run a blocking client's cases one after another, independently."""
     for name, case in cases.items():
         try:
             case()

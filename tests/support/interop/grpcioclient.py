@@ -1,4 +1,4 @@
-"""The cases by grpcio's own blocking stubs; all of it runs in a thread other than the reactor's."""
+"""The cases with grpcio's blocking stubs. All functions run outside of the reactor thread."""
 
 import queue
 from collections.abc import Callable, Iterator, Mapping
@@ -30,11 +30,11 @@ from tests.support.interop.cases import (
 )
 
 _MODULE = "tests/support/interop/" + PROTO.name
-"""As grpcio finds it: by a folder of C{sys.path}."""
+"""The path that grpcio finds below a folder of C{sys.path}."""
 
 
 class RequestPipe:
-    """A stream of requests that goes on when something is put into it, until it is closed."""
+    """A stream of requests that yields each request that is sent, until it is closed."""
 
     def __init__(self, *first: Any) -> None:
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -42,7 +42,7 @@ class RequestPipe:
             self.send(request)
 
     def send(self, request: Any) -> None:
-        """Put a request in."""
+        """Add a request."""
         self._items.put(request)
 
     def close(self) -> None:
@@ -55,14 +55,14 @@ class RequestPipe:
 
 class GrpcioClient:
     """
-    The cases, each a method that raises if the server does not do what is asked.
+    The cases, each as a method that raises if the server fails the case.
 
     @ivar messages: The module of the messages.
     """
 
     def __init__(self, port: int, tappedPort: int) -> None:
         self.messages, services = grpc.protos_and_services(_MODULE)
-        # A channel to the same port would otherwise share its connection with another test's.
+        # Otherwise channels to the same port would share a connection with another test's.
         options = [("grpc.use_local_subchannel_pool", 1)]
         self._channels = [
             grpc.insecure_channel(f"127.0.0.1:{each}", options) for each in (port, tappedPort)
@@ -76,7 +76,7 @@ class GrpcioClient:
             channel.close()
 
     def cases(self) -> Mapping[str, Callable[[], object]]:
-        """Give the methods by the names of their cases."""
+        """Return the methods by the names of their cases."""
         camel = {name: name.title().replace("_", "") for name in CASES}
         return {name: getattr(self, word[0].lower() + word[1:]) for name, word in camel.items()}
 
@@ -91,19 +91,19 @@ class GrpcioClient:
         )
 
     def duplexRequest(self, size: int, *responseSizes: int, **fields: Any) -> Any:
-        """Make a request that asks for responses of some sizes."""
+        """Make a request for responses of some sizes."""
         wanted = [self.messages.ResponseParameters(size=each) for each in responseSizes]
         return self.messages.StreamingOutputCallRequest(
             response_parameters=wanted, payload=self.payload(size), **fields
         )
 
     def emptyUnary(self) -> None:
-        """Send nothing, and get nothing."""
+        """Send an empty message, and receive one."""
         response = self.stub.EmptyCall(self.messages.Empty(), timeout=CALL_SECONDS)
         check(response, self.messages.Empty(), "response")
 
     def largeUnary(self) -> None:
-        """Send and get large messages."""
+        """Send and receive large messages."""
         checkPayload(self.stub.UnaryCall(self.largeRequest(), timeout=CALL_SECONDS), LARGE_RESPONSE)
 
     def clientStreaming(self) -> None:
@@ -111,7 +111,7 @@ class GrpcioClient:
         self._sendStream(self.stub, REQUEST_SIZES, REQUEST_TOTAL)
 
     def serverStreaming(self) -> None:
-        """Get four messages."""
+        """Receive four messages."""
         request = self.duplexRequest(0, *RESPONSE_SIZES)
         responses = list(self.stub.StreamingOutputCall(request, timeout=CALL_SECONDS))
         check(len(responses), len(RESPONSE_SIZES), "number of responses")
@@ -119,7 +119,7 @@ class GrpcioClient:
             checkPayload(response, size)
 
     def pingPong(self) -> None:
-        """Send each message when the one before it was answered."""
+        """Send each message when the previous one was answered."""
         pipe = RequestPipe()
         responses = self.stub.FullDuplexCall(iter(pipe), timeout=CALL_SECONDS)
         try:
@@ -131,12 +131,12 @@ class GrpcioClient:
         check(list(responses), [], "responses after the last one")
 
     def emptyStream(self) -> None:
-        """Send no message, and get none."""
+        """Send and receive no messages."""
         responses = list(self.stub.FullDuplexCall(iter(()), timeout=CALL_SECONDS))
         check(responses, [], "responses")
 
     def clientCompressedUnary(self) -> None:
-        """Send a message compressed, and one not."""
+        """Send a compressed and an uncompressed message."""
         for step, compression in _COMPRESSIONS.items():
             response = self.tapped.UnaryCall(
                 self.largeRequest(),
@@ -147,7 +147,7 @@ class GrpcioClient:
             checkPayload(response, LARGE_RESPONSE)
 
     def serverCompressedUnary(self) -> None:
-        """Ask for a compressed response, and for one that is not."""
+        """Request a compressed and an uncompressed response."""
         for step in _COMPRESSIONS:
             response = self.tapped.UnaryCall(
                 self.largeRequest(response_compressed=step == "compressed"),
@@ -158,9 +158,9 @@ class GrpcioClient:
 
     def clientCompressedStreaming(self) -> None:
         """
-        Send a compressed message and one that is not, on a stream each.
+        Send a compressed and an uncompressed message, on a stream each.
 
-        The stubs have a setting for a whole call only.
+        The stubs can only configure a whole call.
         """
         for (step, compression), size in zip(_COMPRESSIONS.items(), (27182, 45904), strict=True):
             self._sendStream(
@@ -172,7 +172,7 @@ class GrpcioClient:
             )
 
     def serverCompressedStreaming(self) -> None:
-        """Ask for a stream with one compressed message and one that is not."""
+        """Request a stream with a compressed and an uncompressed message."""
         parameters = self.messages.ResponseParameters
         wanted = [parameters(size=31415, compressed=True), parameters(size=92653, compressed=False)]
         responses = self.tapped.StreamingOutputCall(
@@ -184,7 +184,7 @@ class GrpcioClient:
             checkPayload(response, size)
 
     def customMetadata(self) -> None:
-        """Get back what was sent, as initial metadata and as trailers."""
+        """Receive the sent metadata as initial metadata and as trailers."""
         sent = ((INITIAL_NAME, INITIAL_VALUE), (TRAILING_NAME, TRAILING_VALUE))
         response, unary = self.stub.UnaryCall.with_call(
             self.largeRequest(), timeout=CALL_SECONDS, metadata=sent
@@ -202,7 +202,7 @@ class GrpcioClient:
             check(dict(call.trailing_metadata()).get(TRAILING_NAME), TRAILING_VALUE, "trailer")
 
     def statusCodeAndMessage(self) -> None:
-        """Get the status that was asked for, of a unary call and of a stream."""
+        """Receive the requested status, in a unary call and a stream."""
         status = self.messages.EchoStatus(code=2, message=STATUS_MESSAGE)
         request = self.messages.SimpleRequest(response_status=status)
         self._refused(
@@ -216,7 +216,7 @@ class GrpcioClient:
         )
 
     def specialStatusMessage(self) -> None:
-        """Get a message with white space and characters of every length."""
+        """Receive a message with white space and characters of every length."""
         status = self.messages.EchoStatus(code=2, message=SPECIAL_MESSAGE)
         request = self.messages.SimpleRequest(response_status=status)
         self._refused(
@@ -224,17 +224,17 @@ class GrpcioClient:
         )
 
     def unimplementedMethod(self) -> None:
-        """Call a method that is not there."""
+        """Call a method that does not exist."""
         call = self.stub.UnimplementedCall
         self._refused(lambda: call(self.messages.Empty(), timeout=CALL_SECONDS), "UNIMPLEMENTED")
 
     def unimplementedService(self) -> None:
-        """Call a service that is not there."""
+        """Call a service that does not exist."""
         call = self.noService.UnimplementedCall
         self._refused(lambda: call(self.messages.Empty(), timeout=CALL_SECONDS), "UNIMPLEMENTED")
 
     def cancelAfterBegin(self) -> None:
-        """Cancel before anything was sent."""
+        """Cancel before a message was sent."""
         pipe = RequestPipe()
         call = self.stub.StreamingInputCall.future(iter(pipe), timeout=CALL_SECONDS)
         call.cancel()
@@ -242,7 +242,7 @@ class GrpcioClient:
         check(call.code(), grpc.StatusCode.CANCELLED, "status")
 
     def cancelAfterFirstResponse(self) -> None:
-        """Cancel when a message has come."""
+        """Cancel when a message has arrived."""
         pipe = RequestPipe(self.duplexRequest(27182, 31415))
         call = self.stub.FullDuplexCall(iter(pipe), timeout=CALL_SECONDS)
         try:
@@ -253,7 +253,7 @@ class GrpcioClient:
             pipe.close()
 
     def timeoutOnSleepingServer(self) -> None:
-        """Give a server that waits a millisecond."""
+        """Give a waiting server a deadline of one millisecond."""
         parameters = self.messages.ResponseParameters(size=1, interval_us=10_000_000)
         pipe = RequestPipe(
             self.messages.StreamingOutputCallRequest(
@@ -292,7 +292,7 @@ _COMPRESSIONS = {
 
 
 def runGrpcio(port: int, tappedPort: int) -> list[Outcome]:
-    """Run all cases against a server and against the same one behind a tap. Blocks."""
+    """Run all cases against a server, and against the same server behind a tap. Blocks."""
     client = GrpcioClient(port, tappedPort)
     try:
         return list(runCases(client.cases()))

@@ -1,6 +1,6 @@
-// The cases by @grpc/grpc-js, as a program: a line of JSON for each case.
+// The cases with @grpc/grpc-js, as a program that prints a line of JSON for each case.
 //
-// node grpcjsclient.js PORT TAPPED-PORT PROTO, with NODE_PATH set to where the packages are.
+// node grpcjsclient.js PORT TAPPED-PORT PROTO, with NODE_PATH set to the folder of the packages.
 "use strict";
 
 const assert = require("node:assert");
@@ -19,8 +19,8 @@ const SPECIAL_MESSAGE =
   "\t\ntest with whitespace\r\nand Unicode BMP \u263a and non-BMP \u{1f608}\t\n";
 // The library's own number for gzip among its compression algorithms.
 const GZIP = 2;
-// The flag of a message that is to go as it is. A stream takes flags where Node's streams have the
-// encoding.
+// The flag of a message that must not be compressed. A stream accepts flags in place of the
+// encoding of Node's streams.
 const NO_COMPRESS = 2;
 
 const [port, tappedPort, proto] = process.argv.slice(2);
@@ -36,9 +36,9 @@ const client = connect(services.TestService, port);
 const noService = connect(services.UnimplementedService, port);
 const tapped = connect(services.TestService, tappedPort);
 
-// Run calls on a channel that compresses. It has to be a new one: once a server built on the C core
-// has answered, whose list of encodings has a space after each comma, grpc-js takes it that gzip is
-// not among them.
+// Run calls on a channel that compresses. It must be a new one: once a server built on the C core
+// has answered, whose list of encodings has a space after each comma, grpc-js assumes that gzip is
+// not supported.
 async function compressing(run) {
   const stub = connect(services.TestService, tappedPort, {
     "grpc.default_compression_algorithm": GZIP,
@@ -94,10 +94,10 @@ function finished(call) {
     const got = { messages: [] };
     call.on("metadata", (initial) => (got.initial = initial));
     call.on("data", (message) => got.messages.push(message));
-    // Each failed call has an error event, too; the status says the same.
+    // Each failed call also has an error event; the status has the same content.
     call.on("error", () => {});
     call.on("status", (status) => resolve({ ...got, status }));
-    // It stays paused if it was.
+    // A paused stream stays paused.
     call.resume();
   });
 }
@@ -115,7 +115,7 @@ const nextMessage = (call) =>
     call.resume();
   });
 
-// Send a stream of payloads, each with its flags, and get the one response.
+// Send a stream of payloads, each with its flags, and receive the single response.
 function sendStream(stub, sent, sizes, flags = []) {
   return new Promise((resolve, reject) => {
     const call = stub.streamingInputCall(sent, soon(), (error, response) =>
@@ -279,5 +279,5 @@ async function main() {
   for (const each of [client, noService, tapped]) each.close();
 }
 
-// A cancelled call leaves the timer of its deadline, which would keep the process.
+// A cancelled call leaves its deadline timer, which would keep the process alive.
 main().then(() => process.exit(0));

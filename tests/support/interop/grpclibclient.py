@@ -1,9 +1,9 @@
 """
-The cases by grpclib, as a program: a line of JSON for each case.
+The cases with grpclib, as a program that prints a line of JSON for each case.
 
-It is told two ports: the server's own, and that of a tap before it. grpclib knows no compression:
-it offers none and gives up on a compressed message, so what it can show is that a server does not
-compress for a client that has not said that it can read it.
+Its arguments are two ports: the server's own, and the port of a tap in front of it. grpclib does
+not support compression: it offers none and fails on a compressed message. It can therefore only
+show that a server does not compress for a client that does not accept it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from tests.support.interop.cases import (
 
 
 def compileProto(directory: str) -> tuple[Any, Any]:
-    """Make the module of the messages and that of the stubs, as grpclib's users do."""
+    """Make the modules of the messages and the stubs, as users of grpclib do."""
     plugin = Path(sys.executable).with_name("protoc-gen-grpclib_python")
     status = protoc.main(
         [
@@ -63,7 +63,7 @@ def compileProto(directory: str) -> tuple[Any, Any]:
 
 
 class GrpclibClient:
-    """The cases, each a method that raises if the server does not do what is asked."""
+    """The cases, each as a method that raises if the server fails the case."""
 
     def __init__(self, messages: Any, stubs: Any, port: int, tappedPort: int) -> None:
         self.messages = messages
@@ -77,7 +77,7 @@ class GrpclibClient:
             channel.close()
 
     def cases(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """Give the methods by the names of their cases."""
+        """Return the methods by the names of their cases."""
         camel = {name: name.title().replace("_", "") for name in CASES}
         return {name: getattr(self, word[0].lower() + word[1:]) for name, word in camel.items()}
 
@@ -92,19 +92,19 @@ class GrpclibClient:
         )
 
     def duplexRequest(self, size: int, *responseSizes: int) -> Any:
-        """Make a request that asks for responses of some sizes."""
+        """Make a request for responses of some sizes."""
         wanted = [self.messages.ResponseParameters(size=each) for each in responseSizes]
         return self.messages.StreamingOutputCallRequest(
             response_parameters=wanted, payload=self.payload(size)
         )
 
     async def emptyUnary(self) -> None:
-        """Send nothing, and get nothing."""
+        """Send an empty message, and receive one."""
         response = await self.stub.EmptyCall(self.messages.Empty(), timeout=CALL_SECONDS)
         check(response, self.messages.Empty(), "response")
 
     async def largeUnary(self) -> None:
-        """Send and get large messages."""
+        """Send and receive large messages."""
         response = await self.stub.UnaryCall(self.largeRequest(), timeout=CALL_SECONDS)
         checkPayload(response, LARGE_RESPONSE)
 
@@ -117,7 +117,7 @@ class GrpclibClient:
         check(response.aggregated_payload_size, REQUEST_TOTAL, "sum of the sizes")
 
     async def serverStreaming(self) -> None:
-        """Get four messages."""
+        """Receive four messages."""
         request = self.duplexRequest(0, *RESPONSE_SIZES)
         responses = await self.stub.StreamingOutputCall(request, timeout=CALL_SECONDS)
         check(len(responses), len(RESPONSE_SIZES), "number of responses")
@@ -125,7 +125,7 @@ class GrpclibClient:
             checkPayload(response, size)
 
     async def pingPong(self) -> None:
-        """Send each message when the one before it was answered."""
+        """Send each message when the previous one was answered."""
         async with self.stub.FullDuplexCall.open(timeout=CALL_SECONDS) as stream:
             for size, responseSize in zip(REQUEST_SIZES, RESPONSE_SIZES, strict=True):
                 await stream.send_message(self.duplexRequest(size, responseSize))
@@ -134,18 +134,18 @@ class GrpclibClient:
             check(await stream.recv_message(), None, "response after the last one")
 
     async def emptyStream(self) -> None:
-        """Send no message, and get none."""
+        """Send and receive no messages."""
         responses = await self.stub.FullDuplexCall([], timeout=CALL_SECONDS)
         check(responses, [], "responses")
 
     async def clientCompressedUnary(self) -> None:
-        """Say that there is no compression."""
+        """Report that compression is not supported."""
         raise CannotExpress("grpclib cannot compress a request")
 
     clientCompressedStreaming = clientCompressedUnary
 
     async def serverCompressedUnary(self) -> None:
-        """Ask for a compressed response without being able to read one, and for a plain one."""
+        """Request a compressed response without accepting compression, and a plain one."""
         for step, wanted in (("compressed", True), ("plain", False)):
             response = await self.tapped.UnaryCall(
                 self.largeRequest(response_compressed=wanted),
@@ -155,7 +155,7 @@ class GrpclibClient:
             checkPayload(response, LARGE_RESPONSE)
 
     async def serverCompressedStreaming(self) -> None:
-        """Ask the same of a stream."""
+        """Request the same in a stream."""
         parameters = self.messages.ResponseParameters
         wanted = [parameters(size=31415, compressed=True), parameters(size=92653, compressed=False)]
         responses = await self.tapped.StreamingOutputCall(
@@ -167,7 +167,7 @@ class GrpclibClient:
             checkPayload(response, size)
 
     async def customMetadata(self) -> None:
-        """Get back what was sent, as initial metadata and as trailers."""
+        """Receive the sent metadata as initial metadata and as trailers."""
         for method, request in (
             (self.stub.UnaryCall, self.largeRequest()),
             (self.stub.FullDuplexCall, self.duplexRequest(LARGE_REQUEST, LARGE_RESPONSE)),
@@ -181,7 +181,7 @@ class GrpclibClient:
             check(stream.trailing_metadata.get(TRAILING_NAME), TRAILING_VALUE, "trailer")
 
     async def statusCodeAndMessage(self) -> None:
-        """Get the status that was asked for, of a unary call and of a stream."""
+        """Receive the requested status, in a unary call and a stream."""
         status = self.messages.EchoStatus(code=2, message=STATUS_MESSAGE)
         unary = self.messages.SimpleRequest(response_status=status)
         duplex = self.messages.StreamingOutputCallRequest(response_status=status)
@@ -192,31 +192,31 @@ class GrpclibClient:
             await self._refused(call, Status.UNKNOWN, STATUS_MESSAGE)
 
     async def specialStatusMessage(self) -> None:
-        """Get a message with white space and characters of every length."""
+        """Receive a message with white space and characters of every length."""
         status = self.messages.EchoStatus(code=2, message=SPECIAL_MESSAGE)
         request = self.messages.SimpleRequest(response_status=status)
         call = self.stub.UnaryCall(request, timeout=CALL_SECONDS)
         await self._refused(call, Status.UNKNOWN, SPECIAL_MESSAGE)
 
     async def unimplementedMethod(self) -> None:
-        """Call a method that is not there."""
+        """Call a method that does not exist."""
         call = self.stub.UnimplementedCall(self.messages.Empty(), timeout=CALL_SECONDS)
         await self._refused(call, Status.UNIMPLEMENTED)
 
     async def unimplementedService(self) -> None:
-        """Call a service that is not there."""
+        """Call a service that does not exist."""
         call = self.noService.UnimplementedCall(self.messages.Empty(), timeout=CALL_SECONDS)
         await self._refused(call, Status.UNIMPLEMENTED)
 
     async def cancelAfterBegin(self) -> None:
-        """Cancel when the head was sent; the connection serves another call."""
+        """Cancel when the headers were sent; the connection serves another call."""
         async with self.stub.StreamingInputCall.open(timeout=CALL_SECONDS) as stream:
             await stream.send_request()
             await stream.cancel()
         await self.clientStreaming()
 
     async def cancelAfterFirstResponse(self) -> None:
-        """Cancel when a message has come; the connection serves another call."""
+        """Cancel when a message has arrived; the connection serves another call."""
         async with self.stub.FullDuplexCall.open(timeout=CALL_SECONDS) as stream:
             await stream.send_message(self.duplexRequest(27182, 31415))
             checkPayload(await stream.recv_message(), 31415)
@@ -224,7 +224,7 @@ class GrpclibClient:
         await self.emptyStream()
 
     async def timeoutOnSleepingServer(self) -> None:
-        """Give a server that waits a millisecond."""
+        """Give a waiting server a deadline of one millisecond."""
         parameters = self.messages.ResponseParameters(size=1, interval_us=10_000_000)
         request = self.messages.StreamingOutputCallRequest(
             response_parameters=[parameters], payload=self.payload(27182)
@@ -234,7 +234,7 @@ class GrpclibClient:
                 await stream.send_message(request)
                 answer = await stream.recv_message()
         except TimeoutError:
-            # What grpclib makes of its own deadline.
+            # The exception of grpclib's own deadline.
             return
         except GRPCError as error:
             check(error.status, Status.DEADLINE_EXCEEDED, "status")
@@ -255,7 +255,7 @@ class GrpclibClient:
 
 
 async def run(port: int, tappedPort: int) -> None:
-    """Run all cases, one after the other, each for itself."""
+    """Run all cases one after another, independently."""
     with tempfile.TemporaryDirectory() as directory:
         messages, stubs = compileProto(directory)
     client = GrpclibClient(messages, stubs, port, tappedPort)

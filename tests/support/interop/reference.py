@@ -1,7 +1,7 @@
 """
-What the cases ask of a server, on grpcio's own server: so that it is known that clients are right.
+The service of the cases on grpcio's own server, to verify the clients.
 
-A program that prints its port and serves until its input ends. With C{--bare} it has no service.
+This program prints its port and serves until standard input ends. With C{--bare} it has no service.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ _MESSAGES, _SERVICES = grpc.protos_and_services("tests/support/interop/" + PROTO
 
 
 class ReferenceService(_SERVICES.TestServiceServicer):  # type: ignore[misc, name-defined]
-    """The methods, in the names that grpcio's generated code has for them."""
+    """The methods, with the names in grpcio's generated code."""
 
     async def EmptyCall(self, request: Any, context: Any) -> Any:
-        """Answer with nothing."""
+        """Answer with an empty message."""
         return request
 
     async def UnaryCall(self, request: Any, context: Any) -> Any:
-        """Answer with as much as was asked for."""
+        """Answer with the requested size."""
         await self._begin(request, context)
         if request.HasField("response_compressed") and not request.response_compressed:
             context.disable_next_message_compression()
         return _MESSAGES.SimpleResponse(payload=_payload(request.response_size))
 
     async def StreamingOutputCall(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Answer with as many messages as were asked for."""
+        """Answer with the requested messages."""
         for wanted in request.response_parameters:
             await asyncio.sleep(wanted.interval_us / 1e6)
             if wanted.HasField("compressed") and not wanted.compressed:
@@ -39,7 +39,7 @@ class ReferenceService(_SERVICES.TestServiceServicer):  # type: ignore[misc, nam
             yield _MESSAGES.StreamingOutputCallResponse(payload=_payload(wanted.size))
 
     async def StreamingInputCall(self, requests: Any, context: Any) -> Any:
-        """Add up what comes."""
+        """Add up the sizes of the messages."""
         total = 0
         async for request in requests:
             total += len(request.payload.body)
@@ -62,7 +62,7 @@ class ReferenceService(_SERVICES.TestServiceServicer):  # type: ignore[misc, nam
         if TRAILING_NAME in sent:
             context.set_trailing_metadata([(TRAILING_NAME, sent[TRAILING_NAME])])
         if request.HasField("response_status"):
-            # grpcio takes a number that is none of its own, too: a status is a pair with one.
+            # grpcio also accepts unknown codes, so the status must be looked up.
             code = next(
                 each for each in grpc.StatusCode if each.value[0] == request.response_status.code
             )
@@ -74,8 +74,9 @@ def _payload(size: int) -> Any:
 
 
 async def serve(bare: bool) -> None:
-    """Serve until the input ends."""
-    # A level, unlike an algorithm, leaves messages plain for a client that cannot read them.
+    """Serve until standard input ends."""
+    # Unlike an algorithm, a level leaves messages uncompressed for a client that does not accept
+    # compression.
     server = grpc.aio.server(options=[("grpc.default_compression_level", 1)])
     if not bare:
         _SERVICES.add_TestServiceServicer_to_server(ReferenceService(), server)

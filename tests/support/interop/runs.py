@@ -1,4 +1,4 @@
-"""Running a client's cases against a server: as a program, or in a thread."""
+"""Runs a client's cases against a server, as a program or in a thread."""
 
 import os
 import subprocess
@@ -15,17 +15,17 @@ from tests.support.modules import CHECKOUT
 from tests.support.nodepackages import nodeModules
 
 RUN_SECONDS = 100
-"""How long a client may take for all its cases; they take about two."""
+"""Limit of the time for all cases of a client; they take about two seconds."""
 
 
 @frozen
 class ClientRun:
     """
-    What a client says of a server.
+    A client's report about a server.
 
-    @ivar outcomes: By case. One is missing if the client did not get to it.
-    @ivar complaint: What a program wrote to its standard error.
-    @ivar tap: What was seen of its calls of the compressed cases.
+    @ivar outcomes: The outcomes by case; cases that did not run are missing.
+    @ivar complaint: The standard error of a program.
+    @ivar tap: The recorded calls of the compressed cases.
     """
 
     outcomes: Mapping[str, Outcome]
@@ -35,9 +35,8 @@ class ClientRun:
 
 RunClient = Callable[[int, int], ClientRun]
 """
-Takes the port of a server and that of a tap before it. Blocks.
-
-C{SkipTest} is raised if the client cannot be had.
+Takes the port of a server and the port of a tap in front of it. Blocks. Raises C{SkipTest} if the
+client is not available.
 """
 
 

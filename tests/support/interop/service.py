@@ -1,4 +1,4 @@
-"""What the cases ask of a server, on ours: handlers of the definition form."""
+"""The service of the cases on our server: handlers in the definition form."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -10,31 +10,31 @@ from tests.support.interop.cases import INITIAL_NAME, TRAILING_NAME
 
 
 class InteropService:
-    """The methods of C{TestService}, but the one that no server has."""
+    """The methods of C{TestService}, except the one that servers do not implement."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
     def emptyCall(self, call: Any) -> dict[str, Any]:
-        """Answer with nothing."""
+        """Answer with an empty message."""
         return {}
 
     def unaryCall(self, call: Any) -> dict[str, Any]:
-        """Answer with as much as was asked for."""
+        """Answer with the requested size."""
         request = call.request
         _begin(call, request)
         call.compress = request.get("responseCompressed", True)
         return _payload(request.get("responseSize", 0))
 
     async def streamingInputCall(self, call: Any) -> dict[str, Any]:
-        """Add up what comes."""
+        """Add up the sizes of the messages."""
         total = 0
         async for request in call:
             total += len(request.get("payload", {}).get("body", b""))
         return {"aggregatedPayloadSize": total}
 
     def streamingOutputCall(self, call: Any) -> AsyncIterator[dict[str, Any]]:
-        """Answer with as many messages as were asked for."""
+        """Answer with the requested messages."""
         return self._responses(call, call.request)
 
     async def fullDuplexCall(self, call: Any) -> AsyncIterator[dict[str, Any]]:
@@ -58,7 +58,7 @@ class InteropService:
 
 
 def _begin(call: Any, request: Mapping[str, Any]) -> None:
-    """Send back the metadata that is to be echoed, and fail if that was asked for."""
+    """Echo the metadata, and fail if requested."""
     for value in call.metadata.get(INITIAL_NAME):
         call.sendMetadata({INITIAL_NAME: value})
     for value in call.metadata.get(TRAILING_NAME):

@@ -1,8 +1,8 @@
 """
-A transport of a user's own: the messages of WebSocket by the line, on a UNIX socket.
+A user-defined transport: WebSocket messages as lines on a UNIX socket.
 
-All that it takes is this folder, the row below and the modules that the row names, and a plugin in
-C{twisted/plugins} that imports the row.
+It consists of this folder with the row below and its modules, and a plugin in C{twisted/plugins}
+that imports the row.
 """
 
 from attrs import field, frozen
@@ -16,10 +16,10 @@ NAME = "line"
 @frozen(kw_only=True)
 class LineOptions:
     """
-    How services are called by the line.
+    The options of the line transport.
 
-    @ivar address: The description of an endpoint.
-    @ivar maxLineBytes: Bytes of a line.
+    @ivar address: An endpoint description.
+    @ivar maxLineBytes: Limit of a line in bytes.
     """
 
     address: str = "unix:line.sock"

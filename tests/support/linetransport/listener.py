@@ -27,10 +27,10 @@ _numbers = count(1)
 
 class LineTransport(InvokedTransport, Factory):
     """
-    What the registry's row makes.
+    The transport that the registry's row makes.
 
-    @ivar listener: What the sessions of its connections share.
-    @ivar meter: What it counts.
+    @ivar listener: The state that the sessions of its connections share.
+    @ivar meter: The metrics of the transport.
     """
 
     noisy = False
@@ -58,7 +58,7 @@ class LineTransport(InvokedTransport, Factory):
         return LineConnection(self)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
-        """Accept nothing more, and close each connection when its calls are answered."""
+        """Stop accepting, and close each connection when its calls are answered."""
         self.listener.isDraining = True
         closing = [maybeDeferred(port.stopListening) for port in self._ports]
         self._ports.clear()
@@ -79,7 +79,7 @@ class LineTransport(InvokedTransport, Factory):
 @implementer(IPushProducer)
 class LineConnection(Protocol):
     """
-    A connection, which is the peer of its session.
+    A connection; it is the peer of its session.
 
     @ivar client: The client, for contexts.
     """
@@ -102,26 +102,26 @@ class LineConnection(Protocol):
         self._gone: Deferred[None] = Deferred()
 
     def connectionMade(self) -> None:
-        """Count it."""
+        """Count the connection."""
         self._owner.connections.add(self)
         self._owner.meter.accepted += 1
         self.transport.registerProducer(self, True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what came."""
+        """Process received data."""
         self._owner.meter.bytesIn += len(data)
         self._decoder.feed(data)
         self._take()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Cancel its calls."""
+        """Cancel the calls of the connection."""
         self._owner.connections.discard(self)
         self._owner.meter.ended(0)
         self.session.close()
         self._gone.callback(None)
 
     def leave(self) -> Deferred[None]:
-        """Close when no call is in flight; fires when it is closed."""
+        """Close when no call is in flight; the Deferred fires when the connection is closed."""
         self.session.whenIdle().addCallback(lambda idle: self.transport.loseConnection())
         return self._gone
 
@@ -143,7 +143,7 @@ class LineConnection(Protocol):
         self.transport.write(message + b"\n")
 
     def drained(self) -> Deferred[None] | None:
-        """Wait until the client has read enough of what was sent; C{None} if it has."""
+        """Wait until the client has read enough of the sent data; C{None} if it has."""
         if not self._isFull:
             return None
         drained: Deferred[None] = Deferred(self._drains.remove)
@@ -151,17 +151,17 @@ class LineConnection(Protocol):
         return drained
 
     def setReading(self, wanted: bool) -> None:
-        """Take what comes, or let the client wait."""
+        """Resume or pause reading."""
         self._isWanted = wanted
         self._adjust()
 
     def pauseProducing(self) -> None:
-        """Let the client read first."""
+        """Pause until the client has read."""
         self._isFull = True
         self._adjust()
 
     def resumeProducing(self) -> None:
-        """Continue: the client has read."""
+        """Resume, because the client has read."""
         self._isFull = False
         while self._drains and not self._isFull:
             self._drains.popleft().callback(None)

@@ -1,4 +1,4 @@
-"""What is counted of lines, and what AsyncAPI says of them."""
+"""The metrics of the line transport, and its AsyncAPI description."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,11 +21,11 @@ METRICS = (ProtocolMetric(name="line_count", collect=_lines, view=byLabel("line_
 
 
 class LineChannel(WebSocketChannel):
-    """The channel of lines, whose messages are those of WebSocket."""
+    """The channel of lines, which uses the messages of WebSocket."""
 
     @property
     def address(self) -> None:  # type: ignore[override]
-        """Return nothing: a socket has one channel."""
+        """Return C{None}: a socket has only one channel."""
         return
 
     def server(self) -> dict[str, Any]:

@@ -1,1 +1,3 @@
-"""Processes that stand in for servers which no package gives: they speak the documented API."""
+"""
+Stand-ins for servers that no package provides, as processes that implement the documented API.
+"""

@@ -1,4 +1,4 @@
-"""What the stand-ins have in common: an HTTP server of Python's own with a thread a request."""
+"""The common base of the stand-ins: Python's own HTTP server, with a thread per request."""
 
 import json
 import sys
@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 class State:
     """
-    What a stand-in knows. It is kept in a file, so that one that is killed knows it again.
+    The state of a stand-in. It is kept in a file, so that it survives a kill.
 
-    @ivar changed: Guards all of it, and is told of changes.
+    @ivar changed: Guards the state, and is notified of changes.
     @ivar asked: The targets of all requests.
     """
 
@@ -25,13 +25,13 @@ class State:
         self.known = json.loads(path.read_text()) if path.exists() else empty
 
     def save(self) -> None:
-        """Keep it, and wake who waits for news; to be called with C{changed} held."""
+        """Save the state, and wake waiting threads. Must be called with C{changed} held."""
         self._path.write_text(json.dumps(self.known))
         self.changed.notify_all()
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Takes requests apart; C{answer} is for those who inherit it."""
+    """Parses requests; subclasses implement C{answer}."""
 
     protocol_version = "HTTP/1.1"
     state: State
@@ -53,7 +53,7 @@ class Answering(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = handleOne
 
     def arrived(self) -> None:
-        """Take note of what is known before anybody can know that a request has arrived."""
+        """Record state before other threads can see that a request has arrived."""
 
     def answer(self, path: str, query: dict[str, list[str]], message: Any) -> None:
         """Answer a request."""
@@ -71,13 +71,13 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def silence(self, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     log_message = silence
 
 
 def serve(handler: type[Answering], empty: dict[str, Any]) -> None:
-    """Serve until killed; C{sys.argv} says where and with what."""
+    """Serve until killed, with the options in C{sys.argv}."""
     parser = ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--state", type=Path, required=True)
@@ -88,14 +88,14 @@ def serve(handler: type[Answering], empty: dict[str, Any]) -> None:
     ThreadingHTTPServer.daemon_threads = True
     server = ThreadingHTTPServer(("127.0.0.1", options.port), handler)
     if options.certificate:
-        # Here, for most are started without, and often.
+        # Imported here, because most processes start often and without TLS.
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.certificate, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     print(f"port {server.server_address[1]}", flush=True)
-    # Whoever started it is gone when nobody holds the other end.
+    # The pipe closes when the parent process has ended.
     threading.Thread(target=_untilOrphaned, args=(server,), daemon=True).start()
     server.serve_forever()
 

@@ -1,10 +1,10 @@
 """
-Stands in for an agent of Consul: health of services with blocking queries, and registration, as
+A stand-in for a Consul agent: service health with blocking queries, and registration, as
 U{https://developer.hashicorp.com/consul/api-docs} documents them.
 
-C{POST /standin} changes what cannot be told over the API: C{{"index": 3}} goes back to an earlier
-index, C{{"forget": true}} forgets every service, C{{"token": "x"}} lets in who has that token,
-C{{"late": true}} has the time of every check be over.
+C{POST /standin} triggers behaviour that the API cannot trigger: C{{"index": 3}} returns to an
+earlier index, C{{"forget": true}} forgets every service, C{{"token": "x"}} requires this token,
+C{{"late": true}} lets every check expire.
 """
 
 import time
@@ -17,7 +17,7 @@ Query = dict[str, list[str]]
 
 
 class Agent(Answering):
-    """Answers as an agent does."""
+    """Answers like an agent."""
 
     def answer(self, path: str, query: Query, message: Any) -> None:
         """Answer a request."""
@@ -78,7 +78,7 @@ class Agent(Answering):
             left = end - time.monotonic()
             if left <= 0 or self._entries(name, query) != shown:
                 break
-            # Short enough to see a check whose time is over.
+            # Short enough to notice an expired check.
             self.state.changed.wait(min(left, 0.2))
         entries = self._entries(name, query)
         if entries != shown and self.state.known["index"] == index:

@@ -1,11 +1,11 @@
 """
-Stands in for the API of Kubernetes: the EndpointSlices of a namespace, listed and watched, as
+A stand-in for the API of Kubernetes: the EndpointSlices of a namespace, listed and watched, as
 U{https://kubernetes.io/docs/reference/using-api/api-concepts/} documents it.
 
 C{PUT} and C{DELETE /standin/slices/NAME} change a slice; C{POST /standin} does the rest:
-C{{"compact": true}} forgets all earlier versions, C{{"bookmark": true}} sends one to all watches,
-C{{"cut": true}} ends them in order, C{{"token": "x"}} lets in who has that token,
-C{{"late": true}} says that a version is too old in the stream and not by the status.
+C{{"compact": true}} forgets all earlier versions, C{{"bookmark": true}} sends a bookmark to all
+watches, C{{"cut": true}} ends them gracefully, C{{"token": "x"}} requires this token, C{{"late":
+true}} reports an expired version in the stream, not by the status.
 """
 
 import json
@@ -22,10 +22,10 @@ Query = dict[str, list[str]]
 
 
 class API(Answering):
-    """Answers as the API does."""
+    """Answers like the API."""
 
     def arrived(self) -> None:
-        """Whoever sees that a watch is asked for may end it."""
+        """Record the number of cuts first: a test that sees the watch request may end the watch."""
         self._cuts = self.state.known["cuts"]
 
     def answer(self, path: str, query: Query, message: Any) -> None:
