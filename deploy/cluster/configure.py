@@ -42,7 +42,7 @@ PASSWORDS = ("patroniPassword", "replicationPassword", "storePassword", "superus
 FEWEST = 3
 """With two, the one that is left does not know whether it is the one that is cut off."""
 
-# Each role is used between the machines, by its password.
+# The machines use each role with its password.
 ACCESS = (("all", "postgres"), ("replication", "replicator"), ("storagegate", "storagegate"))
 
 CONNINFO = (
@@ -121,7 +121,7 @@ def commonValues(
     @param ports: See L{PORTS}.
     """
     addresses = list(machines.values())
-    # Within the loopback network all connections come from one address.
+    # In the loopback network all connections come from one address.
     isLocal = all(ip_address(each).is_loopback for each in addresses)
     sources = ["127.0.0.1"] if isLocal else addresses
     rules = [f"host {what} {role} {each}/32" for what, role in ACCESS for each in sources]
@@ -237,7 +237,7 @@ def rehearse(directory: Path, programs: str, isUp: bool, isDown: bool) -> int:
         directory / "environment",
         f"AWS_ACCESS_KEY_ID={pair['accessKey']}\nAWS_SECRET_ACCESS_KEY={pair['secretKey']}\n",
     )
-    # Last: it says that the files are complete.
+    # Written last: it marks the files as complete.
     found = {"machines": machines, "ports": ports, "postgresql": programs}
     writeSecret(directory / "cluster.json", json.dumps(found, indent=2) + "\n")
     print(f"{directory}: the files of {', '.join(machines)}")

@@ -1,5 +1,5 @@
--- Run once, by Patroni, in the new PostgreSQL: the role and the database of the store. The nodes make the tables.
+-- Patroni runs this once in the new PostgreSQL: the role and the database of the store. The nodes create the tables.
 CREATE ROLE storagegate LOGIN PASSWORD '${storePassword}';
--- Whether standbys follow, and the timeline of one that does, is shown to members of this role only.
+-- Only members of this role can see whether standbys follow, and their timelines.
 GRANT pg_monitor TO storagegate;
 CREATE DATABASE storagegate OWNER storagegate TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C';

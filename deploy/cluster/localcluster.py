@@ -41,10 +41,10 @@ START_SECONDS = 120.0
 
 _STOPS = (
     (("haproxy",), 5.0),
-    # A node finishes the requests in flight for 30 s.
+    # A node completes the requests in flight for 30 s.
     (("storagegate",), 45.0),
     (("patroni",), 45.0),
-    # The last member of etcd waits for the others. All that it acknowledged is on its disk.
+    # The last member of etcd waits for the others. All acknowledged writes are on its disk.
     (("etcd", "upstream"), 3.0),
 )
 """The programs in the order of their stop, users before what they use, and the time for each."""
@@ -111,7 +111,7 @@ def _bind(addresses: Iterable[str], port: int, held: ExitStack) -> int | None:
     """Bind a port of each address; return it if it is free on all."""
     for address in addresses:
         probe = held.enter_context(socket.socket())
-        # As servers do: connections that have ended do not count.
+        # As servers do: ended connections do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -165,7 +165,7 @@ class Program:
                 if _bind([address], port, held) is None:
                     raise LocalError(f"{self.name}: port {port} of {address} is in use")
         with open(self.log, "ab") as log:
-            # It is in a session of its own: it outlives this command, and its terminal.
+            # It has its own session, so it outlives this command and its terminal.
             process = subprocess.Popen(
                 [*prefix, *self.command],
                 cwd=self.folder,
@@ -175,7 +175,7 @@ class Program:
                 stderr=log,
                 start_new_session=True,
             )
-        # The wrapper that changes the user runs the program in its own place.
+        # The wrapper that changes the user replaces itself by the program.
         text = f"{process.pid}\n{_startTime(process.pid)}\n"
         (self.folder / f"{self.name}.pid").write_text(text)
 
@@ -228,7 +228,7 @@ class LocalCluster:
         self._makeBucket()
         self._startAll(programs, prefix, "etcd")
         etcds = [each for each in programs if each.name == "etcd"]
-        # One that has ended does not keep the others from serving; the last line names it.
+        # An ended program does not stop the others from serving; the last line names it.
         self._wait(
             lambda: all(each.process() is None or _isHealthy(each) for each in etcds), "etcd"
         )
@@ -278,7 +278,7 @@ class LocalCluster:
         serve = ("storagegate", "serve", "--config", "storagegate.toml")
         kinds = (
             ("etcd", ("etcd", "--config-file", "etcd.yml"), ("etcdPort", "etcdPeerPort")),
-            # PostgreSQL outlives a Patroni that was killed, and the next one takes it over.
+            # PostgreSQL outlives a killed Patroni, and the next Patroni takes it over.
             ("patroni", ("patroni", "patroni.yml"), ("patroniPort",)),
             ("storagegate", serve, ("s3Port", "adminPort")),
             ("haproxy", ("haproxy", "-db", "-f", "haproxy.cfg"), ("balancerPort", "statusPort")),
@@ -399,7 +399,7 @@ class LocalCluster:
         roles = sorted(
             role for role, state in members.values() if state in ("running", "streaming")
         )
-        # The names of roles and states differ from release to release of Patroni.
+        # The names of roles and states differ between releases of Patroni.
         return len(roles) == len(NAMES) and bool({"leader", "master", "primary"} & set(roles))
 
     def _makeBucket(self) -> None:
@@ -432,7 +432,7 @@ class LocalCluster:
         with suppress(OSError, ValueError):
             pid = int((data / "postmaster.pid").read_text().split()[0])
             if Path(f"/proc/{pid}/cwd").resolve() == data:
-                # Its children end with it.
+                # Its child processes end with it.
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -473,7 +473,7 @@ def _prefix() -> list[str]:
     if user is None:
         return []
     command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    # The directory, or Python's packages, may be in root's home.
+    # The directory, or Python's packages, may be in root's home directory.
     return command + [f"--{kind}-caps=-all,+dac_override" for kind in ("inh", "ambient")]
 
 

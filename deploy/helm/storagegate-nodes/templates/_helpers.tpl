@@ -38,7 +38,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
   - name: STORAGEGATE_CONFIG
     value: /etc/storagegate/storagegate.toml
-  # The image sets the listeners by variables, which win over the file.
+  # The image sets the listeners by variables, which override the file.
   {{- range list "DATA" "S3" "ADMIN" "HTTP" "GRPC" "TCP" "UDP" }}
   - name: STORAGEGATE_{{ . }}
     value: ""
