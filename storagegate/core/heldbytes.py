@@ -8,14 +8,107 @@ Nothing is entered for a request that is complete in one read.
 All of it runs in the reactor thread.
 """
 
+import mmap
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from storagegate.core.errors import CODES, ServiceError
 
-HELD_BYTES = 256 * 1024 * 1024
-"""The default of the limit: sixteen of the longest messages of TCP, 64 of the longest of gRPC."""
+HELD_BYTES = 64 * 1024 * 1024
+"""
+The default of the limit: four of the longest messages of TCP, sixteen of the longest of gRPC.
+
+A process grows by less than 256 MiB with it while clients of all kinds fill it. The limit does not
+count connections, freed memory, and messages of gRPC that come between two looks.
+"""
+
+
+_CHUNK_BYTES = 32 * 1024
+"""Bytes of a message that stay in the chunks in which they came."""
+
+_MAX_CHUNKS = 1024
+"""Chunks that are kept apart, each in an object of 34 bytes and more."""
+
+_BLOCK = 256 * 1024
+
+_SPARE_BLOCKS = 16
+"""Blocks kept for the next message: the first use of a page costs as much as ten copies of one."""
+
+_spare: list[mmap.mmap] = []
+
+
+def _newBlock() -> mmap.mmap:
+    if _spare:
+        return _spare.pop()
+    return mmap.mmap(-1, _BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class HeldBuffer:
+    """
+    The bytes of one incomplete message.
+
+    A short message stays in its chunks. The bytes of a long one are copied into memory maps of one
+    size, which return to the system when the message is refused. The allocator instead kept as much
+    again in holes: it cuts each read down to the bytes that came, and the rest between two reads is
+    too short for the next.
+
+    @ivar size: Bytes.
+    """
+
+    __slots__ = ("_blocks", "_chunks", "_room", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._chunks: list[bytes] = []
+        self._blocks: list[mmap.mmap] = []
+        # Bytes that the last block has left.
+        self._room = 0
+
+    def append(self, data: bytes) -> None:
+        """Add the next bytes."""
+        self.size += len(data)
+        chunks = self._chunks
+        if self.size <= _CHUNK_BYTES:
+            chunks.append(data)
+            if len(chunks) >= _MAX_CHUNKS:
+                self._chunks = [b"".join(chunks)]
+            return
+        if chunks:
+            self._chunks = []
+            for chunk in chunks:
+                self._store(chunk)
+        self._store(data)
+
+    def _store(self, data: bytes) -> None:
+        begin, end = 0, len(data)
+        with memoryview(data) as view:
+            while begin < end:
+                if not self._room:
+                    self._blocks.append(_newBlock())
+                    self._room = _BLOCK
+                at, count = _BLOCK - self._room, min(self._room, end - begin)
+                self._blocks[-1][at : at + count] = view[begin : begin + count]
+                self._room -= count
+                begin += count
+
+    def take(self) -> bytes:
+        """Return all bytes, and forget them."""
+        blocks, chunks = self._blocks, self._chunks
+        if blocks:
+            with memoryview(blocks[-1]) as last:
+                content = b"".join([*blocks[:-1], last[: _BLOCK - self._room]])
+        else:
+            content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.clear()
+        return content
+
+    def clear(self) -> None:
+        """Forget all bytes."""
+        self.size = self._room = 0
+        self._chunks = []
+        blocks, self._blocks = self._blocks, []
+        _spare.extend(blocks[: _SPARE_BLOCKS - len(_spare)])
 
 
 class TooMuchHeld(ServiceError):
@@ -59,11 +152,12 @@ class HeldBytes:
     The budget: who holds how much, and who is refused when it is too much.
 
     Over the limit the largest and slowest are refused first, by their bytes times their age, until
-    an eighth of the limit is free: so the next search for them is 32 MiB away, by default.
+    an eighth of the limit is free: so the next search for them is 8 MiB away, by default.
 
     @ivar limit: Bytes at most; may be changed at any time.
     @ivar total: The bytes that are held.
     @ivar refused: How many requests were refused.
+    @ivar onRefused: Called after requests were refused: their memory may return to the system.
     """
 
     def __init__(
@@ -74,6 +168,7 @@ class HeldBytes:
         """
         self.limit = limit
         self.total = self.refused = 0
+        self.onRefused: Callable[[], object] | None = None
         self._seconds = seconds
         self._shares: dict[Any, _Share] = {}
         self._isRefusing = False
@@ -114,6 +209,8 @@ class HeldBytes:
                 self.refused += self.total < before
         finally:
             self._isRefusing = False
+        if self.onRefused is not None:
+            self.onRefused()
 
 
 PROCESS_BUDGET = HeldBytes()

@@ -43,6 +43,7 @@ import msgspec
 
 from storagegate.core.codecs import INLINE_SIZE, JSON, isLarge
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.heldbytes import HeldBuffer
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import MessageId, detailedError
 from storagegate.gateway.messages.json import ReplyWriter
@@ -119,16 +120,21 @@ class FrameError(ValueError):
         self.code = code
 
 
+_MAX_TAKEN = 64 * 1024
+"""Bytes that are kept for those behind them, although they were returned."""
+
+
 class Decoder:
     """
     Holds bytes until a frame or a line is complete.
 
     @ivar held: How many bytes were not yet returned.
-    @ivar _data: Complete ones are cut out of bytes at C{_position}; an incomplete one grows in a
-        bytearray.
+    @ivar _data: Complete ones are cut out of these bytes, at C{_position}.
+    @ivar _more: The bytes that follow an incomplete one, if there are any.
     """
 
-    _data: bytes | bytearray = b""
+    _data = b""
+    _more: HeldBuffer | None = None
     _position = 0
     held = 0
 
@@ -142,24 +148,33 @@ class Decoder:
         if not self._data:
             self._data = data
             return
-        if not isinstance(self._data, bytearray):
-            self._data, self._position = bytearray(self._data[self._position :]), 0
-        self._data += data
+        more = self._more
+        if more is None:
+            more = self._more = HeldBuffer()
+            more.append(self._data[self._position :])
+            # The first byte tells the version.
+            self._data, self._position = self._data[self._position :][:1], 0
+        more.append(data)
+
+    def _join(self) -> bytes:
+        """Return all bytes, of which C{held} begin at C{_position}."""
+        more, self._more = self._more, None
+        if more is not None:
+            self._data, self._position = more.take(), 0
+        return self._data
 
     def _cut(self, begin: int, end: int, following: int) -> bytes:
         """Return the bytes from C{begin} to C{end}, and go on at C{following}."""
         data = self._data
         self.held = len(data) - following
-        if isinstance(data, bytes):
-            if following == len(data):
-                # A silent connection keeps nothing.
-                self._data, self._position = b"", 0
-            else:
-                self._position = following
-            return data[begin:end]
-        with memoryview(data) as view:
-            self._data, self._position = bytes(view[following:]), 0
-            return bytes(view[begin:end])
+        if following == len(data):
+            # A silent connection keeps nothing.
+            self._data, self._position = b"", 0
+        elif following > _MAX_TAKEN:
+            self._data, self._position = data[following:], 0
+        else:
+            self._position = following
+        return data[begin:end]
 
 
 class FrameDecoder(Decoder):
@@ -182,12 +197,14 @@ class FrameDecoder(Decoder):
 
         @raise FrameError: If what comes next is none.
         """
-        data, start = self._data, self._position
         if self.held < self._wanted:
+            data, start = self._data, self._position
             # One byte shows that the client speaks another protocol: no need to wait for six.
             if len(data) > start and data[start] != VERSION:
                 raise _badVersion(data[start])
             return None
+        data = self._data if self._more is None else self._join()
+        start = self._position
         version, type, length = _unpackHeader(data, start)
         if version != VERSION:
             raise _badVersion(version)
@@ -199,7 +216,7 @@ class FrameDecoder(Decoder):
             self._wanted = HEADER_LENGTH + length
             return None
         self._wanted = HEADER_LENGTH
-        if end == len(data) and isinstance(data, bytes):
+        if end == len(data):
             # Most reads are one frame: it is cut here, and this object is as new.
             self._data, self._position, self.held = b"", 0, 0
             return Frame(type, data[begin:])
@@ -357,8 +374,18 @@ class LineDecoder(Decoder):
         @param maxLength: Bytes of a line at most, without its end.
         """
         self._maxLength = maxLength
-        # How many of the held bytes are known to have no end of a line.
+        # How many of the held bytes are known to have no end of a line; C{_more} has none.
         self._searched = 0
+
+    def feed(self, data: bytes) -> None:
+        """Add input, see L{Decoder.feed}."""
+        isWhole = self._more is None and self._find() >= 0
+        super().feed(data)
+        if self._more is not None and (isWhole or b"\n" in data):
+            self._join()
+
+    def _find(self) -> int:
+        return self._data.find(b"\n", self._position + self._searched)
 
     def next(self) -> bytes | None:
         """
@@ -367,7 +394,7 @@ class LineDecoder(Decoder):
         @raise FrameError: If it is too long.
         """
         start = self._position
-        end = self._data.find(b"\n", start + self._searched)
+        end = -1 if self._more is not None else self._find()
         if (self.held if end < 0 else end - start) > self._maxLength:
             limit = self._maxLength
             raise FrameError("PAYLOAD_TOO_LARGE", f"A line has {limit} bytes at most")
