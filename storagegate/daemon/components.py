@@ -112,7 +112,9 @@ class Components:
     def freezeHeap(self) -> None:
         """Settle the heap after the start, and give memory back to the system from now on."""
         freezeHeap()
-        HeapTrimmer(self._reactor).start()
+        trimmer = HeapTrimmer(self._reactor)
+        trimmer.start()
+        PROCESS_BUDGET.onRefused = trimmer.hasten
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals, see L{SignalHandlers}."""

@@ -34,6 +34,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.net.heap import HeapTrimmer
 from storagegate.net.tls import ServerTLSOptions
 from storagegate.net.transport import (
@@ -550,7 +551,9 @@ def runUntilStopped(
     reactor.addSystemEventTrigger(
         "before", "shutdown", lambda: maybeDeferred(stop).addBoth(endAsyncioTasks)
     )
-    HeapTrimmer(reactor).start()
+    trimmer = HeapTrimmer(reactor)
+    trimmer.start()
+    PROCESS_BUDGET.onRefused = trimmer.hasten
     reactor.run()
     if failures:
         raise SystemExit(failures[0])
