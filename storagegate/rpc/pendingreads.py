@@ -9,6 +9,9 @@ faster it comes.
 What a connection holds is what has come since the last moment when none of its requests was
 incomplete, less the messages that were complete meanwhile, and what will have come by the next
 look: as much as since the last. A connection is refused as a whole.
+
+Between two looks each read may bring a whole message. So only some are begun meanwhile, and the
+others wait for the next look or for one that is complete; a call has a window of 64 KiB until then.
 """
 
 import os
@@ -16,6 +19,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -33,6 +37,14 @@ LEAST_SAMPLE_SECONDS = 0.01
 SAMPLED_SHARE = 32
 """One in so many parts of the budget is what may come between two looks."""
 
+READS_SHARE = 2
+"""
+Reads that begin between two looks may bring one in so many parts of the budget.
+
+Complete ones do not count. While more than L{PendingReads.quiet} last from one look to the next,
+only so many begin.
+"""
+
 _CALM_SECONDS = 1.0
 """So long after the last look the first ones are quick again: what comes then is not known."""
 
@@ -40,7 +52,9 @@ SAMPLE_SHARE = 20
 """Sampling takes one in so many parts of the time at most: 4 microseconds a descriptor."""
 
 URGENT_SHARE = 4
-"""The same when half of the budget is used: a descriptor on which bytes come takes 100."""
+"""
+The same when half of the budget is used, or much comes: a descriptor on which bytes come takes 100.
+"""
 
 _OVERHEAD = 128
 """Bytes of the head and the frames of a small call."""
@@ -90,6 +104,9 @@ class IPendingRead(Protocol):
     """
 
     peer: str
+
+    def open(self) -> None:
+        """Begin to read the message."""
 
     def refuse(self, error: TooMuchHeld) -> None:
         """End the call, and remove it from those that wait."""
@@ -148,6 +165,9 @@ class PendingReads:
         self._sampled = 0.0
         # Those that waited at the last sample.
         self._old: set[IPendingRead] = set()
+        # Those that are not begun, and how many may begin before the next sample.
+        self._queue: deque[IPendingRead] = deque()
+        self._mayBegin = self._reads = 1
         self._connections: dict[str, _Connection] = {}
 
     def listens(self, clock: Any, maxLength: int) -> None:
@@ -167,14 +187,22 @@ class PendingReads:
         self._forget(list(self._connections))
         self._old = set()
         self.isSampling = False
+        self._openReads(len(self._queue))
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
+
+    def begin(self, read: IPendingRead) -> None:
+        """Open a read, now or when there is room: more than L{quiet} calls wait."""
+        self.check()
+        self._queue.append(read)
+        self._openReads(self._mayBegin)
 
     def check(self) -> None:
         """Begin to look at connections: more than L{quiet} calls wait."""
         if not self.isSampling:
             self.isSampling = True
+            self._mayBegin = self._reads
             if self._clock.seconds() - self._sampled > _CALM_SECONDS:
                 self._interval = LEAST_SAMPLE_SECONDS
             self._sample(isFirst=True)
@@ -189,9 +217,23 @@ class PendingReads:
         connection = self._connections.get(peer)
         if connection is not None:
             connection.complete += size + _OVERHEAD
+        self._mayBegin += 1
+        if self._queue:
+            self._openReads(1)
+
+    def _openReads(self, count: int) -> None:
+        while count > 0 and self._queue:
+            read = self._queue.popleft()
+            # Some have ended meanwhile.
+            if read in self._unread:
+                count -= 1
+                self._mayBegin -= 1
+                read.open()
 
     def _setQuiet(self) -> None:
-        self.quiet = self._budget.limit // QUIET_SHARE // max(1, self._maxLength)
+        messages = self._budget.limit // max(1, self._maxLength)
+        self.quiet = messages // QUIET_SHARE
+        self._reads = max(1, messages // READS_SHARE)
 
     def _sample(self, isFirst: bool = False) -> None:
         """Look at all connections, until there can not be much any more."""
@@ -205,7 +247,8 @@ class PendingReads:
         begin = time.thread_time()
         self._count(self._received(), isFirst)
         taken = time.thread_time() - begin
-        isUrgent = 2 * self._budget.total > self._budget.limit
+        isFast = self._interval == LEAST_SAMPLE_SECONDS
+        isUrgent = isFast or 2 * self._budget.total > self._budget.limit
         wait = (URGENT_SHARE if isUrgent else SAMPLE_SHARE) * taken
         self._timer = self._clock.callLater(max(self._interval, wait), self._sample)
 
@@ -237,7 +280,9 @@ class PendingReads:
             connection.coming = max(0, total - connection.last)
             connection.last = total
         self._forget(self._connections.keys() - received.keys())
+        isCrowded = len(self._old.intersection(self._unread)) > self.quiet
         self._old = set(self._unread)
+        self._mayBegin = max(1, self.quiet) if isCrowded else self._reads
         if not isFirst:
             came = sum(each.coming for each in self._connections.values() if each.reads)
             self._setInterval(came)
@@ -245,6 +290,7 @@ class PendingReads:
             # Until the next sample as much may come again.
             size = max(0, connection.last - connection.complete) + connection.coming
             self._budget.update(connection, min(size, len(connection.reads) * self._maxLength))
+        self._openReads(self._mayBegin)
 
     def _setInterval(self, came: int) -> None:
         """Look sooner if many bytes have come since the last look, later if few."""
