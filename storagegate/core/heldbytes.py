@@ -8,14 +8,107 @@ complete in one read is not entered.
 All of it runs in the reactor thread.
 """
 
+import mmap
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from storagegate.core.errors import CODES, ServiceError
 
-HELD_BYTES = 256 * 1024 * 1024
-"""The default limit: 16 of the longest TCP messages, or 64 of the longest gRPC messages."""
+HELD_BYTES = 64 * 1024 * 1024
+"""
+The default limit: four of the longest TCP messages, or sixteen of the longest gRPC messages.
+
+With it a process grows by less than 256 MiB while clients of all kinds fill it. The limit does not
+count connections, freed memory, and gRPC messages that arrive between two samples.
+"""
+
+
+_CHUNK_BYTES = 32 * 1024
+"""The bytes of a message that stay in the chunks in which they arrived."""
+
+_MAX_CHUNKS = 1024
+"""Maximum number of chunks kept separately, each in an object of at least 34 bytes."""
+
+_BLOCK = 256 * 1024
+
+_SPARE_BLOCKS = 16
+"""Blocks kept for the next message: the first use of a page costs as much as ten copies of one."""
+
+_spare: list[mmap.mmap] = []
+
+
+def _newBlock() -> mmap.mmap:
+    if _spare:
+        return _spare.pop()
+    return mmap.mmap(-1, _BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class HeldBuffer:
+    """
+    The bytes of one incomplete message.
+
+    A short message stays in its chunks. The bytes of a long one are copied into memory maps of one
+    size, which return to the system when the message is refused. The allocator would keep as much
+    again in holes: it cuts each read down to the bytes that arrived, and the remainder between two
+    reads is too short for the next.
+
+    @ivar size: Bytes.
+    """
+
+    __slots__ = ("_blocks", "_chunks", "_room", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._chunks: list[bytes] = []
+        self._blocks: list[mmap.mmap] = []
+        # The free bytes of the last block.
+        self._room = 0
+
+    def append(self, data: bytes) -> None:
+        """Add the next bytes."""
+        self.size += len(data)
+        chunks = self._chunks
+        if self.size <= _CHUNK_BYTES:
+            chunks.append(data)
+            if len(chunks) >= _MAX_CHUNKS:
+                self._chunks = [b"".join(chunks)]
+            return
+        if chunks:
+            self._chunks = []
+            for chunk in chunks:
+                self._store(chunk)
+        self._store(data)
+
+    def _store(self, data: bytes) -> None:
+        begin, end = 0, len(data)
+        with memoryview(data) as view:
+            while begin < end:
+                if not self._room:
+                    self._blocks.append(_newBlock())
+                    self._room = _BLOCK
+                at, count = _BLOCK - self._room, min(self._room, end - begin)
+                self._blocks[-1][at : at + count] = view[begin : begin + count]
+                self._room -= count
+                begin += count
+
+    def take(self) -> bytes:
+        """Return all bytes, and forget them."""
+        blocks, chunks = self._blocks, self._chunks
+        if blocks:
+            with memoryview(blocks[-1]) as last:
+                content = b"".join([*blocks[:-1], last[: _BLOCK - self._room]])
+        else:
+            content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.clear()
+        return content
+
+    def clear(self) -> None:
+        """Forget all bytes."""
+        self.size = self._room = 0
+        self._chunks = []
+        blocks, self._blocks = self._blocks, []
+        _spare.extend(blocks[: _SPARE_BLOCKS - len(_spare)])
 
 
 class TooMuchHeld(ServiceError):
@@ -60,11 +153,12 @@ class HeldBytes:
     The budget: counts the bytes of each holder, and refuses requests over the limit.
 
     Over the limit, the largest and slowest requests are refused first, by bytes times age, until an
-    eighth of the limit is free: the next search is then 32 MiB away, by default.
+    eighth of the limit is free: the next search is then 8 MiB away, by default.
 
     @ivar limit: The maximum number of bytes; may change at any time.
     @ivar total: How many bytes are held.
     @ivar refused: How many requests were refused.
+    @ivar onRefused: Called after requests were refused: their memory may return to the system.
     """
 
     def __init__(
@@ -75,6 +169,7 @@ class HeldBytes:
         """
         self.limit = limit
         self.total = self.refused = 0
+        self.onRefused: Callable[[], object] | None = None
         self._seconds = seconds
         self._shares: dict[Any, _Share] = {}
         self._isRefusing = False
@@ -115,6 +210,8 @@ class HeldBytes:
                 self.refused += self.total < before
         finally:
             self._isRefusing = False
+        if self.onRefused is not None:
+            self.onRefused()
 
 
 PROCESS_BUDGET = HeldBytes()

@@ -115,7 +115,9 @@ class Components:
     def freezeHeap(self) -> None:
         """Freeze the heap after the start, and return memory to the system periodically."""
         freezeHeap()
-        HeapTrimmer(self._reactor).start()
+        trimmer = HeapTrimmer(self._reactor)
+        trimmer.start()
+        PROCESS_BUDGET.onRefused = trimmer.hasten
 
     def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
         """Make the handlers of the process's signals, see L{SignalHandlers}."""

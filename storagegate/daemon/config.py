@@ -358,7 +358,7 @@ KEYS = (
     ),
     Key(
         "heldBytes",
-        "256mb",
+        "64mb",
         _readBytes,
         "how much a process holds for requests that are incomplete, on all listeners together",
         reloads=True,

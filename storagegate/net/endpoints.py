@@ -35,6 +35,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.net.heap import HeapTrimmer
 from storagegate.net.tls import ServerTLSOptions
 from storagegate.net.transport import (
@@ -552,7 +553,9 @@ def runUntilStopped(
     reactor.addSystemEventTrigger(
         "before", "shutdown", lambda: maybeDeferred(stop).addBoth(endAsyncioTasks)
     )
-    HeapTrimmer(reactor).start()
+    trimmer = HeapTrimmer(reactor)
+    trimmer.start()
+    PROCESS_BUDGET.onRefused = trimmer.hasten
     reactor.run()
     if failures:
         raise SystemExit(failures[0])

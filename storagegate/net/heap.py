@@ -17,6 +17,9 @@ TRIM_BYTES = 32 * 1024 * 1024
 """Growth that justifies a trim, which takes a few milliseconds in a thread, may block other threads
 that allocate, and makes the kernel zero pages on reuse."""
 
+HASTE_SECONDS = 0.2
+"""Between refusals for want of memory and the trim that follows: more refusals may come."""
+
 _MAX_PAUSE = 32
 """Maximum number of checks between two trims that release nothing: five minutes."""
 
@@ -63,6 +66,8 @@ class HeapTrimmer:
         self._reactor = reactor
         self._memory = memory
         self._trim = trim
+        self._timer: Any = None
+        self._isHasty = False
         self._least = self._left = 0
         self._waited = 0
         self._pause = 1
@@ -72,16 +77,32 @@ class HeapTrimmer:
         self._least = self._left = self._memory()
         self._wait()
 
+    def hasten(self) -> None:
+        """Trim soon: much memory was freed, and more is used at once."""
+        if not self._isHasty:
+            self._isHasty = True
+            if self._timer is not None:
+                self._timer.reset(
+                    min(HASTE_SECONDS, self._timer.getTime() - self._reactor.seconds())
+                )
+
     def _wait(self) -> None:
-        self._reactor.callLater(TRIM_SECONDS, self._look)
+        seconds = HASTE_SECONDS if self._isHasty else TRIM_SECONDS
+        self._timer = self._reactor.callLater(seconds, self._look)
 
     def _look(self) -> None:
+        self._timer = None
+        isHasty, self._isHasty = self._isHasty, False
         found = self._memory()
         self._least = min(self._least, found)
         self._left = min(self._left, found)
         self._waited += 1
         hasGrown = found - self._left >= TRIM_BYTES
-        if hasGrown or (found - self._least >= TRIM_BYTES and self._waited >= self._pause):
+        if (
+            isHasty
+            or hasGrown
+            or (found - self._least >= TRIM_BYTES and self._waited >= self._pause)
+        ):
             self._waited = 0
             self._reactor.callInThread(self._run, found)
         else:

@@ -506,9 +506,14 @@ class CallDispatch(Task):
             self._callHandler()
         else:
             router.unread[self] = router.now
-            engineCall.read(self._received)
-            if len(router.unread) > router.reads.quiet:
-                router.reads.check()
+            if len(router.unread) <= router.reads.quiet:
+                engineCall.read(self._received)
+            else:
+                router.reads.begin(self)
+
+    def open(self) -> None:
+        """Read the request, see L{IPendingRead}."""
+        self._engineCall.read(self._received)
 
     def expire(self) -> None:
         """Refuse the call: its request was not complete in time."""

@@ -8,6 +8,10 @@ sockets are sampled ten times a second, and more often when data arrives faster.
 A connection is assumed to hold the bytes received since it last had no incomplete request, minus
 the messages completed since then, plus the bytes that will arrive by the next sample: as many as
 since the previous one. A connection is refused as a whole.
+
+A read that begins between two samples may bring a whole message. Only a limited number therefore
+begins meanwhile, and the others wait for the next sample or for a complete message. Until then a
+call has a window of 64 KiB.
 """
 
 import os
@@ -15,6 +19,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -32,6 +37,14 @@ LEAST_SAMPLE_SECONDS = 0.01
 SAMPLED_SHARE = 32
 """C{1 / SAMPLED_SHARE} of the budget may arrive between two samples."""
 
+READS_SHARE = 2
+"""
+Reads that begin between two samples may bring C{1 / READS_SHARE} of the budget.
+
+Complete reads do not count. The limit applies while more than L{PendingReads.quiet} reads are
+incomplete.
+"""
+
 _CALM_SECONDS = 1.0
 """
 After a pause of this length, sampling restarts at the shortest interval, because the rate is
@@ -42,7 +55,8 @@ SAMPLE_SHARE = 20
 """Sampling may take C{1 / SAMPLE_SHARE} of the time; a descriptor takes 4 microseconds."""
 
 URGENT_SHARE = 4
-"""The same when half of the budget is used; a descriptor with input takes 100 microseconds."""
+"""The same when half of the budget is used, or much arrives: a descriptor with input takes 100
+microseconds."""
 
 _OVERHEAD = 128
 """The bytes of the headers and frames of a small call."""
@@ -92,6 +106,9 @@ class IPendingRead(Protocol):
     """
 
     peer: str
+
+    def open(self) -> None:
+        """Begin to read the message."""
 
     def refuse(self, error: TooMuchHeld) -> None:
         """End the call, and remove it from the waiting calls."""
@@ -150,6 +167,9 @@ class PendingReads:
         self._sampled = 0.0
         # The calls that waited at the last sample.
         self._old: set[IPendingRead] = set()
+        # The reads that have not begun, and how many may begin before the next sample.
+        self._queue: deque[IPendingRead] = deque()
+        self._mayBegin = self._reads = 1
         self._connections: dict[str, _Connection] = {}
 
     def listens(self, clock: Any, maxLength: int) -> None:
@@ -169,14 +189,22 @@ class PendingReads:
         self._forget(list(self._connections))
         self._old = set()
         self.isSampling = False
+        self._openReads(len(self._queue))
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
+
+    def begin(self, read: IPendingRead) -> None:
+        """Open a read, now or when there is room; used while more than L{quiet} calls wait."""
+        self.check()
+        self._queue.append(read)
+        self._openReads(self._mayBegin)
 
     def check(self) -> None:
         """Start sampling: more than L{quiet} calls wait."""
         if not self.isSampling:
             self.isSampling = True
+            self._mayBegin = self._reads
             if self._clock.seconds() - self._sampled > _CALM_SECONDS:
                 self._interval = LEAST_SAMPLE_SECONDS
             self._sample(isFirst=True)
@@ -191,9 +219,23 @@ class PendingReads:
         connection = self._connections.get(peer)
         if connection is not None:
             connection.complete += size + _OVERHEAD
+        self._mayBegin += 1
+        if self._queue:
+            self._openReads(1)
+
+    def _openReads(self, count: int) -> None:
+        while count > 0 and self._queue:
+            read = self._queue.popleft()
+            # Some have ended meanwhile.
+            if read in self._unread:
+                count -= 1
+                self._mayBegin -= 1
+                read.open()
 
     def _setQuiet(self) -> None:
-        self.quiet = self._budget.limit // QUIET_SHARE // max(1, self._maxLength)
+        messages = self._budget.limit // max(1, self._maxLength)
+        self.quiet = messages // QUIET_SHARE
+        self._reads = max(1, messages // READS_SHARE)
 
     def _sample(self, isFirst: bool = False) -> None:
         """Sample all connections, until few requests are incomplete."""
@@ -207,7 +249,8 @@ class PendingReads:
         begin = time.thread_time()
         self._count(self._received(), isFirst)
         taken = time.thread_time() - begin
-        isUrgent = 2 * self._budget.total > self._budget.limit
+        isFast = self._interval == LEAST_SAMPLE_SECONDS
+        isUrgent = isFast or 2 * self._budget.total > self._budget.limit
         wait = (URGENT_SHARE if isUrgent else SAMPLE_SHARE) * taken
         self._timer = self._clock.callLater(max(self._interval, wait), self._sample)
 
@@ -239,7 +282,9 @@ class PendingReads:
             connection.coming = max(0, total - connection.last)
             connection.last = total
         self._forget(self._connections.keys() - received.keys())
+        isCrowded = len(self._old.intersection(self._unread)) > self.quiet
         self._old = set(self._unread)
+        self._mayBegin = max(1, self.quiet) if isCrowded else self._reads
         if not isFirst:
             came = sum(each.coming for each in self._connections.values() if each.reads)
             self._setInterval(came)
@@ -247,6 +292,7 @@ class PendingReads:
             # The same amount may arrive by the next sample.
             size = max(0, connection.last - connection.complete) + connection.coming
             self._budget.update(connection, min(size, len(connection.reads) * self._maxLength))
+        self._openReads(self._mayBegin)
 
     def _setInterval(self, came: int) -> None:
         """Sample sooner if many bytes have come since the last sample, later if few."""

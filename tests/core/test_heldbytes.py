@@ -1,11 +1,14 @@
 """The budget of bytes that are held for requests not yet called."""
 
+import os
+
 from attrs import define
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import ServiceError
-from storagegate.core.heldbytes import HeldBytes
+from storagegate.core.heldbytes import HeldBuffer, HeldBytes
+from tests.support.memory import residentMemory
 
 
 @define(eq=False)
@@ -26,6 +29,51 @@ class Holder:
         if self.mayEnd:
             self.refused.append((self.name, error.code))
             self.budget.update(self, 0)
+
+
+class HeldBufferTests(SynchronousTestCase):
+    """The bytes of an incomplete message."""
+
+    def test_take(self) -> None:
+        """All bytes come back in their order, whatever the pieces were, and are forgotten."""
+        content = bytes(range(256)) * 4096
+        for size in (1000, 32 * 1024, 100_000, 256 * 1024, 300_000, len(content)):
+            buffer = HeldBuffer()
+            for at in range(0, len(content), size):
+                buffer.append(content[at : at + size])
+            self.assertEqual(buffer.size, len(content))
+            self.assertEqual(buffer.take(), content)
+            self.assertEqual((buffer.size, buffer.take()), (0, b""))
+
+    def test_again(self) -> None:
+        """A block that is used again shows nothing of the message before."""
+        buffer = HeldBuffer()
+        buffer.append(b"a" * 600_000)
+        buffer.clear()
+        buffer.append(b"b" * 40_000)
+        self.assertEqual(buffer.take(), b"b" * 40_000)
+
+    def test_tiny(self) -> None:
+        """Pieces of one byte are joined, not kept in an object each."""
+        buffer = HeldBuffer()
+        for _ in range(5000):
+            buffer.append(b"x")
+        self.assertLess(len(buffer._chunks), 1024)
+        self.assertEqual(buffer.take(), b"x" * 5000)
+
+    def test_returned(self) -> None:
+        """The memory of a refused message returns to the system, but for a few blocks."""
+        mib = 1 << 20
+        before = residentMemory(os.getpid())
+        buffers = [HeldBuffer() for _ in range(16)]
+        for _ in range(32):
+            for each in buffers:
+                # Cut down as the reads of a socket are.
+                each.append(bytes(bytearray(100_000))[:65_536])
+        self.assertGreater(residentMemory(os.getpid()) - before, 24 * mib)
+        for each in buffers:
+            each.clear()
+        self.assertLess(residentMemory(os.getpid()) - before, 8 * mib)
 
 
 class HeldBytesTests(SynchronousTestCase):
@@ -51,6 +99,15 @@ class HeldBytesTests(SynchronousTestCase):
         for each in (first, second, first):
             self.budget.update(each, 0)
         self.assertEqual((self.budget.total, self.budget._shares), (0, {}))
+
+    def test_onRefused(self) -> None:
+        """After requests were refused, once, the process may return memory."""
+        calls: list[int] = []
+        self.budget.onRefused = lambda: calls.append(self.budget.total)
+        self.hold("a", 500)
+        self.assertEqual(calls, [])
+        self.hold("b", 400)
+        self.assertEqual(calls, [400])
 
     def test_complete(self) -> None:
         """Nothing is entered for what is complete at once."""

@@ -6,7 +6,13 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.heap import TRIM_BYTES, TRIM_SECONDS, HeapTrimmer, anonymousMemory
+from storagegate.net.heap import (
+    HASTE_SECONDS,
+    TRIM_BYTES,
+    TRIM_SECONDS,
+    HeapTrimmer,
+    anonymousMemory,
+)
 
 
 class ThreadClock(Clock):
@@ -34,7 +40,8 @@ class HeapTrimmerTests(SynchronousTestCase):
         self.memory = self.begin = 50_000_000
         self.freed = 0
         self.trims = 0
-        HeapTrimmer(self.clock, lambda: self.memory, self.trim).start()
+        self.trimmer = HeapTrimmer(self.clock, lambda: self.memory, self.trim)
+        self.trimmer.start()
 
     def trim(self) -> None:
         """Give back what is freed."""
@@ -81,6 +88,20 @@ class HeapTrimmerTests(SynchronousTestCase):
         self.assertEqual(self.passTime(320), 10)
         self.memory += TRIM_BYTES
         self.assertEqual(self.passTime(), 1)
+
+    def test_hasten(self) -> None:
+        """After refusals a trim comes soon, one for all of them, then at the usual pace."""
+        for _ in range(3):
+            self.trimmer.hasten()
+        self.clock.advance(HASTE_SECONDS)
+        self.assertEqual(len(self.clock.threads), 1)
+        # While a trim runs, too.
+        self.trimmer.hasten()
+        self.clock.threads.pop()()
+        self.clock.advance(HASTE_SECONDS)
+        self.clock.threads.pop()()
+        self.assertEqual(self.trims, 2)
+        self.assertEqual(self.passTime(100), 0)
 
     def test_figure(self) -> None:
         """A process has more than ten megabytes besides its files."""

@@ -25,6 +25,11 @@ class Read:
     peer: str
     unread: dict[Any, float]
     error: TooMuchHeld | None = None
+    isOpen: bool = False
+
+    def open(self) -> None:
+        """Note it."""
+        self.isOpen = True
 
     def refuse(self, error: TooMuchHeld) -> None:
         """Note it."""
@@ -58,7 +63,9 @@ class PendingReadsTests(SynchronousTestCase):
                 self.received.setdefault(each.peer, 0)
             self.unread[each] = 0.0
             if len(self.unread) > self.reads.quiet:
-                self.reads.check()
+                self.reads.begin(each)
+            else:
+                each.open()
         return found
 
     def end(self, read: Read, size: int) -> None:
@@ -92,6 +99,34 @@ class PendingReadsTests(SynchronousTestCase):
         self.come()
         self.assertEqual((self.budget.total, self.budget._shares), (0, {}))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def opened(self, reads: list[Read]) -> int:
+        """Count the reads that have begun."""
+        return sum(each.isOpen for each in reads)
+
+    def test_opened(self) -> None:
+        """Reads that begin between two looks ask for half of the budget at most."""
+        calls = self.begin(*map(str, range(20)))
+        self.assertEqual(self.opened(calls), 2 + 4)
+        # One that is complete lets the next begin.
+        self.end(calls[0], 1000)
+        self.assertEqual(self.opened(calls), 2 + 5)
+        self.clock.advance(self.interval())
+        self.assertEqual(self.opened(calls), 2 + 5 + 4)
+        # Most of them are still incomplete: no more than are quiet begin.
+        self.clock.advance(self.interval())
+        self.assertEqual(self.opened(calls), 2 + 5 + 4 + 2)
+
+    def test_allOpened(self) -> None:
+        """Each read begins in the end; those that have ended before never do."""
+        calls = self.begin(*map(str, range(20)))
+        ended = calls[-1]
+        del self.unread[ended]
+        for each in calls[:-1]:
+            self.end(each, 10)
+        self.assertTrue(all(each.isOpen for each in calls[:-1]))
+        self.clock.advance(self.interval())
+        self.assertEqual((ended.isOpen, len(self.reads._queue)), (False, 0))
 
     def interval(self) -> float:
         """Return the seconds until the next look."""

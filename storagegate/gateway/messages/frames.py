@@ -43,6 +43,7 @@ import msgspec
 
 from storagegate.core.codecs import INLINE_SIZE, JSON, isLarge
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.heldbytes import HeldBuffer
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.messages.interfaces import MessageId, detailedError
 from storagegate.gateway.messages.json import ReplyWriter
@@ -119,16 +120,21 @@ class FrameError(ValueError):
         self.code = code
 
 
+_MAX_TAKEN = 64 * 1024
+"""Maximum number of returned bytes that stay in memory because of the bytes behind them."""
+
+
 class Decoder:
     """
     Buffers bytes until a frame or a line is complete.
 
     @ivar held: How many bytes are buffered.
-    @ivar _data: The buffer. Complete messages are cut out of a C{bytes} object at C{_position}; an
-        incomplete one grows in a C{bytearray}.
+    @ivar _data: The bytes from which complete messages are cut, at C{_position}.
+    @ivar _more: The bytes of an incomplete message, if there are any.
     """
 
-    _data: bytes | bytearray = b""
+    _data = b""
+    _more: HeldBuffer | None = None
     _position = 0
     held = 0
 
@@ -142,24 +148,33 @@ class Decoder:
         if not self._data:
             self._data = data
             return
-        if not isinstance(self._data, bytearray):
-            self._data, self._position = bytearray(self._data[self._position :]), 0
-        self._data += data
+        more = self._more
+        if more is None:
+            more = self._more = HeldBuffer()
+            more.append(self._data[self._position :])
+            # The first byte tells the version.
+            self._data, self._position = self._data[self._position :][:1], 0
+        more.append(data)
+
+    def _join(self) -> bytes:
+        """Return all bytes, of which C{held} begin at C{_position}."""
+        more, self._more = self._more, None
+        if more is not None:
+            self._data, self._position = more.take(), 0
+        return self._data
 
     def _cut(self, begin: int, end: int, following: int) -> bytes:
         """Return the bytes from C{begin} to C{end}, and continue at C{following}."""
         data = self._data
         self.held = len(data) - following
-        if isinstance(data, bytes):
-            if following == len(data):
-                # An idle connection keeps no buffer.
-                self._data, self._position = b"", 0
-            else:
-                self._position = following
-            return data[begin:end]
-        with memoryview(data) as view:
-            self._data, self._position = bytes(view[following:]), 0
-            return bytes(view[begin:end])
+        if following == len(data):
+            # An idle connection keeps no buffer.
+            self._data, self._position = b"", 0
+        elif following > _MAX_TAKEN:
+            self._data, self._position = data[following:], 0
+        else:
+            self._position = following
+        return data[begin:end]
 
 
 class FrameDecoder(Decoder):
@@ -182,12 +197,14 @@ class FrameDecoder(Decoder):
 
         @raise FrameError: If the next bytes are not a frame.
         """
-        data, start = self._data, self._position
         if self.held < self._wanted:
+            data, start = self._data, self._position
             # One byte reveals that the client uses another protocol: do not wait for six.
             if len(data) > start and data[start] != VERSION:
                 raise _badVersion(data[start])
             return None
+        data = self._data if self._more is None else self._join()
+        start = self._position
         version, type, length = _unpackHeader(data, start)
         if version != VERSION:
             raise _badVersion(version)
@@ -199,7 +216,7 @@ class FrameDecoder(Decoder):
             self._wanted = HEADER_LENGTH + length
             return None
         self._wanted = HEADER_LENGTH
-        if end == len(data) and isinstance(data, bytes):
+        if end == len(data):
             # Most reads are one frame: cut it here, and reset this object.
             self._data, self._position, self.held = b"", 0, 0
             return Frame(type, data[begin:])
@@ -357,8 +374,18 @@ class LineDecoder(Decoder):
         @param maxLength: The maximum length of a line in bytes, without its end.
         """
         self._maxLength = maxLength
-        # How many of the buffered bytes have been searched for a line end.
+        # How many of the buffered bytes have been searched for a line end; C{_more} has none.
         self._searched = 0
+
+    def feed(self, data: bytes) -> None:
+        """Add input, see L{Decoder.feed}."""
+        isWhole = self._more is None and self._find() >= 0
+        super().feed(data)
+        if self._more is not None and (isWhole or b"\n" in data):
+            self._join()
+
+    def _find(self) -> int:
+        return self._data.find(b"\n", self._position + self._searched)
 
     def next(self) -> bytes | None:
         """
@@ -367,7 +394,7 @@ class LineDecoder(Decoder):
         @raise FrameError: If the line is too long.
         """
         start = self._position
-        end = self._data.find(b"\n", start + self._searched)
+        end = -1 if self._more is not None else self._find()
         if (self.held if end < 0 else end - start) > self._maxLength:
             limit = self._maxLength
             raise FrameError("PAYLOAD_TOO_LARGE", f"A line has {limit} bytes at most")

@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from storagegate.core.errors import untraced
-from storagegate.core.heldbytes import TooMuchHeld
+from storagegate.core.heldbytes import HeldBuffer, TooMuchHeld
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream
 from storagegate.net.http.interfaces import (
@@ -570,22 +570,21 @@ class RequestBody:
         """
         if self.length is not None and self.length > limit:
             raise BodyTooLarge(limit)
-        chunks: list[bytes] = []
-        size = 0
+        content = HeldBuffer()
         try:
             async for chunk in self:
-                size += len(chunk)
-                if size > limit:
+                if content.size + len(chunk) > limit:
                     raise BodyTooLarge(limit)
-                chunks.append(chunk)
-                self.hold(size)
+                content.append(chunk)
+                self.hold(content.size)
         except BaseException:
             isHeld = False
+            content.clear()
             raise
         finally:
             if not isHeld:
                 self.hold(0)
-        return b"".join(chunks)
+        return content.take()
 
     def hold(self, size: int) -> None:
         """

@@ -108,6 +108,16 @@ class DecoderTests(SynchronousTestCase):
         self.decoder.feed(wire[17:])
         self.assertEqual(read(self.decoder, b""), sent[1:])
 
+    def test_nothingKept(self) -> None:
+        """A long frame is not kept for the first byte of the next."""
+        decoder = FrameDecoder(1_000_000)
+        wire = encodeFrame(PING, bytes(500_000)) + encodeFrame(PING, b"x")
+        decoder.feed(wire[:1000])
+        self.assertEqual(decoder.next(), None)
+        self.assertEqual(len(read(decoder, wire[1000:-1])), 1)
+        self.assertEqual((decoder.held, len(decoder._data)), (6, 6))
+        self.assertEqual(read(decoder, wire[-1:]), [Frame(PING, b"x")])
+
     @given(st.lists(frames(), max_size=6), st.data())
     def test_anyPieces(self, sent: list[Frame], data: Any) -> None:
         """However a stream is cut, the same frames come of it."""
