@@ -312,6 +312,7 @@ class HeldPort:
 
     backlog: int
     socket: Socket
+    _preexistingSocket: Any
     isHeld = False
 
     def hold(self) -> None:
@@ -329,9 +330,13 @@ class HeldPort:
 
     def startListening(self) -> None:
         """Bind, and listen unless the port is held."""
+        isGiven = self._preexistingSocket is not None
         super().startListening()  # type: ignore[misc]
         if self.isHeld:
             self.stopReading()  # type: ignore[attr-defined]
+        elif isGiven:
+            # The process that bound the socket may not have listened.
+            Socket.listen(self.socket, max(self.backlog or 0, _BACKLOG))
 
     def beginListening(self) -> None:
         """
