@@ -14,7 +14,6 @@ from tests.support.prose import (
     Limit,
     Source,
     countLines,
-    findParameters,
     findRepeatedClasses,
     findSplitClasses,
     findStaleAllowances,
@@ -44,14 +43,6 @@ class LimitTests(SynchronousTestCase):
         text = "\n  ".join([f"{name}: {figure.value:g}, limit {limit.bound:g}", *items])
         self.assertTrue(limit.allows(figure.value), text)
 
-    def test_modules(self) -> None:
-        """The package has as many modules as it has concepts."""
-        self.check("modules")
-
-    def test_lines(self) -> None:
-        """The package does not grow by copies of what it has."""
-        self.check("lines")
-
     def test_words(self) -> None:
         """Comments and docstrings name the part that acts, not a person."""
         self.check("vague words per 10,000 lines")
@@ -63,10 +54,6 @@ class LimitTests(SynchronousTestCase):
     def test_splitClasses(self) -> None:
         """A class stands in one file."""
         self.check("classes cut over files")
-
-    def test_parameters(self) -> None:
-        """Parameters are described where name and type do not say all."""
-        self.check("described parameters in percent")
 
     def test_transports(self) -> None:
         """A transport is named in its folder and in the registry."""
@@ -165,47 +152,6 @@ class CounterTests(SynchronousTestCase):
         ):
             self.assertEqual(findSplitClasses(self.sources(**files)), [], files)
 
-    def test_parameters(self) -> None:
-        """A field of the docstring describes a parameter; a mention of its name does not."""
-        text = (
-            "def f(a, /, b, *c, d, **e):\n"
-            '    """Take b.\n\n    @param a: One.\n'
-            '    @param c: Some.\n    @param e: More.\n    """\n'
-            "async def g(b: int): pass\n"
-        )
-        described, plain = findParameters(self.sources(a=text))
-        self.assertEqual(described, ["a.py:1: f(a)", "a.py:1: f(c)", "a.py:1: f(e)"])
-        self.assertEqual(plain, ["a.py:1: f(b)", "a.py:1: f(d)", "a.py:8: g(b)"])
-
-    def test_constructorParameters(self) -> None:
-        """Those of a constructor may be fields of its own docstring or of its class's."""
-        text = (
-            "class C:\n"
-            '    """A thing.\n\n    @ivar a: One.\n    """\n'
-            "    def __init__(self, a, b, c):\n"
-            '        """@param b: Two."""\n'
-            "    @classmethod\n"
-            "    def make(cls, a): pass\n"
-        )
-        described, plain = findParameters(self.sources(a=text))
-        self.assertEqual(described, ["a.py:6: __init__(a)", "a.py:6: __init__(b)"])
-        self.assertEqual(plain, ["a.py:6: __init__(c)", "a.py:9: make(a)"])
-
-    def test_privateParameters(self) -> None:
-        """What is private, nested or special has no public parameters."""
-        text = (
-            "def _f(a): pass\n"
-            "class _P:\n    def f(self, a): pass\n"
-            "class C:\n    def _f(self, a): pass\n    def __eq__(self, other): pass\n"
-            "    def f(self):\n        def g(a): pass\n"
-        )
-        self.assertEqual(findParameters(self.sources(a=text)), ([], []))
-
-    def test_parameterShare(self) -> None:
-        """The figure is in percent, to a tenth."""
-        root = self.write(a='def f(a, b, c):\n    """@param a: One."""\n')
-        self.assertEqual(measure(root)["described parameters in percent"].value, 33.3)
-
     def test_transportNames(self) -> None:
         """A literal that is a name, whole, counts once a module; keys and cases count, too."""
         text = 'a = "udp", "udp", "udp4", "UDP", b"tcp", udp\nb = {"grpc": 1}\nhttp = "a http b"\n'
@@ -235,7 +181,6 @@ class CounterTests(SynchronousTestCase):
         self.assertEqual(findStaleAllowances(found, allowed), ["b.py", "c.py"])
 
     def test_limits(self) -> None:
-        """A limit is kept by the value that it names, and by those on its good side."""
-        most, least = Limit("", 3, ""), Limit("", 45, "", isLeast=True)
+        """A limit allows its own value and smaller ones."""
+        most = Limit("", 3, "")
         self.assertEqual([most.allows(each) for each in (2.9, 3, 3.1)], [True, True, False])
-        self.assertEqual([least.allows(each) for each in (44.9, 45, 46)], [False, True, True])

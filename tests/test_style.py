@@ -11,12 +11,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.modules import CHECKOUT, PACKAGE, moduleFiles, parse
 from tests.support.selection import long
 
-# Past this length a file of the package most likely holds a second concept.
-PACKAGE_FILE_LINES = 830
-
-# Cases of one thing are many, and a file of them is searched rather than read.
-OTHER_FILE_LINES = 1200
-
 # A function that is longer is more than one thought.
 FUNCTION_LINES = 80
 
@@ -34,6 +28,7 @@ FOREIGN_METHODS = frozenset(
     {
         *(
             "call_later",
+            "format_help",
             "headers_to_sign",
             "start_server_batch",
             "do_POST",
@@ -82,16 +77,6 @@ def trackedFiles() -> list[Path]:
 @long("a check of CI")
 class StyleTests(SynchronousTestCase):
     """The sources, read."""
-
-    def test_fileLength(self) -> None:
-        """No file is so long that a second concept is in it."""
-        long = []
-        for path in ourFiles():
-            isPackage = path.is_relative_to(CHECKOUT / PACKAGE)
-            limit = PACKAGE_FILE_LINES if isPackage else OTHER_FILE_LINES
-            if path.read_text().count("\n") > limit:
-                long.append(str(path))
-        self.assertEqual(long, [])
 
     def test_functionLength(self) -> None:
         """Every function of the package is one thought."""

@@ -26,6 +26,7 @@ from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
+from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import (
     ENCRYPTED,
     endAsyncioTasks,
@@ -358,10 +359,14 @@ class ProcessService(Service):
         disk = os.statvfs(directory)
         admin = self._clientURL(configuration, "admin")
         console = f"{admin}/console/" if admin and configuration.values["console"] else admin
-        places = {"S3": self._place("s3"), "Console": console, "HTTP, WS": self._place("http")}
-        for name, label in (("grpc", "gRPC"), ("tcp", "TCP"), ("udp", "UDP")):
-            address = self._addresses.get(name)
-            places[label] = None if address is None else formatAddress(address)
+        places = {"S3": self._place("s3"), "Console": console}
+        for row in listenerTransports():
+            address = self._addresses.get(row.name)
+            # A URL only of listeners that speak HTTP.
+            if address is None or row.hasStatus:
+                places[row.title] = self._place(row.name)
+            else:
+                places[row.title] = formatAddress(address)
         return StartScreen(
             __version__,
             places,

@@ -7,7 +7,7 @@ The screen at the end of a start on a terminal.
 
       S3        http://127.0.0.1:9000
       Console   http://127.0.0.1:9001/console/
-      HTTP, WS  http://127.0.0.1:8080
+      HTTP      http://127.0.0.1:8080
       gRPC      127.0.0.1:50051
       TCP       127.0.0.1:9102
       UDP       off

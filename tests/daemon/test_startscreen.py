@@ -8,7 +8,7 @@ from storagegate.s3.issuedkeys import KeyPair
 LISTENERS = {
     "S3": "http://127.0.0.1:9000",
     "Console": "http://127.0.0.1:9001/console/",
-    "HTTP, WS": "http://127.0.0.1:8080",
+    "HTTP": "http://127.0.0.1:8080",
     "gRPC": "127.0.0.1:50051",
     "TCP": "127.0.0.1:9102",
     "UDP": None,
@@ -34,7 +34,7 @@ class ScreenTests(SynchronousTestCase):
                 "",
                 "  S3        http://127.0.0.1:9000",
                 "  Console   http://127.0.0.1:9001/console/",
-                "  HTTP, WS  http://127.0.0.1:8080",
+                "  HTTP      http://127.0.0.1:8080",
                 "  gRPC      127.0.0.1:50051",
                 "  TCP       127.0.0.1:9102",
                 "  UDP       off",

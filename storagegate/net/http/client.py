@@ -88,7 +88,7 @@ class _Expired(ConnectionLostError):
 
 
 @implementer(IHandshakeListener)
-class _Connection(ProtocolWrapper):
+class _BoundedConnection(ProtocolWrapper):
     """
     The connection of one request, below Twisted's HTTP protocol.
 
@@ -144,7 +144,7 @@ class _Body(Protocol):
     @ivar ended: Fires at the end of the body; fails if it is truncated or refused.
     """
 
-    def __init__(self, onData: Callable[[bytes], object], connection: _Connection) -> None:
+    def __init__(self, onData: Callable[[bytes], object], connection: _BoundedConnection) -> None:
         """
         @param onData: Called with each piece; an exception ends the response.
         @param connection: The connection; closed if the response ends early.
@@ -302,7 +302,7 @@ class HTTPClient:
 
     async def _open(
         self, method: str, target: str, fields: Mapping[str, str], body: bytes | None
-    ) -> "tuple[_Connection, IResponse]":
+    ) -> "tuple[_BoundedConnection, IResponse]":
         """Send a request, and wait for the head of the response."""
         # The import takes 60 ms, which a daemon without discovery and providers saves.
         from treq.client import HTTPClient as TreqClient
@@ -317,7 +317,7 @@ class HTTPClient:
         name = host.strip("[]")
         port = int(given or DEFAULT_PORTS[scheme])
         context = makeContext(self._tls, name) if scheme == HTTPS else None
-        endpoint = _Endpoint(
+        endpoint = _BoundedEndpoint(
             self._reactor, HostnameEndpoint(self._resolving, name, port, CONNECT_SECONDS), context
         )
         # Both provide interfaces of Twisted that are imported with treq.
@@ -352,21 +352,21 @@ class HTTPClient:
             raise HTTPClientError(f"{self._url}: {reason}") from error
 
 
-class _Endpoint:
+class _BoundedEndpoint:
     """
     Connects, completes the TLS handshake and verifies the server before use.
 
     @ivar connection: The last connection.
     """
 
-    connection: _Connection | None = None
+    connection: _BoundedConnection | None = None
 
     def __init__(self, reactor: Any, endpoint: Any, context: ServerContext | None) -> None:
         self._reactor = reactor
         self._endpoint = endpoint
         self._context = context
 
-    def endpointForURI(self, uri: object) -> "_Endpoint":
+    def endpointForURI(self, uri: object) -> "_BoundedEndpoint":
         """Return itself, as each request has its own endpoint."""
         return self
 
@@ -376,7 +376,7 @@ class _Endpoint:
 
     async def _connect(self, factory: Any) -> Any:
         wrapping = WrappingFactory(factory)
-        wrapping.protocol = _Connection
+        wrapping.protocol = _BoundedConnection
         wrapping.noisy = False
         self.connection = connection = await openConnection(
             self._endpoint, self._reactor, CONNECT_SECONDS, self._context, factory=wrapping
@@ -415,7 +415,7 @@ class _BytesProducer:
 class _PlainAgent:
     """An agent that requests no content coding, and refuses a response that has one."""
 
-    def __init__(self, reactor: Any, endpoint: _Endpoint) -> None:
+    def __init__(self, reactor: Any, endpoint: _BoundedEndpoint) -> None:
         from twisted.web.client import Agent
 
         self._endpoint = endpoint

@@ -29,7 +29,8 @@ def workerOf(daemon: Daemon, connection: HTTPConnection) -> int:
     connection.getresponse().read()
     port = connection.sock.getsockname()[1]
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    [inode] = [row[9] for row in rows if row[2].endswith(f":{port:04X}")]
+    ends = (f":{connection.port:04X}", f":{port:04X}")
+    [inode] = [row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1])]
     for pid in map(int, Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             try:
