@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
 from storagegate.core.httpurls import SCHEMES
-from storagegate.core.schemashapes import Project, namedOnly, projectionOf
 from storagegate.core.typeschemas import TypeSchema, declaredPath, errorDetail
 
 if TYPE_CHECKING:
     from fastjsonschema import JsonSchemaValueException
+
+    from storagegate.core.schemashapes import Project
 
 Fits = Callable[[Any], bool]
 """Returns whether a value is certainly valid; C{False} means unknown."""
@@ -209,6 +210,8 @@ class Schema:
         try:
             if not self._isProjected:
                 # With the first result that is not plainly of its shape.
+                from storagegate.core.schemashapes import projectionOf
+
                 self._isProjected = True
                 self._project = projectionOf(
                     self.document, lambda part: compileSchema(part, self._name)
@@ -229,16 +232,20 @@ class Schema:
         raise problem
 
 
-def messageProjection(document: Mapping[str, Any] | None) -> Project | None:
+def messageProjection(document: Mapping[str, Any] | None) -> "Project | None":
     """
     Make the projection of valid results to the fields of a message generated from their schema.
 
     @param document: The schema; C{None} for any.
     @return: C{None} if the message has a field for every member.
     """
-    plain = None if document is None else normalised(document)
-    named = None if plain is None else namedOnly(plain)
-    if plain is None or named is None or named is plain:
+    if document is None:
+        return None
+    from storagegate.core.schemashapes import namedOnly, projectionOf
+
+    plain = normalised(document)
+    named = namedOnly(plain)
+    if named is plain:
         return None
     return projectionOf(named, lambda part: compileSchema(part, "a message"))
 

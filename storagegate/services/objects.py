@@ -30,7 +30,6 @@ from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.contents import TRIES, retryCopy
-from storagegate.s3.copies import checkTaken
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.names import checkKey
 from storagegate.s3.objects import (
@@ -594,6 +593,8 @@ class _StorageMethods:
             _, owner = await self._objects.checkWrite(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
+                from storagegate.s3.copies import checkTaken
+
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
                 versionId = source["versionId"]

@@ -8,7 +8,7 @@ error details and the cancellation of calls.
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
@@ -19,7 +19,6 @@ from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.errors import GrpcError, ServiceError, causedBy, codedError
 from storagegate.core.invoker import CallCredentials
 from storagegate.core.schemas import messageProjection
-from storagegate.core.schemashapes import Project
 from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
@@ -31,6 +30,9 @@ from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
 from storagegate.rpc.protos import RPCMethod, RPCService, loadProto, serviceFromSchemas
 from storagegate.telemetry.tracecontext import receiveTracing
+
+if TYPE_CHECKING:
+    from storagegate.core.schemashapes import Project
 
 PROTOCOL = "grpc"
 
@@ -181,7 +183,7 @@ class GRPCTransport:
         return any(call.service in names for names in self._namesOf.values())
 
     def _answer(
-        self, service: ServiceDefinition, rpc: RPCMethod, name: str, project: Project | None
+        self, service: ServiceDefinition, rpc: RPCMethod, name: str, project: "Project | None"
     ) -> Callable[[Call], Any]:
         """
         Make the handler of an RPC.
