@@ -23,6 +23,7 @@ from tests.support.faultycalls import (
     SYNC,
     CallFault,
 )
+from tests.support.selection import long
 
 CHECKPOINT_BYTES = 256 * 1024
 BODY = "b" * 30_000
@@ -111,6 +112,7 @@ class FailedSyncTests(SynchronousTestCase):
         self.processes.killAll()
         self.assertNothingLost()
 
+    @long("takes seconds")
     def test_openElsewhere(self) -> None:
         """
         While another process has the catalog open, no start trusts what was copied: it is refused
@@ -148,6 +150,7 @@ class FailedSyncTests(SynchronousTestCase):
             self.processes.kill(member)
         self.assertNothingLost()
 
+    @long("takes seconds")
     def test_everySync(self) -> None:
         """
         After a failed sync of any file no write is acknowledged, the command beside is refused, and

@@ -19,6 +19,7 @@ from tests.support.faultycalls import (
     WRITE,
     CallFault,
 )
+from tests.support.selection import long
 
 V1, V2 = "1" * 1000, "2" * 1000
 
@@ -81,6 +82,7 @@ class UnseenCommitTests(SynchronousTestCase):
             self.processes.kill(0)
         self.assertEqual(self.assertWhole(V1), V1)
 
+    @long("takes seconds")
     def test_fullIndex(self) -> None:
         """
         Where the index cannot grow on a full disk, the client hears so, and the blob stays until

@@ -10,6 +10,7 @@ from storagegate.core.errors import isExpected
 from storagegate.core.task import fromCoroutine
 from storagegate.gateway.transports.registry import transportNames
 from tests.support.gatewayclients import CLIENTS
+from tests.support.selection import long
 from tests.wire.gateway.test_matrix import MatrixCase
 
 CAUSES = ("cancel", "reset", "deadline")
@@ -82,6 +83,7 @@ class LostRequestsTests(MatrixCase):
         """Give the further services of the gateway."""
         return [self.service()]
 
+    @long("takes seconds")
     async def test_table(self) -> None:
         """Every reader gets an error, and no C{except Exception} takes it for an item's."""
         found: dict[str, Any] = {}

@@ -27,6 +27,7 @@ from tests.support.lyingupstream import (
     md5Of,
     notFound,
 )
+from tests.support.selection import long
 from tests.support.upstreams3 import credentials
 
 CRC = "x-amz-checksum-crc32c"
@@ -131,6 +132,7 @@ class UploadTests(LyingCase, TestCase):
         answers.append(lambda reply: reply)
         await store(self.blobs, b"bytes")
 
+    @long("takes seconds")
     async def test_others(self) -> None:
         """The answers of the servers that people have are understood."""
         amazonKMS = {
