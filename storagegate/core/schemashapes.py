@@ -2,14 +2,14 @@
 Shapes of results whose schema is a mapping: a response has the members that C{properties} names, at
 every depth.
 
-- A schema with C{properties} or C{patternProperties} is closed: other members are removed unless
-  C{additionalProperties} allows them. JSON Schema allows them by default; here, a result with
-  listed members has only these. C{additionalProperties: false} also removes them.
-- A schema that names no members, such as C{{"type": "object"}}, keeps all members.
-- C{allOf}, C{$ref} and C{dependencies} add the members that they name.
-- For C{anyOf} and C{oneOf}, the alternative applies that the value fits once it has its shape. If
-  several fit, the one that keeps the most members applies, and the first among equals. C{then} or
-  C{else} applies likewise.
+  - A schema with C{properties} or C{patternProperties} is closed: other members are removed unless
+    C{additionalProperties} allows them. JSON Schema allows them by default; here, a result with
+    listed members has only these. C{additionalProperties: false} also removes them.
+  - A schema that names no members, such as C{{"type": "object"}}, keeps all members.
+  - C{allOf}, C{$ref} and C{dependencies} add the members that they name.
+  - For C{anyOf} and C{oneOf}, the alternative applies that the value fits once it has its shape. If
+    several fit, the one that keeps the most members applies, and the first among equals. C{then} or
+    C{else} applies likewise.
 """
 
 import re

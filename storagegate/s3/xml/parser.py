@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xml.parsers.expat import XMLParserType
 
 _SEPARATOR = "}"
-"""Expat names an element in a namespace C{uri}name}, ElementTree C{{uri}name}."""
+"""The separator of namespace and name in Expat; ElementTree also has an opening brace."""
 
 
 def _refuse(*declaration: object) -> NoReturn:

@@ -20,6 +20,7 @@ from tests.support.certificates import Authority
 from tests.support.daemon import DaemonFailed
 from tests.support.daemonprocess import DaemonProcess
 from tests.support.http import getJSON, request
+from tests.support.selection import long
 
 METRIC = "storagegate_tls_certificate_expiry_timestamp_seconds"
 
@@ -227,6 +228,7 @@ class TableTests(CertificateCase):
             self.assertEqual(await deferToThread(self.served, name), number, name)
         self.assertEqual(sorted(await self.ends()), ["grpc", "http", "tcp"])
 
+    @long("takes seconds")
     async def test_clients(self) -> None:
         """With C{ca} a client needs a certificate that it has signed, with workers too."""
         clients = Authority(self.folder / "clients", "clients")

@@ -221,6 +221,7 @@ class RefusalTests(DaemonCase):
             self.assertIn(str(self.data), self.refused())
             self.assertEqual(getJSON(first.address("admin"), "/readyz")[0], 200)
 
+    @long("takes seconds")
     def test_lockComesFirst(self) -> None:
         """
         A second daemon, with or without workers, and C{init} write nothing into a data directory
@@ -319,6 +320,7 @@ class EarlyClientTests(DaemonCase):
         """A daemon that is alone."""
         self.refusedBefore()
 
+    @long("takes seconds")
     def test_workers(self) -> None:
         """A supervisor, whose first worker listens."""
         self.refusedBefore("--workers", "2")
@@ -401,6 +403,7 @@ class SignalTests(DaemonCase):
         daemon.start()
         self.assertEqual(request(daemon.address(), "GET", "/bucket/key"), (200, b"1234567890"))
 
+    @long("takes seconds")
     def test_grace(self) -> None:
         """A request that does not end within the grace is cut off, and nothing of it is stored."""
         daemon = self.daemon(STORAGEGATE_SHUTDOWN_GRACE_SECONDS="1").start()

@@ -253,6 +253,7 @@ class PlaceTests(SynchronousTestCase):
             tail.kill()
         return self.lines()
 
+    @long("takes seconds")
     def test_background(self) -> None:
         """
         In the background, lines go into the file; SIGUSR1 has it moved aside, and SIGHUP changes

@@ -40,6 +40,7 @@ class MovedFilesTests(SynchronousTestCase):
         with Daemon(data, *flags) as daemon:
             self.assertEqual(request(daemon.address(), "GET", "/bucket/before"), (200, SMALL))
 
+    @long("takes seconds")
     def test_oneProcess(self) -> None:
         """A daemon of one process."""
         self.assertStops()

@@ -95,6 +95,7 @@ class ForEverTests(StartsCase):
         self.assertEnded(workers)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled|serve")
 
+    @long("takes seconds")
     def test_killed(self) -> None:
         """When the supervisor is killed, no worker stays with the sockets and the data."""
         workers = self.start()
@@ -149,6 +150,7 @@ class TablesTests(StartsCase):
 class EndingTests(StartsCase):
     """A module that ends its process."""
 
+    @long("takes seconds")
     def test_start(self) -> None:
         """The one line says how it ended; so does the one of a reload."""
         self.write("os._exit(3)")

@@ -14,6 +14,7 @@ from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from tests.support.gateway import makeHost
 from tests.support.programs import needs
+from tests.support.selection import long
 from tests.wire.http.support import RawClient, ServedCase, get, post
 
 CHUNKED = b"Transfer-Encoding: chunked"
@@ -177,6 +178,7 @@ class StreamTests(GatewayCase):
             await self.answeredElsewhere()
         self.assertLess(sent, 64_000_000)
 
+    @long("takes seconds")
     async def test_expect(self) -> None:
         """A client that waits for 100 Continue gets it when its requests are wanted."""
         await self.open()

@@ -21,6 +21,7 @@ from storagegate.gateway.transports.registry import transportNames
 from tests.support.gateway import FORBIDDEN, TOKEN, Boom, Probe, guarded
 from tests.support.gatewayanswers import Answer
 from tests.support.gatewayclients import CLIENTS
+from tests.support.selection import long
 
 GRPC_STATUSES = {
     "VALIDATION_ERROR": "INVALID_ARGUMENT",
@@ -229,6 +230,7 @@ class MatrixTests(MatrixCase):
 
         await self.everywhere(check)
 
+    @long("takes seconds")
     async def test_guessesAreSlowed(self) -> None:
         """All wires count bad tokens together: after a hundred each is refused late."""
         guess = {"to": "Guarded.ask", "token": "guess"}

@@ -162,6 +162,7 @@ class ExposureTests(ServiceCase):
         """Give the warnings that have a text."""
         return [line for line in daemon.log.splitlines() if text in line and "#warn" in line]
 
+    @long("takes seconds")
     def test_unserved(self) -> None:
         """Without a name UserService is not served there, by one or many; a line says so."""
         for arguments in ((), ("--workers", "2")):

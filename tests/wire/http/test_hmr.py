@@ -264,6 +264,7 @@ class ReloadTests(DevelopCase):
             await self.connect(old)
         self.assertIn("refused", str(refused.exception))
 
+    @long("takes seconds")
     async def test_takenPort(self) -> None:
         """A port that somebody else has is an error like others: the old one serves on."""
         await self.setUpScript()
@@ -281,6 +282,7 @@ class ReloadTests(DevelopCase):
 
         return Factory()
 
+    @long("takes seconds")
     async def test_files(self) -> None:
         """Changes of the files that pages are made of reload pages, and no code."""
         more = (

@@ -335,6 +335,7 @@ class FlowTests(RouteCase):
         self.assertEqual(await talking, "all")
         await deferToThread(client.close)
 
+    @long("takes seconds")
     async def test_slowClient(self) -> None:
         """The sender waits for a client that does not read, which is dropped after two pings."""
         sent = 0

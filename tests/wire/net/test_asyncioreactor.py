@@ -258,6 +258,7 @@ class ServiceTests(ProgramCase):
                 self.assertEqual(begun.finish().problem.code, "DEADLINE_EXCEEDED")
             self.assertEqual(self.line(), "finally")
 
+    @long("takes seconds")
     def test_gateway(self) -> None:
         """All of it over each transport."""
         self.start("gateway")

@@ -166,6 +166,7 @@ class ReplacingTests(WorkersCase):
         # Open for both, a FIFO waits for nobody, and whoever opens it to read finds a writer.
         self.addCleanup(os.close, os.open(gate, os.O_RDWR))
 
+    @long("takes seconds")
     async def test_hanging(self) -> None:
         """A worker whose reactor does not turn any more is killed and replaced."""
         workers = await self.began(hangSeconds=2)

@@ -87,6 +87,7 @@ class GRPCDaemonTests(SynchronousTestCase):
             [line] = [line for line in daemon.log.splitlines() if "#info]" not in line]
             self.assertIn(place, line)
 
+    @long("takes seconds")
     def test_stop(self) -> None:
         """SIGTERM tells those who watch, cuts endless streams after the grace, and exits with 0."""
         daemon = self.daemon(STORAGEGATE_SHUTDOWN_GRACE_SECONDS="1").start()

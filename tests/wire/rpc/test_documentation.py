@@ -119,6 +119,7 @@ class RefusalTests(RPCCase):
 class SessionTests(RPCCase):
     """What is typed in at a prompt."""
 
+    @long("takes seconds")
     async def test_blocks(self) -> None:
         """Every program of the page runs, and the sessions print what it says."""
         here = Path.cwd()

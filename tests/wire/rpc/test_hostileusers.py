@@ -88,6 +88,7 @@ class DaemonTests(SynchronousTestCase):
         """Give the port of the gRPC listener."""
         return self.daemon.address("grpc")[1]
 
+    @long("takes seconds")
     def test_stopped(self) -> None:
         """SIGTERM with streams open: none keeps it beyond its grace, and it exits with 0."""
         users = SimpleQueue[bytes | None]()
@@ -110,6 +111,7 @@ class DaemonTests(SynchronousTestCase):
         self.assertGreater(took, 1.9)
         self.assertNotIn("Traceback", self.daemon.log)
 
+    @long("takes seconds")
     def test_crowd(self) -> None:
         """In a chat of 300, a client that reads nothing delays no others."""
         # A window that is full after the welcome.

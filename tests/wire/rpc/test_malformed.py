@@ -130,6 +130,7 @@ class HeaderTests(MalformedCase):
         ):
             await self.assertRefused(having(":path", path), UNIMPLEMENTED)
 
+    @long("takes seconds")
     async def test_values(self) -> None:
         """A deadline, an encoding, a name or base64 that is none ends the call."""
         for name, value in (

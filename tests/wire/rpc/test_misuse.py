@@ -223,6 +223,7 @@ class MisuseTests(RPCCase):
         self.assertEqual(found, [OK, RESOURCE_EXHAUSTED, OK, RESOURCE_EXHAUSTED, 5, 5])
         await self.assertServes()
 
+    @long("takes seconds")
     async def test_silent(self) -> None:
         """Idle connections and calls delay no others, and end with the server."""
         for _ in range(100):

@@ -512,10 +512,12 @@ class AnonymousTests(AccessCase):
         )
         self.assertEqual(answer.status, 403)
 
+    @long("takes seconds")
     def test_missingBucket(self) -> None:
         """Whether a bucket exists is not told."""
         self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 403)
 
+    @long("takes seconds")
     def test_responseHeaders(self) -> None:
         """A link without credentials changes no header of a public object."""
         self.setPolicy(statement(self.bucket, "*", "s3:GetObject"))

@@ -73,6 +73,7 @@ class CopySourceTests(AttackCase):
             answer = self.copyAs(self.tenant, source)
             self.assertRejected(answer, (400,), source)
 
+    @long("takes seconds")
     def test_otherAccount(self) -> None:
         """A bucket of another account is closed to reads, lists, writes and deletes."""
         for method, target in (

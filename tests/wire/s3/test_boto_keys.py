@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.clients import ROOT
 from tests.support.s3signer import Outgoing
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.wire.s3.fixture import S3Case
 
 ODD_KEYS = (
@@ -88,6 +88,7 @@ class KeyTests(S3Case):
             self.assertEqual([entry["Key"] for entry in done["Deleted"]], [key])
             self.assertMissing(bucket, key)
 
+    @long("takes seconds")
     def test_oddKeys(self) -> None:
         """Each odd key is the same key to put, get, head, list, copy and delete."""
         bucket = self.makeBucket()
@@ -162,6 +163,7 @@ class KeyTests(S3Case):
             lambda key: "\x00" not in key
         )
     )
+    @long("takes seconds")
     def test_anyKey(self, key: str) -> None:
         """Any text is the same key to put, list and get."""
         bucket = self._anyBucket()

@@ -58,6 +58,7 @@ class TenThousandKeysTests(S3Case):
         self.assertEqual(entry["StorageClass"], "STANDARD")
         self.assertEqual(entry["LastModified"].replace(microsecond=0), head["LastModified"])
 
+    @long("takes seconds")
     def test_groups(self) -> None:
         """With a delimiter each group stands once, among the keys that are in none, over pages."""
         for operation in ("list_objects_v2", "list_objects"):
@@ -90,6 +91,7 @@ class TenThousandKeysTests(S3Case):
             for found in (second, first):
                 self.assertEqual([entry["Key"] for entry in found["Contents"]], KEYS[501:503])
 
+    @long("takes seconds")
     def test_fetchOwner(self) -> None:
         """Owners stand in V2 when asked for, and always in V1."""
         asked = self.s3.list_objects_v2(Bucket=self.bucket, MaxKeys=1, FetchOwner=True)
@@ -123,6 +125,7 @@ class TenThousandKeysTests(S3Case):
 class DeleteTests(S3Case):
     """Deletes of many objects, and by version."""
 
+    @long("takes seconds")
     def test_emptyABucket(self) -> None:
         """A bucket is emptied as tools do it: list versions, delete many by version id."""
         bucket = self.makeBucket()

@@ -321,6 +321,7 @@ class ScannerTests(S3Case):
             self.connect()
             self.assertTrue(eventually(lambda: not self.keys()))
 
+    @long("takes seconds")
     def test_removedRule(self) -> None:
         """Without its rule nothing is removed."""
         self.put("k")
