@@ -477,6 +477,14 @@ class BucketSettingsTests(BrowserCase):
         tags = self.s3.get_bucket_tagging(Bucket=self.bucket)["TagSet"]
         self.assertEqual(tags, [{"Key": "team", "Value": "blue"}])
 
+    def _replace(self, old: str, new: str) -> None:
+        """Replace a word of the document, as a user who types."""
+        self.page.evaluate(
+            "(() => { const field = document.querySelector('textarea');"
+            f" field.value = field.value.replace('{old}', '{new}');"
+            " field.dispatchEvent(new InputEvent('input', {bubbles: true})) })()"
+        )
+
     def _policy(self) -> None:
         page, bucket = self.page, self.bucket
         self.open("policy")
@@ -486,11 +494,10 @@ class BucketSettingsTests(BrowserCase):
         page.press("Save")
         page.waitText("This is not JSON")
         page.press("one account may list and read")
-        page.evaluate(
-            "(() => { const field = document.querySelector('textarea');"
-            " field.value = field.value.replace('ACCOUNT', 'colleague');"
-            " field.dispatchEvent(new InputEvent('input', {bubbles: true})) })()"
-        )
+        self._replace("ACCOUNT", "colleague")
+        page.press("Save")
+        page.waitText("Invalid principal in policy")
+        self._replace("colleague", "root")
         self.save()
         policy = json.loads(self.s3.get_bucket_policy(Bucket=bucket)["Policy"])
         self.assertEqual(policy["Statement"][0]["Effect"], "Allow")

@@ -335,7 +335,9 @@ def finishEmpty(connection: psycopg.Connection[TupleRow]) -> None:
     _apply(cursor, _version(cursor))
 
 
-def _apply(cursor: Cursor[TupleRow], version: int, newest: int = len(MIGRATIONS)) -> None:
+def _apply(cursor: Cursor[TupleRow], version: int, newest: int | None = None) -> None:
+    if newest is None:
+        newest = len(MIGRATIONS)
     if not version:
         cursor.execute("CREATE TABLE schemaversion (version int NOT NULL)")
         cursor.execute("INSERT INTO schemaversion VALUES (0)")
