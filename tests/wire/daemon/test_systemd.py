@@ -52,10 +52,13 @@ class SocketTests(SynchronousTestCase):
         prefix: tuple[str, ...],
         expect: tuple[str, ...],
         descriptors: tuple[int, ...] = (),
+        **more: Any,
     ) -> Daemon:
         """Make a daemon that does not outlive the test."""
         data = Path(self.mktemp()).absolute()
-        daemon = Daemon(data, *arguments, prefix=prefix, expect=expect, descriptors=descriptors)
+        daemon = Daemon(
+            data, *arguments, prefix=prefix, expect=expect, descriptors=descriptors, **more
+        )
         self.addCleanup(daemon.kill)
         return daemon
 
