@@ -231,9 +231,13 @@ class UntrustedTests(SecuredCase):
     async def refusals(self, bad: RawUpstream, tls: Any = None) -> None:
         """Check what becomes of calls to an instance whose handshake fails."""
         self.serveTLS(bad, tls=tls, ejectAfter=3)
+
+        async def requests() -> AsyncIterator[Any]:
+            yield {}
+
         for _ in range(3):
             self.assertRegex(await self.refused(self.call("unary")), UNREACHABLE)
-        self.assertEqual(await self.collect("bidirectional"), ([], "UNAVAILABLE"))
+        self.assertEqual(await self.collect("bidirectional", requests()), ([], "UNAVAILABLE"))
         self.assertEqual(bad.requests, 0)
         self.assertGreaterEqual(self.value("attempts_total", "Probe", "failed"), 4)
         self.assertEqual(self.value("instances", "Probe", "ejected"), 1)
