@@ -39,10 +39,18 @@ class OpenRoom:
         configuration = load(given, {})
         self.room = DaemonGatewayService(configuration, reactor)
         self.addresses: dict[str, IAddress] = {
-            name: self.room.open(name, PLACES[name]) for name in names
+            name: self.open(name, PLACES[name]) for name in names
         }
         self.store = ObjectStore.open(os.path.abspath(directory), reactor)
         self.room.attachStore(self.store, ROOT, "us-east-1", os.path.abspath(directory))
+
+    def open(self, name: str, endpoint: str) -> Any:
+        """Open a listener, which accepts connections at once; return its address."""
+        address = self.room.open(name, endpoint)
+        port = self.room.ports[name]
+        if isinstance(port, HeldPort):
+            port.beginListening()
+        return address
 
     def port(self, name: str) -> int:
         """Return the port of a listener."""

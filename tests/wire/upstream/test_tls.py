@@ -164,7 +164,7 @@ class SecuredTests(SecuredCase):
         certificate, key = self.authority.issue()
         room = openRoom(self, http=PLACES["http"])
         place = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
-        port: Any = room.room.open("http", place)
+        port = room.open("http", place)
         gateway = ProtocolGateway(protocols=[])
         instance = {"host": "127.0.0.1", "port": port.port}
         service = {"instances": [instance], "tls": self.trust, "connectTimeoutMs": 20_000}
