@@ -84,9 +84,11 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def test_unreadable(self) -> None:
         """An Authorization that cannot be read, or of another scheme, is 400 InvalidArgument."""
-        for value in (b"Bearer x", b"AWS key:signature", b"\xff", b"AWS4-HMAC-SHA256"):
+        for value in (b"Bearer x", b"AWS", b"\xff", b"AWS4-HMAC-SHA256"):
             status, code = self.refused({b"authorization": value})
             self.assertEqual((status, code), (400, "InvalidArgument"), value)
+        older = self.refused({b"authorization": b"AWS key:signature"})
+        self.assertEqual(older, (400, "InvalidRequest"))
 
     def test_two(self) -> None:
         """Two schemes at once are 400 InvalidArgument, in every pair."""
