@@ -476,6 +476,7 @@ class DocumentTests(AnswerCase):
         for answer in (
             self.sendSigned(outgoing.adding(content_md5=digest), UNSIGNED),
             self.sendSigned(outgoing.adding(x_amz_checksum_sha256=checksum), UNSIGNED),
+            self.send(plain.adding(content_md5=digest)),
             self.sendSigned(outgoing),
         ):
             self.assertIn(answer.status, (200, 204), answer)
