@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.selection import long
 from tests.console.gatewayfixture import WIRES, GatewayCase, send
 from tests.support.certificates import Authority
 from tests.support.clients import ROOT, Account
@@ -87,6 +88,7 @@ strategy = "least_connections"
         self.assertEqual(found["refused"], 1)
         self.assertEqual(limit("192.0.2.1")["used"], 0)
 
+    @long("takes seconds")
     def test_discovery(self) -> None:
         """Instances have their state, the last check and the end of their ejection."""
         self.daemon.waitForLog("is unhealthy")
@@ -177,6 +179,7 @@ class WorkersTests(GatewayCase):
 
     flags = ("--workers", "2")
 
+    @long("takes seconds")
     def test_calls(self) -> None:
         """Each wire is called, and what all processes have refused is counted."""
         for wire in WIRES:

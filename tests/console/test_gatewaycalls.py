@@ -5,6 +5,7 @@ from http.client import HTTPConnection
 from time import monotonic
 from typing import Any
 
+from tests.support.selection import long
 from tests.console.fixture import API
 from tests.console.gatewayfixture import WIRES, GatewayCase
 from tests.support.clients import ROOT, Account
@@ -34,6 +35,7 @@ class CallTests(GatewayCase):
             self.assertGreater(item["bytes"], 3)
             self.assertTrue(0 < item["ms"] <= end["ms"], (item, end))
 
+    @long("takes seconds")
     def test_streamed(self) -> None:
         """Items are sent as they come."""
         for wire in WIRES:
@@ -74,6 +76,7 @@ class CallTests(GatewayCase):
             wanted = "INVALID_ARGUMENT" if wire == "grpc" else "VALIDATION_ERROR"
             self.assertEqual(code, wanted, wire)
 
+    @long("takes seconds")
     def test_deadlines(self) -> None:
         """A call ends with its deadline."""
         for wire in WIRES:

@@ -123,6 +123,7 @@ class EventsTests(ConsoleCase):
         for value in ("nan", "inf", "-inf"):
             self.assertEqual(self.open(f"slowerThanMs={value}").status, 400)
 
+    @long("takes seconds")
     def test_topics(self) -> None:
         """The state of the daemon, jobs and figures come at once and when they change."""
         stream = self.open("topics=health,jobs,metrics")
@@ -206,6 +207,7 @@ class EventsTests(ConsoleCase):
             self.assertEqual(refused.body()["error"], "RATE_LIMITED")
             self.assertEqual(open_.enter_context(self.open("topics=jobs")).status, 200)
 
+    @long("takes seconds")
     def test_behind(self) -> None:
         """A client that does not read makes no memory grow; what it misses is counted."""
         bucket = self.makeBucket()

@@ -6,6 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
+from tests.support.selection import long
 from tests.net.support import statuses
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.support import get, post
@@ -78,6 +79,7 @@ class TimeoutTests(AppServedCase):
         await client.until(b"served")
         self.assertEqual(statuses(client.received), [100, 200])
 
+    @long("takes seconds")
     async def test_stalled(self) -> None:
         """A response whose client reads nothing for C{requestTimeout} is dropped."""
         ended: list[str] = []

@@ -3,6 +3,7 @@
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
+from tests.support.selection import long
 from tests.net.support import statuses
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.corpus import CORPUS
@@ -100,6 +101,7 @@ class PatienceTests(AppServedCase):
         self.assertTrue(self.isRefusal(client.received, (408,)), client.received)
         self.assertEqual(self.served, [])
 
+    @long("takes seconds")
     async def test_slowBody(self) -> None:
         """A body that stops coming is 408; its handler gets none of it."""
         self.app.use(self.answer)
@@ -115,6 +117,7 @@ class PatienceTests(AppServedCase):
             self.assertTrue(self.isRefusal(received, (408,)), received)
         self.assertEqual(self.served, [])
 
+    @long("takes seconds")
     async def test_lateAnswer(self) -> None:
         """A request that no handler answers is 503 in the end, as JSON too."""
         self.app.get("/never", lambda req, res: Deferred())

@@ -12,6 +12,7 @@ from zope.interface import implementer
 
 from storagegate.net.endpoints import listen
 from storagegate.net.http.message import ChannelRequest
+from tests.support.selection import long
 from tests.net.support import head, hello, statuses
 from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
@@ -312,6 +313,7 @@ class ClosingTests(ServedCase):
         self.assertIn(b"done", await busy.closed)
         await drained
 
+    @long("takes seconds")
     async def test_slowCloser(self) -> None:
         """A client that reads a large last answer slowly gets it all, though we have closed."""
 

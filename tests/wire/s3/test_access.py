@@ -372,6 +372,7 @@ class PolicyTests(AccessCase):
 class ListTests(AccessCase):
     """Access control lists, ownership and the block of public access."""
 
+    @long("takes seconds")
     def test_bucket(self) -> None:
         """A list opens what it grants, is read as it was set, and is private again."""
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
@@ -445,6 +446,7 @@ class ListTests(AccessCase):
             Bucket=self.bucket, PublicAccessBlockConfiguration=switches
         )
 
+    @long("takes seconds")
     def test_block(self) -> None:
         """Each of the four switches does its part."""
         code = "NoSuchPublicAccessBlockConfiguration"

@@ -6,6 +6,7 @@ from functools import partial
 from http.client import HTTPConnection
 from threading import Event
 
+from tests.support.selection import long
 from tests.support.clients import ROOT
 from tests.wire.s3.bulk import connect, inParallel, objectTarget
 from tests.wire.s3.fixture import S3Case
@@ -99,6 +100,7 @@ class FreshnessTests(S3Case):
 
         self.race(number, lambda count: b"%d" % count)
 
+    @long("takes seconds")
     def test_getOfFiles(self) -> None:
         """The same holds for bodies that lie in files of their own."""
 
@@ -109,6 +111,7 @@ class FreshnessTests(S3Case):
 
         self.race(number, lambda count: b"%08d" % count * 10_000)
 
+    @long("takes seconds")
     def test_list(self) -> None:
         """A list shows the size of the last acknowledged body, or of one just being written."""
 

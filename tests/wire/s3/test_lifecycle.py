@@ -290,6 +290,7 @@ class ScannerTests(S3Case):
         self.assertEqual((found["removed_total"], found["kept_total"]), (3, 0))
         self.assertLess(found["round_age_seconds"], 60)
 
+    @long("takes seconds")
     def test_versions(self) -> None:
         """A current object gets a marker, older versions go, and the marker goes at last."""
         self.s3.put_bucket_versioning(Bucket="bbb", VersioningConfiguration={"Status": "Enabled"})
