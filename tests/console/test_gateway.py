@@ -6,10 +6,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.selection import long
 from tests.console.gatewayfixture import WIRES, GatewayCase, send
 from tests.support.certificates import Authority
 from tests.support.clients import ROOT, Account
+from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 

@@ -5,10 +5,10 @@ from http.client import HTTPConnection
 from time import monotonic
 from typing import Any
 
-from tests.support.selection import long
 from tests.console.fixture import API
 from tests.console.gatewayfixture import WIRES, GatewayCase
 from tests.support.clients import ROOT, Account
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 

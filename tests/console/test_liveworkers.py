@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from tests.support.selection import long
 from tests.console.eventstream import EventStream
 from tests.console.gatewayfixture import WIRES, GatewayCase
 from tests.support.clients import ROOT
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 

@@ -19,8 +19,8 @@ from storagegate.console.history import (
 from storagegate.console.monitor import ConsoleMonitor
 from storagegate.console.requesttap import ANY, BOUNDS, MOST_EVENTS, RequestEvent, WireCounts
 from storagegate.s3.observers import S3RequestRecord
-from tests.support.selection import long
 from tests.console.fixture import ConsoleCase
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 

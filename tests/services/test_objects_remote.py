@@ -1,9 +1,9 @@
 """The Storage service, and S3 beside it, on a store whose two halves are reached over a network."""
 
-from tests.support.selection import long
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.services import test_objects, test_objectstreams, test_objectstreams_watch
+from tests.support.selection import long
 
 
 class RemoteBucketTests(test_objects.BucketTests):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.selection import long
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 
 SERVICE = """
 import os

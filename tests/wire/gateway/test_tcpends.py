@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
-from tests.support.selection import long
 from tests.support.memory import residentMemory
+from tests.support.selection import long
 from tests.wire.gateway.tcpcase import PlainClient, TCPCase, written
 from tests.wire.gateway.test_websocket import KERNEL_BYTES
 

@@ -6,8 +6,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.support.selection import long
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.support import get, post
 

@@ -3,8 +3,8 @@
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.support.selection import long
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.corpus import CORPUS
 from tests.wire.http.replaying import SMUGGLED, Cut, ThreeWays

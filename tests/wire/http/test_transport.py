@@ -12,8 +12,8 @@ from zope.interface import implementer
 
 from storagegate.net.endpoints import listen
 from storagegate.net.http.message import ChannelRequest
-from tests.support.selection import long
 from tests.net.support import head, hello, statuses
+from tests.support.selection import long
 from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
 

@@ -14,10 +14,10 @@ from storagegate.core.definitions import readService
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import GrpcClient, createGrpcClient
 from storagegate.rpc.protos import serviceFromSchemas
-from tests.support.selection import long
 from tests.support.h2client import framed
 from tests.support.lyingserver import Answer, Fields, Lie, LyingServer
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.selection import long
 from tests.wire.rpc.clientcase import clientThreads
 from tests.wire.rpc.optioncase import struct
 

@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from storagegate.rpc import application, dispatch
-from tests.support.selection import long
 from tests.support.h2client import H2Client, H2Stream
+from tests.support.selection import long
 from tests.wire.rpc.optioncase import BIG, BIGS, ECHO, HOLD, WAIT, OptionCase, sized, struct
 
 DEADLINE_EXCEEDED = 4

@@ -4,8 +4,8 @@ import base64
 import hashlib
 from urllib.parse import quote
 
-from tests.support.selection import long
 from tests.support.s3signer import Answer, Outgoing
+from tests.support.selection import long
 from tests.wire.s3.attacks import AttackCase
 
 BOMB = (

@@ -6,8 +6,8 @@ from functools import partial
 from http.client import HTTPConnection
 from threading import Event
 
-from tests.support.selection import long
 from tests.support.clients import ROOT
+from tests.support.selection import long
 from tests.wire.s3.bulk import connect, inParallel, objectTarget
 from tests.wire.s3.fixture import S3Case
 
