@@ -146,6 +146,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.statuses("delete_bucket_policy"), [204, 403, 403, 403])
         self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
 
+    @long("takes a second or more")
     def test_keyLimits(self) -> None:
         """No policy widens the limits of a key."""
         reader = self.client(self.issueKey("acbob", "--policy", "readonly"))
