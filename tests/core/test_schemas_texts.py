@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.schemas import convertTexts
+from tests.support.selection import long
 
 SCHEMA = {
     "type": "object",
@@ -52,6 +53,7 @@ class TextTests(SynchronousTestCase):
         for name in ("name", "anything", "always", "unknown"):
             self.assertRead(name, "1", "1")
 
+    @long("takes a second or more")
     @given(st.dictionaries(st.sampled_from(sorted(SCHEMA["properties"])), st.text(max_size=20)))  # type: ignore[arg-type]
     def test_any(self, values: dict[str, str]) -> None:
         """Whatever came, all of it is there afterwards, and nothing fails."""

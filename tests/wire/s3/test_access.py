@@ -146,6 +146,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.statuses("delete_bucket_policy"), [204, 403, 403, 403])
         self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
 
+    @long("takes a second or more")
     def test_keyLimits(self) -> None:
         """No policy widens the limits of a key."""
         reader = self.client(self.issueKey("acbob", "--policy", "readonly"))
@@ -377,6 +378,7 @@ class PolicyTests(AccessCase):
 class ListTests(AccessCase):
     """Access control lists, ownership and the block of public access."""
 
+    @long("takes seconds")
     def test_bucket(self) -> None:
         """A list opens what it grants, is read as it was set, and is private again."""
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
@@ -450,6 +452,7 @@ class ListTests(AccessCase):
             Bucket=self.bucket, PublicAccessBlockConfiguration=switches
         )
 
+    @long("takes seconds")
     def test_block(self) -> None:
         """Each of the four switches does its part."""
         code = "NoSuchPublicAccessBlockConfiguration"

@@ -5,6 +5,7 @@ import hashlib
 from urllib.parse import quote
 
 from tests.support.s3signer import Answer, Outgoing
+from tests.support.selection import long
 from tests.wire.s3.attacks import AttackCase
 
 BOMB = (
@@ -90,6 +91,7 @@ class XMLAttackTests(AttackCase):
             self.assertEqual(self.post(target, document), (400, "MalformedXML"))
         self.s3.abort_multipart_upload(Bucket=self.bucket, Key="k", UploadId=upload)
 
+    @long("takes seconds")
     def test_tooLarge(self) -> None:
         """20 MB where a document is due are refused, whatever they are."""
         upload = self.s3.create_multipart_upload(Bucket=self.bucket, Key="k")["UploadId"]
