@@ -318,14 +318,14 @@ class S3Authenticator:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             return _ANONYMOUS
-        if claim.payloadHash in sigv4.STREAMING:
-            _requireBody(method)
         # Most requests take this path, which avoids two function calls.
         credential = self._credentials.find(claim.accessKey)
         secret = None if credential is None else credential.secretKey
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         assert credential is not None, "verify raises for an unknown key"
         credential.isUsed = True
+        if claim.payloadHash in sigv4.STREAMING:
+            _requireBody(method)
         if claim.scope.signsToken:
             raise S3Error("InvalidToken")
         if presigned:
