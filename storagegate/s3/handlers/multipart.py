@@ -76,10 +76,10 @@ async def uploadPart(call: S3Request) -> None:
 
 async def uploadPartCopy(call: S3Request) -> None:
     """Store a range of an object as a part."""
-    rejectBody(call)
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
+    rejectBody(call)
 
     async def copy() -> tuple[CopySource, Part]:
         source = await findCopySource(call)
