@@ -17,6 +17,7 @@ from hashlib import sha256
 from math import inf
 
 from attrs import define, field, frozen
+from msgspec import Struct
 
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
@@ -135,8 +136,7 @@ def canonicalId(account: str) -> str:
     return sha256(b"storagegate account " + account.encode()).hexdigest()
 
 
-@frozen
-class Identity:
+class Identity(Struct, frozen=True):
     """
     The account and the rights under which a request acts.
 

@@ -15,9 +15,10 @@ from binascii import Error as BadBase64
 from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
+from msgspec import Struct
 
+from storagegate.core.addresses import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.errors import ServiceError
-from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.options import parseDecimal
 
 VERSION = b"13"
@@ -35,8 +36,7 @@ ANY = "*"
 """An allowed origin that stands for any origin."""
 
 
-@frozen
-class Origin:
+class Origin(Struct, frozen=True):
     """
     The origin of a page.
 
