@@ -41,11 +41,11 @@ _ORIGIN = b"origin"
 _EXPECTED_OWNER = b"x-amz-expected-bucket-owner"
 
 
-def _joined(fields: Pairs) -> dict[bytes, bytes]:
-    """Join repeated fields by a comma and a space, as they are stored; signing uses no space."""
+def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
+    """Join the values of each repeated field, also of fields that are no lists."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
-        headers[name] = value if name not in headers else headers[name] + b", " + value
+        headers[name] = value if name not in headers else headers[name] + separator + value
     return headers
 
 
@@ -100,6 +100,11 @@ class S3Resource(CoroutineResource):
                 if self._keys.isInDoubt:
                     await self._keys.certain()
             headers: Mapping[bytes, bytes] = request.headers
+            signedHeaders = headers
+            if len(headers) != len(request.headerList):
+                # They are stored with a space after the comma, and signed without.
+                headers = _joined(request.headerList, b", ")
+                signedHeaders = _joined(request.headerList, b",")
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
@@ -121,7 +126,7 @@ class S3Resource(CoroutineResource):
                     authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
-                        request.method, request.path, request.queryString, headers
+                        request.method, request.path, request.queryString, signedHeaders
                     )
             except S3Error as error:
                 await self._slowDown(request, error)
@@ -130,8 +135,6 @@ class S3Resource(CoroutineResource):
                 record.accessKey = authenticated.identity.accessKey or None
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
-            if len(headers) != len(request.headerList):
-                headers = _joined(request.headerList)
             if authenticated.source is SignatureSource.QUERY:
                 headers = withQueryHeaders(query, headers)
             operation = self._findOperation(

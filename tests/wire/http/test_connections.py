@@ -56,6 +56,20 @@ class PersistenceTests(AppServedCase):
         await busy.until(b"slow")
 
 
+class RepeatedFieldTests(AppServedCase):
+    """Fields that a client sends more than once."""
+
+    async def test_repeated(self) -> None:
+        """Lists are joined, of other fields the first counts."""
+        names = ("accept", "content-type", "user-agent", "authorization", "cookie")
+        self.app.get("/", lambda req, res: res.json([req.get(name) for name in names]))
+        fields = [b"%b: %d" % (name.encode(), value) for value in (1, 2) for name in names]
+        received = await self.exchange(
+            await self.listen(), get(b"/", *fields, b"Connection: close")
+        )
+        self.assertIn(b'["1, 2","1","1","1","1; 2"]', received)
+
+
 class TimeoutTests(AppServedCase):
     """C{headersTimeout} and C{requestTimeout}."""
 
