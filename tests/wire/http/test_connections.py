@@ -70,6 +70,22 @@ class RepeatedFieldTests(AppServedCase):
         self.assertIn(b'["1, 2","1","1","1","1; 2"]', received)
 
 
+class RuntimeTests(AppServedCase):
+    """The threads of a served application."""
+
+    async def test_keywords(self) -> None:
+        """C{runtime.run} passes keywords on, whatever their names, as in the test client."""
+
+        async def handle(req: Any, res: Any) -> None:
+            run = self.app.runtime.run
+            assert await run(dict, function=2, reactor=4) == {"function": 2, "reactor": 4}
+            res.send(str(await run(int, "x1", base=36)))
+
+        self.app.get("/", handle)
+        received = await self.exchange(await self.listen(), get(b"/", b"Connection: close"))
+        self.assertTrue(received.endswith(b"\r\n\r\n1189"), received)
+
+
 class TimeoutTests(AppServedCase):
     """C{headersTimeout} and C{requestTimeout}."""
 
