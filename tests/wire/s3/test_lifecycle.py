@@ -85,7 +85,7 @@ class ConfigurationTests(S3Case):
         move = [{"Days": 1, "StorageClass": "GLACIER"}]
         for status, code, wrong in (
             (400, "InvalidArgument", {"Expiration": {"Days": 0}}),
-            (400, "MalformedXML", {}),
+            (400, "InvalidRequest", {}),
             (501, "NotImplemented", {"Transitions": move}),
         ):
             self.assertRefused(

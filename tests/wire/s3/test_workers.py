@@ -1,8 +1,10 @@
 """What one worker has acknowledged, the other answers by: settings of a bucket, and versions."""
 
+import hashlib
 import json
 import os
 import re
+from base64 import b64encode
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -68,9 +70,10 @@ class SettingsOfWorkersTests(SynchronousTestCase):
         headers: dict[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request, with the root key unless it has headers."""
-        connection.request(
-            method, target, body, ROOT.plainHeaders() if headers is None else headers
-        )
+        if headers is None:
+            digest = b64encode(hashlib.md5(body).digest()).decode()
+            headers = {**ROOT.plainHeaders(), "Content-MD5": digest}
+        connection.request(method, target, body, headers)
         with closing(connection.getresponse()) as response:
             found = {name.lower(): value for name, value in response.headers.items()}
             return response.status, found, response.read()
