@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from storagegate.net.http.ranges import formatHttpDate
-from storagegate.s3.dates import LAST_SECOND
+from storagegate.s3.locks import LAST_SECOND
 from storagegate.s3.tags import decodeTags
 from storagegate.storage.records import Expiry, ExpiryRow
 

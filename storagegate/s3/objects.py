@@ -265,7 +265,7 @@ class ObjectService:
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
             settings = self.settings.kept(found.generation) or await self.settings.find(found)
-            settings.access.decide(*(caller, found, key), operation=operation, initiator=initiator)
+            settings.access.decide(caller, found, key, operation=operation, initiator=initiator)
         return found
 
     async def bucketSettings(self, caller: "Caller", name: str) -> "tuple[Bucket, BucketSettings]":

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.core.httpurls import schemeOf
+from storagegate.core.addresses import schemeOf
 from storagegate.net.forwarded import Trust
 from storagegate.net.http.message import (
     ChannelRequest,
@@ -232,8 +232,7 @@ Level = Literal["service", "bucket", "object"]
 Access = Literal["read", "write", "list", "admin"]
 
 
-@frozen
-class Operation:
+class Operation(Struct, frozen=True):
     """
     A row of the table of operations.
 

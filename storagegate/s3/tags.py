@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote_plus
 
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import decodePercent
@@ -29,8 +29,7 @@ _RESERVED = "aws:"
 _PUNCTUATION = frozenset("+-=._:/@")
 
 
-@frozen
-class TagRules:
+class TagRules(Struct, frozen=True):
     """
     The rules that differ between tags of objects and tags of buckets.
 

@@ -19,7 +19,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -372,8 +373,7 @@ class _HeldSink:
         raise NotImplementedError
 
 
-@frozen
-class _PlainSink:
+class _PlainSink(Struct, frozen=True):
     """Adapts a function that receives chunks to the interface of a response."""
 
     send: Sink

@@ -33,7 +33,6 @@ from secrets import token_hex
 from sys import intern
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from attrs import frozen
 from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
@@ -127,8 +126,7 @@ class SignatureSource(Enum):
         return "InvalidArgument", detail
 
 
-@frozen
-class SignatureScope:
+class SignatureScope(Struct, frozen=True):
     """
     The part that a client's claims share all day: its credential and the signed headers.
 

@@ -1,6 +1,8 @@
 """Access keys and buckets for commands, without a reactor, whether a daemon is running or not."""
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from sqlite3 import Connection
 
@@ -13,6 +15,7 @@ from storagegate.storage.catalog.buckets import (
     deleteBucket,
     readAccessKeys,
     readKeyUses,
+    readSettings,
     removeAccessKey,
 )
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
@@ -20,7 +23,7 @@ from storagegate.storage.catalog.expiry import Progress, putProgress
 from storagegate.storage.catalog.lists import listBuckets
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
-from storagegate.storage.errors import StoreBusy, StoreFull
+from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
 from storagegate.storage.records import AccessKey, Bucket, StoreUsage
 from storagegate.storage.sqlite import Fault, classify, leave
@@ -72,6 +75,13 @@ class CatalogAdmin:
     def buckets(self, prefix: str) -> list[Bucket]:
         """List all buckets with a name prefix, by name."""
         return listBuckets(self._connection, None, prefix, "", -1)
+
+    def settings(self) -> Iterator[tuple[Bucket, dict[str, bytes]]]:
+        """Read the buckets that have settings, and the settings of each, by name."""
+        for bucket in self.buckets(""):
+            if bucket.generation:
+                with suppress(NoSuchBucket):
+                    yield bucket, readSettings(self._connection, bucket.name)[1]
 
     def usage(self, limit: int) -> StoreUsage:
         """Read the usage of the C{limit} oldest buckets; see L{readUsage}."""

@@ -6,7 +6,7 @@ from twisted.internet.defer import gatherResults
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.converters import ConversionError
-from storagegate.rpc.reflection import ReflectionError
+from storagegate.rpc.reflectionclient import ReflectionError
 from tests.support.ports import heldPort
 from tests.support.selection import long
 from tests.wire.rpc.clientcase import ClientCase, spawn

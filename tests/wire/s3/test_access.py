@@ -11,10 +11,12 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.operations import OPERATIONS
 from tests.support.clients import (
     REGION,
     Account,
+    ToolFailed,
     awsEnvironment,
     botoClient,
     runTool,
@@ -212,6 +214,63 @@ class PolicyTests(AccessCase):
             stdin="a-secret-of-the-new-account\n",
         )
         self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
+
+    @long("runs commands")
+    def test_reusedNames(self) -> None:
+        """
+        A key of a removed account or user that a bucket names is issued only on request. Until then
+        a revoked key is replaced as before, and disabled and expired keys keep their account.
+        """
+        name = f"acold{self.bucket[-5:]}"
+        old = self.issueKey(name)
+        self.revoke(old)
+        self.revoke(self.issueKey(name))
+        old = self.issueKey(name)
+        self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
+        self.assertEqual(self.status(self.client(old), "get_object", Key="k"), 200)
+        runStoragegate(
+            *("keys", "edit", *self.daemon.storeArguments, "--access-key", old.accessKey),
+            *("--disabled", "yes"),
+        )
+        second = self.issueKey(name)
+        self.revoke(second)
+        self.revoke(old)
+        refused = self.refusal("--account", name)
+        self.assertIn(
+            f" 1:\nstoragegate: The removed account {name} is still named in a policy or an ACL of:"
+            f" {self.bucket} (FAILED_PRECONDITION); --reuse issues the key\n",
+            refused,
+        )
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        third = self.issueKey(name)
+        grantee = f"id={canonicalId(name)}"
+        self.ann.put_bucket_acl(Bucket=self.bucket, GrantRead=grantee)
+        self.client(third).create_bucket(Bucket=f"{self.bucket}-own", ACL="public-read")
+        self.revoke(third)
+        refused = self.refusal("--account", name)
+        self.assertIn(f"of: {self.bucket} (", refused)
+        new = self.issueKey(name, "--reuse")
+        self.assertEqual(self.status(self.client(new), "list_objects_v2"), 200)
+        user = f"arn:aws:iam::{name}:user/{new.accessKey}"
+        self.setPolicy(statement(self.bucket, {"AWS": user}, "s3:GetObject"))
+        self.issueKey(name)
+        self.revoke(new)
+        again = ("--account", name, "--access-key", new.accessKey, "--secret-stdin")
+        refused = self.refusal(*again, stdin="a-secret\n")
+        self.assertIn(f"The removed user {name}/{new.accessKey} is still named", refused)
+        self.issueKey(name)
+
+    def revoke(self, account: Account) -> None:
+        """Revoke a key."""
+        runStoragegate(
+            *("keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
+        )
+
+    def refusal(self, *flags: str, stdin: str = "") -> str:
+        """Have the command refuse a key; return what it says."""
+        with self.assertRaises(ToolFailed) as caught:
+            runStoragegate(*("keys", "create", *self.daemon.storeArguments, *flags), stdin=stdin)
+        return str(caught.exception)
 
     def test_copySources(self) -> None:
         """A source that may not be copied is refused in every spelling that names it."""
