@@ -21,6 +21,7 @@ from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.auth.authenticator import (
+    Authenticated,
     S3Authenticator,
     checkPayloadSigned,
     isUnsigned,
@@ -158,25 +159,12 @@ class S3Resource(CoroutineResource):
                 record.accessKey = authenticated.identity.accessKey or None
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
-            if authenticated.source is SignatureSource.QUERY:
-                headers = withQueryHeaders(query, headers)
-            operation = self._findOperation(
-                request.method, bucket is not None, key is not None, query, headers
+            call = self._openCall(
+                request, bucket, key, query, authenticated, headers, commonHeaders
             )
+            operation = call.operation
             if record is not None:
                 record.operation = operation.name
-            call = S3Request(
-                request,
-                self.services,
-                bucket or "",
-                key or b"",
-                query,
-                operation,
-                authenticated,
-                authenticated.identity,
-                headers,
-                commonHeaders,
-            )
             if form is not None and operation.name == "PostObject":
                 await self._postObject(call, form)
                 return
@@ -184,8 +172,8 @@ class S3Resource(CoroutineResource):
                 # A signed form may only store its file, not perform another operation.
                 raise S3Error("AccessDenied")
             call.authorise()
-            if _EXPECTED_OWNER in headers and call.bucket and operation.name != "CreateBucket":
-                await call.checkOwner(call.bucket, _EXPECTED_OWNER)
+            if _EXPECTED_OWNER in call.headers and bucket and operation.name != "CreateBucket":
+                await call.checkOwner(bucket, _EXPECTED_OWNER)
             await operation.handler(call)
         except S3Error as error:
             if authenticated is not None and authenticated.identity.isAnonymous:
@@ -196,6 +184,35 @@ class S3Resource(CoroutineResource):
         finally:
             if record is not None:
                 self.observers.completed(record, request)
+
+    def _openCall(
+        self,
+        request: ChannelRequest,
+        bucket: str | None,
+        key: bytes | None,
+        query: Mapping[str, str],
+        authenticated: Authenticated,
+        headers: Mapping[bytes, bytes],
+        commonHeaders: bytes,
+    ) -> S3Request:
+        """Look up the operation of an authenticated request."""
+        if authenticated.source is SignatureSource.QUERY:
+            headers = withQueryHeaders(query, headers)
+        operation = self._findOperation(
+            request.method, bucket is not None, key is not None, query, headers
+        )
+        return S3Request(
+            request,
+            self.services,
+            bucket or "",
+            key or b"",
+            query,
+            operation,
+            authenticated,
+            authenticated.identity,
+            headers,
+            commonHeaders,
+        )
 
     async def _isHealthCheck(self, request: ChannelRequest) -> bool:
         """
