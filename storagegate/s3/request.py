@@ -1,6 +1,5 @@
 """One S3 request between the listener and a handler, its row of the table, and its response."""
 
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from time import time
@@ -22,7 +21,7 @@ from storagegate.net.http.message import (
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
-from storagegate.s3.attributes import KEPT, TAGGING
+from storagegate.s3.attributes import KEPT, TAGGING, isFieldText
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -148,7 +147,6 @@ _NAMES = {name.decode(): name.title() for name in KEPT}
 _OVERRIDES = {
     f"response-{name.decode().lower()}": name for name in (b"Content-Type", *_NAMES.values())
 }
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, bytes]:
@@ -168,7 +166,7 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
             continue
         if parameter not in _OVERRIDES:
             raise invalidArgument(parameter, value, "The parameter names no header of a response.")
-        if _CONTROL.search(value) is not None:
+        if not isFieldText(value):
             raise invalidArgument(parameter, value)
         try:
             changed[_OVERRIDES[parameter]] = value.encode("latin-1")
