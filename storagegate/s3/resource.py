@@ -110,9 +110,7 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
-        if request.path in HEALTH_PATHS and await self._isHealthCheck(request):
-            assert self.healthCheck is not None
-            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
+        if request.path in HEALTH_PATHS and await self._answerHealthCheck(request):
             return
         if not self._isReady:
             await self._prepare()
@@ -124,11 +122,11 @@ class S3Resource(CoroutineResource):
                 if self._keys.isInDoubt:
                     await self._keys.certain()
             headers: Mapping[bytes, bytes] = request.headers
-            signedHeaders = headers
+            signed = headers
             if len(headers) != len(request.headerList):
                 # They are stored with a space after the comma, and signed without.
-                headers = _joined(request.headerList, b", ")
-                signedHeaders = _joined(request.headerList, b",")
+                fields = request.headerList
+                headers, signed = _joined(fields, b", "), _joined(fields, b",")
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
@@ -150,7 +148,7 @@ class S3Resource(CoroutineResource):
                     authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
-                        request.method, request.path, request.queryString, signedHeaders
+                        request.method, request.path, request.queryString, signed
                     )
             except S3Error as error:
                 await self._slowDown(request, error)
@@ -196,11 +194,13 @@ class S3Resource(CoroutineResource):
             if record is not None:
                 self.observers.completed(record, request)
 
-    async def _isHealthCheck(self, request: ChannelRequest) -> bool:
+    async def _answerHealthCheck(self, request: ChannelRequest) -> bool:
         """
-        Return whether an unsigned request is for a path of L{HEALTH_PATHS}, and not for a bucket.
+        Respond to an unsigned request for a path of L{HEALTH_PATHS}, unless it is for a bucket.
 
         These paths also name buckets and objects, which clients reach if the bucket exists.
+
+        @return: Whether the request was a health check.
         """
         host = request.headers.get(b"host", b"")
         domain = self.services.s3Domain
@@ -218,6 +218,7 @@ class S3Resource(CoroutineResource):
             await finding.addTimeout(_FIND_SECONDS, self._clock)
         except (S3Error, StoreError, TimeoutError):
             # It does not exist, or the catalog cannot say.
+            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
             return True
         return False
 
