@@ -23,9 +23,9 @@ from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from storagegate.core.addresses import SCHEMES
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
-from storagegate.core.httpurls import SCHEMES
 from storagegate.core.typeschemas import TypeSchema, declaredPath, errorDetail
 
 if TYPE_CHECKING:
@@ -132,14 +132,54 @@ _MAX_DEPTH = 64
 _KEYWORDS = frozenset(
     {
         *_NOTES,
-        *("$defs", "$id", "$ref", "$schema", "additionalItems", "additionalProperties", "allOf"),
-        *("anyOf", "components", "const", "contains", "contentEncoding", "contentMediaType"),
-        *("definitions", "dependencies", "deprecated", "discriminator", "else", "enum", "example"),
-        *("exclusiveMaximum", "exclusiveMinimum", "externalDocs", "format", "if", "items"),
-        *("maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength"),
-        *("minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern", "patternProperties"),
-        *("properties", "propertyNames", "readOnly", "required", "then", "type", "uniqueItems"),
-        *("writeOnly", "xml"),
+        "$defs",
+        "$id",
+        "$ref",
+        "$schema",
+        "additionalItems",
+        "additionalProperties",
+        "allOf",
+        "anyOf",
+        "components",
+        "const",
+        "contains",
+        "contentEncoding",
+        "contentMediaType",
+        "definitions",
+        "dependencies",
+        "deprecated",
+        "discriminator",
+        "else",
+        "enum",
+        "example",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "externalDocs",
+        "format",
+        "if",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "not",
+        "oneOf",
+        "pattern",
+        "patternProperties",
+        "properties",
+        "propertyNames",
+        "readOnly",
+        "required",
+        "then",
+        "type",
+        "uniqueItems",
+        "writeOnly",
+        "xml",
     }
 )
 """The allowed keywords: draft 7 and the annotations of OpenAPI. Names in C{x-} are also allowed."""

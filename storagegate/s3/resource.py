@@ -27,6 +27,7 @@ from storagegate.s3.auth.authenticator import (
     withQueryHeaders,
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
+from storagegate.s3.conditions import writeFailed
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
 from storagegate.s3.lifecycle import DAY_SECONDS, Calendar
 from storagegate.s3.multipart import MultipartService
@@ -34,7 +35,7 @@ from storagegate.s3.names import bucketOfHost, parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
 from storagegate.s3.request import XML, Pairs, S3Request, S3Services
-from storagegate.storage.errors import StoreError
+from storagegate.storage.errors import PreconditionFailed, StoreError
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 
@@ -118,9 +119,7 @@ class S3Resource(CoroutineResource):
         authenticated = operation = None
         try:
             if self._admit is not None:
-                self._admit()
-                if self._keys.isInDoubt:
-                    await self._keys.certain()
+                await self._checkNode(self._admit)
             headers: Mapping[bytes, bytes] = request.headers
             signed = headers
             if len(headers) != len(request.headerList):
@@ -190,6 +189,8 @@ class S3Resource(CoroutineResource):
             if authenticated is not None and authenticated.identity.isAnonymous:
                 raise hidden(error, isKnown=operation is not None) from error
             raise
+        except PreconditionFailed as error:
+            raise writeFailed(call.headers) from error
         finally:
             if record is not None:
                 self.observers.completed(record, request)
@@ -221,6 +222,12 @@ class S3Resource(CoroutineResource):
             request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
             return True
         return False
+
+    async def _checkNode(self, admit: Callable[[], object]) -> None:
+        """Refuse the request if this node of a cluster may not serve; wait for certain keys."""
+        admit()
+        if self._keys.isInDoubt:
+            await self._keys.certain()
 
     async def _crossOrigin(
         self,

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.errors import ServiceError
 from storagegate.core.schemas import convertTexts
+from tests.support.selection import long
 
 SCHEMA = {
     "type": "object",
@@ -82,6 +83,7 @@ class TextTests(SynchronousTestCase):
         wanted = {"all": True, "perhaps": True, "flags": [False], "either": "x", "anything": "x"}
         self.assertEqual(convertTexts(fits, SCHEMA), wanted)
 
+    @long("takes a second or more")
     @given(st.dictionaries(st.sampled_from(sorted(SCHEMA["properties"])), st.text(max_size=20)))  # type: ignore[arg-type]
     def test_any(self, values: dict[str, str]) -> None:
         """Whatever came, all of it is there afterwards, or the error names one of the texts."""

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import starmap
 
 from attrs import field, frozen
+from msgspec import Struct
 
+from storagegate.core.addresses import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.errors import ServiceError
-from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.options import parseDecimal
 
 VERSION = b"13"
@@ -50,8 +51,7 @@ ANY = "*"
 """An allowed origin that stands for any origin."""
 
 
-@frozen
-class Origin:
+class Origin(Struct, frozen=True):
     """
     The origin of a page.
 

@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.support import get, post
 
@@ -27,6 +28,7 @@ class PersistenceTests(AppServedCase):
         self.assertEqual(statuses(received), [200] * 4)
         self.assertEqual(received.lower().count(b"connection: close"), 1)
 
+    @long("takes a second or more")
     async def test_idle(self) -> None:
         """
         A connection that idles for C{keepAliveTimeout} is closed; one whose handler works for so
@@ -89,12 +91,14 @@ class RuntimeTests(AppServedCase):
 class TimeoutTests(AppServedCase):
     """C{headersTimeout} and C{requestTimeout}."""
 
+    @long("takes a second or more")
     async def test_headers(self) -> None:
         """A head that is not complete in time is 408 and a closed connection."""
         self.app.use(self.answer)
         received = await self.exchange(await self.listen(headersTimeout=200), b"GET / HTTP/1.1\r\n")
         self.assertTrue(self.isRefusal(received, (408,)), received)
 
+    @long("takes a second or more")
     async def test_body(self) -> None:
         """C{headersTimeout} does not hold for the body, however long it takes to come."""
         self.app.use(self.answer)
@@ -108,6 +112,7 @@ class TimeoutTests(AppServedCase):
         await client.until(b"served")
         self.assertEqual(statuses(client.received), [100, 200])
 
+    @long("takes seconds")
     async def test_stalled(self) -> None:
         """A response whose client reads nothing for C{requestTimeout} is dropped."""
         ended: list[str] = []

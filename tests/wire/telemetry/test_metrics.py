@@ -160,6 +160,7 @@ class WorkersTests(SynchronousTestCase):
 
     timeout = 60
 
+    @long("takes a second or more")
     def test_together(self) -> None:
         """Whichever worker answers tells what all of them have counted."""
         place = ("--http", "tcp:0:interface=127.0.0.1", "--workers", "2")

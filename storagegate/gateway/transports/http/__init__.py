@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 from attrs import field, frozen
 from attrs.converters import optional
+from msgspec import Struct
 
 from storagegate.core.options import (
     Hook,
@@ -42,8 +43,7 @@ _KEY = re.compile(r"([A-Za-z]+)[ \t]+(/\S*)")
 _TARGET = re.compile(r"([^\s/]+)\.([^\s/.]+)")
 
 
-@frozen
-class HTTPRoute:
+class HTTPRoute(Struct, frozen=True):
     """
     A configured route.
 

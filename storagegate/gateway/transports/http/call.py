@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from attrs import Factory, frozen
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -258,8 +259,7 @@ class HTTPCallContext:
     clients: Clients = Factory(Clients)
 
 
-@frozen(eq=False)
-class Endpoint:
+class Endpoint(Struct, frozen=True, eq=False):
     """
     A method at a path.
 
