@@ -59,8 +59,20 @@ HealthCheck = Callable[[bytes, bytes], tuple[int, Pairs, bytes]]
 """Responds to a method and a path of the admin listener: status, header fields and body."""
 
 
+def _headersOf(request: ChannelRequest) -> tuple[Mapping[bytes, bytes], Mapping[bytes, bytes]]:
+    """
+    Return the header fields as they are stored, and as they are signed.
+
+    Values of a repeated field are joined by a comma, stored with a space after it, also if the
+    framework uses only the first.
+    """
+    fields = request.headerList
+    if len(request.headers) == len(fields):
+        return request.headers, request.headers
+    return _joined(fields, b", "), _joined(fields, b",")
+
+
 def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
-    """Join the values of each repeated field, also of fields that are no lists."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
         headers[name] = value if name not in headers else headers[name] + separator + value
@@ -120,12 +132,7 @@ class S3Resource(CoroutineResource):
         try:
             if self._admit is not None:
                 await self._checkNode(self._admit)
-            headers: Mapping[bytes, bytes] = request.headers
-            signed = headers
-            if len(headers) != len(request.headerList):
-                # They are stored with a space after the comma, and signed without.
-                fields = request.headerList
-                headers, signed = _joined(fields, b", "), _joined(fields, b",")
+            headers, signed = _headersOf(request)
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
