@@ -60,8 +60,20 @@ HealthCheck = Callable[[bytes, bytes], tuple[int, Pairs, bytes]]
 """Responds to a method and a path of the admin listener: status, header fields and body."""
 
 
+def _headersOf(request: ChannelRequest) -> tuple[Mapping[bytes, bytes], Mapping[bytes, bytes]]:
+    """
+    Return the header fields as they are stored, and as they are signed.
+
+    Values of a repeated field are joined by a comma, stored with a space after it, also if the
+    framework uses only the first.
+    """
+    fields = request.headerList
+    if len(request.headers) == len(fields):
+        return request.headers, request.headers
+    return _joined(fields, b", "), _joined(fields, b",")
+
+
 def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
-    """Join the values of each repeated field, also of fields that are no lists."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
         headers[name] = value if name not in headers else headers[name] + separator + value
@@ -112,9 +124,7 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
-        if request.path in HEALTH_PATHS and await self._isHealthCheck(request):
-            assert self.healthCheck is not None
-            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
+        if request.path in HEALTH_PATHS and await self._answerHealthCheck(request):
             return
         if not self._isReady:
             await self._prepare()
@@ -123,12 +133,7 @@ class S3Resource(CoroutineResource):
         try:
             if self._admit is not None:
                 await self._checkNode(self._admit)
-            headers: Mapping[bytes, bytes] = request.headers
-            signedHeaders = headers
-            if len(headers) != len(request.headerList):
-                # They are stored with a space after the comma, and signed without.
-                headers = _joined(request.headerList, b", ")
-                signedHeaders = _joined(request.headerList, b",")
+            headers, signed = _headersOf(request)
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
@@ -150,7 +155,7 @@ class S3Resource(CoroutineResource):
                     authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
-                        request.method, request.path, request.queryString, signedHeaders
+                        request.method, request.path, request.queryString, signed
                     )
             except S3Error as error:
                 await self._slowDown(request, error)
@@ -214,11 +219,13 @@ class S3Resource(CoroutineResource):
             commonHeaders,
         )
 
-    async def _isHealthCheck(self, request: ChannelRequest) -> bool:
+    async def _answerHealthCheck(self, request: ChannelRequest) -> bool:
         """
-        Return whether an unsigned request is for a path of L{HEALTH_PATHS}, and not for a bucket.
+        Respond to an unsigned request for a path of L{HEALTH_PATHS}, unless it is for a bucket.
 
         These paths also name buckets and objects, which clients reach if the bucket exists.
+
+        @return: Whether the request was a health check.
         """
         host = request.headers.get(b"host", b"")
         domain = self.services.s3Domain
@@ -236,6 +243,7 @@ class S3Resource(CoroutineResource):
             await finding.addTimeout(_FIND_SECONDS, self._clock)
         except (S3Error, StoreError, TimeoutError):
             # It does not exist, or the catalog cannot say.
+            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
             return True
         return False
 
