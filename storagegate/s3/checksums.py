@@ -279,6 +279,19 @@ class BodyExpectation(msgspec.Struct, frozen=True):
     decoder: "AwsChunkedDecoder | None" = None
     limit: int = PUT_LIMIT
 
+    def requireDigest(self) -> None:
+        """
+        Reject a body whose bytes no declaration verifies.
+
+        A checksum, a signed hash or signed chunks are as good as a C{Content-MD5}.
+
+        @raise S3Error: C{InvalidRequest}.
+        """
+        isSigned = self.decoder is not None and self.decoder.isSigned
+        if not (self.md5 or self.payloadHash or self.checksum or isSigned):
+            message = "Missing required header for this request: Content-MD5"
+            raise S3Error("InvalidRequest", message)
+
 
 class BodyHasher:
     """Decodes, counts and hashes a body, and verifies it at its end."""

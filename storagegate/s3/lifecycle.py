@@ -20,6 +20,9 @@ from storagegate.storage.records import Expiry, ExpiryRow
 LIFECYCLE = "lifecycle"
 """The name of the bucket setting that holds the rules."""
 
+TRANSITION_MINIMUM = "lifecycleTransitionMinimum"
+"""The name of the setting with the smallest size of a transition, if it is not the default."""
+
 DAY_SECONDS = 86400
 """Length of a day; tests use shorter days."""
 

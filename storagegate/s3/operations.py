@@ -145,6 +145,20 @@ def _listRows() -> Iterator[_Setting]:
         yield selector, "Put Delete", noun, _NOT_IMPLEMENTED
 
 
+# The API reference requires a digest of these documents.
+_DIGESTED = frozenset(
+    [
+        *("DeleteObjects", "PutBucketCors", "PutBucketLifecycleConfiguration"),
+        *("PutBucketTagging", "PutObjectLegalHold", "PutObjectLockConfiguration"),
+        "PutObjectRetention",
+    ]
+)
+_DOCUMENTED = _DIGESTED | {
+    *("PutBucketOwnershipControls", "PutBucketVersioning", "PutObjectTagging"),
+    "PutPublicAccessBlock",
+}
+
+
 def _row(
     method: bytes,
     level: Level,
@@ -156,6 +170,7 @@ def _row(
 ) -> Operation:
     """Make the row of an operation; the name defaults to the handler's name."""
     name = name or handler.__name__[0].upper() + handler.__name__[1:]
+    options.update(needsDocument=name in _DOCUMENTED, needsDigest=name in _DIGESTED)
     return Operation(name, method, level, access, handler, selector, **options)
 
 
@@ -327,6 +342,8 @@ _PLAIN = {
 }
 _COPIES = {"PutObject": OPERATIONS["CopyObject"], "UploadPart": OPERATIONS["UploadPartCopy"]}
 
+_LISTS = ("versions", "uploads")
+
 # A torrent has no row: S3 refuses it with 405 instead of returning the object.
 _SELECTORS = frozenset(selector for _, _, selector in _ROWS if selector) | {"torrent"}
 
@@ -375,10 +392,8 @@ def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation 
         return row or _ROWS.get((method, level, selector))
     if method == b"PUT" and hasKey and "partNumber" in query:
         raise invalidArgument("uploadId", "", "A part number must come with an upload id")
-    if method == b"GET" and not hasKey and "list-type" in query:
-        version = query["list-type"]
-        if version != "2":
-            raise invalidArgument("list-type", version, "Invalid List Type specified in Request")
+    # As in S3, any other value selects the first version.
+    if method == b"GET" and not hasKey and query.get("list-type") == "2":
         return OPERATIONS["ListObjectsV2"]
     return _PLAIN.get((method, hasKey))
 
@@ -386,6 +401,9 @@ def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation 
 def _notAllowed(method: bytes, hasBucket: bool, hasKey: bool, query: Mapping[str, str]) -> S3Error:
     level = "object" if hasKey else "bucket" if hasBucket else "service"
     selector = next((name for name in query if hasBucket and name in _SELECTORS), "")
+    if method == b"GET" and hasKey and selector in _LISTS:
+        message = f"There is no such thing as the ?{selector} sub-resource for a key"
+        return S3Error("InvalidRequest", message)
     allowed = sorted({m for m, at, by in _ROWS if at == level and by == selector})
     return S3Error(
         "MethodNotAllowed",

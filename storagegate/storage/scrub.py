@@ -76,9 +76,19 @@ class CorruptionLog:
         """
         # A blob deleted in the meantime is not corrupt.
         if row.id in await self._catalog.referenced([row.id]):
-            self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
             self._onCorrupt([row.id])
-            await self._catalog.markCorrupt(row.id)
+            await self.record(row, problem)
+
+    async def record(self, row: BlobRow, problem: str) -> None:
+        """
+        Log a mark, and store it in the catalog.
+
+        @param problem: The problem, as the end of a sentence.
+        @param row: The row of a marked blob.
+        @raise StoreError: The catalog could not record it.
+        """
+        self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
+        await self._catalog.markCorrupt(row.id)
 
     async def remove(self, blob: str) -> None:
         """

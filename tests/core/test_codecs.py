@@ -43,6 +43,7 @@ class CodecTests(SynchronousTestCase):
         for name, codec in CODECS.items():
             self.assertEqual(codec.decode(codec.encode(value)), value, name)
 
+    @long("takes a second or more")
     @settings(deadline=None)
     @given(_values)
     def test_others(self, value: Any) -> None:

@@ -276,7 +276,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         if not self.isOpen or self._isOver:
             return
-        self.localCloseCode, self.localCloseReason = code, reason.decode()
+        self.localCloseCode, self.localCloseReason = code, reason
         # Ending the cancelled calls closes the connections that wait for them.
         self._end()
         self.sendCloseFrame(code, reason)
@@ -332,10 +332,13 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     @property
     def closing(self) -> tuple[int, str]:
-        """Return the code and the reason of the close: the peer's, if it has sent one."""
+        """
+        Return the code and the reason of the close: the peer's, if it has sent a valid one.
+        """
         code, reason = self.remoteCloseCode, self.remoteCloseReason
-        if code is None:
-            code, reason = self.localCloseCode, self.localCloseReason
+        # Autobahn gives 1000 to a peer whose close is invalid.
+        if code is None or self.failedByMe:
+            code, reason = self.localCloseCode, (self.localCloseReason or b"").decode()
         if code is None:
             code = NO_CODE if self.wasClean else LOST
         return code, reason or ""
@@ -663,6 +666,8 @@ class WebSocketFactory(WebSocketServerFactory):
             versions=[13],
             maxMessagePayloadSize=limits.maxMessageSize,
             failByDrop=False,
+            # As RFC 6455 section 5.5.1 suggests; otherwise each close is answered with 1000.
+            echoCloseCodeReason=True,
             # The handshake is complete when a connection is made.
             openHandshakeTimeout=0,
             closeHandshakeTimeout=CLOSE_SECONDS,

@@ -214,7 +214,8 @@ def _actions(rule: "Element") -> dict[str, Any]:
             raise S3Error("MalformedXML")
         actions["abortDays"] = days
     if not actions:
-        raise S3Error("MalformedXML")
+        message = "At least one action needs to be specified in a rule"
+        raise S3Error("InvalidRequest", message)
     return actions
 
 
