@@ -155,8 +155,8 @@ async def listParts(call: S3Request) -> None:
     rejectKey(call.headers)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     page, truncated = found[: query.limit], len(found) > query.limit
-    owner = await call.services.objects.ownerOfAll(call.bucket)
-    body = documents.listParts(call.bucket, query, upload, page, truncated, owner)
+    (owner,) = await call.services.objects.ownershipsOf(call.bucket, [upload])
+    body = documents.listParts(call.bucket, query, upload, page, truncated, owner.account)
     call.respondXML(body, await abortHeaders(call, upload))
 
 
@@ -171,5 +171,6 @@ async def listMultipartUploads(call: S3Request) -> None:
         (query.after, query.idMarker),
         query.limit,
     )
-    owner = await call.services.objects.ownerOfAll(call.bucket)
-    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, owner))
+    owners = await call.services.objects.ownershipsOf(call.bucket, uploads)
+    accounts = [each.account for each in owners]
+    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, accounts))
