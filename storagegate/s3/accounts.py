@@ -17,6 +17,7 @@ from hashlib import sha256
 from math import inf
 
 from attrs import define, field, frozen
+from msgspec import Struct
 
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
@@ -143,8 +144,7 @@ def accountNames(keys: Iterable[AccessKey]) -> frozenset[str]:
     return frozenset({ROOT_ACCOUNT, *(key.account for key in keys)})
 
 
-@frozen
-class Identity:
+class Identity(Struct, frozen=True):
     """
     The account and the rights under which a request acts.
 

@@ -38,8 +38,15 @@ _VERSIONS = ("2008-10-17", "2012-10-17")
 _POLICY_ELEMENTS = frozenset({"Version", "Id", "Statement"})
 _STATEMENT_ELEMENTS = frozenset(
     {
-        *("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction"),
-        *("Resource", "NotResource", "Condition"),
+        "Sid",
+        "Effect",
+        "Principal",
+        "NotPrincipal",
+        "Action",
+        "NotAction",
+        "Resource",
+        "NotResource",
+        "Condition",
     }
 )
 _BUCKET_ARN = "arn:aws:s3:::"
@@ -116,13 +123,20 @@ class Statement:
 # value.
 _FIXING_KEYS = frozenset(
     {
-        *("aws:principalaccount", "aws:principalarn", "aws:userid", "aws:username"),
+        "aws:principalaccount",
+        "aws:principalarn",
+        "aws:userid",
+        "aws:username",
         "s3:x-amz-server-side-encryption-aws-kms-key-id",
     }
 )
 _FIXING_OPERATORS = frozenset(
     {
-        *("StringEquals", "StringEqualsIgnoreCase", "StringLike", "ArnEquals", "ArnLike"),
+        "StringEquals",
+        "StringEqualsIgnoreCase",
+        "StringLike",
+        "ArnEquals",
+        "ArnLike",
     }
 )
 

@@ -19,6 +19,7 @@ from storagegate.storage.catalog.buckets import (
     removeAccessKey,
 )
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.expiry import Progress, putProgress
 from storagegate.storage.catalog.lists import listBuckets
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
@@ -31,7 +32,7 @@ from storagegate.storage.sqlite import Fault, classify, leave
 @define(eq=False)
 class CatalogAdmin:
     """
-    Changes access keys and buckets. All methods block.
+    Changes access keys, buckets and the progress of background tasks. All methods block.
 
     If a running daemon has stopped writing, all changes raise L{StoreReadOnly}: they could be lost
     together with the daemon's last writes.
@@ -102,6 +103,10 @@ class CatalogAdmin:
         @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
         """
         self._change(deleteBucket, name)
+
+    def putProgress(self, task: str, document: bytes) -> None:
+        """Store the progress of a background task."""
+        self._change(putProgress, Progress(task, document))
 
     def _change(self, apply: Apply, argument: object) -> object:
         check = partial(checkFailStop, self._directory)

@@ -166,6 +166,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.statuses("delete_bucket_policy"), [204, 403, 403, 403])
         self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
 
+    @long("takes a second or more")
     def test_keyLimits(self) -> None:
         """No policy widens the limits of a key."""
         reader = self.client(self.issueKey("acbob", "--policy", "readonly"))
@@ -316,23 +317,28 @@ class PolicyTests(AccessCase):
         tagged = {"Key": "tagged", "Body": b"x", "Tagging": "class=secret"}
         self.ann.put_object(Bucket=self.bucket, StorageClass="STANDARD_IA", **tagged)
         copy = {"Key": "copy", "CopySource": f"{self.bucket}/tagged"}
-        for condition in (
-            {"s3:RequestObjectTag/class": "secret"},
-            {"s3:x-amz-storage-class": "STANDARD_IA"},
-        ):
-            denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+        condition = {"s3:RequestObjectTag/class": "secret"}
+        denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+        self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
+        self.assertEqual(self.status(self.ann, "copy_object", **copy), 403)
+        replaced = {**copy, "Tagging": "class=open", "TaggingDirective": "REPLACE"}
+        self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200)
+        # Named, and not obeyed: it hides nothing.
+        named = {**copy, "Tagging": "class=open"}
+        self.assertEqual(self.status(self.ann, "copy_object", **named), 403)
+
+    def test_classOfCopy(self) -> None:
+        """A copy that names no class counts as STANDARD, whatever the class of its source."""
+        put = {"Bucket": self.bucket, "Key": "cold", "Body": b"x"}
+        self.ann.put_object(StorageClass="STANDARD_IA", **put)
+        copy = {"Key": "copy", "CopySource": f"{self.bucket}/cold"}
+        for name, status, other in (("STANDARD_IA", 200, 403), ("STANDARD", 403, 200)):
+            condition = {"StringEquals": {"s3:x-amz-storage-class": name}}
+            denied = {"Effect": "Deny", "Condition": condition}
             self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
-            self.assertEqual(self.status(self.ann, "copy_object", **copy), 403, condition)
-            replaced = {
-                **copy,
-                "Tagging": "class=open",
-                "TaggingDirective": "REPLACE",
-                "StorageClass": "STANDARD",
-            }
-            self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200, condition)
-            # Named, and not obeyed: it hides nothing.
-            named = {**copy, "Tagging": "class=open"}
-            self.assertEqual(self.status(self.ann, "copy_object", **named), 403, condition)
+            self.assertEqual(self.status(self.ann, "copy_object", **copy), status, name)
+            named = {**copy, "StorageClass": "STANDARD_IA"}
+            self.assertEqual(self.status(self.ann, "copy_object", **named), other, name)
 
     def test_formFields(self) -> None:
         """A form's object is judged by its fields, and its client by the fields of the request."""
@@ -449,6 +455,7 @@ class PolicyTests(AccessCase):
 class ListTests(AccessCase):
     """Access control lists, ownership and the block of public access."""
 
+    @long("takes seconds")
     def test_bucket(self) -> None:
         """A list opens what it grants, is read as it was set, and is private again."""
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
@@ -527,6 +534,7 @@ class ListTests(AccessCase):
             Bucket=self.bucket, PublicAccessBlockConfiguration=switches
         )
 
+    @long("takes seconds")
     def test_block(self) -> None:
         """Each of the four switches does its part."""
         code = "NoSuchPublicAccessBlockConfiguration"

@@ -10,8 +10,7 @@ import psycopg
 from attrs import define, field, frozen
 
 from storagegate.storage.blobids import SHARDS
-from storagegate.storage.catalog.postgresql.keydocument import keyDocument, readKey
-from storagegate.storage.catalog.postgresql.lookups import readBucket
+from storagegate.storage.catalog.postgresql.lookups import keyDocument, readBucket, readKey
 from storagegate.storage.catalog.postgresql.primary import findPrimary, unreached
 from storagegate.storage.catalog.postgresql.schema import (
     CONNECT_SECONDS,
@@ -192,7 +191,10 @@ class ClusterAdmin:
         made = self._run(
             "INSERT INTO meta (name, value) VALUES (%s, %s), (%s, %s)"
             " ON CONFLICT DO NOTHING RETURNING name",
-            *(ROOT, f"{accessKey}\n{secretKey}".encode(), _AFFINITY, affinity),
+            ROOT,
+            f"{accessKey}\n{secretKey}".encode(),
+            _AFFINITY,
+            affinity,
         )
         return bool(made)
 
