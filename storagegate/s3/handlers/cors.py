@@ -52,7 +52,9 @@ async def crossOriginFields(
         rules = await _rulesOf(objects, bucket)
     except S3Error:
         return ()
-    origin, name = headers[b"origin"].decode("latin-1"), method.decode("latin-1")
+    origin = headers[b"origin"].decode("latin-1")
+    # As in S3, the fields of a preflight request count in any other request, too.
+    name = headers.get(b"access-control-request-method", method).decode("latin-1").strip()
     requested = parseRequested(headers.get(b"access-control-request-headers", b""))
     rule = findRule(rules, origin, name, requested)
     if rule is None and requested:
