@@ -80,15 +80,6 @@ def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
     return headers
 
 
-def hidden(error: S3Error, *, isKnown: bool) -> S3Error:
-    """
-    Return the error for an anonymous request, which does not reveal which buckets exist.
-
-    @param isKnown: Whether the request names an operation.
-    """
-    return error if isKnown and error.code != "NoSuchBucket" else S3Error("AccessDenied")
-
-
 class S3Resource(CoroutineResource):
     """
     Serve the S3 protocol on one listener.
@@ -181,8 +172,8 @@ class S3Resource(CoroutineResource):
                 await call.checkOwner(bucket, _EXPECTED_OWNER)
             await operation.handler(call)
         except S3Error as error:
-            if authenticated is not None and authenticated.identity.isAnonymous:
-                raise hidden(error, isKnown=operation is not None) from error
+            if operation is None and authenticated and authenticated.identity.isAnonymous:
+                raise S3Error("AccessDenied") from error
             raise
         except PreconditionFailed as error:
             raise writeFailed(call.headers) from error
@@ -290,7 +281,12 @@ class S3Resource(CoroutineResource):
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
         """Describe an exception in S3's form: status, headers and document."""
-        s3Error = fromStoreError(error)
+        s3Error, service = fromStoreError(error), ""
+        if request.path == b"/" and not self._isOfBucket(request):
+            from storagegate.s3.queryprotocol import queryErrorDocument, refusal, serviceOf
+
+            service = serviceOf(request)
+            s3Error = refusal(s3Error) if service else s3Error
         record: S3RequestRecord | None = request.handlerState
         if record is None:
             requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
@@ -300,8 +296,16 @@ class S3Resource(CoroutineResource):
         headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
         if record is not None:
             headers += [(self._traceName, record.traceId), *record.crossOrigin]
-        document = errorDocument(s3Error, request.path.decode("latin-1"), requestId.decode("ascii"))
+        text = requestId.decode("ascii")
+        if service:
+            return s3Error.status, headers, queryErrorDocument(s3Error, service, text)
+        document = errorDocument(s3Error, request.path.decode("latin-1"), text)
         return s3Error.status, headers, document
+
+    def _isOfBucket(self, request: ChannelRequest) -> bool:
+        """Return whether the host of a request names a bucket."""
+        domain, host = self.services.s3Domain, request.headers.get(b"host", b"")
+        return domain is not None and bucketOfHost(host, domain) is not None
 
     def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes]:
         """

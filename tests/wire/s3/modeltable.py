@@ -283,7 +283,7 @@ _HEADERS = (
 )
 
 _PARAMETERS = (
-    _obeyed("query", "bucket-region", "nowhere-1", lacks="<Bucket>"),
+    _obeyed("query", "bucket-region", "eu-west-1", lacks="<Bucket>"),
     _obeyed("query", "continuation-token", "x", "ListBuckets ListObjectsV2", **_INVALID),
     _harmless(
         *("query", "continuation-token", "x", "such a list is empty"),
