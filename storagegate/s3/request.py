@@ -1,5 +1,6 @@
 """One S3 request between the listener and a handler, its row of the table, and its response."""
 
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from time import time
