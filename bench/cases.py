@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bench.processes import Running
 
 OURS = "storagegate"
-FLOOR = "floor"
-"""The peer that does the unavoidable work of a request and nothing else."""
 
 SERVER_CORE = "0"
 CLIENT_CORE = "1"
@@ -93,7 +91,6 @@ class Server:
     @ivar ask: Sends one request of any kind; raises an C{OSError} until the server answers.
     @ivar behind: Returns the ids of processes elsewhere that work for it, such as its database.
     @ivar cores: The processors that it may use, in the form of C{taskset}.
-    @ivar packages: The parts of L{bench.peers.PARTS} that it needs.
     @ivar data: Settings for the recipe of its folder.
     @ivar isOurs: Whether it runs the package of this checkout.
     """
@@ -107,7 +104,6 @@ class Server:
     behind: "Callable[[Running], list[int]]" = lambda running: []
     cores: str = SERVER_CORE
     startSeconds: float = 40
-    packages: tuple[str, ...] = ()
     data: Any = None
     isOurs: bool = False
 

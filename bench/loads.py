@@ -7,7 +7,7 @@ import resource
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +35,10 @@ _H2LOAD = re.compile(
 
 
 def runPinned(
-    command: Sequence[object], started: Started | None = None, core: str = CLIENT_CORE
+    command: Sequence[object],
+    started: Started | None = None,
+    core: str = CLIENT_CORE,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[bytes, float]:
     """
     Run a program on one core until it ends.
@@ -46,7 +49,7 @@ def runPinned(
     before = _childrenSeconds()
     with subprocess.Popen(
         ["taskset", "-c", core, *map(str, command)],
-        env={**os.environ, **environment()},
+        env={**os.environ, **environment(), **(variables or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -361,17 +364,18 @@ def runBlast(words: Sequence[str], started: Started | None = None) -> Outcome:
 
 
 def selfMeasured(
-    *words: object, cores: str = SERVER_CORE
+    *words: object, variables: Mapping[str, str] | None = None
 ) -> Callable[[float, Started | None], Seen]:
     """
     Return a load that is a program of ours, which prints L{Seen} as JSON at its end.
 
     @param words: A module and its arguments; the seconds are added.
+    @param variables: Further variables of its environment.
     """
     command = [sys.executable, "-m", *words]
 
     def run(seconds: float, started: Started | None) -> Seen:
-        output, _ = runPinned([*command, seconds], started, cores)
+        output, _ = runPinned([*command, seconds], started, SERVER_CORE, variables)
         return Seen(**json.loads(output.splitlines()[-1]))
 
     return run

@@ -7,19 +7,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from http.client import HTTPException
 
 from attrs import frozen
 
 from bench import instructions
-from bench.cases import Case, Load, MeasureError, Seen, Server, Started
-from bench.processes import Running, Session, StartError, favour
+from bench.cases import OURS, Case, Load, MeasureError, Seen, Server, Started
+from bench.processes import Running, Session, favour
 from bench.results import Cell, Failure, Results
 
 FAVOURED = -15
 """The nice value of both sides during a measurement, where root may set it."""
-
-FAILURES = (MeasureError, StartError, RuntimeError, OSError, HTTPException)
 
 
 @frozen
@@ -108,6 +105,7 @@ class Measurer:
         self.results = results
         self.tell = tell
         self._running: dict[Server, tuple[Running, ExitStack]] = {}
+        self._failed: dict[Server, str] = {}
         self._warm: set[tuple[Server, str]] = set()
 
     def measure(self, cases: Sequence[Case]) -> None:
@@ -131,20 +129,20 @@ class Measurer:
 
     def countInstructions(self, cases: Sequence[Case]) -> None:
         """
-        Count the instructions of a request outside of the kernel, of our servers and the floors.
+        Count the instructions of a request outside of the kernel, of our servers.
 
         Other work of the machine does not change them, so that a difference of two per cent means
         something. A server runs fifty times slower meanwhile.
         """
         for case in cases:
             for server in case.servers:
-                if server.command is None or not (server.isOurs or server.name == "floor"):
+                if server.command is None or not server.isOurs:
                     continue
                 key = f"{case.name} {server.name}"
                 try:
                     with Running(server, self._session, instructions.PREFIX) as running:
                         found = instructions.count(running, case)
-                except FAILURES as error:
+                except Exception as error:
                     self.tell(f"{key}: {error}")
                     continue
                 self.results.instructions[key] = found
@@ -152,7 +150,7 @@ class Measurer:
                 self.tell(f"{key:40} {found:12,.0f} instructions a request")
 
     def _try(self, case: Case, server: Server, connections: int) -> None:
-        """Measure one round of a cell, or note why that failed."""
+        """Measure one round of a cell, or note the failure and go on with the others."""
         place = (case.name, server.name, connections)
         known = self.results.failures
         if any((each.case, each.server, each.connections) == place for each in known):
@@ -161,9 +159,9 @@ class Measurer:
             running = None if case.isFresh else self._start(server)
             try:
                 cell = self._measure(case, server, running, connections)
-            except FAILURES as error:
+            except Exception as error:
                 raise MeasureError(running.explain(error) if running else str(error)) from error
-        except FAILURES as error:
+        except Exception as error:
             reason = " ".join(str(error).split())[:600]
             self.results.failures.append(Failure(*place, reason))
             self.tell(f"{case.name} x{connections} {server.name}: {reason}")
@@ -177,12 +175,23 @@ class Measurer:
         self._save()
 
     def _start(self, server: Server) -> Running:
+        if server in self._failed:
+            raise MeasureError(self._failed[server])
         if server not in self._running:
-            self.results.run.versions.setdefault(server.name, server.version())
             stack = ExitStack()
-            running = stack.enter_context(Running(server, self._session))
+            try:
+                self._note(server)
+                running = stack.enter_context(Running(server, self._session))
+            except Exception as error:
+                self._failed[server] = str(error)
+                raise
             self._running[server] = (running, stack)
         return self._running[server][0]
+
+    def _note(self, server: Server) -> None:
+        """Keep the version of a server; settings of ours have one in common."""
+        name = OURS if server.isOurs else server.name
+        self.results.run.versions.setdefault(name, server.version())
 
     def _stop(self, case: Case, server: Server) -> None:
         running, stack = self._running.pop(server)
@@ -196,7 +205,7 @@ class Measurer:
         self, case: Case, server: Server, running: Running | None, connections: int
     ) -> Cell:
         if running is None:
-            self.results.run.versions.setdefault(server.name, server.version())
+            self._note(server)
             with Running(server, self._session) as fresh:
                 return self._measureOn(fresh, case, connections, isWarm=False)
         isWarm = (server, case.name) in self._warm

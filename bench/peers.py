@@ -199,15 +199,6 @@ def ourApp(app: Path, *arguments: object, packages: Iterable[str] = ("twisted",)
     )
 
 
-def floorModule(module: str, *arguments: object) -> Server:
-    """Return a floor: a module of ours that gets the port and then the arguments."""
-    return Server(
-        "floor",
-        lambda running: [sys.executable, "-m", module, running.port, *_made(arguments, running)],
-        environment=environment(),
-    )
-
-
 def pythonPeer(
     name: str, part: str, packages: Sequence[str], app: Path, *arguments: object
 ) -> Server:
@@ -231,7 +222,6 @@ def pythonPeer(
         version=version,
         # A peer must not find the packages of this checkout.
         environment={"PYTHONPATH": ""},
-        packages=(part,),
     )
 
 
@@ -274,7 +264,6 @@ def nodePeer(name: str, packages: Sequence[str], app: Path, *arguments: object) 
         version=version,
         environment={"NODE_ENV": "production"},
         prepare=prepare,
-        packages=("node",),
     )
 
 
@@ -311,5 +300,4 @@ def nginx(data: Path | None = None) -> Server:
         ],
         version=lambda: firstVersion([program("nginx"), "-v"]),
         prepare=prepare,
-        packages=("apt",),
     )

@@ -51,11 +51,15 @@ def freePort() -> int:
         return int(probe.getsockname()[1])
 
 
-def cpuSeconds(stat: str) -> float:
-    """Read the CPU time of a process from its C{/proc/PID/stat}."""
+def cpuSeconds(stat: str, withEnded: bool = False) -> float:
+    """
+    Read the CPU time of a process from its C{/proc/PID/stat}.
+
+    @param withEnded: Whether to add the time of its ended children.
+    """
     # The name of the command is in parentheses and may hold any character.
     fields = stat.rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(map(int, fields[11 : 15 if withEnded else 13])) / _TICKS
 
 
 def sessionOf(stat: str) -> int:
@@ -204,10 +208,12 @@ class Running:
         """Return the CPU seconds of the first process, and of the others."""
         stats = self._read("stat")
         first = stats.pop(self.process.pid, "") if self.process else ""
+        others = sum(map(cpuSeconds, stats.values()))
         for pid in self.server.behind(self):
             with contextlib.suppress(OSError):
-                stats[pid] = Path(f"/proc/{pid}/stat").read_text()
-        return cpuSeconds(first) if first else 0.0, sum(map(cpuSeconds, stats.values()))
+                # A database has a process for each connection, and it ends with the connection.
+                others += cpuSeconds(Path(f"/proc/{pid}/stat").read_text(), withEnded=True)
+        return cpuSeconds(first) if first else 0.0, others
 
     def memory(self, name: str = "VmRSS") -> int:
         """Add up the resident sizes of its processes in bytes; C{VmHWM} for the peaks."""

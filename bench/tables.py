@@ -20,10 +20,10 @@ CLIENT_BOUND = 0.95
 """From this share of its core on, the load was the limit."""
 
 LEGEND = (
-    "Rates are a second, median [least-greatest]. *CPU* is the time of the server's processes for a "
-    "request, in microseconds. *Ratio* is the median of the rounds' ratios of rates: storagegate to "
-    "that server, or, if the case compares settings, that setting to the first. ``!``: answers were "
-    "wrong or lost; ``c``: the load was the limit.\n"
+    "Rates are a second, median [least-greatest]. *CPU us* is the time of the server's processes "
+    "for a request, *of others* the part of processes beside the first. *Ratio* is the median of "
+    "the rounds' ratios of rates: storagegate to that server, or, if the case compares settings, "
+    "that setting to the first. ``!``: answers were wrong or lost; ``c``: the load was the limit.\n"
 )
 
 

@@ -1,8 +1,8 @@
 """The cases of the console."""
 
 from bench.cases import Asked, Case
-from bench.console.peers import DAEMONS, MILLION, SETTINGS, TRANSFERS
-from bench.console.recipe import Transfer, besideConsole, lists
+from bench.console.peers import DAEMONS, MILLION, SETTINGS
+from bench.console.recipe import besideConsole, lists
 from bench.s3.requests import GET4K, PUT4K
 
 CASES = (
@@ -32,20 +32,5 @@ CASES = (
         quick=(1,),
         asked=(Asked("", 25_000, figure="cpuMicros", text="CPU us of a page", isMost=True),),
         isSetting=True,
-    ),
-    *(
-        Case(
-            f"console/{name}",
-            f"{name} of 200 MiB through the API and over S3",
-            TRANSFERS,
-            Transfer(name == "upload"),
-            "objects",
-            connections=(lanes,),
-            quick=(lanes,),
-            asked=(Asked("s3", 0.9, ours="api"),),
-            warmSeconds=0,
-            isSetting=True,
-        )
-        for name, lanes in (("upload", 3), ("download", 1))
     ),
 )

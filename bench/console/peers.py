@@ -10,4 +10,3 @@ SETTINGS = {
 }
 DAEMONS = tuple(daemon(name, hasConsole=name != "none") for name in SETTINGS)
 MILLION = daemon("million", listed=(LISTED,))
-TRANSFERS = (daemon("s3"), daemon("api"))

@@ -8,25 +8,21 @@ from contextlib import contextmanager
 from attrs import frozen
 
 from bench.cases import Load, MeasureError, Seen, Server, Started
-from bench.console.transfers import Client, uploadByConsole, uploadByS3
 from bench.loads import helping, report
 from bench.processes import Running, freePort
 from bench.s3.recipe import (
     CREDENTIALS,
     WorkLoad,
-    createBucket,
     endpoint,
     ourEnvironment,
     storagegate,
 )
-from bench.s3.requests import BUCKET, GROUP, LISTED_SIZE, MILLION, Work
+from bench.s3.requests import GROUP, LISTED_SIZE, MILLION, Work
 
 API = "/console/api/v1/"
 FIELDS = {"X-Storage-Access-Key": CREDENTIALS.access, "X-Storage-Secret-Key": CREDENTIALS.secret}
-LARGE_BYTES = 200 << 20
 LISTED = Work("list", MILLION, LISTED_SIZE)
 _LEAST_LISTS = 10
-_LEAST_TRANSFERS = 3
 
 _READER = """
 import http.client, sys
@@ -63,9 +59,7 @@ def daemon(name: str, hasConsole: bool = True, listed: tuple[Work, ...] = ()) ->
         return {"admin": endpoint(running.notes["admin"])}
 
     switch = {"STORAGEGATE_CONSOLE": "true" if hasConsole else "false"}
-    return storagegate(
-        name, listed, listeners, environment={**ourEnvironment(), **switch}
-    )
+    return storagegate(name, listed, listeners, environment={**ourEnvironment(), **switch})
 
 
 def request(running: Running, path: str) -> bytes:
@@ -135,34 +129,3 @@ def lists(running: Running, connections: int, seconds: float) -> Load:
 
     page()
     return Load(_repeat(page, _LEAST_LISTS))
-
-
-@frozen
-class Transfer:
-    """The load of an object that is sent or read, over S3 or through the console."""
-
-    isUpload: bool
-
-    def __call__(self, running: Running, connections: int, seconds: float) -> Load:
-        """Store the object once, and return the load."""
-        size = LARGE_BYTES // running.session.scale
-        isAPI = running.server.name == "api"
-        client = Client(running.notes["admin"] if isAPI else running.port, FIELDS)
-        path = f"{API}buckets/bench/objects/large?bytes" if isAPI else "/bench/large"
-        createBucket(running, BUCKET)
-
-        def upload() -> int:
-            if isAPI:
-                uploadByConsole(client, API, size, connections)
-            else:
-                uploadByS3(client, size, connections)
-            return size
-
-        def download() -> int:
-            received = client.read(path)
-            if received != size:
-                raise MeasureError(f"{received} bytes of {size}")
-            return received
-
-        upload()
-        return Load(_repeat(upload if self.isUpload else download, _LEAST_TRANSFERS))

@@ -1,77 +1,29 @@
-"""The cases of the gateway: 64 calls in flight over each transport, and the invoker alone."""
+"""The cases of the gateway: 64 calls in flight over each transport."""
 
 from attrs import evolve
 
-from bench.cases import FLOOR, OURS, Asked, Case, Load, Server
+from bench.cases import Asked, Case, Server
 from bench.gateway import peers
-from bench.gateway.recipe import GRPC_CALL, HTTP, TCP, UDP, WEBSOCKET, storagegate
+from bench.gateway.recipe import GRPC_CALL, HTTP, TCP, UDP, WEBSOCKET, Transport, storagegate
 from bench.grpc.peers import AIO
-from bench.grpc.recipe import askHTTP2
-from bench.loads import selfMeasured
-from bench.peers import ourVersion
-from bench.processes import Running
-
-_QUICK = (64,)
+from bench.grpc.recipe import Call, askHTTP2
 
 
-def _invoke(running: Running, connections: int, seconds: float) -> Load:
-    return Load(selfMeasured("bench.gateway.invoker"))
+def _case(
+    name: str, load: Call | Transport, rivals: tuple[Server, ...], asked: tuple[Asked, ...] = ()
+) -> Case:
+    server = storagegate(name)
+    if name == "grpc":
+        server = evolve(server, ask=askHTTP2)
+    servers = (server, *rivals)
+    what = f"a call over {name}"
+    return Case(f"gateway/{name}", what, servers, load, "calls", quick=(64,), asked=asked)
 
 
 CASES = (
-    Case(
-        "gateway/http",
-        "a call over HTTP",
-        (storagegate("http"), peers.MOLECULER),
-        HTTP,
-        "calls",
-        quick=_QUICK,
-        asked=(Asked("moleculer", 1.5),),
-    ),
-    Case(
-        "gateway/websocket",
-        "a call over a WebSocket",
-        (storagegate("websocket"), peers.WEBSOCKET_FLOOR, peers.AUTOBAHN, peers.WS),
-        WEBSOCKET,
-        "calls",
-        quick=_QUICK,
-        asked=(Asked("autobahn", 0.8), Asked(FLOOR, 0.65)),
-    ),
-    Case(
-        "gateway/grpc",
-        "a call over gRPC",
-        (evolve(storagegate("grpc"), ask=askHTTP2), AIO),
-        GRPC_CALL,
-        "calls",
-        quick=_QUICK,
-    ),
-    Case(
-        "gateway/tcp",
-        "a call over TCP",
-        (storagegate("tcp"), peers.TCP_FLOOR, peers.TWISTED_TCP),
-        TCP,
-        "calls",
-        quick=_QUICK,
-        asked=(Asked("twisted", 0.7), Asked(FLOOR, 0.75)),
-    ),
-    Case(
-        "gateway/udp",
-        "a call over UDP",
-        (storagegate("udp"), peers.UDP_FLOOR, peers.TWISTED_UDP),
-        UDP,
-        "calls",
-        quick=_QUICK,
-        asked=(Asked("twisted", 0.5), Asked(FLOOR, 0.5)),
-    ),
-    # A call takes at most half of what the bare echo of a frame takes.
-    Case(
-        "gateway/invoker",
-        "a call without a transport: rate limit, API key, schemas, middleware, metrics",
-        (Server(OURS, None, version=ourVersion, isOurs=True),),
-        _invoke,
-        "calls",
-        connections=(1,),
-        quick=(1,),
-        asked=(Asked("twisted", 2, case="gateway/tcp", otherConnections=64),),
-    ),
+    _case("http", HTTP, (peers.MOLECULER,), (Asked("moleculer", 1.5),)),
+    _case("websocket", WEBSOCKET, (peers.AUTOBAHN, peers.WS), (Asked("autobahn", 0.8),)),
+    _case("grpc", GRPC_CALL, (AIO,)),
+    _case("tcp", TCP, (peers.TWISTED_TCP,), (Asked("twisted", 0.7),)),
+    _case("udp", UDP, (peers.TWISTED_UDP,), (Asked("twisted", 0.5),)),
 )

@@ -16,10 +16,6 @@ def _node(name: str, packages: tuple[str, ...], transport: str) -> Server:
     return evolve(peers.nodePeer(name, packages, APPS / f"{name}.mjs"), ask=ASKS[transport])
 
 
-def _floor(transport: str) -> Server:
-    return evolve(peers.floorModule(f"bench.gateway.{transport}floor"), ask=ASKS[transport])
-
-
 MOLECULER = _node("moleculer", ("moleculer", "moleculer-web"), "http")
 """With a schema for requests."""
 
@@ -28,7 +24,3 @@ AUTOBAHN = _python("autobahn", ("autobahn", "twisted"), "autobahn_app.py", "webs
 TWISTED_TCP = _python("twisted", ("twisted",), "twisted_app.py", "tcp")
 TWISTED_UDP = _python("twisted", ("twisted",), "twisted_app.py", "udp")
 """These echo messages as they are: they read no JSON and call nothing."""
-
-WEBSOCKET_FLOOR = _floor("websocket")
-TCP_FLOOR = _floor("tcp")
-UDP_FLOOR = _floor("udp")

@@ -15,6 +15,7 @@ def _case(
     connections: int = 64,
     least: tuple[float, ...] = (),
     asked: tuple[Asked, ...] = (),
+    isQuick: bool = True,
 ) -> Case:
     """
     Make a case of S3 requests.
@@ -28,7 +29,7 @@ def _case(
         servers,
         grown(work),
         connections=(connections,),
-        quick=(connections,),
+        quick=(connections,) if isQuick else (),
         asked=(*(Asked(QUIET, bound, ours=each.name) for each, bound in ratios), *asked),
         warmSeconds=0,
         isSetting=True,
@@ -37,12 +38,14 @@ def _case(
 
 CASES = (
     _case("get4k", "GET beside a million objects", peers.GROWN, GET4K, least=(0.9,) * 3),
-    _case("head", "HEAD beside a million objects", peers.GROWN, HEAD, 16, (0.9,) * 3),
+    _case(
+        "head", "HEAD beside a million objects", peers.GROWN, HEAD, 16, (0.9,) * 3, isQuick=False
+    ),
     _case("put4k", "PUT beside a million objects", peers.GROWN, PUT4K, least=(0.9,) * 3),
     # Few connections, or their wait for one another would hide the effect.
     _case(
         "get4k-beside",
-        "GET beside uploads, lists, checkpoints",
+        "GET beside uploads, lists, writes",
         peers.BESIDE,
         GET4K,
         4,
@@ -73,7 +76,15 @@ CASES = (
         16,
         (0.9, 0.6),
     ),
-    _case("list1k", "a list beside a million deleted keys", peers.DELETED, LIST1K, 16, (0.8,)),
+    _case(
+        "list1k",
+        "a list beside a million deleted keys",
+        peers.DELETED,
+        LIST1K,
+        16,
+        (0.8,),
+        isQuick=False,
+    ),
     _case("getone", "GET of the middle of 10,000 versions", peers.DEEP, ONE, least=(0.85,)),
     _case(
         "get4k-policy",

@@ -12,7 +12,10 @@ GROWN = (
     daemon(Setting("scanned1m", objects=_MILLION, isScanned=True)),
     daemon(Setting("keys1000", hasKeys=True)),
 )
-BESIDE = (_QUIET, *(daemon(Setting(name, beside=name)) for name in ("upload", "list", "checkpoint")))
+BESIDE = (
+    _QUIET,
+    *(daemon(Setting(name, beside=name)) for name in ("upload", "list", "put")),
+)
 VERSIONED = (_QUIET, daemon(Setting("versioned", history="enabled")))
 VERSIONS = (
     _QUIET,

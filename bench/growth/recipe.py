@@ -1,25 +1,20 @@
 """The daemon and the gateway: quiet, grown, with work beside, with monitoring, with workers."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import msgspec
 from attrs import evolve, frozen
 
-from bench import peers
 from bench.cases import BOTH_CORES, CLIENT_CORE, SERVER_CORE, Load, MeasureError, Server
 from bench.gateway import recipe as gateway
 from bench.gateway.recipe import JSON, POSTED, TCP, TEXT
 from bench.growth.keyfill import ACCOUNT, credentialsOf, signWithKeys
-from bench.growth.lifecyclescan import RULES
-from bench.growth.scraping import scraping
 from bench.loads import Outcome, blastWords, bodyFile, finish, helping, wrk
-from bench.processes import Running
+from bench.processes import Running, freePort
 from bench.s3.recipe import (
     WorkLoad,
     authorizer,
@@ -47,6 +42,7 @@ from bench.s3.requests import (
     storedPaths,
 )
 from bench.s3.signing import Request, signer
+from storagegate.s3.lifecycle import LifecycleRule
 from storagegate.s3.xml.lifecycle import writeLifecycle
 
 QUIET = "quiet"
@@ -55,6 +51,44 @@ GROWN = "grown"
 
 ONE = Work("get", 1)
 LIST1K = Work("list", 1_000, LISTED_SIZE)
+RULES = (
+    LifecycleRule("expire", True, prefix="", days=10_000_000),
+    LifecycleRule("tagged", True, tags={"kind": "draft"}, days=30),
+    LifecycleRule("old", True, noncurrentDays=10_000_000, newer=3),
+)
+"""None of them removes any object here, even where a day takes a second."""
+
+_COLLECTOR = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *arguments):
+        pass
+server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print("ready", flush=True)
+server.serve_forever()
+"""
+"""A program that accepts spans, and keeps nothing."""
+
+_SCRAPER = """
+import select, socket, sys
+reads = 0
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.5 if not reads else 1)[0]:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(sys.argv[1])
+        client.sendall(b"GET /metrics HTTP/1.0\\r\\nHost: x\\r\\n\\r\\n")
+        answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert b" 200 " in answer[:20], answer[:200]
+    reads += 1
+print(reads)
+"""
+"""A program that reads the metrics once a second until its input ends."""
+
 UPLOAD_SIZE = 64 * MIB
 UPLOADS = 50
 _WRITERS = 8
@@ -71,7 +105,7 @@ class Setting:
 
     @ivar objects: The number of other objects, or of versions, or of keys with versions.
     @ivar hasKeys: Whether a thousand keys with policies take turns.
-    @ivar beside: The work that is done meanwhile: C{upload}, C{list} or C{checkpoint}.
+    @ivar beside: The work that is done meanwhile: C{upload}, C{list} or C{put}.
     @ivar history: The versions that C{versionfill.py} makes: C{versions}, C{deleted} or C{deep};
         C{enabled} makes none.
     @ivar isOld: Whether versions are requested in place of objects: a page of them, or one.
@@ -231,19 +265,13 @@ def _working(running: Running, kind: str, seconds: float) -> Iterator[None]:
     path = running.folder / "beside"
     writeRequests(path, requests, running.host, authorizer(running))
     words = blastWords(running.port, path, bodyFile(running.folder, size), connections, seconds)
-    with ExitStack() as stack:
-        if kind == "checkpoint":
-            database = running.folder / "data" / "catalog.sqlite"
-            copier = stack.enter_context(helping(["-m", "bench.growth.checkpoints", database]))
-        pinned = ["taskset", "-c", CLIENT_CORE, *words]
-        with subprocess.Popen(pinned, stdout=subprocess.PIPE) as process:
-            try:
-                yield
-                output, _ = process.communicate(timeout=120)
-            finally:
-                process.kill()
-        if kind == "checkpoint" and not int(finish(copier)):
-            raise MeasureError("no checkpoint has copied anything")
+    pinned = ["taskset", "-c", CLIENT_CORE, *words]
+    with subprocess.Popen(pinned, stdout=subprocess.PIPE) as process:
+        try:
+            yield
+            output, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
     outcome = msgspec.json.decode(output, type=Outcome)
     if not outcome.done or outcome.bad or outcome.lost:
         raise MeasureError(f"beside it: {outcome}")
@@ -351,28 +379,22 @@ def monitored(
 
 @contextmanager
 def _collecting() -> Iterator[int]:
-    """Run a stand-in for a collector of spans beside the load; give its port."""
-    words = [sys.executable, "-m", "bench.growth.collector"]
-    with subprocess.Popen(
-        ["taskset", "-c", CLIENT_CORE, *words],
-        env={**os.environ, **peers.environment()},
-        stdout=subprocess.PIPE,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline())
-        finally:
-            process.terminate()
+    """Run a stand-in for a collector of spans beside the load; return its port."""
+    port = freePort()
+    with helping(["-c", _COLLECTOR, port]):
+        yield port
 
 
 @contextmanager
 def _scraped(running: Running) -> Iterator[None]:
     """Have the metrics read once a second, if the daemon has any."""
-    isScraped = running.notes["isScraped"]
-    with scraping(running.folder / "admin.sock" if isScraped else None) as scraper:
+    if not running.notes["isScraped"]:
         yield
-    if scraper is not None and (scraper.problem or not scraper.reads):
-        raise MeasureError(f"the metrics were not read: {scraper.problem}")
+        return
+    with helping(["-c", _SCRAPER, running.folder / "admin.sock"]) as process:
+        yield
+        if not int(finish(process)):
+            raise MeasureError("the metrics were not read")
 
 
 def postTo(target: str) -> Callable[[Running, int, float], Load]:
@@ -390,6 +412,4 @@ def postTo(target: str) -> Callable[[Running, int, float], Load]:
 
 def monitoredWork(work: Work) -> WorkLoad:
     """Return the load of S3 requests to a monitored daemon."""
-    return WorkLoad(
-        work, options=lambda running, seconds: {"beside": lambda: _scraped(running)}
-    )
+    return WorkLoad(work, options=lambda running, seconds: {"beside": lambda: _scraped(running)})

@@ -1,11 +1,11 @@
 """The cases of gRPC: one connection of h2load, with several calls in flight."""
 
 from bench.cases import Asked, Case
-from bench.grpc.peers import AIO, GRPCLIB, NODE, THREADS
+from bench.grpc.peers import AIO, GRPCLIB, NODE
 from bench.grpc.recipe import COPIES, OURS, Call, withHTTP2
 
 _SERVER = withHTTP2(OURS)
-_ALL = (_SERVER, AIO, THREADS, GRPCLIB, NODE)
+_ALL = (_SERVER, AIO, GRPCLIB, NODE)
 
 CASES = (
     Case(
@@ -40,7 +40,7 @@ CASES = (
     Case(
         "grpc/open300",
         "unary calls beside 300 open streams",
-        (_SERVER, AIO, GRPCLIB, NODE),
+        _ALL,
         Call("Once", held=300),
         "calls",
         quick=(64,),
@@ -48,9 +48,7 @@ CASES = (
         isFresh=True,
         asked=(
             Asked("", 100, figure="p99Ms", text="p99 in ms", isMost=True),
-            Asked(
-                "", 40, figure="grownMegabytes", text="memory of the streams in MB", isMost=True
-            ),
+            Asked("", 40, figure="grownMegabytes", text="memory of the streams in MB", isMost=True),
         ),
     ),
 )

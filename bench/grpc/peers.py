@@ -4,9 +4,6 @@ from bench import peers
 from bench.grpc.recipe import APPS, LIBRARIES, PROTO, withHTTP2
 
 AIO = withHTTP2(peers.pythonPeer("grpc.aio", "grpc", LIBRARIES, APPS / "grpcaio_app.py"))
-THREADS = withHTTP2(peers.pythonPeer("grpc.server", "grpc", LIBRARIES, APPS / "grpcserver_app.py"))
-"""It has ten threads, and each open call takes one."""
-
 GRPCLIB = withHTTP2(
     peers.pythonPeer("grpclib", "grpc", ("grpclib", "h2", "protobuf"), APPS / "grpclib_app.py")
 )

@@ -6,8 +6,8 @@ from attrs import evolve
 
 from bench import peers
 from bench.cases import Server
-from bench.processes import Running
 from bench.http.recipe import APPS, files, filesOf
+from bench.processes import Running
 
 
 def frameworks(routes: int) -> tuple[Server, ...]:
@@ -32,7 +32,10 @@ def frameworks(routes: int) -> tuple[Server, ...]:
             peers.pythonPeer(name, part, packages, APPS / app, files, routes)
             for name, part, packages, app in python
         ),
-        *(peers.nodePeer(name, packages, APPS / app, files, routes) for name, packages, app in node),
+        *(
+            peers.nodePeer(name, packages, APPS / app, files, routes)
+            for name, packages, app in node
+        ),
     )
 
 
@@ -48,5 +51,3 @@ def _nginx() -> Server:
 
 
 NGINX = _nginx()
-FLOOR = peers.floorModule("bench.http.floor")
-"""A parser in C, a dictionary of routes, a response; the text alone."""

@@ -1,37 +1,35 @@
 """The cases of S3, with C{durability = full}: a write is synced before it is answered."""
 
-from bench.cases import FLOOR as FLOOR_NAME
 from bench.cases import OURS, Asked, Case, Server
-from bench.s3.peers import FLOOR, NGINX, RCLONE
+from bench.s3.peers import NGINX, RCLONE
 from bench.s3.recipe import WorkLoad, storagegate
-from bench.s3.requests import (
-    GET4K,
-    HEAD,
-    LIST10K,
-    LISTED_SIZE,
-    MIB,
-    MILLION,
-    PUT4K,
-    Work,
-)
+from bench.s3.requests import GET4K, HEAD, LIST10K, LISTED_SIZE, MIB, MILLION, PUT4K, Work
 
 _MILLION = Work("list", MILLION, LISTED_SIZE)
+_GROUPS = Work("list", MILLION, LISTED_SIZE, delimiter="-")
+_GET64M, _PUT64M = Work("get", 2, 64 * MIB), Work("put", 100, 64 * MIB)
 _SERVER = storagegate()
 _LARGE = storagegate(works=[_MILLION])
-_SMALL = (_SERVER, FLOOR, RCLONE, NGINX)
-_BIG = (_SERVER, RCLONE, NGINX)
-_ALL, _FEW = (64, 16, 1), (16, 1)
+_ALL = (_SERVER, RCLONE, NGINX)
+_LISTING = (_SERVER, RCLONE)
+_HALF = (Asked("nginx", 0.8),)
 
 
 def _case(
     name: str,
     what: str,
     work: Work,
-    servers: tuple[Server, ...] = _SMALL,
-    connections: tuple[int, ...] = _ALL,
-    asked: tuple[Asked, ...] = (),
+    connections: tuple[int, ...],
+    rclone: float = 0,
+    servers: tuple[Server, ...] = _ALL,
+    more: tuple[Asked, ...] = (),
     quick: bool = True,
 ) -> Case:
+    """
+    Make a case.
+
+    @param rclone: The least ratio to rclone.
+    """
     return Case(
         f"s3/{name}",
         what,
@@ -39,87 +37,29 @@ def _case(
         WorkLoad(work),
         connections=connections,
         quick=connections[:1] if quick else (),
-        asked=asked,
+        asked=(*((Asked("rclone", rclone),) if rclone else ()), *more),
         warmSeconds=0,
     )
 
 
 CASES = (
-    _case(
-        "put4k",
-        "PUT of new objects of 4 KiB",
-        PUT4K,
-        asked=(Asked("rclone", 5), Asked(FLOOR_NAME, 0.65)),
-    ),
-    _case(
-        "get4k",
-        "GET of objects of 4 KiB",
-        GET4K,
-        asked=(Asked("rclone", 2), Asked(FLOOR_NAME, 0.7)),
-    ),
-    _case("head", "HEAD", HEAD, asked=(Asked("rclone", 1.2), Asked(FLOOR_NAME, 0.7))),
-    _case(
-        "mixed",
-        "70 reads to 30 overwriting writes of 4 KiB",
-        Work("mixed", 1_000),
-        asked=(Asked("rclone", 4), Asked(FLOOR_NAME, 0.7)),
-    ),
-    _case(
-        "delete",
-        "DELETE of objects of 4 KiB",
-        Work("delete", 3_000),
-        connections=(16, 64, 1),
-        asked=(Asked("rclone", 2),),
-    ),
-    _case(
-        "get1m",
-        "GET of objects of 1 MiB",
-        Work("get", 32, MIB),
-        _BIG,
-        (16, 64, 1),
-        (Asked("rclone", 8), Asked("nginx", 0.8)),
-    ),
-    _case(
-        "put1m",
-        "PUT of new objects of 1 MiB",
-        Work("put", 4_000, MIB),
-        _BIG,
-        (16, 64, 1),
-        (Asked("rclone", 2.2),),
-    ),
+    _case("put4k", "PUT of new objects of 4 KiB", PUT4K, (64, 16, 1), 5),
+    _case("get4k", "GET of objects of 4 KiB", GET4K, (64, 16, 1), 2),
+    _case("head", "HEAD", HEAD, (64, 16, 1), 1.2),
+    _case("mixed", "70 reads to 30 overwriting writes", Work("mixed", 1_000), (64, 16, 1), 4),
+    _case("delete", "DELETE of objects of 4 KiB", Work("delete", 3_000), (16, 64, 1), 2),
+    _case("get1m", "GET of 1 MiB", Work("get", 32, MIB), (16, 64, 1), 8, more=_HALF),
+    _case("put1m", "PUT of 1 MiB", Work("put", 4_000, MIB), (16, 64, 1), 2.2),
     # 64 connections would hold 4 GiB in flight: half a minute a cell with the slower servers.
-    _case(
-        "get64m",
-        "GET of objects of 64 MiB",
-        Work("get", 2, 64 * MIB),
-        _BIG,
-        _FEW,
-        (Asked("rclone", 8), Asked("nginx", 0.8)),
-        quick=False,
-    ),
-    _case(
-        "put64m",
-        "PUT of new objects of 64 MiB",
-        Work("put", 100, 64 * MIB),
-        _BIG,
-        _FEW,
-        (Asked("rclone", 1.5),),
-        quick=False,
-    ),
-    _case(
-        "list10k",
-        "the first 1,000 of 10,000 keys",
-        LIST10K,
-        (_SERVER, FLOOR, RCLONE),
-        _FEW,
-        (Asked("rclone", 12),),
-    ),
+    _case("get64m", "GET of 64 MiB", _GET64M, (16, 1), 8, more=_HALF, quick=False),
+    _case("put64m", "PUT of 64 MiB", _PUT64M, (16, 1), 1.5, quick=False),
+    _case("list10k", "the first 1,000 of 10,000 keys", LIST10K, (16, 1), 12, _LISTING),
     _case(
         "list100k",
         "the first 1,000 of 100,000 keys",
         Work("list", 100_000, LISTED_SIZE),
-        (_SERVER, RCLONE),
-        _FEW,
+        (16, 1),
+        servers=_LISTING,
         quick=False,
     ),
     # With one connection the rate is the inverse of the time of a list.
@@ -127,18 +67,18 @@ CASES = (
         "list1m",
         "the first 1,000 of a million keys",
         _MILLION,
-        (_LARGE,),
         (1, 16),
-        (Asked(OURS, 1 / 1.5, case="s3/list10k"),),
+        servers=(_LARGE,),
+        more=(Asked(OURS, 1 / 1.5, case="s3/list10k"),),
         quick=False,
     ),
     _case(
         "listgroups",
         "1,000 common prefixes of a million keys",
-        Work("list", MILLION, LISTED_SIZE, delimiter="-"),
-        (_LARGE,),
+        _GROUPS,
         (1, 16),
-        (Asked(OURS, 1 / 10, case="s3/list1m"),),
+        servers=(_LARGE,),
+        more=(Asked(OURS, 1 / 10, case="s3/list1m"),),
         quick=False,
     ),
 )

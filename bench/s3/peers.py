@@ -31,7 +31,6 @@ def _rclone() -> Server:
         version=lambda: peers.firstVersion([find(), "version"]),
         environment={"RCLONE_CONFIG": os.devnull},
         prepare=lambda running: (running.folder / "data").mkdir(),
-        packages=("s3rclone",),
         data=Traits(plainFolders=True),
     )
 
@@ -39,9 +38,3 @@ def _rclone() -> Server:
 RCLONE = _rclone()
 NGINX = evolve(peers.nginx(), data=Traits(credentials=None, plainFolders=True))
 """WebDAV: it checks no signature, syncs nothing and cannot list."""
-
-FLOOR = evolve(
-    peers.floorModule("bench.s3.floor", lambda running: running.folder / "data", *_PAIR),
-    data=Traits(),
-)
-"""Signatures, rows and synced commits, for objects of up to 32 KiB."""

@@ -213,9 +213,7 @@ def fillListed(running: Running, work: Work) -> None:
     else:
         quick = keyHeaders(traits.credentials) if traits.quickHeaders else None  # type: ignore[arg-type]
         while batch := [f"{work.bucket}/{key}" for key in islice(keys, BATCH)]:
-            outcome = sendOnce(
-                running, puts(batch, work.size), work.size, FILL_CONNECTIONS, quick
-            )
+            outcome = sendOnce(running, puts(batch, work.size), work.size, FILL_CONNECTIONS, quick)
             requireAll(outcome, len(batch), f"fill {work.bucket}")
     filled(running)[work.bucket] = work.keys
 
@@ -322,9 +320,7 @@ class WorkLoad:
         def run(seconds: float, started: Started | None) -> Seen:
             nonlocal issued
             body, duration = bodyFile(running.folder, work.size), 0 if isDelete else seconds
-            outcome = runBlast(
-                blastWords(running.port, path, body, connections, duration), started
-            )
+            outcome = runBlast(blastWords(running.port, path, body, connections, duration), started)
             issued = outcome.issued
             return seenOf(work, outcome)
 
