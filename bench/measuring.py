@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from attrs import frozen
 
@@ -14,6 +15,9 @@ from bench import instructions
 from bench.cases import OURS, Case, Load, MeasureError, Seen, Server, Started
 from bench.processes import Running, Session, favour
 from bench.results import Cell, Failure, Results
+
+LOCK = Path(tempfile.gettempdir()) / "storagegate-bench.lock"
+"""Held while a benchmark of this machine measures."""
 
 FAVOURED = -15
 """The nice value of both sides during a measurement, where root may set it."""
@@ -42,7 +46,7 @@ class Effort:
 @contextlib.contextmanager
 def aloneOnTheCores() -> Iterator[None]:
     """Wait until no other benchmark of this machine measures, and keep it so."""
-    with open(f"{tempfile.gettempdir()}/storagegate-bench.lock", "a") as lock:
+    with LOCK.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
