@@ -1,5 +1,5 @@
 """
-The competing servers: how their packages are installed, and what all of a kind have in common.
+The competing servers: how their packages are installed, and the common parts of each kind.
 
 C{python -m bench --install} installs all parts, or the named ones. Distributions of Python get a
 virtual environment for each part, packages of npm one directory; all are in C{build/peers}, or in

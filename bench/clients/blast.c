@@ -12,8 +12,8 @@
  *
  * A body is the first bytes of the file BODY, so an upload of 64 MiB costs nothing to encode.
  * Each connection has one request in flight. With -d the records repeat until the time is up and
- * what is in flight then is waited for; without it each record is sent once. When nothing moves
- * for -t seconds (30) the run ends and what is in flight is lost.
+ * responses in flight are awaited; without it each record is sent once. When nothing moves
+ * for -t seconds (30) the run ends and requests in flight are lost.
  *
  * Prints one JSON object; latencies are milliseconds from the first byte sent to the last received.
  */
@@ -244,7 +244,7 @@ static int readHead(Connection *c, const char *head) {
     return framed;
 }
 
-/* Take what is in the buffer from *at on, up to the end of the reply. */
+/* Consume the buffer from *at on, up to the end of the reply. */
 static int parse(Connection *c, size_t *at) {
     for (;;) {
         char *start = c->buffer + *at, *end;

@@ -7,7 +7,7 @@
  * MESSAGE is a file with the bytes of one message as they go out: a frame of six bytes and a
  * payload, or a WebSocket's. In datagrams, ten digits 0 in a row become the number of the call,
  * which a server may need to tell a new one from a repetition. Each connection has one message in
- * flight. What is not answered in a second is lost, and asked again over UDP.
+ * flight. A message without an answer in a second is lost, and sent again over UDP.
  *
  * An answer is right when it is as long as the first one, and no frame of type 3, an error.
  * Prints one JSON object; latencies are milliseconds from the sending to the last byte received.

@@ -23,4 +23,4 @@ WS = _node("ws", ("ws",), "websocket")
 AUTOBAHN = _python("autobahn", ("autobahn", "twisted"), "autobahn_app.py", "websocket")
 TWISTED_TCP = _python("twisted", ("twisted",), "twisted_app.py", "tcp")
 TWISTED_UDP = _python("twisted", ("twisted",), "twisted_app.py", "udp")
-"""These echo messages as they are: they read no JSON and call nothing."""
+"""These return each message as it came: they read no JSON and call nothing."""

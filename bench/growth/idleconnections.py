@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def isOpen(connection: socket.socket) -> bool:
-    """Say whether the server has left a connection open."""
+    """Return whether the server has left a connection open."""
     try:
         return bool(connection.recv(1, socket.MSG_PEEK))
     except BlockingIOError:

@@ -21,13 +21,13 @@ from storagegate.storage.store import ObjectStore
 
 ACCOUNT = "bench"
 DIGITS = 3
-"""Of the numbers at the end of names."""
+"""Digits of the numbers at the end of names."""
 
 KEYS = 10**DIGITS
 
 
 def credentialsOf(number: int) -> Credentials:
-    """Give the pair of a key."""
+    """Return the pair of a key."""
     return Credentials(f"BENCHKEY{number:08d}", f"secret-of-the-bench-{number:08d}")
 
 

@@ -10,12 +10,12 @@ TEXT = {"type": "object", "properties": {"text": {"type": "string", "required": 
 
 
 async def echo(request: Any, context: Any) -> Any:
-    """Answer what was asked."""
+    """Return the request."""
     return request
 
 
 async def compute(request: Any, context: Any) -> Any:
-    """Answer what was asked after some work of the processor."""
+    """Return the request after some computation."""
     digest = b""
     for _ in range(ROUNDS):
         digest = hashlib.sha256(digest).digest()

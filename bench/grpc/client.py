@@ -26,7 +26,7 @@ _PREFIX = 5
 
 
 def unframe(frames: bytes) -> Iterator[bytes]:
-    """Give the messages of a stream."""
+    """Return the messages of a stream."""
     while frames:
         end = _PREFIX + int.from_bytes(frames[1:_PREFIX], "big")
         yield frames[_PREFIX:end]

@@ -46,7 +46,7 @@ class Request:
 
 
 Authorizer = Callable[[Request, str], dict[str, str]]
-"""Gives the header fields that prove who sends a request to a host."""
+"""Returns the header fields that authenticate a request to a host."""
 
 
 @lru_cache(maxsize=16)
@@ -70,7 +70,7 @@ def anonymous(request: Request, host: str) -> dict[str, str]:
 
 
 def keyHeaders(credentials: Credentials) -> Authorizer:
-    """Send the key pair itself in two fields: nothing to sign, which is what a large fill needs."""
+    """Send the key pair itself in two fields, unsigned, for a large fill."""
     fields = {
         "x-storage-access-key": credentials.access,
         "x-storage-secret-key": credentials.secret,

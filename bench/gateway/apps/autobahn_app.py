@@ -1,5 +1,5 @@
 """
-An echo of messages, as they are, on Autobahn.
+An echo of messages on Autobahn.
 
     python autobahn_app.py PORT
 """

@@ -1,6 +1,6 @@
 // The bench's service on Moleculer, behind moleculer-web.
 //
-//     NODE_ENV=production node moleculer_app.mjs PORT
+//     NODE_ENV=production node moleculer.mjs PORT
 
 import moleculer from 'moleculer'
 import web from 'moleculer-web'

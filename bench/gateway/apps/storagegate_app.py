@@ -15,7 +15,7 @@ TEXT = {"type": "object", "properties": {"text": {"type": "string", "required": 
 
 
 async def echo(request: Any, context: Any) -> Any:
-    """Answer what was asked."""
+    """Return the request."""
     return request
 
 

@@ -1,5 +1,5 @@
 """
-An echo of frames, as they are, on Twisted alone, over TCP or UDP.
+An echo of frames on Twisted alone, over TCP or UDP.
 
     python twisted_app.py PORT tcp|udp
 """
@@ -26,7 +26,7 @@ class FrameEcho(Protocol):
         self.transport.setTcpNoDelay(True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Answer what is complete."""
+        """Return each complete frame."""
         data = self.received + data
         while len(data) >= HEAD:
             end = HEAD + int.from_bytes(data[2:HEAD], "big")

@@ -1,6 +1,6 @@
-// An echo of messages, as they are, on ws.
+// An echo of messages on ws.
 //
-//     NODE_ENV=production node ws_app.mjs PORT
+//     NODE_ENV=production node ws.mjs PORT
 
 import { WebSocketServer } from 'ws'
 

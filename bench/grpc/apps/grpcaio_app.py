@@ -19,16 +19,16 @@ class Echo(services.EchoServicer):
     """The service."""
 
     async def Once(self, request: Any, context: Any) -> Any:
-        """Answer what was asked."""
+        """Return the request."""
         return request
 
     async def Repeat(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Answer it as often as it says."""
+        """Return the request as many times as it says."""
         for _ in range(request.copies):
             yield request
 
     async def Chat(self, notes: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Answer each one."""
+        """Return each message."""
         async for note in notes:
             yield note
 

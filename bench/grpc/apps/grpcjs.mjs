@@ -1,6 +1,6 @@
 // The bench's service on @grpc/grpc-js.
 //
-//     NODE_ENV=production node grpcjs_app.mjs PORT PROTO
+//     NODE_ENV=production node grpcjs.mjs PORT PROTO
 
 import { once } from 'node:events'
 import grpc from '@grpc/grpc-js'

@@ -20,17 +20,17 @@ class Echo:
     """The service."""
 
     async def once(self, stream: Any) -> None:
-        """Answer what was asked."""
+        """Return the request."""
         await stream.send_message(await stream.recv_message())
 
     async def repeat(self, stream: Any) -> None:
-        """Answer it as often as it says."""
+        """Return the request as many times as it says."""
         note = await stream.recv_message()
         for _ in range(note.copies):
             await stream.send_message(note)
 
     async def chat(self, stream: Any) -> None:
-        """Answer each one."""
+        """Return each message."""
         async for note in stream:
             await stream.send_message(note)
 

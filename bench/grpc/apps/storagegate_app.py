@@ -14,18 +14,18 @@ from storagegate.rpc import Call, loadProto
 
 
 def once(call: Call) -> Any:
-    """Answer what was asked."""
+    """Return the request."""
     return call.request
 
 
 async def repeat(call: Call) -> AsyncIterator[Any]:
-    """Answer it as often as it says."""
+    """Return the request as many times as it says."""
     for _ in range(call.request["copies"]):
         yield call.request
 
 
 async def chat(call: Call) -> AsyncIterator[Any]:
-    """Answer each one."""
+    """Return each message."""
     async for note in call:
         yield note
 

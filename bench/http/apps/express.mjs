@@ -1,6 +1,6 @@
 // The bench's application on Express.
 //
-//     NODE_ENV=production node express_app.mjs PORT FILES ROUTES
+//     NODE_ENV=production node express.mjs PORT FILES ROUTES
 
 import express from 'express'
 

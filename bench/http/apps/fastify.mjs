@@ -1,6 +1,6 @@
-// The bench's application on Fastify, with schemas for what it answers.
+// The bench's application on Fastify, with schemas for its responses.
 //
-//     NODE_ENV=production node fastify_app.mjs PORT FILES ROUTES
+//     NODE_ENV=production node fastify.mjs PORT FILES ROUTES
 
 import Fastify from 'fastify'
 import fastifyStatic from '@fastify/static'
