@@ -33,7 +33,7 @@ CASES = (
             ROWS,
             WorkLoad(work),
             connections=connections,
-            quick=connections,
+            quick=connections if name != "head" else (),
             asked=(Asked(EMBEDDED, 0.6, ours=NODE), *asked),
             warmSeconds=0,
             isSetting=True,
@@ -74,7 +74,7 @@ CASES = (
             catalogLoad(work),
             unit,
             connections=connections,
-            quick=connections[:1] if work != "groups" else (),
+            quick=connections[:1] if work in ("put", "get", "list") else (),
             warmSeconds=0,
             isSetting=True,
         )

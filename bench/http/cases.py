@@ -14,7 +14,7 @@ _SMALL, _LARGE = filePage("16k.bin"), filePage("10m.bin")
 
 CASES = (
     Case("http/hello", "a text", _FEW, HELLO, quick=(64,), asked=_FASTER),
-    Case("http/route10", "the last of 10 routes", _FEW, lastRoute(10), quick=(64,), asked=_FASTER),
+    Case("http/route10", "the last of 10 routes", _FEW, lastRoute(10), asked=_FASTER),
     Case("http/echo", "1 KiB of JSON, read and written", _FEW, ECHO, quick=(64,), asked=_FASTER),
     Case("http/static16k", "a file of 16 KiB", _FILES, _SMALL, quick=(64,), asked=(_TWISTED,)),
     # With 64 answers at once the slowest servers take seconds until the first one is complete.

@@ -229,11 +229,16 @@ class MeasurerTests(SynchronousTestCase):
                 raise MeasureError("another answer")
             return load(running, connections, seconds)
 
-        broken = server("broken", "raise SystemExit('no such module')")
-        found = self.measure(tiny(server("a"), broken, server("wrong"), load=checking))
-        self.assertEqual([cell.server for cell in found.cells], ["a", "a"])
+        starts: list[Running] = []
+        broken = evolve(
+            server("broken", "raise SystemExit('no such module')"), prepare=starts.append
+        )
+        case = tiny(server("a"), broken, server("wrong"), load=checking)
+        found = self.measure(case, evolve(case, name="s3/again"))
+        self.assertEqual([cell.server for cell in found.cells], ["a"] * 4)
+        self.assertEqual(len(starts), 1)
         reasons = {each.server: each.reason for each in found.failures}
-        self.assertEqual(list(reasons), ["broken", "wrong"])
+        self.assertEqual([each.server for each in found.failures], ["broken", "wrong"] * 2)
         self.assertIn("no such module", reasons["broken"])
         self.assertEqual(reasons["wrong"], "another answer")
 
