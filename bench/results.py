@@ -112,7 +112,10 @@ class Results(msgspec.Struct):
         """Return the cells of a folder in the order of their first measurement."""
         lines: list[Cell | Failure] = [*self.cells, *self.failures]
         places = {(each.case, each.server, each.connections): None for each in lines}
-        return [place for place in places if place[0].partition("/")[0] == folder]
+        found = [place for place in places if place[0].partition("/")[0] == folder]
+        # A server that failed stays with its case.
+        order = list(dict.fromkeys((case, connections) for case, _, connections in found))
+        return sorted(found, key=lambda place: order.index((place[0], place[2])))
 
     def folders(self) -> list[str]:
         """Return the folders that were measured."""

@@ -118,9 +118,10 @@ def cellTable(results: Results, cases: Sequence[Case]) -> str:
 def askedTable(results: Results, cases: Sequence[Case]) -> str:
     """Write every asked figure; nothing if the cases ask for none."""
     rows = [["asked", "bound", "measured", "verdict"]]
-    for verdict in verdicts(results, cases):
-        measured = "-" if verdict.figure is None else figure(verdict.figure)
-        rows.append([verdict.text, verdict.bound, measured, verdict.word])
+    measured = {case for case, _, _ in results.rows(cases[0].folder)}
+    for verdict in verdicts(results, [case for case in cases if case.name in measured]):
+        found = "-" if verdict.figure is None else figure(verdict.figure)
+        rows.append([verdict.text, verdict.bound, found, verdict.word])
     return simpleTable(rows) if len(rows) > 1 else ""
 
 

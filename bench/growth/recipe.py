@@ -79,8 +79,7 @@ import select, socket, sys
 reads = 0
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0.5 if not reads else 1)[0]:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(sys.argv[1])
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as client:
         client.sendall(b"GET /metrics HTTP/1.0\\r\\nHost: x\\r\\n\\r\\n")
         answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
     assert b" 200 " in answer[:20], answer[:200]
@@ -357,12 +356,12 @@ def monitored(
         if parts.sampleRatio is not None:
             collector = running.session.once("collector", _collecting)
         (running.folder / "storagegate.toml").write_text(parts.document(collector))
-        running.notes["isScraped"] = parts.metrics
 
     def command(running: Running) -> list[object]:
         listeners: dict[str, object] = {"s3" if isS3 else "http": endpoint(running.port)}
         if parts.metrics:
-            listeners["admin"] = f"unix:{running.folder / 'admin.sock'}"
+            running.notes["admin"] = freePort()
+            listeners["admin"] = endpoint(running.notes["admin"])
         words: list[object] = [*daemonWords(running, listeners)]
         words += ["--config", running.folder / "storagegate.toml"]
         if not isS3:
@@ -388,10 +387,10 @@ def _collecting() -> Iterator[int]:
 @contextmanager
 def _scraped(running: Running) -> Iterator[None]:
     """Have the metrics read once a second, if the daemon has any."""
-    if not running.notes["isScraped"]:
+    if "admin" not in running.notes:
         yield
         return
-    with helping(["-c", _SCRAPER, running.folder / "admin.sock"]) as process:
+    with helping(["-c", _SCRAPER, running.notes["admin"]]) as process:
         yield
         if not int(finish(process)):
             raise MeasureError("the metrics were not read")

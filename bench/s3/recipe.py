@@ -38,6 +38,7 @@ from bench.s3.signing import (
 
 CREDENTIALS = Credentials("BENCHACCESSKEY", "bench-secret-key-of-the-bench")
 FILL_CONNECTIONS = 64
+FILL_ATTEMPTS = 3
 SMALL_FILL_CONNECTIONS = 16
 BATCH = 50_000
 """Requests of one file of a large fill: 25 MB for a bucket of any size."""
@@ -233,7 +234,12 @@ def fillStored(running: Running, work: Work) -> None:
     paths = storedPaths(work)
     if filled(running).get(paths[0]) == len(paths):
         return
-    requireAll(sendOnce(running, puts(paths, work.size), work.size), len(paths), paths[0])
+    for left in range(FILL_ATTEMPTS, 0, -1):
+        outcome = sendOnce(running, puts(paths, work.size), work.size)
+        # A busy rclone refuses one in some thousands.
+        if not (outcome.bad or outcome.lost) or left == 1:
+            requireAll(outcome, len(paths), paths[0])
+            break
     answer = send(running, Request("GET", paths[-1]))
     if answer.status != 200 or len(answer.body) != work.size:
         raise MeasureError(f"{paths[-1]}: {answer.status} with {len(answer.body)} bytes")

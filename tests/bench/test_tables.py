@@ -91,6 +91,9 @@ class ResultsTests(SynchronousTestCase):
         found = made(cell("a", 5.0), failure)
         self.assertEqual(found.rounds("s3/put4k", "a", 64), [])
         self.assertEqual(found.rows("s3"), [("s3/put4k", "a", 64)])
+        lines = (cell("b", 1.0), cell("b", 1.0, case="s3/head"), failure)
+        order = [place[:2] for place in made(*lines).rows("s3")]
+        self.assertEqual(order, [("s3/put4k", "b"), ("s3/put4k", "a"), ("s3/head", "b")])
 
     def test_ratios(self) -> None:
         """A ratio sets two figures of the same round in relation."""
