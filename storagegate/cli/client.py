@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from attrs import define, field
 
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
-from storagegate.core.httpurls import DEFAULT_PORTS
+from storagegate.core.addresses import DEFAULT_PORTS
 from storagegate.s3.issuedkeys import CREDENTIAL, KeyPair
 
 _API = "api/v1/"

@@ -205,6 +205,7 @@ COMMANDS: tuple[Command, ...] = (
             _switch("--secret-stdin", "read the secret from standard input"),
             _arg("--policy", choices=_POLICIES, default="readwrite", help="what the key may do"),
             *_keyFields(""),
+            _switch("--reuse", "issue it even if buckets still name its removed account or user"),
         ),
     ),
     Command("keys list", "keys:listKeys", "list the issued keys without their secrets"),

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from storagegate.cli.daemonclient import apiOf
 from storagegate.cli.invocation import MISUSED, CommandError, Invocation
-from storagegate.core.httpurls import schemeOf
+from storagegate.core.addresses import schemeOf
 from storagegate.net.endpoints import ENCRYPTED
 
 _ACCESS_KEY, _SECRET_KEY = "ACCESS-KEY", "SECRET-KEY"

@@ -69,6 +69,7 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(code, MISUSED)
             self.assertNotIn("hunter2", error)
 
+    @long("takes seconds")
     def test_stranger(self) -> None:
         """A server that is no console is named as such, whatever it answers."""
         for content in (b"<p>welcome", b"[]", b'{"items": 3}', b"", b"\xff"):

@@ -67,6 +67,7 @@ class EventsTests(ConsoleCase):
         found = (event["operation"], event["code"], event.get("accessKey"))
         self.assertEqual(found, ("ListObjectsV2", "SignatureDoesNotMatch", None))
 
+    @long("takes a second or more")
     def test_filters(self) -> None:
         """A stream has only what all of its filters let through."""
         bucket = self.makeBucket()
@@ -123,6 +124,7 @@ class EventsTests(ConsoleCase):
         for value in ("nan", "inf", "-inf"):
             self.assertEqual(self.open(f"slowerThanMs={value}").status, 400)
 
+    @long("takes seconds")
     def test_topics(self) -> None:
         """The state of the daemon, jobs and figures come at once and when they change."""
         stream = self.open("topics=health,jobs,metrics")
@@ -175,6 +177,7 @@ class EventsTests(ConsoleCase):
             for stream in streams:
                 self.assertSignedOut(stream)
 
+    @long("takes a second or more")
     def test_loweredRole(self) -> None:
         """A stream ends that its key may not have any more; its requests are its own then."""
         account = self.issueKey("auditor")
@@ -206,6 +209,7 @@ class EventsTests(ConsoleCase):
             self.assertEqual(refused.body()["error"], "RATE_LIMITED")
             self.assertEqual(open_.enter_context(self.open("topics=jobs")).status, 200)
 
+    @long("takes seconds")
     def test_behind(self) -> None:
         """A client that does not read makes no memory grow; what it misses is counted."""
         bucket = self.makeBucket()

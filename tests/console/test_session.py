@@ -171,6 +171,7 @@ class SignInTests(ConsoleCase):
         outcome = self.daemon.waitForLog(f"trace {trace}: (.*)\n").group(1)
         self.assertEqual(outcome, "PAYLOAD_TOO_LARGE")
 
+    @long("takes a second or more")
     def test_cutsUploads(self) -> None:
         """An upload ends with its session, though its client has stopped to send."""
         bucket, halves = self.makeBucket(), self.signIn()
@@ -210,6 +211,7 @@ class SignInTests(ConsoleCase):
         foreign = {**halves, "Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
         self.assertEqual(self.send("POST", "buckets", {"name": bucket}, foreign).status, 403)
 
+    @long("takes a second or more")
     def test_roles(self) -> None:
         """A key without a role sees its own, and nothing of the administration."""
         halves = self.signIn(self.issueKey("plain"))
