@@ -155,7 +155,8 @@ class LocalAdministration:
         with _errors(), self._catalog() as catalog:
             found = [key for key in catalog.accessKeys() if key.accessKey == accessKey]
             read = msgspec.convert(changes, KeyChange)
-            changed = [evolve(key, **readChanges(read)) for key in found]
+            nowMs = int(time.time() * 1000)
+            changed = [evolve(key, **readChanges(read, key, nowMs)) for key in found]
             if not changed or not catalog.changeAccessKey(changed[0]):
                 raise codedError("NOT_FOUND", "There is no such access key")
             lastUsedMs = catalog.keyUses().get(accessKey, 0)

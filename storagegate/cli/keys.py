@@ -134,12 +134,13 @@ def readExpires(text: str) -> int:
     @param text: A duration such as C{90d}, a day such as C{2030-12-31} (its end, in UTC), a time in
         ISO 8601, or C{never}.
     @return: Milliseconds since 1970; 0 for never.
-    @raise ValueError: The text has another form.
+    @raise ValueError: The text has another form, or the time is not in the future.
     """
     if text == "never":
         return 0
+    nowMs = int(time.time() * 1000)
     if _DURATION.fullmatch(text):
-        return readExpiry(int(time.time() * 1000) + readDuration(text) * 1000)
+        return readExpiry(nowMs + readDuration(text) * 1000, nowMs)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -148,7 +149,7 @@ def readExpires(text: str) -> int:
         found = found.replace(hour=23, minute=59, second=59)
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return readExpiry(int(found.timestamp() * 1000))
+    return readExpiry(int(found.timestamp() * 1000), nowMs)
 
 
 def readDuration(text: str) -> int:

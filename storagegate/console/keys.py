@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from attrs import evolve
@@ -168,7 +169,7 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     # Another process may have changed the key just now; its change must not be undone.
     await call.services.store.accessKeys.refresh()
     key = _changeable(call)
-    changes = readChanges(body)
+    changes = readChanges(body, key, int(call.services.now() * 1000))
     _checkRole(call, changes.get("role", "none"))
     call.note(changed=sorted(changes))
     changed = evolve(key, **changes)
@@ -216,17 +217,19 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
         email=_read("email", readName, body.email) if body.email else "",
         createdMs=nowMs,
         role=_read("role", readRole, body.role),
-        expiresMs=_read("expiresMs", readExpiry, body.expiresMs),
+        expiresMs=_read("expiresMs", partial(readExpiry, nowMs=nowMs), body.expiresMs),
         disabled=body.disabled,
         note=_read("note", readNote, body.note),
     )
 
 
-def readChanges(body: KeyChange) -> dict[str, Any]:
+def readChanges(body: KeyChange, key: AccessKey, nowMs: int) -> dict[str, Any]:
     """
     Return the fields of an L{AccessKey} that a change sets; whether the caller may give the role is
     not checked.
 
+    @param key: The key to change. A form that repeats the expiry of an expired key is valid.
+    @param nowMs: The time of the change, in milliseconds since the epoch.
     @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
     """
     changes: dict[str, Any] = {
@@ -236,8 +239,8 @@ def readChanges(body: KeyChange) -> dict[str, Any]:
         "email": _changed("email", readName, body.email),
         "note": _changed("note", readNote, body.note),
         "expiresMs": UNSET
-        if isinstance(body.expiresMs, UnsetType)
-        else _read("expiresMs", readExpiry, body.expiresMs),
+        if isinstance(body.expiresMs, UnsetType) or body.expiresMs == key.expiresMs
+        else _read("expiresMs", partial(readExpiry, nowMs=nowMs), body.expiresMs),
         "disabled": body.disabled,
         "role": UNSET if isinstance(body.role, UnsetType) else _read("role", readRole, body.role),
         "secretKey": generateKeyPair().secretKey if body.newSecret else UNSET,

@@ -8,7 +8,7 @@ sends bytes or a stream responds itself, and returns L{ANSWERED<storagegate.cons
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import get_annotations
 from pkgutil import resolve_name
@@ -228,17 +228,30 @@ OPERATIONS: tuple[APIOperation, ...] = (
 """All operations; the first match serves a request."""
 
 
+class MethodNotAllowed(ServiceError):
+    """
+    The path exists, but not with this method: the status is 405.
+
+    @ivar headers: C{Allow}, which RFC 9110 section 15.5.6 requires.
+    """
+
+    def __init__(self, methods: Sequence[str]) -> None:
+        allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+        super().__init__("METHOD_NOT_ALLOWED", f"This path supports {allowed}", 405)
+        self.headers = {"Allow": allowed}
+
+
 def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]:
     """
     Find the operation of a request.
 
     @param path: The raw path below L{PREFIX}.
     @return: The operation and the decoded parameters of the path.
-    @raise ServiceError: C{NOT_FOUND}, or C{METHOD_NOT_ALLOWED} with the status 405.
+    @raise ServiceError: C{NOT_FOUND}, or L{MethodNotAllowed}.
     """
     segments = tuple(path.split("/"))
     wanted = "GET" if method == "HEAD" else method
-    allowed = []
+    allowed: list[str] = []
     for operation in OPERATIONS:
         params = operation.match(segments)
         if params is None:
@@ -247,5 +260,5 @@ def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]
             return operation, params
         allowed.append(operation.method)
     if allowed:
-        raise ServiceError("METHOD_NOT_ALLOWED", f"Allowed are {', '.join(allowed)}", 405)
-    raise codedError("NOT_FOUND", "There is no such operation")
+        raise MethodNotAllowed(allowed)
+    raise codedError("NOT_FOUND", "The API has no such operation")
