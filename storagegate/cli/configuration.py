@@ -28,7 +28,7 @@ def show(invocation: Invocation) -> int:
 
 def check(invocation: Invocation) -> int:
     """Print all errors of the configuration; exit code 1 if there are any."""
-    from storagegate.daemon.config import everyError
+    from storagegate.daemon.configcheck import everyError
 
     errors = everyError(invocation.flags, invocation.environment)
     output = invocation.output

@@ -2,15 +2,16 @@
 The configuration: flags override environment variables, variables override the file, and the file
 overrides the defaults.
 
-An unknown key or an invalid value stops the start: L{ConfigurationError} is one line with the key
-and its origin. L{KEYS} is the table of the keys. The reader of a key accepts the text of a flag or
-a variable as well as a TOML value (string, number, boolean, list). It returns the value, or raises
-C{ValueError} with a description of the expected value.
+Unknown keys and invalid values stop the start: L{ConfigurationError} has one line for each mistake,
+with the key and its origin. L{KEYS} is the table of the keys. The reader of a key accepts the text
+of a flag or a variable as well as a TOML value (string, number, boolean, list). It returns the
+value, or raises C{ValueError} with a description of the expected value.
 """
 
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -81,7 +82,34 @@ _OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
 
 
 class ConfigurationError(ValueError):
-    """The configuration cannot be used; the text is one line for the operator."""
+    """
+    The configuration cannot be used; the text is one line for the operator.
+
+    @ivar errors: One line for each mistake.
+    """
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+
+
+@contextmanager
+def collectErrors(errors: list[str]) -> Iterator[None]:
+    """Append the mistakes of a L{ConfigurationError} to a list, so that further ones are found."""
+    try:
+        yield
+    except ConfigurationError as error:
+        errors += error.errors
+
+
+def raiseErrors(errors: list[str]) -> None:
+    """
+    Raise an error with all mistakes of a list, if there are any.
+
+    @raise ConfigurationError: The list is not empty.
+    """
+    if errors:
+        raise ConfigurationError(*dict.fromkeys(errors))
 
 
 # ---- Keys
@@ -521,14 +549,63 @@ class _Found:
     origin: str
 
 
+@frozen
+class Reading:
+    """
+    The valid part of a configuration.
+
+    @ivar values: The values by key.
+    @ivar origins: The origin of each value, by key.
+    @ivar gateway: The table C{gateway} of the file.
+    @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
+    @ivar errors: The mistakes; without any, the other attributes are the whole configuration.
+    """
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    gateway: Mapping[str, Any]
+    cluster: "ClusterOptions | None"
+    errors: list[str]
+
+
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configuration:
     """
     Read the configuration from flags, variables and the file.
 
     @param flags: The given flags, by key; C{config} is the path of the file.
     @param environment: The environment variables of the process.
-    @raise ConfigurationError: If a key is unknown or a value is invalid.
+    @raise ConfigurationError: If keys are unknown or values are invalid; with all mistakes.
     """
+    reading = readAll(flags, environment)
+    raiseErrors(reading.errors)
+    configuration = _assemble(reading.values, reading.gateway, reading.cluster)
+    return evolve(configuration, origins=reading.origins)
+
+
+def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
+    """Return the mistakes of all values, though a later source may override them."""
+    found: list[str] = []
+    path = str(flags.get("config") or "")
+    table: dict[str, Any] = {}
+    if path:
+        with collectErrors(found):
+            table = _readFile(path)
+    for name in (_GATEWAY, _CLUSTER):
+        table.pop(name, None)
+    for item in (
+        *_fromTable(table, f"file {path}", found),
+        *_fromVariables(environment, found),
+        *_fromFlags(flags),
+    ):
+        with collectErrors(found):
+            _read(item)
+    return found
+
+
+def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Reading:
+    """Read the valid part of a configuration, see L{load}."""
+    errors: list[str] = []
+    table: dict[str, Any] = {}
     gateway: Mapping[str, Any] = {}
     cluster: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
@@ -536,55 +613,35 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
         # systemd separates the directories with colons if a unit has several.
         directory = environment["STATE_DIRECTORY"].split(":")[0]
         found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
-    if flags.get("config"):
-        table = _readFile(str(flags["config"]))
-        gateway = _takeTable(table, _GATEWAY, str(flags["config"]))
-        cluster = _takeTable(table, _CLUSTER, str(flags["config"]))
-        found.update((item.key.name, item) for item in _fromTable(table, f"file {flags['config']}"))
-    found.update((item.key.name, item) for item in _fromVariables(environment))
-    found.update((item.key.name, item) for item in _fromFlags(flags))
+    path = str(flags.get("config") or "")
+    if path:
+        with collectErrors(errors):
+            table = _readFile(path)
+        with collectErrors(errors):
+            gateway = _takeTable(table, _GATEWAY, path)
+        with collectErrors(errors):
+            cluster = _takeTable(table, _CLUSTER, path)
+    for source in (
+        _fromTable(table, f"file {path}", errors),
+        _fromVariables(environment, errors),
+        _fromFlags(flags),
+    ):
+        found.update((item.key.name, item) for item in source)
     for present, absent in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
         if present in found and absent not in found:
             origin = found[present].origin
-            raise ConfigurationError(f"{absent}: missing, though {present} is set ({origin})")
-    options = _readCluster(cluster, environment, str(flags.get("config") or ""))
-    values = {name: _read(item) for name, item in found.items()}
+            errors.append(f"{absent}: missing, though {present} is set ({origin})")
+    options = None
+    with collectErrors(errors):
+        options = _readCluster(cluster, environment, path)
+    values = {}
+    for name, item in found.items():
+        with collectErrors(errors):
+            values[name] = _read(item)
+    with collectErrors(errors):
+        _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}
-    return evolve(_assemble(values, gateway, options), origins=origins)
-
-
-def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """
-    Return all errors, one line each; L{load} stops at the first one.
-
-    @param flags: The flags, as in L{load}; the same applies to C{environment}.
-    """
-    path = str(flags.get("config") or "")
-    table: dict[str, Any] = {}
-    found: list[str] = []
-    if path:
-        try:
-            table = _readFile(path)
-            _takeTable(table, _GATEWAY, path)
-            _takeTable(table, _CLUSTER, path)
-        except ConfigurationError as error:
-            found.append(str(error))
-    for readings in (
-        *(_fromTable({name: raw}, f"file {path}") for name, raw in table.items()),
-        *(_fromVariables({name: raw}) for name, raw in environment.items()),
-        *(_fromFlags({name: raw}) for name, raw in flags.items()),
-    ):
-        try:
-            for item in readings:
-                _read(item)
-        except ConfigurationError as error:
-            found.append(str(error))
-    try:
-        load(flags, environment)
-    except ConfigurationError as error:
-        # Errors that involve several keys.
-        found.append(str(error))
-    return list(dict.fromkeys(found))
+    return Reading(values, origins, gateway, options, errors)
 
 
 def restore(options: Mapping[str, Any]) -> Configuration:
@@ -682,21 +739,30 @@ def _readCluster(
             raise
         raise ConfigurationError(f"{_CLUSTER}: {reason}") from error
     except OptionError as error:
-        wrong = [name for name in given if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
-        origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))
-        text = str(error).removeprefix("the option ")
-        raise ConfigurationError(f"{_CLUSTER} ({origin}): {text}") from error
+        raise ConfigurationError(
+            *(_clusterError(each, origins) for each in error.errors)
+        ) from error
 
 
-def _fromTable(table: Mapping[str, Any], origin: str) -> Iterator[_Found]:
+def _clusterError(error: str, origins: Mapping[str, str]) -> str:
+    """Add the origin of the option to an error of the table C{cluster}."""
+    wrong = [name for name in origins if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
+    origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))
+    return f"{_CLUSTER} ({origin}): {error.removeprefix('the option ')}"
+
+
+def _fromTable(table: Mapping[str, Any], origin: str, errors: list[str]) -> Iterator[_Found]:
+    """Yield the values of the file; append the unknown keys to the errors."""
     known = {key.name: key for key in KEYS}
     for name, raw in table.items():
-        if name not in known:
-            raise ConfigurationError(f"{name!r} ({origin}): unknown key")
-        yield _Found(known[name], raw, origin)
+        if name in known:
+            yield _Found(known[name], raw, origin)
+        else:
+            errors.append(f"{name!r} ({origin}): unknown key")
 
 
-def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
+def _fromVariables(environment: Mapping[str, str], errors: list[str]) -> Iterator[_Found]:
+    """Yield the values of variables; append the unknown keys to the errors."""
     known = {key.variable: key for key in KEYS}
     for variable, raw in environment.items():
         if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
@@ -706,7 +772,8 @@ def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
                 continue
             if _FOREIGN_VARIABLE.fullmatch(variable):
                 continue
-            raise ConfigurationError(f"{variable} (variable): unknown key")
+            errors.append(f"{variable} (variable): unknown key")
+            continue
         # Many tools set an empty variable to mean that it is not set.
         if raw:
             yield _Found(known[variable], raw, f"variable {variable}")

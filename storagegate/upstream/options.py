@@ -21,6 +21,7 @@ from storagegate.core.options import (
     groupField,
     makeOptions,
     optionField,
+    readEach,
     readFieldName,
     readFlag,
     readNumber,
@@ -293,9 +294,7 @@ class RemoteMethod:
 def _readMethods(value: Any) -> Mapping[str, RemoteMethod]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of methods")
-    return {
-        name: _readEntry(RemoteMethod, given, f"methods.{name}") for name, given in value.items()
-    }
+    return readEach(value, lambda name, given: _readEntry(RemoteMethod, given, f"methods.{name}"))
 
 
 def _readEntry(kind: type[T], given: Any, name: str) -> T:
@@ -375,7 +374,7 @@ def readServices(value: Any) -> Mapping[str, DiscoveredService]:
     """Read a mapping of services by name."""
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of services")
-    return {name: _service(name, given) for name, given in value.items()}
+    return readEach(value, _service)
 
 
 def _service(name: str, given: Any) -> DiscoveredService:

@@ -23,7 +23,6 @@ from storagegate.daemon.config import (
     OWN_SERVICES,
     Configuration,
     ConfigurationError,
-    everyError,
     load,
 )
 from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
@@ -50,6 +49,8 @@ def read(
     try:
         configuration = load(flags, environment)
     except ConfigurationError:
+        from storagegate.daemon.configcheck import everyError
+
         return None, [_CONFIGURATION.problem(line) for line in everyError(flags, environment)]
     origin = f"of {flags['config']}" if flags.get("config") else "without a file"
     return configuration, [_CONFIGURATION.ok(f"every key is right, {origin}")]
@@ -76,7 +77,7 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
         try:
             configureGateway(ProtocolGateway(), {name: table})
         except ConfigurationError as error:
-            yield _CONFIGURATION.problem(str(error))
+            yield from map(_CONFIGURATION.problem, error.errors)
         else:
             yield _CONFIGURATION.ok(f"gateway.{name} is right")
 

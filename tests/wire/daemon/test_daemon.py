@@ -210,6 +210,28 @@ class RefusalTests(DaemonCase):
         self.assertFalse(self.data.exists())
 
     @long("takes seconds")
+    def test_allMistakes(self) -> None:
+        """
+        A start names all mistakes of its configuration, a line each, though all listeners are off:
+        of keys, services and tables together.
+        """
+        file = Path(self.mktemp()).absolute()
+        off = [word for name in ("http", "grpc", "tcp", "udp") for word in (f"--{name}", "off")]
+        tables = "[gateway.http]\nbassPath = 1\nidleMs = 1\n[gateway.tcp]\nx = 1\n"
+        for text, count in ((f'region = "-"\nx = 1\n{tables}', 6), (tables, 4)):
+            file.write_text(text)
+            for workers in ("1", "2"):
+                words = ("--workers", workers, "--service", "nowhere:Nothing")
+                daemon = self.daemon("--config", str(file), *off, *words)
+                daemon.launch()
+                self.assertGreater(daemon.wait(), 0)
+                lines = [each for each in daemon.log.splitlines() if "storagegate: " in each]
+                self.assertEqual(len(lines), count, daemon.log)
+                for mistake in ("http.bassPath", "http.idleMs", "tcp.x", "nowhere:Nothing"):
+                    self.assertEqual(sum(mistake in line for line in lines), 1, mistake)
+        self.assertFalse(self.data.exists())
+
+    @long("takes seconds")
     def test_badEndpoint(self) -> None:
         """An endpoint that cannot be read stops the start."""
         for description in ("tcp:x", "nonsense:1", "tcp:0:interface=300.300.300.300"):
