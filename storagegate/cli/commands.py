@@ -353,7 +353,8 @@ COMMANDS: tuple[Command, ...] = (
         "print the settings of a client, and where they belong",
         arguments=(
             _arg("tool", choices=TOOLS, metavar="|".join(TOOLS), help="the client"),
-            _arg("--endpoint", metavar="URL", help="where the client finds S3"),
+            _arg("--endpoint", metavar="URL", help="the URL of S3 for the client"),
+            _arg("--region", metavar="REGION", help="the region of signatures"),
             _arg("--access-key", dest="accessKey", metavar="K", help="the access key"),
             _arg("--bucket", metavar="BUCKET", default="my-bucket", help="the bucket of examples"),
             _switch("--with-secret", "print the secret key of the environment or the profile, too"),

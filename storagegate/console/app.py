@@ -32,6 +32,12 @@ COOKIE = "storagegate-console"
 
 TOKEN_HEADER = "x-console-token"
 
+_SESSION_TOKEN_HEADER = "x-amz-security-token"
+
+_NO_SESSION_TOKENS = (
+    "Temporary keys are not supported: use the pair of a permanent key, without a session token"
+)
+
 _DOCUMENT_LIMIT = 1 << 20
 """Largest JSON document, in bytes; object contents are streamed instead."""
 
@@ -144,6 +150,8 @@ class Console:
         accessKey = req.get(ACCESS_HEADER.decode())
         if accessKey is not None:
             self.guard.checkClear(req)
+            if req.get(_SESSION_TOKEN_HEADER) is not None:
+                raise codedError("UNAUTHENTICATED", _NO_SESSION_TOKENS)
             return await self.prove(accessKey, req.get(SECRET_HEADER.decode()) or "", req.ip)
         found = await self.session(req)
         if found is None and operation.least:

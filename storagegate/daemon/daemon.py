@@ -29,6 +29,7 @@ from storagegate.daemon.health import (
     certificateWarnings,
     listening,
 )
+from storagegate.daemon.listenerfile import removeListeners
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
@@ -116,7 +117,8 @@ class Daemon(ProcessService):
             self._gateway.attachStore(self._store, root, region, directory)
         self._beginListening()
         if self._link is None:
-            # With workers, the supervisor logs this once for all.
+            # With workers, the supervisor does this once for all.
+            self._publishListeners()
             self._logServing()
         self._checks.start()
         self._reactor.callWhenRunning(self._notifyReady)
@@ -157,6 +159,7 @@ class Daemon(ProcessService):
             return self._refusedReload(error)
         else:
             self._parts.configure(self._configuration)
+            self._publishListeners()
             self._log.info("configuration reloaded")
             unchanged = needRestart(self._started, self._configuration)
             self._logUnchanged(unchanged)
@@ -207,6 +210,9 @@ class Daemon(ProcessService):
         await self._parts.stopMonitoring()
         if self._console is not None:
             await self._console.close()
+        if self._link is None:
+            # Closing the store releases the lock of the directory.
+            removeListeners(self._directory())
         if self._store is not None:
             try:
                 await self._store.close()

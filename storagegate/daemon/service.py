@@ -24,6 +24,13 @@ from twisted.logger import Logger, LogLevel
 from storagegate.core.httpurls import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
+from storagegate.daemon.listenerfile import (
+    ListenerRecord,
+    RunningDaemon,
+    ownCertificates,
+    removeListeners,
+    writeListeners,
+)
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
 from storagegate.gateway.transports.registry import listenerTransports
@@ -220,7 +227,8 @@ class ProcessService(Service):
 
     def _refusal(self, reason: object) -> SystemExit:
         """Make the exception of a failed start."""
-        return startError(str(reason), self._twistdOptions)
+        text = reason if isinstance(reason, ConfigurationError) else str(reason)
+        return startError(text, self._twistdOptions)
 
     def _cannotListen(self, name: str, endpoint: str, reason: object) -> SystemExit:
         """Make the exception of a start that failed because a listener cannot open."""
@@ -271,6 +279,8 @@ class ProcessService(Service):
         try:
             makeDirectory(directory, 0o700)
             self._parts.lockData(directory)
+            # A killed process has left it, and process ids repeat in containers.
+            removeListeners(directory)
             yield directory
         except (OSError, CredentialsError, StoreError) as error:
             raise self._refusal(f"cannot open the data: {error}") from error
@@ -316,6 +326,42 @@ class ProcessService(Service):
     def _note(self, format: str, **values: object) -> None:
         """Log a message that the start screen repeats; with the screen its level is debug."""
         self._log.emit(LogLevel.debug if self._hasScreen else LogLevel.info, format, **values)
+
+    def _publishListeners(self) -> None:
+        """Write the listeners into the data directory, for commands on this machine."""
+        if self._isStopping:
+            return
+        configuration = self._configuration
+        values = configuration.values
+        try:
+            found = RunningDaemon(
+                os.getpid(),
+                configuration.s3.region,
+                str(values.get("s3Url") or ""),
+                bool(values["console"]),
+                {name: self._listenerRecord(name) for name in self._addresses},
+            )
+            writeListeners(self._directory(), found)
+        except OSError as error:
+            # Commands then use their own configuration. A full disk must not prevent a start.
+            self._log.warn(
+                "cannot write the listeners into the data directory: {reason}",
+                reason=error.strerror,
+            )
+
+    def _listenerRecord(self, name: str) -> ListenerRecord:
+        """
+        Describe an open listener.
+
+        @raise OSError: If its certificates cannot be listed.
+        """
+        configuration = self._configuration
+        speaksHTTP = all(row.hasStatus for row in listenerTransports() if row.name == name)
+        return ListenerRecord(
+            formatAddress(self._addresses[name]),
+            self._clientURL(configuration, name) if speaksHTTP else None,
+            ownCertificates(configuration.endpoint(name) or ""),
+        )
 
     def _logServing(self) -> None:
         """Log the data directory, the listeners and warnings, or show the start screen."""

@@ -29,7 +29,8 @@ from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 
 from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, applied, portable
-from storagegate.daemon.process import setParentDeathSignal
+from storagegate.daemon.listenerfile import removeListeners
+from storagegate.daemon.process import oneLine, setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
@@ -74,7 +75,8 @@ def preflight(
             if os.getppid() == parent:
                 act()
         except ConfigurationError as error:
-            os.write(writer, str(error).encode("utf-8", "backslashreplace")[:_MAX_TEXT])
+            lines = "\n".join(map(oneLine, error.errors))
+            os.write(writer, lines.encode("utf-8", "backslashreplace")[:_MAX_TEXT])
         finally:
             # Skips the exit handlers of the parent.
             os._exit(0)
@@ -93,7 +95,7 @@ def preflight(
         os.waitpid(child, 0)
         os.close(reader)
     if wrong:
-        raise ConfigurationError(wrong)
+        raise ConfigurationError(*wrong.splitlines())
 
 
 class Supervisor(ProcessService):
@@ -175,6 +177,7 @@ class Supervisor(ProcessService):
                 return
         except WorkerFailed as error:
             raise self._refusal(error) from error
+        self._publishListeners()
         self._logServing()
         self._log.info("{count} workers serve", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._notifyReady)
@@ -223,6 +226,7 @@ class Supervisor(ProcessService):
             if not self._isStopping:
                 self._reloadResult = self._refusedReload(error)
             return
+        self._publishListeners()
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
         self._logUnchanged(names)
@@ -354,6 +358,7 @@ class Supervisor(ProcessService):
             bound.port.stopListening()
         if self._workers is not None:
             await self._workers.stop(grace)
+        removeListeners(self._directory())
         for each in (*chain(*self._datagrams.values()), *self._reserved.values()):
             each.close()
         self._notifier.close()
