@@ -38,10 +38,10 @@ class Options(usage.Options):
     synopsis = "[options]"
     longdesc = (
         "A durable S3 server. Each flag is also a key of the configuration file and a variable"
-        " STORAGEGATE_<NAME>; flags win over variables, variables over the file."
+        " STORAGEGATE_<NAME>. Flags override variables, and variables override the file."
     )
     optParameters = [
-        ["config", None, None, f"a TOML file with any of the keys (FILE; or {CONFIG_VARIABLE})"],
+        ["config", None, None, f"a TOML configuration file (FILE; or {CONFIG_VARIABLE})"],
         *(
             [key.name, None, None, _describe(key)]
             for key in KEYS

@@ -154,7 +154,7 @@ class Authentication:
         if isinstance(error, ServiceError | GrpcError | CancelledError):
             return error
         if isinstance(error, TokenError):
-            _log.debug("a token was refused: {reason}", reason=str(error))
+            _log.debug("a token was rejected: {reason}", reason=str(error))
         else:
             noteKind(_log, self._logged, error)
         return codedError("UNAUTHENTICATED", INVALID)

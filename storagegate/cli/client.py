@@ -71,12 +71,12 @@ class ConsoleClient:
             parts = urlsplit("")
         if "@" in parts.netloc:
             # The message omits the URL, which contains a password.
-            raise CommandError("a URL has no user name and no password here", MISUSED)
+            raise CommandError("the URL must not contain a user name or password", MISUSED)
         if parts.scheme not in DEFAULT_PORTS or not self._host:
             raise CommandError(f"{self.url}: expected a URL such as http://127.0.0.1:9001", MISUSED)
         self._isSecure = parts.scheme == "https"
         if not self._isSecure and not _isLoopback(self._host):
-            reason = "the secret key would be sent in clear: use https, or loopback"
+            reason = "the secret key would be sent in clear text: use https or loopback"
             raise CommandError(f"{self.url}: {reason}", MISUSED)
         if not all(
             each.isascii() and each.isprintable()
@@ -226,4 +226,4 @@ def _refusal(response: HTTPResponse, url: str) -> CommandError:
 def _stranger(response: HTTPResponse, url: str) -> CommandError:
     """Return the error for a response of another kind of server."""
     status = f"{response.status} {response.reason}"
-    return CommandError(f"{url}: {status}: this is no console of storagegate", UNREACHED)
+    return CommandError(f"{url}: {status}: this is not a storagegate console", UNREACHED)

@@ -118,7 +118,7 @@ def _service(invocation: Invocation) -> tuple[str, str]:
         )
     region = wanted or region
     if not configured:
-        raise CommandError("the URL of S3 is not known: --endpoint URL, or the key s3Url")
+        raise CommandError("the URL of S3 is unknown: use --endpoint URL, or set the key s3Url")
     return checkedAddress(str(configured).rstrip("/")), checkedAddress(str(region))
 
 
@@ -143,7 +143,7 @@ def checkedAddress(text: str) -> str:
     @raise CommandError: The text has other characters, which a remote daemon may have sent.
     """
     if not re.fullmatch(r"[A-Za-z0-9._~:/%@\[\]-]+", text):
-        raise CommandError(f"the URL of S3 or its region is none: {text!a}")
+        raise CommandError(f"invalid URL of S3 or region: {text!a}")
     return text
 
 

@@ -184,7 +184,9 @@ def _readProfiles(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise CommandError(f"{path}: {error}", MISUSED) from error
     if mode & 0o077:
-        raise CommandError(f"{path} has secrets that others may read: chmod 600 {path}", MISUSED)
+        raise CommandError(
+            f"{path} contains secrets that other users can read: chmod 600 {path}", MISUSED
+        )
     return table
 
 
@@ -198,9 +200,9 @@ def _readProfile(path: Path, name: str) -> Mapping[str, str]:
     profile = table.get(name)
     if not isinstance(profile, dict):
         known = ", ".join(sorted(table)) or "none"
-        raise CommandError(f"{path} has no table [{name}], but {known}", MISUSED)
+        raise CommandError(f"{path} has no profile [{name}]; it has {known}", MISUSED)
     for key, value in profile.items():
         if key not in _PROFILE_KEYS or not isinstance(value, str):
             keys = ", ".join(_PROFILE_KEYS)
-            raise CommandError(f"{path}: {name}.{key}: there are {keys}, all texts", MISUSED)
+            raise CommandError(f"{path}: {name}.{key}: the keys are {keys}, all strings", MISUSED)
     return profile

@@ -41,7 +41,7 @@ def create(invocation: Invocation) -> int:
     """Issue a key."""
     options = invocation.options
     if (options.accessKey is not None) != options.secret_stdin:
-        raise CommandError("--access-key and --secret-stdin go together", MISUSED)
+        raise CommandError("--access-key and --secret-stdin must be given together", MISUSED)
     wanted: dict[str, Any] = {
         "account": options.account,
         "policy": options.policy,
@@ -58,7 +58,7 @@ def create(invocation: Invocation) -> int:
         key = administrationOf(invocation).createKey(wanted)
     except CommandError as error:
         if error.error == "ALREADY_EXISTS" and options.accessKey is not None:
-            raise CommandError(f"the access key {options.accessKey} is taken") from error
+            raise CommandError(f"the access key {options.accessKey} already exists") from error
         raise
     invocation.output.result(key, _pairLines(key))
     return 0
@@ -183,7 +183,7 @@ def _readSecret() -> str:
 
 def _missing(error: CommandError, accessKey: str) -> CommandError:
     if error.error == "NOT_FOUND":
-        return CommandError(f"there is no access key {accessKey}", error=error.error)
+        return CommandError(f"no such access key: {accessKey}", error=error.error)
     return error
 
 

@@ -81,7 +81,7 @@ def recover(invocation: Invocation) -> int:
 def confirmClock(invocation: Invocation) -> int:
     """Make the daemon trust the clock of its machine."""
     found = apiOf(invocation).request("POST", "clock/confirm")
-    state = "removals by date go on" if found["wasStepped"] else "it was trusted already"
+    state = "removals by date resume" if found["wasStepped"] else "it was already trusted"
     invocation.output.result(found, [f"the clock is {formatTime(found['nowMs'])}: {state}"])
     return 0
 

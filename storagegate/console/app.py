@@ -105,7 +105,7 @@ class Console:
             self._logChange(call, trace, "INTERNAL_ERROR" if refused is None else refused.code)
             if refused is None:
                 self._log.error(
-                    "console: {operation} has failed, trace {trace}: {error!r}",
+                    "console: {operation} failed, trace {trace}: {error!r}",
                     operation=operation.name,
                     trace=trace,
                     error=error,
@@ -155,7 +155,7 @@ class Console:
             return await self.prove(accessKey, req.get(SECRET_HEADER.decode()) or "", req.ip)
         found = await self.session(req)
         if found is None and operation.least:
-            raise codedError("UNAUTHENTICATED", "Sign in first")
+            raise codedError("UNAUTHENTICATED", "Not signed in")
         return found
 
     async def session(self, req: HTTPRequest) -> Principal | None:

@@ -159,7 +159,7 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
     try:
         await call.services.store.catalog.addAccessKey(key)
     except KeyExists as error:
-        raise codedError("ALREADY_EXISTS", "The access key is taken") from error
+        raise codedError("ALREADY_EXISTS", "The access key already exists") from error
     await call.services.store.accessKeys.refresh()
     return viewNewKey(key)
 
@@ -174,7 +174,7 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     call.note(changed=sorted(changes))
     changed = evolve(key, **changes)
     if not await call.services.store.catalog.changeAccessKey(changed):
-        raise codedError("NOT_FOUND", "There is no such access key")
+        raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
     uses = await call.services.store.catalog.keyUses()
     lastUsedMs = uses.get(key.accessKey, 0)
@@ -185,7 +185,7 @@ async def revokeKey(call: ConsoleCall) -> None:
     """Revoke a key."""
     key = _changeable(call)
     if not await call.services.store.catalog.removeAccessKey(key.accessKey):
-        raise codedError("NOT_FOUND", "There is no such access key")
+        raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
 
 
@@ -205,7 +205,7 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
     @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
     """
     if bool(body.accessKey) != bool(body.secretKey):
-        raise codedError("INVALID_ARGUMENT", "accessKey and secretKey go together")
+        raise codedError("INVALID_ARGUMENT", "accessKey and secretKey must be given together")
     generated = generateKeyPair()
     return AccessKey(
         accessKey=_read("accessKey", readCredential, body.accessKey or generated.accessKey),
@@ -297,7 +297,7 @@ def _visible(call: ConsoleCall) -> AccessKey:
     if not call.who.has("auditor") and name != call.who.identity.accessKey:
         call.require("auditor")
     if key is None:
-        raise codedError("NOT_FOUND", "There is no such access key")
+        raise codedError("NOT_FOUND", "No such access key")
     return key
 
 
@@ -320,7 +320,7 @@ def _checkRole(call: ConsoleCall, role: str) -> None:
     @raise ServiceError: C{PERMISSION_DENIED}: the role is higher than the caller's own.
     """
     if ROLES.index(role) > ROLES.index(call.who.role):
-        raise codedError("PERMISSION_DENIED", "The role is higher than one's own", {"role": role})
+        raise codedError("PERMISSION_DENIED", "The role is higher than your own", {"role": role})
 
 
 def _changed(name: str, read: Callable[[str], str], value: str | UnsetType) -> str | UnsetType:

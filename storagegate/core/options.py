@@ -69,7 +69,7 @@ def parseSize(value: int | str) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
-            raise ValueError("a size cannot be negative")
+            raise ValueError("a size must not be negative")
         return value
     match = None if isinstance(value, bool) else _SIZE.fullmatch(value.strip())
     if match is None:
@@ -88,7 +88,7 @@ def parseAge(value: float | str) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # Written this way, it also rejects NaN.
         if not 0 <= value < float("inf"):
-            raise ValueError("an age cannot be negative or without end")
+            raise ValueError("an age must be finite and not negative")
         return int(value)
     match = _AGE.fullmatch(value.strip()) if isinstance(value, str) else None
     factor = None if match is None else _AGES.get(match[3].lower())

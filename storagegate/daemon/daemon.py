@@ -217,7 +217,7 @@ class Daemon(ProcessService):
             try:
                 await self._store.close()
             except Exception:
-                self._log.failure("the store did not close in order")
+                self._log.failure("closing the store failed")
             self._store = None
         self._parts.closeCounts()
         await self._close("admin", _ADMIN_GRACE_SECONDS)
@@ -233,7 +233,7 @@ class Daemon(ProcessService):
             await self._sites.pop(name).drain(graceSeconds, self._idleGraceSeconds)
         except Exception:
             # Closing the store matters more than this listener.
-            self._log.failure("listener {name} did not close in order", name=name)
+            self._log.failure("listener {name} failed to close", name=name)
 
     async def _closeGateway(self, graceSeconds: float) -> None:
         gateway, self._gateway = self._gateway, None
@@ -242,13 +242,13 @@ class Daemon(ProcessService):
         try:
             await gateway.close(graceSeconds, self._idleGraceSeconds)
         except Exception:
-            self._log.failure("the gateway did not close in order")
+            self._log.failure("the gateway failed to close")
 
     def _bind(self, name: str, description: str, root: Any = None) -> None:
         site = self._parts.site(name, root)
         results: list[IListeningPort | Failure] = []
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
-        port = results[0] if results else Failure(StartError("it did not open at once"))
+        port = results[0] if results else Failure(StartError("it did not open synchronously"))
         if isinstance(port, Failure):
             raise self._cannotListen(name, description, port.value)
         self._sites[name] = site

@@ -65,10 +65,10 @@ _INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
 
 
 UNSERVED = (
-    "UserService is not served, for other machines reach {listeners}, and it needs no credentials: "
-    "name it as a service to serve it"
+    "UserService is not served: it needs no credentials, and other machines can reach {listeners}."
+    " To serve it anyway, set service."
 )
-ANONYMOUS = "other machines may call by {listeners} without credentials: {methods}"
+ANONYMOUS = "other machines can call these methods over {listeners} without credentials: {methods}"
 """Log messages about listeners that are not on loopback."""
 
 _log = Logger()
@@ -385,7 +385,7 @@ class DaemonGatewayService:
         place = f"{HELD}{endpoint}" if isStream else endpoint
         self._gateway.start(self._reactor).open(name, place).addBoth(found.append)
         if not found:
-            raise OptionError(f"the listener {name} did not open at once")
+            raise OptionError(f"the listener {name} did not open synchronously")
         [port] = found
         if hasattr(port, "raiseException"):
             port.raiseException()

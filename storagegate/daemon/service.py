@@ -104,7 +104,7 @@ def firstKeyText(
     @param consoleURL: The URL of the console, if it is enabled.
     """
     lines = [
-        f"generated the root key pair, shown this once and kept in {path}:",
+        f"generated the root key pair, shown only once and stored in {path}:",
         f"aws configure set aws_access_key_id {pair.accessKey}",
         f"aws configure set aws_secret_access_key {pair.secretKey}",
         f"aws configure set region {region}",
@@ -112,7 +112,7 @@ def firstKeyText(
     if url is not None:
         lines.append(f"aws configure set endpoint_url {url}")
     if consoleURL is not None:
-        lines.append(f"the console, where the pair signs in: {consoleURL}")
+        lines.append(f"sign in to the console with the pair: {consoleURL}")
     return "\n".join(lines)
 
 
@@ -258,7 +258,7 @@ class ProcessService(Service):
                 left = end - time.monotonic()
                 if not isinstance(error, StoreBusy) or left <= 0 or self._signals.isStopping:
                     raise ConfigurationError(f"cannot open the store: {error}") from error
-                text = f"waiting {left:.0f} s for the cluster: {error}"
+                text = f"waiting up to {left:.0f} s for the cluster: {error}"
             if not isTold:
                 isTold = True
                 self._log.warn("{text}", text=text)
@@ -384,7 +384,7 @@ class ProcessService(Service):
         if description is not None and isExposed(description, self._addresses["s3"]):
             warnings.append(
                 "the s3 listener is reachable from other machines without TLS: requests with "
-                "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
+                "x-storage-secret-key send the secret in clear text; use an ssl: or tls: endpoint"
             )
         clear = [
             f"{name} {formatAddress(address)}"
@@ -438,8 +438,8 @@ class ProcessService(Service):
     def _notifyStopping(self) -> int:
         """Log the stop and notify the service manager; return the grace period in seconds."""
         grace = self._configuration.shutdownGraceSeconds
-        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
-        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
+        self._log.info("stopping, requests in flight have {grace} s", grace=grace)
+        self._notifier.stopping(f"stopping, requests in flight have {grace} s")
         return grace
 
     def _refusedReload(self, error: Exception) -> ReloadResult:

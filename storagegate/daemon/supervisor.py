@@ -127,7 +127,7 @@ class Supervisor(ProcessService):
             cluster = configuration.cluster
             moreSeconds = 0.0 if cluster is None else float(cluster.connectWait)
             if cluster is not None:
-                self._notifier.starting("looking for the cluster", moreSeconds)
+                self._notifier.starting("connecting to the cluster", moreSeconds)
 
             def check() -> None:
                 # The service manager only accepts notifications from the parent.
@@ -179,7 +179,7 @@ class Supervisor(ProcessService):
             raise self._refusal(error) from error
         self._publishListeners()
         self._logServing()
-        self._log.info("{count} workers serve", count=self._configuration.workers)
+        self._log.info("{count} workers are serving", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._notifyReady)
         self._parts.freezeHeap()
 
@@ -193,7 +193,7 @@ class Supervisor(ProcessService):
             return ReloadResult(error="the daemon is stopping")
         if self._isReloading:
             self._isReloadWanted = True
-            return ReloadResult(error="the workers are being replaced already")
+            return ReloadResult(error="the workers are already being replaced")
         self._isReloading = True
         self._notifier.reloading()
         # The coroutine reads the configuration before this method returns.
@@ -285,7 +285,9 @@ class Supervisor(ProcessService):
         if inherit == "stream":
             found: list[Any] = []
             bind(self._reactor, endpoint).addBoth(found.append)
-            [bound] = found or [Failure(CannotListenError("", 0, OSError("not bound at once")))]
+            [bound] = found or [
+                Failure(CannotListenError("", 0, OSError("not bound synchronously")))
+            ]
             if isinstance(bound, Failure):
                 bound.raiseException()
             self._bound[name] = bound

@@ -91,7 +91,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}(%[A-Za-z0-9_.-]{1,32})?")
 def readHost(value: Any) -> str:
     """Read a host name or an IP address without brackets."""
     if not isinstance(value, str) or _HOST.fullmatch(value) is None:
-        raise ValueError("is the name or address of a machine")
+        raise ValueError("is the name or address of a host")
     return value
 
 
@@ -177,7 +177,7 @@ def _readWords(value: Any) -> tuple[str, ...]:
 
 def _readPrefix(value: Any) -> str:
     if not isinstance(value, str) or not value.strip("/") or not value.isprintable():
-        raise ValueError('is what keys begin with, such as "/storagegate/services"')
+        raise ValueError('is a prefix of keys, such as "/storagegate/services"')
     return value.rstrip("/")
 
 
@@ -631,7 +631,9 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
                     f"one of {', '.join(PROVIDERS[1:])}"
                 )
     if options.provider == "kubernetes" and not (options.kubernetes.address or ownCluster()):
-        raise OptionError("the option kubernetes.address is missing: this is no pod of a cluster")
+        raise OptionError(
+            "the option kubernetes.address is missing: this process does not run in a pod"
+        )
     if options.register is not None and options.provider not in REGISTRIES:
         raise OptionError(f"the option register needs a provider, {' or '.join(REGISTRIES)}")
     if (options.etcd.username is None) != (options.etcd.passwordFile is None):

@@ -365,7 +365,7 @@ class NotificationTests(DaemonCase):
         self.parts.sites[0].drained = Deferred()
         stopping = daemon.stopService()
         daemon.reload()
-        told = ["stopping: stopping, 30 s for what is in flight"]
+        told = ["stopping: stopping, requests in flight have 30 s"]
         self.assertEqual(self.parts.theNotifier.told, told)
         self.parts.sites[0].drained.callback(None)
         self.successResultOf(stopping)

@@ -103,7 +103,7 @@ class FileTests(UserCase):
             self.assertEqual(file.read(), "hello " * 1000)
 
     async def test_foreign(self) -> None:
-        """So is a database of something else, whatever its version."""
+        """So is a database of another program, whatever its version."""
         os.mkdir(self.directory)
         self.query("CREATE TABLE users (a, b)")
         self.assertIn("something else", await self.unusable())

@@ -155,7 +155,7 @@ class CommandTests(ScriptCase):
             code, found = self.doctor("--s3", place)
         self.assertEqual(code, 1)
         [line] = besidesDisk(found)
-        self.assertIn(f"problem  ports: s3: {place} is taken by process {os.getpid()}", line)
+        self.assertIn(f"problem  ports: s3: {place} is in use by process {os.getpid()}", line)
         self.assertEqual(sum("disk: a sync takes" in line for line in found), 1)
 
     def test_configuration(self) -> None:
@@ -212,10 +212,13 @@ class CommandTests(ScriptCase):
         for names, methods in ((), ""), (("--service", "UserService"), "UserService.*"):
             _code, found = self.doctor("--config", str(path), *places, *names)
             lines = [line.partition("exposure: ")[2] for line in found if " exposure: " in line]
-            clear = [line for line in lines if line.endswith("and it has no TLS")]
+            clear = [line for line in lines if line.endswith("from other machines without TLS")]
             self.assertEqual([line.split(":")[0] for line in clear], ["http", "udp"])
             others = [line for line in lines if line not in clear]
-            text = f"other machines may call by http, udp, tcp without credentials: {methods}"
+            text = (
+                "other machines can call these methods over http, udp, tcp"
+                f" without credentials: {methods}"
+            )
             self.assertEqual(others, [text] if methods else [])
 
     def test_secretInFile(self) -> None:
@@ -252,6 +255,6 @@ class CommandTests(ScriptCase):
             places += [f"--{name}", f"tcp:{port}:interface={host}"]
         _code, found = self.doctor(*places)
         self.assertEqual(besidesDisk(found), [])
-        self.assertEqual(sum("is the running daemon's" in line for line in found), 2)
+        self.assertEqual(sum("is in use by the running daemon" in line for line in found), 2)
         daemon.signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(), 0)

@@ -225,7 +225,7 @@ class BothTests(CommandCase):
         self.assertEqual((judged.code, judged.json["allowed"]), (1, False))
         self.succeed(there("keys", "revoke", "--access-key", key))
         # To revoke it again before that would be done.
-        absent = f"storagegate: there is no access key {key}\n"
+        absent = f"storagegate: no such access key: {key}\n"
         words = ("keys", "edit", "--access-key", key, "--note", "x")
         self.assertTrue(eventually(lambda: here(*words).errors == absent))
         self.assertEqual(there("keys", "revoke", "--access-key", key).errors, absent)

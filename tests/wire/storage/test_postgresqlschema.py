@@ -84,7 +84,7 @@ class SchemaTests(SynchronousTestCase):
         """A schema of a newer program is refused."""
         conninfo = sharedServer().store()
         execute(conninfo, "UPDATE schemaversion SET version = %s", len(MIGRATIONS) + 1)
-        self.assertUnusable(conninfo, "a newer storagegate wrote it")
+        self.assertUnusable(conninfo, "it was written by a newer version")
 
     def test_encoding(self) -> None:
         """A database that cannot hold all texts is refused."""

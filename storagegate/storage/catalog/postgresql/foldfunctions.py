@@ -19,7 +19,7 @@ FOLD_FUNCTIONS = (
         ), counted AS (SELECT blob, count(*) AS n FROM gone GROUP BY blob ORDER BY blob)
             SELECT coalesce(array_agg(blob), '{}'), coalesce(array_agg(n), '{}'),
                 coalesce(sum(n), 0) INTO ids, counts, rfreed FROM counted;
-        -- In the order in which copies lock them.
+        -- Copies lock rows in the same order, so no deadlock is possible.
         PERFORM FROM blobs WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
         UPDATE blobs SET refs = refs - each.n FROM unnest(ids, counts) AS each (blob, n)
             WHERE id = each.blob;
@@ -31,7 +31,7 @@ FOLD_FUNCTIONS = (
     DECLARE
         ids bigint[];
     BEGIN
-        -- A bucket that is being removed must not get its row back: it waits until the next time.
+        -- Skips buckets that are being removed, so that their rows are not inserted again.
         ids := ARRAY(SELECT id FROM buckets WHERE id IN (SELECT bucketid FROM usagedeltas)
             FOR KEY SHARE SKIP LOCKED);
         WITH gone AS (DELETE FROM usagedeltas WHERE bucketid = ANY (ids) RETURNING *)

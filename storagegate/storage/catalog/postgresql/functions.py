@@ -190,7 +190,7 @@ _STORE = f"""
             RETURN;
         END IF;
         LOOP
-            -- Most writes are of new keys, and need no look at the row.
+            -- Most writes create a new key, which needs no look-up of the row.
             IF petags IS NULL AND punlike IS NULL AND pcopied IS NULL AND bucket.versioning = ''
             THEN
                 INSERT INTO objects ({_RECORD}) VALUES ({_VALUES})
@@ -217,7 +217,7 @@ _STORE = f"""
             IF NOT isthere THEN
                 INSERT INTO objects ({_RECORD}) VALUES ({_VALUES})
                     ON CONFLICT (bucketid, key) DO NOTHING RETURNING sequence INTO rsequence;
-                -- Another transaction was first.
+                -- Another transaction inserted the row first.
                 CONTINUE WHEN NOT FOUND;
                 IF issuspended THEN
                     PERFORM dropnull(bucket.id, pkey);
@@ -225,7 +225,7 @@ _STORE = f"""
                 IF bucket.versioning <> '' THEN
                     PERFORM cover(bucket.id, pkey, pmodifiedms);
                     IF EXISTS (SELECT FROM versions {_ROW} AND sequence > rsequence) THEN
-                        -- A removal that this has waited for drew its number later.
+                        -- A removal that this write waited for took a later number.
                         UPDATE objects SET sequence = nextval('writes') {_ROW}
                             RETURNING sequence INTO rsequence;
                     END IF;
@@ -291,7 +291,7 @@ _REMOVE = f"""
                 FROM objects {_ROW} FOR UPDATE;
             isthere := FOUND;
             EXIT WHEN isthere OR bucket.versioning = '';
-            -- Holds the key until the end of the transaction.
+            -- Locks the key until the end of the transaction.
             INSERT INTO objects (bucketid, key, sequence, numbered, size, etag, modifiedms, account,
                 storageclass, checksumalgorithm, checksumkind, attributes)
                 VALUES (bucket.id, pkey, 0, false, 0, '', 0, '', '', '', '', '')
@@ -433,7 +433,7 @@ def _changeSQL(name: str, parameters: str, declared: str, judged: str, assigned:
             END IF;
             {declared}
             rstatus := 0;
-            -- What moves from one table to the other meanwhile is found at the third look.
+            -- The third look finds a row that has moved between the tables since the first.
             FOR look IN 1 .. 3 LOOP
                 IF look = 2 THEN
                     EXIT WHEN NOT pisnamed;
