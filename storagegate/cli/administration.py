@@ -31,6 +31,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
+from storagegate.s3.access.reuse import checkReuseNow
 from storagegate.s3.accounts import ROOT_ACCOUNT, Identity
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import checkBucketName
@@ -141,9 +142,12 @@ class LocalAdministration:
     def createKey(self, wanted: Mapping[str, Any]) -> Document:
         """Issue a key."""
         with _errors():
-            key = makeKey(msgspec.convert(wanted, NewKey), int(time.time() * 1000))
+            body = msgspec.convert(wanted, NewKey)
+            key = makeKey(body, int(time.time() * 1000))
             self._refuseRoot(key.accessKey)
             with self._catalog() as catalog:
+                if not body.reuse:
+                    checkReuseNow(catalog.settings(), key, catalog.accessKeys())
                 try:
                     catalog.addAccessKey(key)
                 except KeyExists as error:

@@ -214,6 +214,7 @@ COMMANDS: tuple[Command, ...] = (
                 help="the permissions of the key",
             ),
             *_keyFields(""),
+            _switch("--reuse", "issue it even if buckets still name its removed account or user"),
         ),
     ),
     Command("keys list", "keys:listKeys", "list the issued keys without their secrets"),

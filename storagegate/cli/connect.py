@@ -15,7 +15,7 @@ from attrs import frozen
 from storagegate.cli.awssettings import AWSSettings
 from storagegate.cli.daemonclient import apiOf, localListeners
 from storagegate.cli.invocation import MISUSED, CommandError, Invocation
-from storagegate.core.httpurls import schemeOf
+from storagegate.core.addresses import schemeOf
 from storagegate.daemon.config import Configuration
 from storagegate.net.endpoints import ENCRYPTED
 

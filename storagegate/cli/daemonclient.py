@@ -60,6 +60,14 @@ def localListeners(configuration: Configuration) -> RunningDaemon | None:
     return None if pid is None else readListeners(configuration.store.directory, pid)
 
 
+def hasConsole(configuration: Configuration) -> bool:
+    """Return whether a daemon runs on the data directory and serves the console."""
+    if runningDaemon(configuration) is None:
+        return False
+    running = localListeners(configuration)
+    return bool(configuration.values["console"]) if running is None else running.hasConsole
+
+
 def _remote(invocation: Invocation) -> ConsoleClient:
     profile = invocation.profile
     url = invocation.options.url or profile.get("url")

@@ -54,9 +54,13 @@ def create(invocation: Invocation) -> int:
     }
     if options.accessKey is not None:
         wanted |= {"accessKey": options.accessKey, "secretKey": _readSecret()}
+    if options.reuse:
+        wanted["reuse"] = True
     try:
         key = administrationOf(invocation).createKey(wanted)
     except CommandError as error:
+        if error.error == "FAILED_PRECONDITION":
+            raise CommandError(f"{error}; --reuse issues the key", error=error.error) from error
         if error.error == "ALREADY_EXISTS" and options.accessKey is not None:
             raise CommandError(f"the access key {options.accessKey} already exists") from error
         raise

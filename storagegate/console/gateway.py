@@ -281,7 +281,7 @@ async def _reflected(target: CallTarget | None) -> ReflectionView:
     import time
 
     from storagegate.console.callers.grpc import makeEngine
-    from storagegate.rpc.reflection import fetchServices
+    from storagegate.rpc.reflectionclient import fetchServices
 
     engine = makeEngine(target)
     try:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from storagegate.console.call import ConsoleCall
 from storagegate.console.paging import Page, page
 from storagegate.core.errors import codedError
+from storagegate.s3.access.reuse import checkReuse
 from storagegate.s3.accounts import ROLES, AccountKey
 from storagegate.s3.issuedkeys import (
     generateKeyPair,
@@ -59,7 +60,12 @@ class NewKeyView(KeyView, kw_only=True):
 
 
 class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A key to issue; C{accessKey} and C{secretKey} are generated if they are absent."""
+    """
+    A key to issue; C{accessKey} and C{secretKey} are generated if they are absent.
+
+    @ivar reuse: Whether to issue the key even if its account or user was removed and a policy or an
+        ACL of a bucket still names it.
+    """
 
     account: str
     accessKey: str = ""
@@ -72,6 +78,7 @@ class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
     expiresMs: int = 0
     disabled: bool = False
+    reuse: bool = False
 
 
 class KeyChange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -156,6 +163,11 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
     call.note(accessKey=key.accessKey, account=key.account, role=key.role)
     if _isRoot(call, key.accessKey):
         raise codedError("ALREADY_EXISTS", "This is the root access key")
+    if not body.reuse:
+        # Another process may have revoked the last key of the account.
+        await call.services.store.accessKeys.refresh()
+        keys = call.services.store.accessKeys.keys.values()
+        await checkReuse(call.services.store.catalog, key, keys)
     try:
         await call.services.store.catalog.addAccessKey(key)
     except KeyExists as error:

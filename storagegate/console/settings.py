@@ -147,10 +147,10 @@ class _SettingRequest(ConsoleCaller):
         """Return the document."""
         return self.document
 
-    async def removeSetting(self, name: str, document: bytes | None = None) -> None:
-        """Remove a setting, as S3 does."""
+    async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
+        """Remove settings, as S3 does."""
         await self.services.objects.bucket(self, self.bucket)
-        await self.services.objects.putSettings(self.bucket, {name: document})
+        await self.services.objects.putSettings(self.bucket, dict.fromkeys(names, document))
 
     def respond(self, code: int, headers: Sequence[Any] = (), body: bytes = b"") -> None:
         """Record a response."""

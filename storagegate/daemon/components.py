@@ -516,8 +516,19 @@ class Components:
         )
         return Console(services, Guard(options))
 
-    def serveS3(self, site: Any, store: Any, options: S3Options, root: KeyPair) -> None:
-        """Let the S3 listener's site serve a store; requests in flight keep their resource."""
+    def serveS3(
+        self,
+        site: Any,
+        store: Any,
+        options: S3Options,
+        root: KeyPair,
+        readiness: Callable[[], health.Readiness],
+    ) -> None:
+        """
+        Let the S3 listener's site serve a store; requests in flight keep their resource.
+
+        @param readiness: Returns the current readiness, for health checks.
+        """
         from storagegate.s3.resource import makeS3Resource
 
         resource = makeS3Resource(
@@ -531,6 +542,10 @@ class Components:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
             lifecycleDaySeconds=options.lifecycleDaySeconds,
+        )
+        # Any client may connect to this listener, so it gives no details.
+        resource.healthCheck = partial(
+            health.respond, readiness=readiness, details=health.NO_DETAILS
         )
         self._observation = resource.observers
         if self._isMetered:

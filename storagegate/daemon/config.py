@@ -9,17 +9,17 @@ value, or raises C{ValueError} with a description of the expected value.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from attrs import asdict, evolve, field, frozen
+from msgspec import Struct
 
+from storagegate.core.addresses import SCHEMES
 from storagegate.core.extras import missingExtra
 from storagegate.core.files import readSmallFile
-from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import OptionError, makeOptions, parseDecimal, readSize
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.forwarded import compileTrust
@@ -238,8 +238,7 @@ def _wholeNumber(minimum: int, maximum: int, unit: str = "") -> Reader:
     return read
 
 
-@frozen
-class Key:
+class Key(Struct, frozen=True):
     """
     One configuration key.
 
@@ -444,8 +443,7 @@ KEYS = (
 # ---- Options
 
 
-@frozen
-class ListenerOptions:
+class ListenerOptions(Struct, frozen=True):
     """
     The address of each listener; C{None} disables it.
 
@@ -461,8 +459,7 @@ class ListenerOptions:
         return self.transports.get(name)
 
 
-@frozen
-class StoreOptions:
+class StoreOptions(Struct, frozen=True):
     """Options of the store."""
 
     directory: str
@@ -472,8 +469,7 @@ class StoreOptions:
     bucketMetrics: bool = False
 
 
-@frozen
-class S3Options:
+class S3Options(Struct, frozen=True):
     """
     Options of the S3 listener.
 
@@ -540,8 +536,7 @@ class Configuration:
         return bool(table.get("ca")) and table.get("clientAuth") != "none"
 
 
-@frozen
-class _Found:
+class _Found(Struct, frozen=True):
     """An unparsed value and its origin."""
 
     key: Key
@@ -694,6 +689,9 @@ def applied(old: Configuration, new: Configuration, *, isReplacing: bool) -> lis
 
 
 def _readFile(path: str) -> dict[str, Any]:
+    # Imported late: it takes 0.1 MB.
+    import tomllib
+
     origin = f"file {path}"
     try:
         return tomllib.loads(readSmallFile(path, _FILE_LIMIT).decode("utf-8"))

@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
+from msgspec import Struct
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger, LogLevel
 
-from storagegate.core.httpurls import schemeOf
+from storagegate.core.addresses import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
 from storagegate.daemon.listenerfile import (
@@ -116,8 +117,7 @@ def firstKeyText(
     return "\n".join(lines)
 
 
-@frozen
-class ProcessSetup:
+class ProcessSetup(Struct, frozen=True):
     """
     The arguments of the service of a process.
 

@@ -21,6 +21,7 @@ from socket import socket
 from typing import Any, Literal
 
 from attrs import asdict, evolve
+from msgspec.structs import replace
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
@@ -270,7 +271,7 @@ class Supervisor(ProcessService):
             # Each worker reads the cluster's root key pair.
             return configuration
         return evolve(
-            configuration, s3=evolve(configuration.s3, root=self._rootPair(configuration))
+            configuration, s3=replace(configuration.s3, root=self._rootPair(configuration))
         )
 
     def _open(self, name: str, endpoint: str | None, inherit: str = "stream") -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from attrs import define, frozen
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
@@ -173,8 +174,7 @@ class CallOptions:
     waitForReady: bool = False
 
 
-@frozen
-class UnaryResult:
+class UnaryResult(Struct, frozen=True):
     """
     The result of a unary call.
 

@@ -94,6 +94,7 @@ _LINES = {
     "MetadataConfigurationNotFound": "404 The metadata configuration was not found",
     "MetadataTooLarge": "400 Your metadata headers exceed the maximum allowed metadata size",
     "MethodNotAllowed": "405 The specified method is not allowed against this resource.",
+    "MissingRequestBodyError": "400 Request Body is empty",
     "MissingSecurityHeader": "400 Your request was missing a required header",
     "MissingContentLength": "411 You must provide the Content-Length HTTP header.",
     "NoSuchBucket": "404 The specified bucket does not exist",

@@ -35,6 +35,7 @@ from storagegate.storage.errors import (
     NoSuchUpload,
 )
 from storagegate.storage.records import (
+    DEFAULT_RETENTION,
     INLINE_LIMIT,
     UNLOCKED,
     VERSIONING_ENABLED,
@@ -264,7 +265,7 @@ class ObjectService:
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
             settings = self.settings.kept(found.generation) or await self.settings.find(found)
-            settings.access.decide(*(caller, found, key), operation=operation, initiator=initiator)
+            settings.access.decide(caller, found, key, operation=operation, initiator=initiator)
         return found
 
     async def bucketSettings(self, caller: "Caller", name: str) -> "tuple[Bucket, BucketSettings]":
@@ -606,7 +607,7 @@ class ObjectService:
         attributes: Attributes | None = None,
         algorithm: str = "",
         condition: WriteCondition = UNCONDITIONAL,
-        byVersion: bool = False,
+        overwrites: bool = False,
         lock: ObjectLock = UNLOCKED,
     ) -> ObjectRecord:
         """
@@ -617,22 +618,19 @@ class ObjectService:
         @param source: The object as it was looked up.
         @param attributes: The attributes of the new object; L{None} copies those from the source.
         @param algorithm: The checksum that the new object must carry; empty keeps the source's.
-        @param byVersion: Whether the request names the version of the source, so that an old
-            version can become current again.
+        @param overwrites: Whether the source may be the current object of the same key. A request
+            must then name a version or what it changes, even if that stays the same.
         @param lock: The lock that the request names; a copy does not inherit the lock of its
             source.
-        @raise S3Error: C{InvalidRequest} if nothing would change.
+        @raise S3Error: C{InvalidRequest} for a copy onto itself.
         @raise ConcurrentChange: The source was replaced in the meantime; try again.
         """
-        isSame = (source.bucket, source.key) == (bucket, key)
-        if isSame and byVersion:
-            _, current = await self._catalog.object(bucket, key)
-            isSame = current is not None and current.sequence == source.sequence
-        if isSame and attributes is None and not algorithm:
+        if (source.bucket, source.key) == (bucket, key) and not overwrites:
             raise S3Error(
                 "InvalidRequest",
                 "This copy request is illegal because it is trying to copy an object to itself "
-                "without changing the object's metadata or storage class.",
+                "without changing the object's metadata, storage class, website redirect location "
+                "or encryption attributes.",
             )
         checksum = source.attributes.checksum
         if algorithm and (checksum is None or checksum.algorithm != algorithm):
@@ -679,8 +677,9 @@ class ObjectService:
             if position in results:
                 continue
             try:
-                self._checkVersionId("versionId", entry.versionId)
-            except S3Error as error:
+                if entry.versionId is not None:
+                    self._catalog.checkVersionId(entry.versionId)
+            except InvalidVersionId as error:
                 results[position] = error
             else:
                 condition = entry.condition
@@ -707,6 +706,12 @@ class ObjectService:
             # Any lock on the version is set after this check.
             return False
         return (await self.settings.find(bucket)).access.mayBypass(caller, bucket, key, versionId)
+
+    async def isRetained(self, bucket: Bucket) -> bool:
+        """Return whether new versions in a bucket get a default retention."""
+        if not bucket.lockEnabled:
+            return False
+        return DEFAULT_RETENTION in (await self.settings.find(bucket)).documents
 
     async def putRetention(
         self,
@@ -767,6 +772,8 @@ class ObjectService:
         (result,) = await self.deleteObjects(caller, bucket, [entry])
         if isinstance(result, NoSuchKey):
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
+        if isinstance(result, InvalidVersionId):
+            raise _invalidId("versionId", entry.versionId or "") from result
         if isinstance(result, Exception):
             raise result
         return result

@@ -16,8 +16,8 @@ from msgspec import Struct
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from storagegate.core.addresses import schemeOf
 from storagegate.core.context import Tracing
-from storagegate.core.httpurls import schemeOf
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import CODES, S3Error

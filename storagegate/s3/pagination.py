@@ -81,6 +81,11 @@ _INTEGER = 2**31 - 1
 _ATTRIBUTES = frozenset(["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"])
 _ATTRIBUTES_FIELD = "x-amz-object-attributes"
 
+UPLOAD_ID_BYTES = 24
+"""Random bytes of an upload id, which is their hexadecimal form."""
+
+_isUploadId = re.compile(rf"[0-9a-f]{{{2 * UPLOAD_ID_BYTES}}}", re.ASCII).fullmatch
+
 isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
 """Match text that needs no encoding in URLs or XML."""
 
@@ -153,8 +158,15 @@ def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> Ke
 
     @param secret: The secret of the store, for the token.
     @param bucket: The listed bucket.
+    @raise S3Error: C{InvalidArgument}, also for the position of the other version.
     """
     version = 2 if query.get("list-type") == "2" else 1
+    if version == 1 and query.get("start-after"):
+        message = "startAfter only supported in REST.GET.BUCKET with list-type=2"
+        raise invalidArgument("start-after", query["start-after"], message)
+    if version == 2 and query.get("marker"):
+        message = "Marker unsupported with REST.GET.BUCKET in list-type=2"
+        raise invalidArgument("marker", query["marker"], message)
     marker = query.get("start-after" if version == 2 else "marker", "")
     token = query.get("continuation-token")
     return KeysQuery(
@@ -181,9 +193,15 @@ def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
 
 
 def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
-    """Parse ListMultipartUploads; S3 ignores the upload id marker without a key marker."""
+    """
+    Parse ListMultipartUploads; S3 ignores the upload id marker without a key marker.
+
+    @raise S3Error: C{InvalidArgument}, also for a marker that is no upload id.
+    """
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("upload-id-marker", "") if keyMarker else ""
+    if idMarker and _isUploadId(idMarker) is None:
+        raise invalidArgument("upload-id-marker", idMarker, "Invalid uploadId marker")
     return KeysQuery(*_keys(query), keyMarker, *_page(query, "max-uploads"), idMarker=idMarker)
 
 

@@ -8,9 +8,10 @@ into documents.
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
 from storagegate.auth.throttle import AuthFailureThrottle
@@ -26,13 +27,15 @@ from storagegate.s3.auth.authenticator import (
     withQueryHeaders,
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
+from storagegate.s3.conditions import writeFailed
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
 from storagegate.s3.lifecycle import DAY_SECONDS, Calendar
 from storagegate.s3.multipart import MultipartService
-from storagegate.s3.names import parseQuery, splitTarget
+from storagegate.s3.names import bucketOfHost, parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
 from storagegate.s3.request import XML, Pairs, S3Request, S3Services
+from storagegate.storage.errors import PreconditionFailed, StoreError
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 
@@ -41,11 +44,26 @@ _ORIGIN = b"origin"
 _EXPECTED_OWNER = b"x-amz-expected-bucket-owner"
 
 
-def _joined(fields: Pairs) -> dict[bytes, bytes]:
-    """Join repeated fields by a comma and a space, as they are stored; signing uses no space."""
+HEALTH_PATHS: Mapping[bytes, bytes] = {
+    b"/healthz": b"/healthz",
+    b"/readyz": b"/readyz",
+    b"/minio/health/live": b"/healthz",
+    b"/minio/health/ready": b"/readyz",
+}
+"""The paths of health checks, with their paths on the admin listener."""
+
+_FIND_SECONDS = 1
+"""The time to look up a bucket before a health check: half of a usual check's timeout."""
+
+HealthCheck = Callable[[bytes, bytes], tuple[int, Pairs, bytes]]
+"""Responds to a method and a path of the admin listener: status, header fields and body."""
+
+
+def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
+    """Join the values of each repeated field, also of fields that are no lists."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
-        headers[name] = value if name not in headers else headers[name] + b", " + value
+        headers[name] = value if name not in headers else headers[name] + separator + value
     return headers
 
 
@@ -63,6 +81,7 @@ class S3Resource(CoroutineResource):
     Serve the S3 protocol on one listener.
 
     @ivar observers: The observers of completed requests.
+    @ivar healthCheck: Responds to health checks; C{None} for no health checks.
     """
 
     def __init__(self, services: S3Services, clock: IReactorTime) -> None:
@@ -74,6 +93,8 @@ class S3Resource(CoroutineResource):
         self.observers = RequestObservers(clock)
         self.setTraceHeader("X-Trace-ID")
         self._isReady = False
+        self.healthCheck: HealthCheck | None = None
+        self._clock = clock
         self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct, also from the ids before a restart.
         self._ids = count(secrets.randbits(63))
@@ -90,16 +111,23 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
+        if request.path in HEALTH_PATHS and await self._isHealthCheck(request):
+            assert self.healthCheck is not None
+            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
+            return
         if not self._isReady:
             await self._prepare()
         record, commonHeaders = self._begin(request)
         authenticated = operation = None
         try:
             if self._admit is not None:
-                self._admit()
-                if self._keys.isInDoubt:
-                    await self._keys.certain()
+                await self._checkNode(self._admit)
             headers: Mapping[bytes, bytes] = request.headers
+            signedHeaders = headers
+            if len(headers) != len(request.headerList):
+                # They are stored with a space after the comma, and signed without.
+                headers = _joined(request.headerList, b", ")
+                signedHeaders = _joined(request.headerList, b",")
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
@@ -121,7 +149,7 @@ class S3Resource(CoroutineResource):
                     authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
-                        request.method, request.path, request.queryString, headers
+                        request.method, request.path, request.queryString, signedHeaders
                     )
             except S3Error as error:
                 await self._slowDown(request, error)
@@ -130,8 +158,6 @@ class S3Resource(CoroutineResource):
                 record.accessKey = authenticated.identity.accessKey or None
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
-            if len(headers) != len(request.headerList):
-                headers = _joined(request.headerList)
             if authenticated.source is SignatureSource.QUERY:
                 headers = withQueryHeaders(query, headers)
             operation = self._findOperation(
@@ -165,9 +191,42 @@ class S3Resource(CoroutineResource):
             if authenticated is not None and authenticated.identity.isAnonymous:
                 raise hidden(error, isKnown=operation is not None) from error
             raise
+        except PreconditionFailed as error:
+            raise writeFailed(call.headers) from error
         finally:
             if record is not None:
                 self.observers.completed(record, request)
+
+    async def _isHealthCheck(self, request: ChannelRequest) -> bool:
+        """
+        Return whether an unsigned request is for a path of L{HEALTH_PATHS}, and not for a bucket.
+
+        These paths also name buckets and objects, which clients reach if the bucket exists.
+        """
+        host = request.headers.get(b"host", b"")
+        domain = self.services.s3Domain
+        if (
+            self.healthCheck is None
+            or request.method not in (b"GET", b"HEAD")
+            or b"?" in request.uri
+            or not isUnsigned(request.queryString, request.headers)
+            or (domain is not None and bucketOfHost(host, domain) is not None)
+        ):
+            return False
+        bucket, _ = splitTarget(request.path, host, None)
+        finding = Deferred.fromCoroutine(self.services.objects.find(bucket or ""))
+        try:
+            await finding.addTimeout(_FIND_SECONDS, self._clock)
+        except (S3Error, StoreError, TimeoutError):
+            # It does not exist, or the catalog cannot say.
+            return True
+        return False
+
+    async def _checkNode(self, admit: Callable[[], object]) -> None:
+        """Refuse the request if this node of a cluster may not serve; wait for certain keys."""
+        admit()
+        if self._keys.isInDoubt:
+            await self._keys.certain()
 
     async def _crossOrigin(
         self,

@@ -17,6 +17,7 @@ store has seen.
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from attrs import define, field
@@ -77,6 +78,26 @@ class ClockReading(Struct, frozen=True):
     wallMs: int
     bootMs: int
     boot: str
+
+
+class _Catalog(Protocol):
+    """The catalog of a command."""
+
+    def putProgress(self, task: str, document: bytes) -> None:
+        """Store the progress of a background task."""
+
+
+def confirmIn(catalog: _Catalog) -> ClockReading:
+    """
+    Trust the machine's clock, in a catalog whose daemon does not run or cannot be asked. A running
+    daemon reads it within L{SAVE_SECONDS}. Blocks.
+
+    @return: The reading that the catalog holds now.
+    """
+    wallMs, bootMs = int(time.time() * 1000), int(bootSeconds() * 1000)
+    reading = ClockReading(wallMs, wallMs, bootMs, bootId())
+    catalog.putProgress(_TASK, msgspec.json.encode(reading))
+    return reading
 
 
 _decodeReading = msgspec.json.Decoder(ClockReading).decode
@@ -193,6 +214,17 @@ class StoreClock:
             self._log.info("the clock was confirmed: removals by date resume")
         return isStepped
 
+    def isConfirmedBy(self, reading: ClockReading) -> bool:
+        """
+        Return whether a reading of this boot trusts the wall clock that this clock does not trust.
+
+        @param reading: The reading in the catalog, which L{confirmIn} or another process wrote.
+        """
+        self._look()
+        lead = (reading.wallMs - reading.bootMs) / 1000
+        isSameBoot = bool(reading.boot) and reading.boot == self._boot
+        return self._isStepped and isSameBoot and abs(lead - self._steady) <= STEP_SECONDS
+
     def reading(self) -> ClockReading | None:
         """
         Return a reading of both clocks for the catalog. After a step, its date is the trusted date
@@ -298,11 +330,14 @@ class ClockRecorder:
             await self._task.pause(SAVE_SECONDS)
 
     async def _save(self) -> None:
-        reading = self._clock.reading()
-        if reading is None:
+        if self._clock.reading() is None:
             return
         try:
             found = await self._read()
+            if found is not None and self._clock.isConfirmedBy(found):
+                self._clock.confirm()
+            reading = self._clock.reading()
+            assert reading is not None
             # In a cluster, a machine whose clock is behind keeps another machine's newer date.
             isNewer = found is not None and found.newestMs > reading.newestMs
             if (

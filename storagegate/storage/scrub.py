@@ -19,7 +19,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -75,9 +76,19 @@ class CorruptionLog:
         """
         # A blob deleted in the meantime is not corrupt.
         if row.id in await self._catalog.referenced([row.id]):
-            self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
             self._onCorrupt([row.id])
-            await self._catalog.markCorrupt(row.id)
+            await self.record(row, problem)
+
+    async def record(self, row: BlobRow, problem: str) -> None:
+        """
+        Log a mark, and store it in the catalog.
+
+        @param problem: The problem, as the end of a sentence.
+        @param row: The row of a marked blob.
+        @raise StoreError: The catalog could not record it.
+        """
+        self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
+        await self._catalog.markCorrupt(row.id)
 
     async def remove(self, blob: str) -> None:
         """
@@ -362,8 +373,7 @@ class _HeldSink:
         raise NotImplementedError
 
 
-@frozen
-class _PlainSink:
+class _PlainSink(Struct, frozen=True):
     """Adapts a function that receives chunks to the interface of a response."""
 
     send: Sink

@@ -743,8 +743,9 @@ class ObjectStore:
             if row is None or not await self.catalog.referenced([blob]):
                 # The blob was deleted in the meantime.
                 self.blobs.forget([blob])
-            else:
-                await self._corruption.add(row, problem(row))
+            elif blob in self.blobs.corrupt:
+                # No reader has found it intact in the meantime.
+                await self._corruption.record(row, problem(row))
 
         self._markCorrupt([blob])
         Deferred.fromCoroutine(record()).addErrback(

@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
@@ -55,8 +56,7 @@ class IWorkPool(Interface):
         """
 
 
-@frozen
-class PoolFigures:
+class PoolFigures(Struct, frozen=True):
     """
     The load of the pool.
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
-from attrs import asdict, evolve, frozen
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -65,8 +66,7 @@ Labels = tuple[str, ...]
 _log = Logger()
 
 
-@frozen
-class MetricFamily:
+class MetricFamily(Struct, frozen=True):
     """
     A snapshot of one meter; plain values only.
 
@@ -280,7 +280,7 @@ def counterFamily(
 
 def asPlain(families: Iterable[MetricFamily]) -> list[dict[str, Any]]:
     """Convert a snapshot to values that JSON can represent."""
-    return [asdict(family, recurse=False) for family in families]
+    return [asdict(family) for family in families]
 
 
 def fromPlain(plain: Iterable[dict[str, Any]]) -> list[MetricFamily]:
@@ -300,7 +300,7 @@ def mergeFamilies(snapshots: Iterable[Iterable[MetricFamily]]) -> list[MetricFam
                     _combined(family, values[labels], value) if labels in values else value
                 )
     return [
-        evolve(family, samples=list(values.items()))
+        replace(family, samples=list(values.items()))
         for family, values in (merged[name] for name in sorted(merged))
     ]
 

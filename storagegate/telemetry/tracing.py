@@ -21,10 +21,10 @@ from attrs import evolve, field, frozen
 from attrs.converters import optional
 from twisted.logger import Logger
 
+from storagegate.core.addresses import SCHEMES
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.extras import installHint
-from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import (
     OptionError,
     optionField,

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from attrs import evolve
 
-from storagegate.core.httpurls import SCHEMES
+from storagegate.core.addresses import SCHEMES
 from storagegate.net.http.client import HTTPClient, HTTPStatusError
 from storagegate.upstream.options import SERVICE_ACCOUNT, Instance, KubernetesOptions, ownCluster
 from storagegate.upstream.provider import Publish, SourceError, readEach, readMessage, readSecret

@@ -15,7 +15,7 @@ LINES = {
     "storagegate keys create --pol": {"--policy"},
     "storagegate keys create --policy read": {"readwrite", "readonly"},
     "storagegate --version keys r": {"revoke"},
-    "storagegate keys create --account keys --r": {"--role"},
+    "storagegate keys create --account keys --r": {"--role", "--reuse"},
     "storagegate completion ": {"bash", "zsh", "fish"},
     "storagegate call --wire t": {"tcp"},
     "storagegate serve --durability ": {"full", "os"},

@@ -68,6 +68,7 @@ strategy = "least_connections"
         methods = {each["name"].lower(): each["streaming"] for each in probe["methods"]}
         self.assertEqual((methods["chat"], methods["count"]), ("bidirectional", "server"))
 
+    @long("takes a second or more")
     def test_limits(self) -> None:
         """A rate limit has its use by a client, and what was refused."""
 

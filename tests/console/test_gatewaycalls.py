@@ -155,6 +155,7 @@ class CallTests(GatewayCase):
                 self.assertEqual([each["at"] for each in lines], ["error"], (wire, name))
                 self.assertIn(lines[0]["data"]["error"], ("NOT_FOUND", "UNIMPLEMENTED"), lines)
 
+    @long("takes a second or more")
     def test_revoked(self) -> None:
         """A call in flight ends with the key that has made it."""
         made = self.send("POST", "keys", {"account": "caller", "role": "admin"}).json

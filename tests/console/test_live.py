@@ -67,6 +67,7 @@ class EventsTests(ConsoleCase):
         found = (event["operation"], event["code"], event.get("accessKey"))
         self.assertEqual(found, ("ListObjectsV2", "SignatureDoesNotMatch", None))
 
+    @long("takes a second or more")
     def test_filters(self) -> None:
         """A stream has only what all of its filters let through."""
         bucket = self.makeBucket()
@@ -179,6 +180,7 @@ class EventsTests(ConsoleCase):
             for stream in streams:
                 self.assertSignedOut(stream)
 
+    @long("takes a second or more")
     def test_loweredRole(self) -> None:
         """A stream ends that its key may not have any more; its requests are its own then."""
         account = self.issueKey("auditor")

@@ -171,6 +171,7 @@ class SignInTests(ConsoleCase):
         outcome = self.daemon.waitForLog(f"trace {trace}: (.*)\n").group(1)
         self.assertEqual(outcome, "PAYLOAD_TOO_LARGE")
 
+    @long("takes a second or more")
     def test_cutsUploads(self) -> None:
         """An upload ends with its session, though its client has stopped to send."""
         bucket, halves = self.makeBucket(), self.signIn()
@@ -230,6 +231,7 @@ class SignInTests(ConsoleCase):
         self.assertEqual(self.call("PATCH", path, {"expiresMs": 1}).status, 400)
         self.assertEqual(self.call("PATCH", path, {"expiresMs": 0}).status, 200)
 
+    @long("takes a second or more")
     def test_roles(self) -> None:
         """A key without a role sees its own, and nothing of the administration."""
         halves = self.signIn(self.issueKey("plain"))

@@ -113,12 +113,11 @@ class FindOperationTests(SynchronousTestCase):
         self.assertEqual(find(b"PUT", "/b/k?acl&versionId=null").name, "PutObjectAcl")
 
     def test_listTypes(self) -> None:
-        """C{list-type=2} is version 2; another value is an error, elsewhere it is ignored."""
+        """C{list-type=2} is version 2, another value version 1; elsewhere it is ignored."""
         self.assertEqual(find(b"GET", "/b?list-type=2&prefix=a").name, "ListObjectsV2")
         self.assertEqual(find(b"GET", "/b/k?list-type=3").name, "GetObject")
         for value in ["", "1", "3", "02"]:
-            error = self.assertRaises(S3Error, find, b"GET", f"/b?list-type={value}")
-            self.assertEqual(error.code, "InvalidArgument")
+            self.assertEqual(find(b"GET", f"/b?list-type={value}").name, "ListObjects")
 
     def test_copies(self) -> None:
         """The header makes a PUT of an object a copy, and nothing else."""

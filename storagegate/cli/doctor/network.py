@@ -17,7 +17,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 
 from storagegate.cli.doctor import Check, Finding
-from storagegate.core.httpurls import DEFAULT_PORTS
+from storagegate.core.addresses import DEFAULT_PORTS
 from storagegate.daemon.config import Configuration
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import isLoopback

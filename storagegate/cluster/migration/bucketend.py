@@ -148,7 +148,9 @@ class BucketEnd(SharedEnd):
             "INSERT INTO bucketmoves VALUES (%s, %s, %s, %s) ON CONFLICT (name) DO UPDATE"
             " SET isreserved = excluded.isreserved, mark = excluded.mark",
             (
-                *(self.bucket, self.number, mark.state in (FILLING, MOVED)),
+                self.bucket,
+                self.number,
+                mark.state in (FILLING, MOVED),
                 msgspec.json.encode(mark),
             ),
         )

@@ -136,7 +136,11 @@ class MigrationLease:
         with self._lock:
             rows = self._run(
                 LOOKUPS[b"renewlease"],
-                *(lease.number, float(self._seconds), lease.low, lease.high, self._stamp),
+                lease.number,
+                float(self._seconds),
+                lease.low,
+                lease.high,
+                self._stamp,
             )
         if rows:
             self._stamp = rows[0][0]

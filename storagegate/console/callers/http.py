@@ -32,8 +32,18 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 _OWN = frozenset(
     (
-        *("connection", "content-length", "content-encoding", "content-type", "expect", "host"),
-        *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "x-deadline-ms"),
+        "connection",
+        "content-length",
+        "content-encoding",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-deadline-ms",
     )
 )
 """Header fields that the caller itself sets."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import frozen
+from msgspec import Struct
 from zope.interface import Attribute, Interface
 
 from storagegate.core.context import REQUEST_SECONDS
@@ -190,8 +190,7 @@ class IChannelOwner(Interface):
         """
 
 
-@frozen(kw_only=True)
-class HTTPLimits:
+class HTTPLimits(Struct, frozen=True, kw_only=True):
     """
     The limits of a listener. Sizes are bytes, times are seconds.
 

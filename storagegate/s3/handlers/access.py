@@ -121,7 +121,7 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
 async def deleteBucketOwnershipControls(call: S3Request) -> None:
     """Remove the object ownership."""
     # An empty setting, not L{None}: the bucket may have been created with an ownership.
-    await call.removeSetting(OWNERSHIP, b"")
+    await call.removeSetting(OWNERSHIP, document=b"")
 
 
 async def getBucketAcl(call: S3Request) -> None:

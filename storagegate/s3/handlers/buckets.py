@@ -7,6 +7,7 @@ from attrs import frozen
 from storagegate.s3.access.acl import encodeList, listFrom
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
 from storagegate.s3.attributes import LIST_FIELDS
+from storagegate.s3.auth.sigv4 import REGION_FIELD
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import BUCKET_FIELD, enablesLock
 from storagegate.s3.names import checkBucketName
@@ -17,7 +18,13 @@ from storagegate.s3.pagination import (
     parseListObjects,
     parseListVersions,
 )
-from storagegate.s3.request import XML, S3Request, readVersionHeaders, rejectUnsupported
+from storagegate.s3.request import (
+    XML,
+    Pairs,
+    S3Request,
+    readVersionHeaders,
+    rejectUnsupported,
+)
 from storagegate.s3.settings import ACL
 from storagegate.s3.tags import BUCKET_TAGS, OBJECT_TAGS, Tags, checkedTags, decodeTags
 from storagegate.s3.xml import documents
@@ -73,7 +80,7 @@ async def createBucket(call: S3Request) -> None:
 async def headBucket(call: S3Request) -> None:
     """Respond with the region if the bucket exists."""
     bucket = await _settings(call)
-    call.respond(200, [(b"x-amz-bucket-region", bucket.region.encode()), XML])
+    call.respond(200, [(REGION_FIELD, bucket.region.encode()), XML])
 
 
 async def deleteBucket(call: S3Request) -> None:
@@ -224,7 +231,10 @@ async def listObjects(call: S3Request) -> None:
     page = await _page(call, query)
     token = None if page.last is None else makeToken(secret, call.bucket, page.last)
     owner = await call.services.objects.ownerOfAll(call.bucket) if query.fetchOwner else None
-    await _respondInTurns(call, documents.listObjects(call.bucket, query, page, token, owner))
+    # The region that signatures must name.
+    headers = [(REGION_FIELD, call.services.objects.region.encode())]
+    pieces = documents.listObjects(call.bucket, query, page, token, owner)
+    await _respondInTurns(call, pieces, headers)
 
 
 async def listObjectVersions(call: S3Request) -> None:
@@ -244,7 +254,7 @@ async def listObjectVersions(call: S3Request) -> None:
     await _respondInTurns(call, documents.listVersions(call.bucket, query, page, owner))
 
 
-async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
+async def _respondInTurns(call: S3Request, pieces: Iterator[str], headers: Pairs = ()) -> None:
     """
     Write a document in turns with other requests, and send it.
 
@@ -255,4 +265,4 @@ async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
         if len(written) > 1:
             await call.services.scheduler.turn()
         written.append(piece)
-    call.respondXML("".join(written).encode())
+    call.respondXML("".join(written).encode(), headers)

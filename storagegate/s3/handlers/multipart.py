@@ -12,9 +12,9 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.contents import retryCopy
-from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
-from storagegate.s3.handlers.put import CopySource, findCopySource
+from storagegate.s3.handlers.put import CopySource, findCopySource, rejectBody
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import (
     S3Request,
@@ -76,6 +76,7 @@ async def uploadPart(call: S3Request) -> None:
 
 async def uploadPartCopy(call: S3Request) -> None:
     """Store a range of an object as a part."""
+    rejectBody(call)
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
@@ -104,8 +105,8 @@ def _objectSize(call: S3Request) -> int | None:
     try:
         return parseDecimal(value, 1 << 62)
     except ValueError:
-        text = value.decode("latin-1")
-        raise invalidArgument("x-amz-mp-object-size", text, "Not a size") from None
+        message = "Value for x-amz-mp-object-size header is invalid."
+        raise S3Error("InvalidRequest", message) from None
 
 
 async def completeMultipartUpload(call: S3Request) -> None:
@@ -154,7 +155,8 @@ async def listParts(call: S3Request) -> None:
     upload = await _find(call)
     rejectKey(call.headers)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
-    page, truncated = found[: query.limit], len(found) > query.limit
+    # A page without parts is the last: another page would start at the same position.
+    page, truncated = found[: query.limit], 0 < query.limit < len(found)
     owner = await call.services.objects.ownerOfAll(call.bucket)
     body = documents.listParts(call.bucket, query, upload, page, truncated, owner)
     call.respondXML(body, await abortHeaders(call, upload))

@@ -421,11 +421,11 @@ def listUploads(
     """
     Return ListMultipartUploadsResult.
 
-    @param after: Key and upload id after which the next page starts.
+    @param after: Key and upload id after which the next page starts; L{None} for the last page.
     @param owner: See L{listObjects}.
     """
     url = query.urlEncoding
-    nextKey, nextId = after or ("", "")
+    nextKey, nextId = after or _lastOf(uploads, prefixes)
     head = [
         element("Bucket", bucket),
         element("KeyMarker", encodeKey(query.after, url)),
@@ -449,6 +449,12 @@ def listUploads(
     return document(
         "ListMultipartUploadsResult", "".join(head + rows) + _commonPrefixes(prefixes, url)
     )
+
+
+def _lastOf(uploads: Sequence[MultipartUpload], prefixes: Sequence[str]) -> tuple[str, str]:
+    """Return key and upload id of the last item of a list; a common prefix has no id."""
+    last = (uploads[-1].key.decode(), uploads[-1].uploadId) if uploads else ("", "")
+    return (prefixes[-1], "") if prefixes and prefixes[-1] > last[0] else last
 
 
 def listParts(

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 from threading import Event, Lock
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 
 from storagegate.core.errors import untraced
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
@@ -202,8 +203,7 @@ class SyncGroup:
         return StoreReadOnly(self._latch.failure or reason)
 
 
-@frozen
-class BlobLayout:
+class BlobLayout(Struct, frozen=True):
     """
     The paths below one data directory.
 

@@ -49,8 +49,8 @@ from storagegate.storage.errors import (
     StoreFullUnknown,
     StoreReadOnly,
 )
-from storagegate.storage.files import FailStopLatch, OpenFiles
-from storagegate.storage.sqlite import Fault, abandon, classify, leave, transact
+from storagegate.storage.files import FailStopLatch
+from storagegate.storage.sqlite import Fault, OpenFiles, abandon, classify, leave, transact
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -345,13 +345,19 @@ class OtherListsTests(SynchronousTestCase):
         )
 
     def test_lastUploads(self) -> None:
-        """A page that is the last has no next markers; keys are encoded where asked for."""
+        """The last page names its last item; keys are encoded where asked for."""
         upload = MultipartUpload("b", b"k k", "u1", "root", JANUARY, Attributes())
         query = KeysQuery("", "", "", 1000, True)
         parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [upload], [], None))
         self.assertEqual(parsed["Uploads"][0]["Key"], "k%20k")
         self.assertNotIn("ChecksumType", parsed["Uploads"][0])
         self.assertEqual((parsed["EncodingType"], parsed["IsTruncated"]), ("url", False))
+        self.assertEqual((parsed["NextKeyMarker"], parsed["NextUploadIdMarker"]), ("k%20k", "u1"))
+        for prefixes, last in ((["a"], "k%20k"), (["a", "z/"], "z/")):
+            body = listUploads("b", query, [upload], prefixes, None)
+            parsed = parseAnswer("ListMultipartUploads", body)
+            self.assertEqual(parsed["NextKeyMarker"], last)
+        parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [], [], None))
         self.assertFalse([name for name in parsed if name.startswith("Next")])
 
     def test_parts(self) -> None:

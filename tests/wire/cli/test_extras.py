@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.commands import COMMANDS
 from tests.support.daemon import daemonEnvironment
+from tests.support.selection import long
 
 _PROGRAM = """
 import io, json, sys
@@ -87,6 +88,7 @@ class ExtraTests(SynchronousTestCase):
                 r" storagegate\n\Z",
             )
 
+    @long("takes a second or more")
     def test_others(self) -> None:
         """Other commands that read the table, and the doctor."""
         config = self.cluster()

@@ -157,6 +157,7 @@ class JSONTests(CommandCase):
             "doctor": (),
         }
 
+    @long("takes a second or more")
     def test_everyCommand(self) -> None:
         """Each command of the table prints one object and nothing besides."""
         rows = self.rows()
@@ -230,6 +231,7 @@ class BothTests(CommandCase):
         self.assertTrue(eventually(lambda: here(*words).errors == absent))
         self.assertEqual(there("keys", "revoke", "--access-key", key).errors, absent)
 
+    @long("takes a second or more")
     def test_buckets(self) -> None:
         """So are buckets, which clients of S3 see at once; output and errors are the same."""
         for name, here, there in (

@@ -9,6 +9,9 @@ import psycopg
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.cli.client import ConsoleClient
+from storagegate.cli.invocation import CommandError
+from storagegate.s3.issuedkeys import KeyPair
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.cluster import Cluster
 from tests.support.selection import long
@@ -130,6 +133,38 @@ class CommandTests(SynchronousTestCase):
         self.assertTrue(eventually(lambda: not any(map(isKnown, clients))))
         code, text = self.cluster.command("keys", "revoke", "--access-key", account.accessKey)
         self.assertEqual(code, 1)
+
+    def test_reusedNames(self) -> None:
+        """A key of a removed account that a bucket names is issued only on request."""
+        text = self.succeed("keys", "create", "--account", "ada")
+        old = re.findall(r"=(\S+)$", text, re.MULTILINE)[0]
+        statement = {
+            "Effect": "Deny",
+            "NotPrincipal": {"AWS": ["root", "ada"]},
+            "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::bucket/*",
+        }
+        policy = json.dumps({"Statement": statement})
+        self.client.put_bucket_policy(Bucket="bucket", Policy=policy)
+        text = self.succeed("keys", "create", "--account", "ada")
+        second = re.findall(r"=(\S+)$", text, re.MULTILINE)[0]
+        self.succeed("keys", "revoke", "--access-key", old)
+        self.succeed("keys", "create", "--account", "eve")
+        self.succeed("keys", "revoke", "--access-key", second)
+        self.assertEqual(
+            self.cluster.command("keys", "create", "--account", "ada"),
+            (
+                1,
+                "storagegate: The removed account ada is still named in a policy or an ACL of:"
+                " bucket (FAILED_PRECONDITION); --reuse issues the key\n",
+            ),
+        )
+        pair = KeyPair(ROOT.accessKey, ROOT.secretKey)
+        remote = ConsoleClient(self.nodes[0].url("admin"), pair)
+        with self.assertRaises(CommandError) as caught:
+            remote.request("POST", "keys", {"account": "ada"})
+        self.assertEqual(caught.exception.error, "FAILED_PRECONDITION")
+        self.succeed("keys", "create", "--account", "ada", "--reuse")
 
     def test_status(self) -> None:
         """The state names store, primary, nodes and garbage, in lines and as JSON."""

@@ -221,6 +221,26 @@ class ShardsTests(ShardsCase):
             for key in ("k", "parts"):
                 self.assertEqual(self.read(self.two, bucket, key), body)
 
+    def test_reusedNames(self) -> None:
+        """A policy in the second shard refuses a key of a removed account, in both ways."""
+        ask = partial(request, self.nodes[0].address("admin"), headers=ROOT.plainHeaders())
+        keys, new = "/console/api/v1/keys", b'{"account": "ada"}'
+        made = json.loads(ask("POST", keys, new)[1])["accessKey"]
+        for bucket, principal in (("zero", "*"), ("one", {"AWS": "ada"})):
+            statement = {
+                "Effect": "Deny",
+                "Principal": principal,
+                "Action": "s3:PutObject",
+                "Resource": f"arn:aws:s3:::{bucket}/*",
+            }
+            policy = json.dumps({"Statement": statement})
+            self.one.put_bucket_policy(Bucket=bucket, Policy=policy)
+        self.assertEqual(ask("DELETE", f"{keys}/{made}")[0], 204)
+        status, body = ask("POST", keys, new)
+        self.assertEqual((status, json.loads(body)["details"]), (409, {"buckets": ["one"]}))
+        code, text = self.cluster.command("keys", "create", "--account", "ada")
+        self.assertEqual((code, "ACL of: one (" in text), (1, True), text)
+
     def test_killed(self) -> None:
         """What a node that is killed has left in each shard is swept by the other."""
         for bucket in ("zero", "one"):

@@ -255,6 +255,7 @@ class DaemonTests(SynchronousTestCase):
         self.assertEqual(daemon.wait(), 0)
         self.assertEqual(self.manager.waiting(), [])
 
+    @long("takes a second or more")
     def test_stuck(self) -> None:
         """The watchdog hears of a reactor that turns, and nothing of one that is stuck."""
         daemon = self.daemon(WATCHDOG_USEC="200000")

@@ -83,6 +83,7 @@ class SocketTests(SynchronousTestCase):
             self.assertEqual(client.recv(len(pong), socket.MSG_WAITALL), pong)
         self.assertEqual(daemon.stop(), 0)
 
+    @long("takes a second or more")
     def test_keepsSocket(self) -> None:
         """Who comes while the daemon is away waits on the socket, and is served by the next one."""
         with socket.create_server(("127.0.0.1", 0)) as listener:

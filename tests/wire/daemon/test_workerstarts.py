@@ -132,6 +132,7 @@ class TablesTests(StartsCase):
         self.assertIn("storagegate: gateway.discovery: there is no option nothing;", daemon.log)
         self.assertNotRegex(daemon.log, "listening name=|Traceback")
 
+    @long("takes a second or more")
     def test_forEver(self) -> None:
         """A stop does not wait until it is found out whether one is wrong."""
         path = self.modules / "storagegate.toml"

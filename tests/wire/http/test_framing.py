@@ -85,6 +85,7 @@ class PatienceTests(AppServedCase):
         await client.until(lambda received: received.endswith(b"%d" % (_PIPELINED - 1)))
         self.assertEqual(order, list(range(_PIPELINED)))
 
+    @long("takes a second or more")
     async def test_slowHead(self) -> None:
         """A head that does not come to its end is 408, however steadily it comes."""
         self.app.use(self.answer)

@@ -273,6 +273,7 @@ class ClosingTests(ServedCase):
         client = await self.connectTLS(hello, maxConnections=0)
         self.assertEqual(await client.closed, b"")
 
+    @long("takes a second or more")
     async def test_silentTLS(self) -> None:
         """A client that never begins its handshake is closed like any other that is silent."""
         certificate = makeCertificate(self.mktemp())
@@ -282,6 +283,7 @@ class ClosingTests(ServedCase):
         client = await self.connect(port)
         self.assertEqual(await client.closed, b"")
 
+    @long("takes a second or more")
     async def test_stubborn(self) -> None:
         """A client that does not go away when we have closed is left behind, also over TLS."""
         plain = await self.connect(await self.serve(hello, lingerTimeout=0.1))

@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.core.definitions import readService
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import GrpcClient, createGrpcClient
-from storagegate.rpc.protos import serviceFromSchemas
+from storagegate.rpc.schemaprotos import serviceFromSchemas
 from tests.support.h2client import framed
 from tests.support.lyingserver import Answer, Fields, Lie, LyingServer
 from tests.support.memory import forgetPeak, peakMemory, residentMemory

@@ -307,7 +307,7 @@ _PARAMETERS = (
         "text/seven",
         shows=": text/seven",
     ),
-    _obeyed("query", "upload-id-marker", "zzz&key-marker=k-up", lacks="<UploadId>"),
+    _obeyed("query", "upload-id-marker", f"{'f' * 48}&key-marker=k-up", lacks="<UploadId>"),
     _obeyed("query", "uploadId", "none", status=404, code="NoSuchUpload"),
     _obeyed("query", "version-id-marker", "null", **_INVALID),
     _obeyed("query", "versionId", "other", **_INVALID),

@@ -11,10 +11,12 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.operations import OPERATIONS
 from tests.support.clients import (
     REGION,
     Account,
+    ToolFailed,
     awsEnvironment,
     botoClient,
     runTool,
@@ -146,6 +148,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.statuses("delete_bucket_policy"), [204, 403, 403, 403])
         self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
 
+    @long("takes a second or more")
     def test_keyLimits(self) -> None:
         """No policy widens the limits of a key."""
         reader = self.client(self.issueKey("acbob", "--policy", "readonly"))
@@ -212,6 +215,63 @@ class PolicyTests(AccessCase):
         )
         self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
 
+    @long("runs commands")
+    def test_reusedNames(self) -> None:
+        """
+        A key of a removed account or user that a bucket names is issued only on request. Until then
+        a revoked key is replaced as before, and disabled and expired keys keep their account.
+        """
+        name = f"acold{self.bucket[-5:]}"
+        old = self.issueKey(name)
+        self.revoke(old)
+        self.revoke(self.issueKey(name))
+        old = self.issueKey(name)
+        self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
+        self.assertEqual(self.status(self.client(old), "get_object", Key="k"), 200)
+        runStoragegate(
+            *("keys", "edit", *self.daemon.storeArguments, "--access-key", old.accessKey),
+            *("--disabled", "yes"),
+        )
+        second = self.issueKey(name)
+        self.revoke(second)
+        self.revoke(old)
+        refused = self.refusal("--account", name)
+        self.assertIn(
+            f" 1:\nstoragegate: The removed account {name} is still named in a policy or an ACL of:"
+            f" {self.bucket} (FAILED_PRECONDITION); --reuse issues the key\n",
+            refused,
+        )
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        third = self.issueKey(name)
+        grantee = f"id={canonicalId(name)}"
+        self.ann.put_bucket_acl(Bucket=self.bucket, GrantRead=grantee)
+        self.client(third).create_bucket(Bucket=f"{self.bucket}-own", ACL="public-read")
+        self.revoke(third)
+        refused = self.refusal("--account", name)
+        self.assertIn(f"of: {self.bucket} (", refused)
+        new = self.issueKey(name, "--reuse")
+        self.assertEqual(self.status(self.client(new), "list_objects_v2"), 200)
+        user = f"arn:aws:iam::{name}:user/{new.accessKey}"
+        self.setPolicy(statement(self.bucket, {"AWS": user}, "s3:GetObject"))
+        self.issueKey(name)
+        self.revoke(new)
+        again = ("--account", name, "--access-key", new.accessKey, "--secret-stdin")
+        refused = self.refusal(*again, stdin="a-secret\n")
+        self.assertIn(f"The removed user {name}/{new.accessKey} is still named", refused)
+        self.issueKey(name)
+
+    def revoke(self, account: Account) -> None:
+        """Revoke a key."""
+        runStoragegate(
+            *("keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
+        )
+
+    def refusal(self, *flags: str, stdin: str = "") -> str:
+        """Have the command refuse a key; return what it says."""
+        with self.assertRaises(ToolFailed) as caught:
+            runStoragegate(*("keys", "create", *self.daemon.storeArguments, *flags), stdin=stdin)
+        return str(caught.exception)
+
     def test_copySources(self) -> None:
         """A source that may not be copied is refused in every spelling that names it."""
         other = self.makeName("source")
@@ -239,23 +299,28 @@ class PolicyTests(AccessCase):
         tagged = {"Key": "tagged", "Body": b"x", "Tagging": "class=secret"}
         self.ann.put_object(Bucket=self.bucket, StorageClass="STANDARD_IA", **tagged)
         copy = {"Key": "copy", "CopySource": f"{self.bucket}/tagged"}
-        for condition in (
-            {"s3:RequestObjectTag/class": "secret"},
-            {"s3:x-amz-storage-class": "STANDARD_IA"},
-        ):
-            denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+        condition = {"s3:RequestObjectTag/class": "secret"}
+        denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+        self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
+        self.assertEqual(self.status(self.ann, "copy_object", **copy), 403)
+        replaced = {**copy, "Tagging": "class=open", "TaggingDirective": "REPLACE"}
+        self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200)
+        # Named, and not obeyed: it hides nothing.
+        named = {**copy, "Tagging": "class=open"}
+        self.assertEqual(self.status(self.ann, "copy_object", **named), 403)
+
+    def test_classOfCopy(self) -> None:
+        """A copy that names no class counts as STANDARD, whatever the class of its source."""
+        put = {"Bucket": self.bucket, "Key": "cold", "Body": b"x"}
+        self.ann.put_object(StorageClass="STANDARD_IA", **put)
+        copy = {"Key": "copy", "CopySource": f"{self.bucket}/cold"}
+        for name, status, other in (("STANDARD_IA", 200, 403), ("STANDARD", 403, 200)):
+            condition = {"StringEquals": {"s3:x-amz-storage-class": name}}
+            denied = {"Effect": "Deny", "Condition": condition}
             self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
-            self.assertEqual(self.status(self.ann, "copy_object", **copy), 403, condition)
-            replaced = {
-                **copy,
-                "Tagging": "class=open",
-                "TaggingDirective": "REPLACE",
-                "StorageClass": "STANDARD",
-            }
-            self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200, condition)
-            # Named, and not obeyed: it hides nothing.
-            named = {**copy, "Tagging": "class=open"}
-            self.assertEqual(self.status(self.ann, "copy_object", **named), 403, condition)
+            self.assertEqual(self.status(self.ann, "copy_object", **copy), status, name)
+            named = {**copy, "StorageClass": "STANDARD_IA"}
+            self.assertEqual(self.status(self.ann, "copy_object", **named), other, name)
 
     def test_formFields(self) -> None:
         """A form's object is judged by its fields, and its client by the fields of the request."""

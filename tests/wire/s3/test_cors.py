@@ -10,6 +10,7 @@ from tests.support.browser import Browser
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.programs import needs
 from tests.support.s3signer import Answer, Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 
 ORIGIN = "https://app.example"
@@ -106,6 +107,7 @@ class ConfigurationTests(CORSCase):
         answer = self.sendSigned(Outgoing("PUT", target, body=b" " * (64 * 1024 + 1)))
         self.assertAnswer(answer, 400, "MaxMessageLengthExceeded")
 
+    @long("takes a second or more")
     def test_others(self) -> None:
         """An account that does not own the bucket neither reads nor sets it."""
         other = self.impatient(self.issueKey("foreign"))
@@ -233,6 +235,7 @@ class BrowserTests(S3Case):
         " + await r.text(), error => 'blocked')"
     )
 
+    @long("takes a second or more")
     def test_upload(self) -> None:
         """It stores and reads an object with presigned URLs once the rules allow it, not before."""
         bucket = self.makeBucket()

@@ -92,6 +92,7 @@ class FreshnessTests(S3Case):
         inParallel([partial(self.write, counter, body), *readers])
         self.assertGreaterEqual(len(counter.reads), READS, "the readers hardly read")
 
+    @long("takes a second or more")
     def test_get(self) -> None:
         """A GET finds the last acknowledged body, or one that is just being written."""
 
@@ -121,6 +122,7 @@ class FreshnessTests(S3Case):
 
         self.race(number, bytes)
 
+    @long("takes a second or more")
     def test_deleted(self) -> None:
         """What was deleted is gone for every connection at once, and what replaces it is there."""
         with closing(connect(self.address)) as writer, closing(connect(self.address)) as reader:

@@ -434,6 +434,7 @@ class ConfiguredTests(S3Case):
         fields = {"key": "f", "X-Forwarded-For": "203.0.113.7"}
         self.assertEqual(exchange(self.address, formRequest("plain", fields, b"x")).status, 403)
 
+    @long("takes a second or more")
     def test_failures(self) -> None:
         """Failed credentials count for the client, whichever proxy it comes through."""
         headers = {"X-Forwarded-For": "203.0.113.7", **Account("AKIDNONE", "none").plainHeaders()}

@@ -49,6 +49,7 @@ class RemoteCopyTests(test_boto_objects.CopyTests):
     backEnds = REMOTE
 
 
+@long("each call waits for a network")
 class RemoteMultipartTests(test_boto_multipart.MultipartTests):
     """Uploads in parts."""
 

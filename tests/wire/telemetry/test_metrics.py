@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import CHECKOUT, Daemon
 from tests.support.http import connect, request
 from tests.support.programs import needs
+from tests.support.selection import long
 
 EVERYTHING = (
     *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
@@ -147,6 +148,7 @@ class WorkersTests(SynchronousTestCase):
 
     timeout = 60
 
+    @long("takes a second or more")
     def test_together(self) -> None:
         """Whichever worker answers tells what all of them have counted."""
         place = ("--http", "tcp:0:interface=127.0.0.1", "--workers", "2")

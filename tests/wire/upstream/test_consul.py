@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.contract import discovery as contract
+from tests.support.selection import long
 from tests.support.sourceprocess import StandIn, ask
 
 
@@ -120,6 +121,7 @@ class ConsulTests(contract.ProviderContract):
         self.assertIn("without an index", provider.problem)
         self.assertEqual(seen["A"].ids, {"10.0.0.1:80"})
 
+    @long("takes a second or more")
     async def test_token(self) -> None:
         """The token is that which the file has when it is needed."""
         self.source.control(token="right")

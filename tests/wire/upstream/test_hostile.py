@@ -10,6 +10,7 @@ from storagegate.core.errors import ServiceError
 from tests.support.handtimed import HandTimed
 from tests.support.ports import heldPort
 from tests.support.rawupstream import Answer, RawConnection
+from tests.support.selection import long
 from tests.wire.upstream.upstreamcase import (
     CHUNKED,
     LIMIT,
@@ -157,6 +158,7 @@ class RepeatTests(UpstreamCase):
         self.assertEqual(await self.collect("safeServer"), ([1], "UNAVAILABLE"))
         self.assertEqual(upstream.requests, 1)
 
+    @long("takes a second or more")
     async def test_unreachable(self) -> None:
         """Where no server listens, nothing was sent: every call is tried at another instance."""
         good = self.upstream(lambda connection: connection.json(b'{"data": 1}'))

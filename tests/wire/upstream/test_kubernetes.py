@@ -6,6 +6,7 @@ from typing import Any
 from storagegate.upstream import kubernetes
 from tests.contract import discovery as contract
 from tests.support.certificates import Authority
+from tests.support.selection import long
 from tests.support.sourceprocess import StandIn, ask
 
 
@@ -158,14 +159,17 @@ class KubernetesTests(KubernetesCase, contract.ProviderContract):
         self.assertEqual(self.counted("storagegate_discovery_failures_total"), {})
         self.assertIsNone(provider.problem)
 
+    @long("takes a second or more")
     async def test_gone(self) -> None:
         """A version that is too old is no problem: there is a list, and a watch of that."""
         await self.gone(late=False)
 
+    @long("takes a second or more")
     async def test_goneLate(self) -> None:
         """The same when it is said in the stream."""
         await self.gone(late=True)
 
+    @long("takes a second or more")
     async def test_token(self) -> None:
         """The token is that which the file has when it is needed."""
         self.source.control(token="right")

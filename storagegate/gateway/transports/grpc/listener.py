@@ -28,7 +28,7 @@ from storagegate.net.forwarded import Trust, compileTrust, metadataAddress
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
-from storagegate.rpc.protos import RPCMethod, RPCService, loadProto, serviceFromSchemas
+from storagegate.rpc.protos import RPCMethod, RPCService, loadProto
 from storagegate.telemetry.tracecontext import receiveTracing
 
 if TYPE_CHECKING:
@@ -112,7 +112,12 @@ class GRPCTransport:
         @raise DefinitionError: If its names or schemas are not possible in gRPC.
         """
         found = [proto for proto, name in self._options.services.items() if name == service.name]
-        definitions = [self._protos[name] for name in found] or [serviceFromSchemas(service)]
+        definitions = [self._protos[name] for name in found]
+        if not definitions:
+            # Imported late: protobuf's descriptors take 0.6 MB.
+            from storagegate.rpc.schemaprotos import serviceFromSchemas
+
+            definitions = [serviceFromSchemas(service)]
         for definition in definitions:
             implementation = {}
             for name, method in definition.methods.items():

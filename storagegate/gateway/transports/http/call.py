@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from attrs import Factory, frozen
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -264,8 +265,7 @@ class HTTPCallContext:
     clients: Clients = Factory(Clients)
 
 
-@frozen(eq=False)
-class Endpoint:
+class Endpoint(Struct, frozen=True, eq=False):
     """
     A method at a path.
 
@@ -430,19 +430,23 @@ class HTTPCall:
         Make the request from a body, using the route and the hook; return an awaitable if the hook
         does.
         """
-        bound = self._endpoint.bound
-        self._req.body = request = body
-        if self._endpoint.route is not None and not bound.streamsRequests:
-            document = None if bound.input is None else bound.input.document
-            request = mergeRequest(self._req.query, body, self._req.params, document)
+        self._req.body = body
         transform = self._shared.options.transformRequest
         if transform is None:
-            return request
+            return self._merge(body)
         # A hook returns None for a method that it does not change.
         return resolveThen(
             transform(self._req, self._endpoint.name),
-            lambda made: request if made is None else made,
+            lambda made: self._merge(body) if made is None else made,
         )
+
+    def _merge(self, body: Any) -> Any:
+        """Return the body, with the texts of the query and the path at a configured route."""
+        bound = self._endpoint.bound
+        if self._endpoint.route is None or bound.streamsRequests:
+            return body
+        document = None if bound.input is None else bound.input.document
+        return mergeRequest(self._req.query, body, self._req.params, document)
 
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
         body = self._req.raw.body

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from storagegate.core.context import REQUEST_SECONDS
 from storagegate.core.options import (
@@ -121,8 +122,7 @@ METRICS = (
 )
 
 
-@frozen(kw_only=True)
-class TCPLimits:
+class TCPLimits(Struct, frozen=True, kw_only=True):
     """
     The timeouts and limits of a listener.
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import psycopg
 from attrs import define, field, frozen
 
 from storagegate.storage.blobids import SHARDS
-from storagegate.storage.catalog.postgresql.keydocument import keyDocument, readKey
+from storagegate.storage.catalog.postgresql.lookups import keyDocument, readBucket, readKey
 from storagegate.storage.catalog.postgresql.primary import findPrimary, unreached
 from storagegate.storage.catalog.postgresql.schema import (
     CONNECT_SECONDS,
@@ -19,10 +21,17 @@ from storagegate.storage.catalog.postgresql.schema import (
 from storagegate.storage.catalog.postgresql.statements import CLUSTER, STATUSES
 from storagegate.storage.clustercatalog import Backlog, NodeRow
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, Bucket
 from storagegate.storage.sqlite import CatalogUnusable
 
 _KEYS = "SELECT to_json(k)::text FROM accesskeys AS k ORDER BY accesskey"
+
+_SETTINGS = """
+    SELECT b.described, s.name, s.document FROM (
+        SELECT id, name, described FROM buckets WHERE generation > 0 AND name > %s
+            ORDER BY name LIMIT 100) AS b
+    LEFT JOIN bucketsettings AS s ON s.bucketid = b.id ORDER BY b.name
+"""
 
 
 ROOT, _AFFINITY = "root", "affinity"
@@ -135,6 +144,17 @@ class ClusterAdmin:
         [(found,)] = self._run("SELECT removeaccesskey(%s)", accessKey)
         return found is True
 
+    def settings(self) -> Iterator[tuple[Bucket, dict[str, bytes]]]:
+        """Read the buckets that have settings, and the settings of each, by shard and name."""
+        for shard in self.shards():
+            with self.opened(shard) as admin:
+                after = ""
+                while rows := admin.rows(_SETTINGS, after):
+                    for described, found in groupby(rows, itemgetter(0)):
+                        bucket, _ = readBucket(described.encode())
+                        yield bucket, {name: document for _, name, document in found if name}
+                        after = bucket.name
+
     def secrets(self) -> ClusterSecrets:
         """
         Read the secrets.
@@ -171,7 +191,10 @@ class ClusterAdmin:
         made = self._run(
             "INSERT INTO meta (name, value) VALUES (%s, %s), (%s, %s)"
             " ON CONFLICT DO NOTHING RETURNING name",
-            *(ROOT, f"{accessKey}\n{secretKey}".encode(), _AFFINITY, affinity),
+            ROOT,
+            f"{accessKey}\n{secretKey}".encode(),
+            _AFFINITY,
+            affinity,
         )
         return bool(made)
 
