@@ -126,7 +126,7 @@ class ClusterTableTests(SynchronousTestCase):
                 " but number 2 is not a conninfo",
             )
         line = self.refused(f'catalog = ["host=a,b password={PASSWORD}"]\nblobs = "files:/b"')
-        self.assertIn("number 1 has several", line)
+        self.assertIn("number 1 names several", line)
         self.assertIn("1 to 16 conninfos", self.refused('catalog = []\nblobs = "files:/b"'))
 
     def test_noTable(self) -> None:

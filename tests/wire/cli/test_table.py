@@ -209,7 +209,7 @@ class BothTests(CommandCase):
         self.assertTrue(eventually(lambda: created in there("keys", "list", "--json").json["keys"]))
         taken = there("keys", "create", *given, stdin="another-secret\n")
         self.assertEqual(
-            (taken.code, taken.errors), (1, f"storagegate: the access key {key} is taken\n")
+            (taken.code, taken.errors), (1, f"storagegate: the access key {key} already exists\n")
         )
         changes = ("--disabled", "yes", "--bucket", "", "--expires", "never")
         changed = self.succeed(there("keys", "edit", "--access-key", key, *changes, "--json"))
@@ -340,7 +340,7 @@ class RightsTests(CommandCase):
             path.chmod(mode)
             done = self.run_(*words, "here", environment=environment)
             self.assertEqual(done.code, code, done)
-        for name, reason in (("there", "no table [there]"), ("wrong", "wrong.uri")):
+        for name, reason in (("there", "no profile [there]"), ("wrong", "wrong.uri")):
             done = self.run_(*words, name, environment=environment)
             self.assertEqual(done.code, 2)
             self.assertIn(reason, done.errors)

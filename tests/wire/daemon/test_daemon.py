@@ -182,7 +182,7 @@ class StartTests(DaemonCase):
         path.write_text('admin = "off"\ns3 = "off"\nshutdownGraceSeconds = 3\n')
         with self.daemon("--config", str(path)) as daemon:
             daemon.stop()
-            self.assertIn("stopping, 3 s", daemon.log)
+            self.assertIn("requests in flight have 3 s", daemon.log)
 
 
 class RefusalTests(DaemonCase):
