@@ -14,7 +14,13 @@ from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.attributes import METADATA_PREFIX, TAGGING, attributesFrom, readableText
+from storagegate.s3.attributes import (
+    METADATA_PREFIX,
+    TAGGING,
+    attributesFrom,
+    isFieldText,
+    readableText,
+)
 from storagegate.s3.checksums import (
     DEFAULT_ALGORITHM,
     BodyExpectation,
@@ -446,7 +452,7 @@ def attributesOf(
         fields[METADATA_PREFIX + name.lower().encode()] = value.encode()
     for field, content in fields.items():
         isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
-        if not isName or not content.decode().isprintable():
+        if not isName or not isFieldText(content.decode()):
             raise codedError("INVALID_ARGUMENT", "A name or a value is not valid in a header field")
     return attributesFrom(fields)
 

@@ -61,6 +61,7 @@ _STORAGE_CLASSES = {
     )
 }
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
 
@@ -74,6 +75,15 @@ def _metadataText(value: bytes) -> str:
         return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+def isFieldText(value: str) -> bool:
+    """
+    Return whether a text may be the value of a header field: it has no control characters.
+
+    Unlike L{str.isprintable}, this allows spaces of all kinds and soft hyphens.
+    """
+    return _CONTROL.search(value) is None
 
 
 def readableText(value: str) -> str:

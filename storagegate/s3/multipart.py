@@ -214,7 +214,7 @@ class MultipartService:
             # The count of a composite checksum may be omitted.
             if value not in (checksum.value, checksum.value.partition("-")[0]):
                 raise S3Error("BadDigest")
-        owner = await self._service.ownershipOf(upload)
+        (owner,) = await self._service.ownershipsOf(upload.bucket, [upload])
         record = ObjectRecord(
             upload.bucket,
             upload.key,

@@ -148,13 +148,19 @@ def _listRows() -> Iterator[_Setting]:
 # The API reference requires a digest of these documents.
 _DIGESTED = frozenset(
     [
-        *("DeleteObjects", "PutBucketCors", "PutBucketLifecycleConfiguration"),
-        *("PutBucketTagging", "PutObjectLegalHold", "PutObjectLockConfiguration"),
+        "DeleteObjects",
+        "PutBucketCors",
+        "PutBucketLifecycleConfiguration",
+        "PutBucketTagging",
+        "PutObjectLegalHold",
+        "PutObjectLockConfiguration",
         "PutObjectRetention",
     ]
 )
 _DOCUMENTED = _DIGESTED | {
-    *("PutBucketOwnershipControls", "PutBucketVersioning", "PutObjectTagging"),
+    "PutBucketOwnershipControls",
+    "PutBucketVersioning",
+    "PutObjectTagging",
     "PutPublicAccessBlock",
 }
 

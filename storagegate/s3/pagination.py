@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.names import isRegion
 
 _MAC_BYTES = 16
 # A key or common prefix of 1,024 bytes and the MAC take 1,388 characters.
@@ -211,22 +212,26 @@ def parseListParts(query: Mapping[str, str]) -> PartsQuery:
     return PartsQuery(after, *_page(query, "max-parts"))
 
 
-def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
+def parseListBuckets(query: Mapping[str, str], secret: bytes, ownRegion: str) -> BucketsQuery:
     """
     Parse ListBuckets.
 
     @param secret: The secret of the store, for the token.
+    @param ownRegion: The region of new buckets.
     """
     limit = _count(query, "max-buckets", _INTEGER, default=BUCKETS_LIMIT)
     if not 1 <= limit <= BUCKETS_LIMIT:
         message = f"Argument max-buckets must be an integer between 1 and {BUCKETS_LIMIT}"
         raise invalidArgument("max-buckets", query["max-buckets"], message)
-    token = query.get("continuation-token")
+    token, region = query.get("continuation-token"), query.get("bucket-region", "")
+    if region not in ("", ownRegion) and not isRegion(region):
+        message = f"Argument value {region} is not a valid AWS Region"
+        raise invalidArgument("bucket-region", region, message)
     return BucketsQuery(
         prefix=query.get("prefix", ""),
         after=readToken(secret, "", token) if token else "",
         limit=limit,
-        region=query.get("bucket-region", ""),
+        region=region,
     )
 
 

@@ -22,7 +22,7 @@ from storagegate.net.http.message import (
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
-from storagegate.s3.attributes import KEPT, TAGGING
+from storagegate.s3.attributes import KEPT, TAGGING, isFieldText
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -56,6 +56,7 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-bucket-namespace": frozenset(),
     b"x-amz-object-annotation-directive": frozenset({b"COPY", b"EXCLUDE"}),
     b"x-amz-object-lock-event-hold": frozenset({b"OFF"}),
+    b"x-amz-server-side-encryption-bucket-key-enabled": frozenset({b"false"}),
 }
 _UNSUPPORTED_PREFIXES = (
     b"x-amz-server-side-encryption",
@@ -148,7 +149,6 @@ _NAMES = {name.decode(): name.title() for name in KEPT}
 _OVERRIDES = {
     f"response-{name.decode().lower()}": name for name in (b"Content-Type", *_NAMES.values())
 }
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, bytes]:
@@ -168,7 +168,7 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
             continue
         if parameter not in _OVERRIDES:
             raise invalidArgument(parameter, value, "The parameter names no header of a response.")
-        if _CONTROL.search(value) is not None:
+        if not isFieldText(value):
             raise invalidArgument(parameter, value)
         try:
             changed[_OVERRIDES[parameter]] = value.encode("latin-1")
@@ -289,6 +289,9 @@ class S3Services:
     trust: Trust | None = None
 
 
+# The forms of Amazon's account ids and canonical ids.
+_ACCOUNT_ID = re.compile(r"[0-9]{12}|[0-9a-f]{64}", re.ASCII)
+
 # Operations on an account, which no bucket settings can make public.
 _OF_ACCOUNTS = frozenset({"CreateBucket", "ListBuckets"})
 
@@ -407,13 +410,22 @@ class S3Request(Struct, eq=False):
         Compare the owner of a bucket with a header, if it is sent.
 
         @param header: Its lower-case name.
-        @raise S3Error: C{AccessDenied}, and the errors of looking up the bucket.
+        @raise S3Error: C{AccessDenied}; C{InvalidBucketOwnerAWSAccountID} if the value names no
+            account and does not have the form of an id; the errors of looking up the bucket.
         """
-        expected = self.headers.get(header)
-        if expected is not None:
-            found = await self.services.objects.find(bucket)
-            if expected.strip() != canonicalId(found.account).encode():
-                raise S3Error("AccessDenied")
+        value = self.headers.get(header)
+        if value is None:
+            return
+        account = (await self.services.objects.find(bucket)).account
+        expected = value.strip().decode("utf-8", "replace")
+        if expected in (account, canonicalId(account)):
+            return
+        # Anonymous requests must not learn which accounts exist.
+        isKnown = not self.identity.isAnonymous and self.services.accounts.hasAccount(expected)
+        if isKnown or _ACCOUNT_ID.fullmatch(expected):
+            raise S3Error("AccessDenied")
+        message = "The value of the expected bucket owner parameter must be an AWS Account ID..."
+        raise S3Error("InvalidBucketOwnerAWSAccountID", f"{message} [{expected}]")
 
     async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
         """

@@ -21,6 +21,7 @@ from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.auth.authenticator import (
+    Authenticated,
     S3Authenticator,
     checkPayloadSigned,
     isUnsigned,
@@ -59,21 +60,24 @@ HealthCheck = Callable[[bytes, bytes], tuple[int, Pairs, bytes]]
 """Responds to a method and a path of the admin listener: status, header fields and body."""
 
 
+def _headersOf(request: ChannelRequest) -> tuple[Mapping[bytes, bytes], Mapping[bytes, bytes]]:
+    """
+    Return the header fields as they are stored, and as they are signed.
+
+    Values of a repeated field are joined by a comma, stored with a space after it, also if the
+    framework uses only the first.
+    """
+    fields = request.headerList
+    if len(request.headers) == len(fields):
+        return request.headers, request.headers
+    return _joined(fields, b", "), _joined(fields, b",")
+
+
 def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
-    """Join the values of each repeated field, also of fields that are no lists."""
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
         headers[name] = value if name not in headers else headers[name] + separator + value
     return headers
-
-
-def hidden(error: S3Error, *, isKnown: bool) -> S3Error:
-    """
-    Return the error for an anonymous request, which does not reveal which buckets exist.
-
-    @param isKnown: Whether the request names an operation.
-    """
-    return error if isKnown and error.code != "NoSuchBucket" else S3Error("AccessDenied")
 
 
 class S3Resource(CoroutineResource):
@@ -111,9 +115,7 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
-        if request.path in HEALTH_PATHS and await self._isHealthCheck(request):
-            assert self.healthCheck is not None
-            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
+        if request.path in HEALTH_PATHS and await self._answerHealthCheck(request):
             return
         if not self._isReady:
             await self._prepare()
@@ -122,12 +124,7 @@ class S3Resource(CoroutineResource):
         try:
             if self._admit is not None:
                 await self._checkNode(self._admit)
-            headers: Mapping[bytes, bytes] = request.headers
-            signedHeaders = headers
-            if len(headers) != len(request.headerList):
-                # They are stored with a space after the comma, and signed without.
-                headers = _joined(request.headerList, b", ")
-                signedHeaders = _joined(request.headerList, b",")
+            headers, signed = _headersOf(request)
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
@@ -149,7 +146,7 @@ class S3Resource(CoroutineResource):
                     authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
-                        request.method, request.path, request.queryString, signedHeaders
+                        request.method, request.path, request.queryString, signed
                     )
             except S3Error as error:
                 await self._slowDown(request, error)
@@ -158,25 +155,12 @@ class S3Resource(CoroutineResource):
                 record.accessKey = authenticated.identity.accessKey or None
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
-            if authenticated.source is SignatureSource.QUERY:
-                headers = withQueryHeaders(query, headers)
-            operation = self._findOperation(
-                request.method, bucket is not None, key is not None, query, headers
+            call = self._openCall(
+                request, bucket, key, query, authenticated, headers, commonHeaders
             )
+            operation = call.operation
             if record is not None:
                 record.operation = operation.name
-            call = S3Request(
-                request,
-                self.services,
-                bucket or "",
-                key or b"",
-                query,
-                operation,
-                authenticated,
-                authenticated.identity,
-                headers,
-                commonHeaders,
-            )
             if form is not None and operation.name == "PostObject":
                 await self._postObject(call, form)
                 return
@@ -184,12 +168,12 @@ class S3Resource(CoroutineResource):
                 # A signed form may only store its file, not perform another operation.
                 raise S3Error("AccessDenied")
             call.authorise()
-            if _EXPECTED_OWNER in headers and call.bucket and operation.name != "CreateBucket":
-                await call.checkOwner(call.bucket, _EXPECTED_OWNER)
+            if _EXPECTED_OWNER in call.headers and bucket and operation.name != "CreateBucket":
+                await call.checkOwner(bucket, _EXPECTED_OWNER)
             await operation.handler(call)
         except S3Error as error:
-            if authenticated is not None and authenticated.identity.isAnonymous:
-                raise hidden(error, isKnown=operation is not None) from error
+            if operation is None and authenticated and authenticated.identity.isAnonymous:
+                raise S3Error("AccessDenied") from error
             raise
         except PreconditionFailed as error:
             raise writeFailed(call.headers) from error
@@ -197,11 +181,42 @@ class S3Resource(CoroutineResource):
             if record is not None:
                 self.observers.completed(record, request)
 
-    async def _isHealthCheck(self, request: ChannelRequest) -> bool:
+    def _openCall(
+        self,
+        request: ChannelRequest,
+        bucket: str | None,
+        key: bytes | None,
+        query: Mapping[str, str],
+        authenticated: Authenticated,
+        headers: Mapping[bytes, bytes],
+        commonHeaders: bytes,
+    ) -> S3Request:
+        """Look up the operation of an authenticated request."""
+        if authenticated.source is SignatureSource.QUERY:
+            headers = withQueryHeaders(query, headers)
+        operation = self._findOperation(
+            request.method, bucket is not None, key is not None, query, headers
+        )
+        return S3Request(
+            request,
+            self.services,
+            bucket or "",
+            key or b"",
+            query,
+            operation,
+            authenticated,
+            authenticated.identity,
+            headers,
+            commonHeaders,
+        )
+
+    async def _answerHealthCheck(self, request: ChannelRequest) -> bool:
         """
-        Return whether an unsigned request is for a path of L{HEALTH_PATHS}, and not for a bucket.
+        Respond to an unsigned request for a path of L{HEALTH_PATHS}, unless it is for a bucket.
 
         These paths also name buckets and objects, which clients reach if the bucket exists.
+
+        @return: Whether the request was a health check.
         """
         host = request.headers.get(b"host", b"")
         domain = self.services.s3Domain
@@ -219,6 +234,7 @@ class S3Resource(CoroutineResource):
             await finding.addTimeout(_FIND_SECONDS, self._clock)
         except (S3Error, StoreError, TimeoutError):
             # It does not exist, or the catalog cannot say.
+            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
             return True
         return False
 
@@ -265,7 +281,12 @@ class S3Resource(CoroutineResource):
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
         """Describe an exception in S3's form: status, headers and document."""
-        s3Error = fromStoreError(error)
+        s3Error, service = fromStoreError(error), ""
+        if request.path == b"/" and not self._isOfBucket(request):
+            from storagegate.s3.queryprotocol import queryErrorDocument, refusal, serviceOf
+
+            service = serviceOf(request)
+            s3Error = refusal(s3Error) if service else s3Error
         record: S3RequestRecord | None = request.handlerState
         if record is None:
             requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
@@ -275,8 +296,16 @@ class S3Resource(CoroutineResource):
         headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
         if record is not None:
             headers += [(self._traceName, record.traceId), *record.crossOrigin]
-        document = errorDocument(s3Error, request.path.decode("latin-1"), requestId.decode("ascii"))
+        text = requestId.decode("ascii")
+        if service:
+            return s3Error.status, headers, queryErrorDocument(s3Error, service, text)
+        document = errorDocument(s3Error, request.path.decode("latin-1"), text)
         return s3Error.status, headers, document
+
+    def _isOfBucket(self, request: ChannelRequest) -> bool:
+        """Return whether the host of a request names a bucket."""
+        domain, host = self.services.s3Domain, request.headers.get(b"host", b"")
+        return domain is not None and bucketOfHost(host, domain) is not None
 
     def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes]:
         """

@@ -1,5 +1,6 @@
 """The table of operations, row by row."""
 
+import re
 from urllib.parse import urlsplit
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -10,6 +11,7 @@ from storagegate.s3.names import parseQuery
 from storagegate.s3.operations import OPERATIONS, findOperation
 from storagegate.s3.request import Operation
 from tests.s3.clientparser import parseAnswer, serviceModel
+from tests.support.documents import DOCS, table
 
 COPY = {b"x-amz-copy-source": b"b/k"}
 
@@ -69,6 +71,17 @@ class FindOperationTests(SynchronousTestCase):
         # A form is posted by browsers, and an append is another server's: the model of the SDKs
         # knows neither.
         self.assertEqual(set(OPERATIONS) - found, {"PostObject", "AppendObject"})
+
+    def test_notBuilt(self) -> None:
+        """The page lists all operations that are refused, and no others."""
+        refused = {
+            name
+            for name, row in OPERATIONS.items()
+            if isinstance(row.handler, StaticResponse) and row.handler.code == "NotImplemented"
+        }
+        cells = " ".join(cell for _, cell in table(DOCS / "s3.rst", "Not built"))
+        listed = set(re.findall(r"``(\w+)``", cells))
+        self.assertEqual(listed, refused | _FOREIGN)
 
     def test_plainRows(self) -> None:
         """The operations without a selector, with and without a query."""

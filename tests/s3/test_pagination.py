@@ -191,16 +191,21 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_buckets(self) -> None:
         """A page has 1 to 10,000 buckets; the token is that of no bucket."""
-        self.assertEqual(parseListBuckets({}, SECRET), BucketsQuery("", "", 10000, ""))
+        self.assertEqual(parseListBuckets({}, SECRET, "here"), BucketsQuery("", "", 10000, ""))
         query = {
             "prefix": "p",
             "max-buckets": "3",
             "bucket-region": "eu-west-1",
             "continuation-token": makeToken(SECRET, "", "last"),
         }
-        self.assertEqual(parseListBuckets(query, SECRET), BucketsQuery("p", "last", 3, "eu-west-1"))
+        found = parseListBuckets(query, SECRET, "here")
+        self.assertEqual(found, BucketsQuery("p", "last", 3, "eu-west-1"))
+        found = parseListBuckets({"bucket-region": "here"}, SECRET, "here")
+        self.assertEqual(found.region, "here")
+        error = self.assertRaises(S3Error, parseListBuckets, {"bucket-region": "x"}, SECRET, "here")
+        self.assertEqual(error.fields, {"ArgumentName": "bucket-region", "ArgumentValue": "x"})
         for text in ["0", "10001", "-1", "x", ""]:
-            error = self.assertRaises(S3Error, parseListBuckets, {"max-buckets": text}, SECRET)
+            error = self.assertRaises(S3Error, parseListBuckets, {"max-buckets": text}, SECRET, "")
             self.assertEqual(error.fields, {"ArgumentName": "max-buckets", "ArgumentValue": text})
 
     def test_partNumber(self) -> None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
+from storagegate.s3.attributes import isFieldText
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
 from storagegate.s3.checksums import (
@@ -70,7 +71,7 @@ def withQueryHeaders(
         if not lower.startswith("x-amz-") or lower in without:
             continue
         field = lower.encode()
-        if _NAME.fullmatch(lower) is None or not value.isprintable() or field in found:
+        if _NAME.fullmatch(lower) is None or not isFieldText(value) or field in found:
             raise invalidArgument(name, value, "The parameter cannot be used as a header")
         found[field] = value.encode()
     return {**found, **headers} if found else headers

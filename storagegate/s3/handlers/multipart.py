@@ -76,10 +76,10 @@ async def uploadPart(call: S3Request) -> None:
 
 async def uploadPartCopy(call: S3Request) -> None:
     """Store a range of an object as a part."""
-    rejectBody(call)
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
+    rejectBody(call)
 
     async def copy() -> tuple[CopySource, Part]:
         source = await findCopySource(call)
@@ -157,8 +157,8 @@ async def listParts(call: S3Request) -> None:
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     # A page without parts is the last: another page would start at the same position.
     page, truncated = found[: query.limit], 0 < query.limit < len(found)
-    owner = await call.services.objects.ownerOfAll(call.bucket)
-    body = documents.listParts(call.bucket, query, upload, page, truncated, owner)
+    (owner,) = await call.services.objects.ownershipsOf(call.bucket, [upload])
+    body = documents.listParts(call.bucket, query, upload, page, truncated, owner.account)
     call.respondXML(body, await abortHeaders(call, upload))
 
 
@@ -173,5 +173,6 @@ async def listMultipartUploads(call: S3Request) -> None:
         (query.after, query.idMarker),
         query.limit,
     )
-    owner = await call.services.objects.ownerOfAll(call.bucket)
-    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, owner))
+    owners = await call.services.objects.ownershipsOf(call.bucket, uploads)
+    accounts = [each.account for each in owners]
+    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, accounts))

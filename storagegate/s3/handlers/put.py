@@ -146,7 +146,6 @@ def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes:
 
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its content gets a second name."""
-    rejectBody(call)
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
     takesTags = not _replaces(call, "tagging")
     if takesTags:
@@ -156,6 +155,7 @@ async def copyObject(call: S3Request) -> None:
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key)
+    rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
     isNamed = _replaces(call, "metadata") or STORAGE_CLASS in call.headers

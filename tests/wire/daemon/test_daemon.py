@@ -151,10 +151,13 @@ class StartTests(DaemonCase):
     def test_small(self) -> None:
         """
         A start with every listener takes less than a second of CPU time, and an idle daemon less
-        than 80 MB, or 86 MB on Python 3.12 and newer: there code objects are larger, the
-        debugger that Twisted imports loads readline, and the tables of idna take twice as much.
+        than 80 MB. On Python 3.12 and newer it takes less than 86 MB: there code objects are
+        larger, the debugger that Twisted imports loads readline, and the tables of idna take twice
+        as much. On Python 3.14 it takes less than 96 MB: its heap for the same modules is larger.
         """
-        most = 86_000_000 if sys.version_info >= (3, 12) else 80_000_000
+        most = 96_000_000 if sys.version_info >= (3, 14) else 86_000_000
+        if sys.version_info < (3, 12):
+            most = 80_000_000
         # The first may have modules to compile, which takes time and half a megabyte; and a
         # processor that two share is a slower one.
         for _ in range(3):

@@ -136,6 +136,24 @@ class PolicyTests(AccessCase):
             statement(self.bucket, {"AWS": "acbob"}, "s3:ListBucket"),
         )
         self.assertEqual(self.statuses("get_object", Key="none"), [404, 404, 403, 403])
+        # The right to list suffices, unless a statement denies the read.
+        lists = statement(self.bucket, {"AWS": "acbob"}, "s3:ListBucket")
+        self.setPolicy(lists)
+        for operation in ("get_object", "head_object"):
+            self.assertEqual(self.statuses(operation, Key="none"), [404, 404, 403, 403])
+            self.assertEqual(self.statuses(operation, Key="k"), [200, 403, 403, 403])
+        self.assertCode("NoSuchKey", self.bob, "get_object", Key="none")
+        source = {"Key": "c", "CopySource": f"{self.bucket}/none"}
+        self.setPolicy(lists, statement(self.bucket, {"AWS": "acbob"}, "s3:PutObject"))
+        self.assertCode("NoSuchKey", self.bob, "copy_object", **source)
+        self.setPolicy(lists, statement(self.bucket, "*", "s3:GetObject", Effect="Deny"))
+        self.assertEqual(self.statuses("get_object", Key="none"), [403] * 4)
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
+        for operation in ("get_object", "head_object"):
+            self.assertEqual(self.statuses(operation, Key="none"), [404] * 4)
+            self.assertEqual(self.statuses(operation, Key="k"), [200, 403, 403, 403])
+        self.assertCode("NoSuchKey", self.anonymous, "get_object", Key="none")
 
     def test_deny(self) -> None:
         """A denial binds the owner, but not its change of the policy, and not the root key."""
@@ -447,7 +465,7 @@ class ListTests(AccessCase):
         self.assertEqual(acl["Owner"]["DisplayName"], "acann")
         self.assertEqual(
             [(each["Grantee"]["Type"], each["Permission"]) for each in acl["Grants"]],
-            [("CanonicalUser", "FULL_CONTROL"), ("Group", "READ")],
+            [("Group", "READ"), ("CanonicalUser", "FULL_CONTROL")],
         )
         bob = self.bob.list_buckets()["Owner"]["ID"]
         self.ann.put_bucket_acl(Bucket=self.bucket, GrantWrite=f'id="{bob}"')
@@ -500,7 +518,12 @@ class ListTests(AccessCase):
             self.ann.delete_bucket_ownership_controls(Bucket=self.bucket)
         self.ann.put_bucket_ownership_controls(Bucket=self.bucket, **set_)
         code = "AccessControlListNotSupported"
-        self.assertCode(code, self.ann, "put_bucket_acl", ACL="public-read")
+        for acl in ("public-read", "private", "bucket-owner-read"):
+            self.assertCode(code, self.ann, "put_bucket_acl", ACL=acl)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="bucket-owner-full-control")
+        full = {"Grantee": {"ID": owner, "Type": "CanonicalUser"}, "Permission": "FULL_CONTROL"}
+        acl = {"Grants": [full], "Owner": {"ID": owner}}
+        self.ann.put_bucket_acl(Bucket=self.bucket, AccessControlPolicy=acl)
         self.ann.delete_bucket_ownership_controls(Bucket=self.bucket)
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
         self.assertCode("OwnershipControlsNotFoundError", self.ann, "get_bucket_ownership_controls")
@@ -581,8 +604,18 @@ class AnonymousTests(AccessCase):
 
     @long("takes seconds")
     def test_missingBucket(self) -> None:
-        """Whether a bucket exists is not told."""
-        self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 403)
+        """A bucket that does not exist is 404 for every operation but its creation."""
+        for method, target in (
+            *(("GET", ""), ("GET", "/k"), ("PUT", "/k"), ("DELETE", "/k"), ("DELETE", "")),
+            *(("GET", "?policy"), ("POST", "/k?uploads"), ("GET", "/k?acl"), ("GET", "?uploads")),
+        ):
+            answer = exchange(self.address, Outgoing(method, f"/no-such-bucket{target}"))
+            self.assertAnswer(answer, 404, "NoSuchBucket")
+        for method in ("HEAD", "PUT"):
+            answer = exchange(self.address, Outgoing(method, "/no-such-bucket"))
+            self.assertEqual(answer.status, 404 if method == "HEAD" else 403)
+        form = formRequest("no-such-bucket", {"key": "k"}, b"file")
+        self.assertAnswer(exchange(self.address, form), 404, "NoSuchBucket")
 
     @long("takes seconds")
     def test_responseHeaders(self) -> None:

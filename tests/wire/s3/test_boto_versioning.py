@@ -95,6 +95,24 @@ class StateTests(VersioningCase):
         self.assertEqual(self.delete(), (False, None))
         self.assertEqual(self.versions(), [])
 
+    def test_methodOfMarker(self) -> None:
+        """The refusal of a delete marker names the method of the request."""
+        self.setVersioning("Enabled")
+        self.put(b"x")
+        _, marker = self.delete()
+        for method, parameter in (
+            *(("GET", "tagging&"), ("PUT", "tagging&"), ("DELETE", "tagging&"), ("GET", "")),
+            *(("GET", "acl&"), ("PUT", "acl&"), ("GET", "attributes&")),
+        ):
+            target = f"/{self.bucket}/k?{parameter}versionId={marker}"
+            headers = {"x-amz-object-attributes": "ETag"}
+            body = b""
+            if parameter == "tagging&" and method == "PUT":
+                body = b"<Tagging><TagSet/></Tagging>"
+            answer = self.sendSigned(Outgoing(method, target, headers, body))
+            self.assertAnswer(answer, 405, "MethodNotAllowed")
+            self.assertIn(f"<Method>{method}</Method>".encode(), answer.body)
+
     def test_enabled(self) -> None:
         """Each write and each delete is a version; all can be read and removed by their ids."""
         self.put(b"before")
