@@ -102,7 +102,7 @@ class SchemaTests(SynchronousTestCase):
         """A server that is too old is refused."""
         conninfo = sharedServer().database()
         self.patch(schema, "OLDEST", 99)
-        self.assertUnusable(conninfo, "is too old: 99 is needed")
+        self.assertUnusable(conninfo, "is too old: 99 is required")
 
     def test_unreachable(self) -> None:
         """A server, user or database that is not there is one line."""
