@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import moduleFiles, parse
+from tests.support.selection import long
 
 READINGS = {
     ("time", "time"),
@@ -87,6 +88,7 @@ def readings(tree: ast.Module) -> Iterator[int]:
 class WallClockTests(SynchronousTestCase):
     """Which modules read the wall clock."""
 
+    @long("takes a second or more")
     def test_dates(self) -> None:
         """Each has its reason, and each that has a reason reads it."""
         found = {
@@ -98,6 +100,7 @@ class WallClockTests(SynchronousTestCase):
         self.assertEqual(unknown, {}, "use time.monotonic, or give the reason here")
         self.assertEqual(sorted(DATES.keys() - found.keys()), [])
 
+    @long("takes a second or more")
     def test_noReactorDates(self) -> None:
         """The time of the reactor is no date: nothing turns it into one."""
         makers = {"fromtimestamp", "gmtime", "localtime", "formatdate", "strftime", "ctime"}

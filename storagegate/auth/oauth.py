@@ -53,10 +53,9 @@ from storagegate.auth.tokens import (
     readOptions,
     unverified,
 )
-from storagegate.core.addresses import Address, readAddress
+from storagegate.core.addresses import HTTP, Address, readAddress
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import codedError
-from storagegate.core.httpurls import HTTP
 from storagegate.core.invoker import CallCredentials
 from storagegate.net.endpoints import processReactor
 from storagegate.net.http.client import HTTPClient, HTTPStatusError

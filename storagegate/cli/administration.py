@@ -31,6 +31,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
+from storagegate.s3.access.reuse import checkReuseNow
 from storagegate.s3.accounts import ROOT_ACCOUNT, Identity
 from storagegate.s3.errors import S3Error
 from storagegate.s3.names import checkBucketName
@@ -141,13 +142,16 @@ class LocalAdministration:
     def createKey(self, wanted: Mapping[str, Any]) -> Document:
         """Issue a key."""
         with _errors():
-            key = makeKey(msgspec.convert(wanted, NewKey), int(time.time() * 1000))
+            body = msgspec.convert(wanted, NewKey)
+            key = makeKey(body, int(time.time() * 1000))
             self._refuseRoot(key.accessKey)
             with self._catalog() as catalog:
+                if not body.reuse:
+                    checkReuseNow(catalog.settings(), key, catalog.accessKeys())
                 try:
                     catalog.addAccessKey(key)
                 except KeyExists as error:
-                    raise codedError("ALREADY_EXISTS", "The access key is taken") from error
+                    raise codedError("ALREADY_EXISTS", "The access key already exists") from error
         return _document(viewNewKey(key))
 
     def changeKey(self, accessKey: str, changes: Mapping[str, Any]) -> Document:
@@ -155,9 +159,10 @@ class LocalAdministration:
         with _errors(), self._catalog() as catalog:
             found = [key for key in catalog.accessKeys() if key.accessKey == accessKey]
             read = msgspec.convert(changes, KeyChange)
-            changed = [evolve(key, **readChanges(read)) for key in found]
+            nowMs = int(time.time() * 1000)
+            changed = [evolve(key, **readChanges(read, key, nowMs)) for key in found]
             if not changed or not catalog.changeAccessKey(changed[0]):
-                raise codedError("NOT_FOUND", "There is no such access key")
+                raise codedError("NOT_FOUND", "No such access key")
             lastUsedMs = catalog.keyUses().get(accessKey, 0)
         view = viewNewKey if read.newSecret else viewKey
         return _document(view(changed[0], lastUsedMs))
@@ -167,7 +172,7 @@ class LocalAdministration:
         self._refuseRoot(accessKey)
         with _errors(), self._catalog() as catalog:
             if not catalog.removeAccessKey(accessKey):
-                raise codedError("NOT_FOUND", "There is no such access key")
+                raise codedError("NOT_FOUND", "No such access key")
 
     def buckets(self, prefix: str) -> list[Document]:
         """List the buckets whose names begin with a prefix."""
@@ -231,7 +236,7 @@ class LocalAdministration:
             raise CommandError(str(error)) from error
         if root is not None and root.accessKey == accessKey:
             raise CommandError(
-                f"{accessKey} is the root access key: to change it, write {ROOT_FILE} anew,"
+                f"{accessKey} is the root access key: to change it, replace {ROOT_FILE},"
                 " or accessKey and secretKey of the configuration"
             )
 
@@ -253,7 +258,7 @@ class LocalAdministration:
 
         @raise CommandError: The store is a cluster's.
         """
-        refuseCluster(self._invocation, "name one of its nodes by --url")
+        refuseCluster(self._invocation, "use --url with the admin listener of a node")
         from storagegate.storage.catalog.admin import openForTools
 
         return closing(openForTools(catalogPath(self._invocation)))
@@ -278,7 +283,9 @@ def refuseCluster(invocation: Invocation, instead: str) -> None:
     @raise CommandError: The store is a cluster's.
     """
     if invocation.configuration.cluster is not None:
-        raise CommandError(f"the store is that of [cluster], not in {invocation.data}: {instead}")
+        raise CommandError(
+            f"[cluster] configures the store, so it is not in {invocation.data}: {instead}"
+        )
 
 
 def catalogPath(invocation: Invocation) -> str:
@@ -296,7 +303,7 @@ def catalogPath(invocation: Invocation) -> str:
 
         refuseLostCatalog(BlobLayout(invocation.data), Files())
         raise CommandError(
-            f"{invocation.data} holds no store; the daemon makes one when it starts"
+            f"{invocation.data} contains no store; the daemon creates one when it starts"
             " (--data, --config or STORAGEGATE_DATA name another directory)"
         )
     return str(path)

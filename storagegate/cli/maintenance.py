@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from storagegate.cli.administration import catalogPath, refuseCluster
-from storagegate.cli.daemonclient import apiOf
+from storagegate.cli.daemonclient import apiOf, hasConsole, runningDaemon
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import formatTime
 
@@ -79,9 +79,25 @@ def recover(invocation: Invocation) -> int:
 
 
 def confirmClock(invocation: Invocation) -> int:
-    """Make the daemon trust the clock of its machine."""
-    found = apiOf(invocation).request("POST", "clock/confirm")
-    state = "removals by date go on" if found["wasStepped"] else "it was trusted already"
+    """
+    Trust the clock of the machine: by the API of the daemon, or in the catalog if no daemon runs
+    or the daemon has no console.
+    """
+    configuration = invocation.configuration
+    daemon = None if invocation.isRemote else runningDaemon(configuration)
+    if invocation.isRemote or hasConsole(configuration):
+        found = apiOf(invocation).request("POST", "clock/confirm")
+        state = "removals by date resume" if found["wasStepped"] else "it was already trusted"
+    else:
+        refuseCluster(invocation, "use --url with the admin listener of a node")
+        from storagegate.storage.catalog.admin import openForTools
+        from storagegate.storage.clock import confirmIn
+
+        with closing(openForTools(catalogPath(invocation))) as catalog:
+            found = {"wasStepped": None, "nowMs": confirmIn(catalog).wallMs}
+        state = "the daemon trusts it from its next start"
+        if daemon is not None:
+            state = "removals by date resume within two minutes"
     invocation.output.result(found, [f"the clock is {formatTime(found['nowMs'])}: {state}"])
     return 0
 

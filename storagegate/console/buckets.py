@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from storagegate.console.call import ConsoleCall
-from storagegate.console.paging import MOST, checkLimit
+from storagegate.console.paging import checkLimit
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
 from storagegate.core.errors import codedError
 from storagegate.s3.access.decision import OWNERSHIPS
@@ -69,31 +69,19 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
     if call.who.has("auditor"):
         found = await catalog.buckets(None, query.prefix, query.after, limit + 1)
     else:
-        found = await _ownBuckets(call, query.prefix, query.after, limit + 1)
+        identity = call.caller("ListBuckets", "list").identity
+        found = await call.services.objects.buckets(identity, query.prefix, query.after, limit + 1)
     shown = found[:limit]
     usage = await _usage(call)
     items = [viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE)) for each in shown]
     return BucketPage(items, shown[-1].name if len(found) > limit else None)
 
 
-async def _ownBuckets(call: ConsoleCall, prefix: str, after: str, limit: int) -> list[Bucket]:
-    """Return buckets of the account that the key may list; read on until the page is full."""
-    identity = call.caller("ListBuckets", "list").identity
-    found: list[Bucket] = []
-    while len(found) < limit:
-        some = await call.services.objects.buckets(identity, prefix, after, MOST)
-        found += [each for each in some if identity.policy.allows("list", each.name, None)]
-        if len(some) < MOST:
-            break
-        after = some[-1].name
-    return found[:limit]
-
-
 async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
     """Create a bucket that the caller's account owns."""
     call.note(bucket=body.name)
     if body.ownership and body.ownership not in OWNERSHIPS:
-        raise codedError("INVALID_ARGUMENT", f"ownership is one of {', '.join(OWNERSHIPS)}")
+        raise codedError("INVALID_ARGUMENT", f"ownership must be one of {', '.join(OWNERSHIPS)}")
     caller = call.caller("CreateBucket", "admin", body.name)
     objects = call.services.objects
     await objects.createBucket(caller.identity, body.name, "", body.ownership, {}, body.locked)

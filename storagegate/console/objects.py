@@ -1,8 +1,6 @@
 """Objects: listings, records, contents and versions."""
 
 from collections.abc import Mapping
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -16,7 +14,13 @@ from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.attributes import METADATA_PREFIX, TAGGING, attributesFrom
+from storagegate.s3.attributes import (
+    METADATA_PREFIX,
+    TAGGING,
+    attributesFrom,
+    isFieldText,
+    readableText,
+)
 from storagegate.s3.checksums import (
     DEFAULT_ALGORITHM,
     BodyExpectation,
@@ -311,11 +315,10 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
         found, owner = await objects.checkWrite(writer, bucket, key)
         _, source = await objects.object(reader, bucket, key, query.versionId)
         await checkTaken(objects, reader, source, query.versionId, bucket, key)
-        byVersion = query.versionId is not None
         changed = _changed(source.attributes, body)
-        attributes = None if changed == source.attributes else changed
+        overwrites = query.versionId is not None or changed != source.attributes
         record = await objects.copyObject(
-            owner, source, bucket, key, attributes, byVersion=byVersion
+            owner, source, bucket, key, changed, overwrites=overwrites
         )
         return found, record
 
@@ -338,7 +341,7 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
     """Delete those objects that the caller may delete, in one transaction."""
     bucket = call.params["bucket"]
     if not 1 <= len(body.items) <= MOST:
-        raise codedError("INVALID_ARGUMENT", f"items are 1 to {MOST}")
+        raise codedError("INVALID_ARGUMENT", f"items must have 1 to {MOST} entries")
     call.note(objects=len(body.items))
     refused = []
     allowed: list[Named] = []
@@ -395,7 +398,7 @@ async def checkStill(call: ConsoleCall) -> None:
         sessions = call.services.kept["console"].sessions
         isValid = await sessions.exists(session.id)
     if not isValid:
-        raise codedError("UNAUTHENTICATED", "The session is over")
+        raise codedError("UNAUTHENTICATED", "The session has ended")
 
 
 async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> IngestedBody:
@@ -426,7 +429,7 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     watch = LoopingCall(lambda: Deferred.fromCoroutine(check()))
     watch.clock = call.services.reactor
     watching = watch.start(_CHECK_SECONDS, now=False)
-    watching.addErrback(lambda failure: _log.failure("a session was not checked", failure))
+    watching.addErrback(lambda failure: _log.failure("a session could not be checked", failure))
     try:
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
     finally:
@@ -449,21 +452,21 @@ def attributesOf(
         fields[METADATA_PREFIX + name.lower().encode()] = value.encode()
     for field, content in fields.items():
         isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
-        if not isName or not content.decode().isprintable():
-            raise codedError("INVALID_ARGUMENT", "A name or a value cannot be in a header field")
+        if not isName or not isFieldText(content.decode()):
+            raise codedError("INVALID_ARGUMENT", "A name or a value is not valid in a header field")
     return attributesFrom(fields)
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:
     """Return the attributes with the changes applied."""
     new = attributesOf(
-        before.contentType if changes.contentType is UNSET else changes.contentType,
+        "" if changes.contentType is UNSET else changes.contentType,
         {} if changes.metadata is UNSET else changes.metadata,
         {} if changes.headers is UNSET else changes.headers,
     )
     return replace(
         before,
-        contentType=new.contentType,
+        contentType=before.contentType if changes.contentType is UNSET else new.contentType,
         metadata=before.metadata if changes.metadata is UNSET else new.metadata,
         headers=before.headers if changes.headers is UNSET else new.headers,
     )
@@ -489,9 +492,9 @@ async def _view(
         modifiedMs=record.modifiedMs,
         etag=record.etag,
         account=record.account,
-        contentType=attributes.contentType,
-        headers=attributes.headers,
-        metadata={name: _readable(value) for name, value in attributes.metadata.items()},
+        contentType=readableText(attributes.contentType),
+        headers={name: readableText(value) for name, value in attributes.headers.items()},
+        metadata={name: readableText(value) for name, value in attributes.metadata.items()},
         storageClass=attributes.storageClass,
         versionId=record.versionId if bucket.versioning else None,
         tags=tags,
@@ -499,11 +502,3 @@ async def _view(
         checksum=attributes.checksum,
         parts=attributes.parts,
     )
-
-
-def _readable(value: str) -> str:
-    """Decode the RFC 2047 encoded words with which S3 stores non-ASCII values."""
-    try:
-        return str(make_header(decode_header(value)))
-    except (HeaderParseError, LookupError, ValueError):
-        return value

@@ -147,10 +147,10 @@ class _SettingRequest(ConsoleCaller):
         """Return the document."""
         return self.document
 
-    async def removeSetting(self, name: str, document: bytes | None = None) -> None:
-        """Remove a setting, as S3 does."""
+    async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
+        """Remove settings, as S3 does."""
         await self.services.objects.bucket(self, self.bucket)
-        await self.services.objects.putSettings(self.bucket, {name: document})
+        await self.services.objects.putSettings(self.bucket, dict.fromkeys(names, document))
 
     def respond(self, code: int, headers: Sequence[Any] = (), body: bytes = b"") -> None:
         """Record a response."""
@@ -208,7 +208,7 @@ async def storeSetting(call: ConsoleCall, target: Target, name: str, document: A
     """
     setting = target.setting(name)
     if not isinstance(document, dict):
-        raise codedError("INVALID_ARGUMENT", "The document of a setting is an object")
+        raise codedError("INVALID_ARGUMENT", "The document of a setting must be an object")
     operation = OPERATIONS[f"Put{setting.operation}"]
     if setting.root:
         encoded = _encode(setting.root, document, operation.documentLimit)
@@ -225,7 +225,7 @@ async def removeSetting(call: ConsoleCall, target: Target, name: str) -> None:
     """
     operation = target.setting(name).delete
     if operation is None:
-        raise codedError("INVALID_ARGUMENT", f"{name} is changed, never removed")
+        raise codedError("INVALID_ARGUMENT", f"{name} can be changed but not removed")
     await _run(call, OPERATIONS[operation], target)
 
 

@@ -104,8 +104,17 @@ class ZipWriter:
         extra = struct.pack("<HHQQ", 1, 16, 0, 0)
         time, date = self._stamp
         header = _LOCAL.pack(
-            *(b"PK\x03\x04", _VERSION, _FLAGS, 0, time, date),
-            *(0, _FULL, _FULL, len(name), len(extra)),
+            b"PK\x03\x04",
+            _VERSION,
+            _FLAGS,
+            0,
+            time,
+            date,
+            0,
+            _FULL,
+            _FULL,
+            len(name),
+            len(extra),
         )
         return self._sent(header + name + extra)
 
@@ -122,8 +131,23 @@ class ZipWriter:
         extra = _EXTRA.pack(1, 24, self._size, self._size, self._start)
         self._directory.write(
             _ENTRY.pack(
-                *(b"PK\x01\x02", _UNIX | _VERSION, _VERSION, _FLAGS, 0, time, date, self._crc),
-                *(_FULL, _FULL, len(self._name), len(extra), 0, 0, 0, mode, _FULL),
+                b"PK\x01\x02",
+                _UNIX | _VERSION,
+                _VERSION,
+                _FLAGS,
+                0,
+                time,
+                date,
+                self._crc,
+                _FULL,
+                _FULL,
+                len(self._name),
+                len(extra),
+                0,
+                0,
+                0,
+                mode,
+                _FULL,
             )
             + self._name
             + extra
@@ -143,13 +167,27 @@ class ZipWriter:
         end = start + length
         return (
             _END64.pack(
-                *(b"PK\x06\x06", _END64.size - 12, _UNIX | _VERSION, _VERSION, 0, 0),
-                *(count, count, length, start),
+                b"PK\x06\x06",
+                _END64.size - 12,
+                _UNIX | _VERSION,
+                _VERSION,
+                0,
+                0,
+                count,
+                count,
+                length,
+                start,
             )
             + _LOCATOR.pack(b"PK\x06\x07", 0, end, 1)
             + _END.pack(
-                *(b"PK\x05\x06", 0, 0, min(count, _MANY), min(count, _MANY)),
-                *(min(length, _FULL), min(start, _FULL), 0),
+                b"PK\x05\x06",
+                0,
+                0,
+                min(count, _MANY),
+                min(count, _MANY),
+                min(length, _FULL),
+                min(start, _FULL),
+                0,
             )
         )
 

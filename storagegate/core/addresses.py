@@ -1,11 +1,13 @@
 """
-Client addresses: parsing, and the canonical form for comparison and counting.
+Client addresses: parsing, and the canonical form for comparison and counting. Also the URI schemes
+of HTTP and their ports (RFC 9110 section 4.2).
 
 An IPv6 address that embeds an IPv4 address, mapped (C{::ffff:0:0/96}) or by NAT64 (C{64:ff9b::/96},
 RFC 6052), is treated as that IPv4 address. So network lists, limits and policies see a client under
 one address, however it connects.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import (
     IPv4Address,
@@ -27,6 +29,14 @@ _CARRIERS = (IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96"))
 """The networks of IPv6 addresses that embed an IPv4 address in their last four bytes."""
 
 _LOW = (1 << 32) - 1
+
+HTTP = "http"
+
+HTTPS = "https"
+
+SCHEMES = (HTTP, HTTPS)
+
+DEFAULT_PORTS: Mapping[str, int] = {HTTP: 80, HTTPS: 443}
 
 
 @lru_cache(maxsize=1024)
@@ -61,3 +71,8 @@ def readNetwork(text: str, *, strict: bool = True) -> Network:
         if any(first in carrier for carrier in _CARRIERS):
             return IPv4Network((int(first) & _LOW, network.prefixlen - _CARRIER_BITS))
     return network
+
+
+def schemeOf(isSecure: bool) -> str:
+    """Return the scheme of a request's URL."""
+    return HTTPS if isSecure else HTTP

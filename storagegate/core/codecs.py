@@ -20,8 +20,8 @@ MAX_DEPTH = 100
 
 MAX_CONTAINERS = 250_000
 """
-The maximum number of lists and mappings in a JSON text. Parsing them blocks the reactor for 0.25
-seconds; 16 MiB could hold five million empty lists, which take nine seconds.
+The maximum number of lists and mappings in a message. Parsing them blocks the reactor for 0.25
+seconds; 16 MiB of JSON could hold five million empty lists, which take nine seconds.
 """
 
 INLINE_SIZE = 64 * 1024
@@ -158,6 +158,8 @@ class _MsgpackCodec(_Encoding):
 
     def decode(self, data: bytes) -> Any:
         """Decode a value."""
+        if len(data) > MAX_CONTAINERS and _hasTooManyContainers(data):
+            raise _tooMany()
         try:
             value = _decodeMsgpack(data)
         except RecursionError:
@@ -203,6 +205,57 @@ def checkValue(value: Any, depth: int = MAX_DEPTH) -> None:
 
 def _brackets(data: bytes) -> int:
     return data.count(b"[") + data.count(b"{")
+
+
+# The first bytes of lists and mappings of MessagePack: with a length in the byte, and with 2 or 4
+# bytes of length behind it.
+_FIXED_CONTAINERS = re.compile(rb"[\x80-\x9f]*+")
+_LONG_CONTAINERS = {b"\xdc": 2, b"\xde": 2, b"\xdd": 4, b"\xdf": 4}
+_CONTAINERS = bytes(range(0x80, 0xA0)) + b"".join(_LONG_CONTAINERS)
+
+_SHORT_TEXTS = b"".join(b"|%c.{%d}" % (0xA0 + length, length) for length in range(32))
+_SHORT_VALUES = re.compile(
+    rb"(?:[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]|[\xcc\xd0].|[\xcd\xd1\xd4].{2}|\xd5.{3}"
+    rb"|[\xca\xce\xd2].{4}|\xd6.{5}|[\xcb\xcf\xd3].{8}|\xd7.{9}|\xd8.{17}" + _SHORT_TEXTS + rb")*+",
+    re.DOTALL,
+)
+"""Values of MessagePack whose first byte tells their length, except for lists and mappings."""
+
+_LENGTHS = {
+    b"\xd9": (1, 0),
+    b"\xda": (2, 0),
+    b"\xdb": (4, 0),
+    b"\xc4": (1, 0),
+    b"\xc5": (2, 0),
+    b"\xc6": (4, 0),
+    b"\xc7": (1, 1),
+    b"\xc8": (2, 1),
+    b"\xc9": (4, 1),
+}
+"""The bytes of the length of text, bytes and extensions, and what an extension has beside it."""
+
+
+def _hasTooManyContainers(data: bytes) -> bool:
+    """Return whether MessagePack has more than L{MAX_CONTAINERS} lists and mappings."""
+    if len(data) - len(data.translate(None, _CONTAINERS)) <= MAX_CONTAINERS:
+        return False
+    # Strings can contain the same bytes, so walk from one value to the next.
+    at, end, found = 0, len(data), 0
+    while at < end and found <= MAX_CONTAINERS:
+        begin, at = at, _FIXED_CONTAINERS.match(data, at).end()  # type: ignore[union-attr]
+        found += at - begin
+        at = _SHORT_VALUES.match(data, at).end()  # type: ignore[union-attr]
+        head = data[at : at + 1]
+        if head in _LENGTHS:
+            size, extra = _LENGTHS[head]
+            at += 1 + size + extra + int.from_bytes(data[at + 1 : at + 1 + size])
+        elif head in _LONG_CONTAINERS:
+            found += 1
+            at += 1 + _LONG_CONTAINERS[head]
+        elif at == begin:
+            # The decoder reports invalid and truncated values.
+            break
+    return found > MAX_CONTAINERS
 
 
 def _tooMany() -> ValueError:

@@ -257,7 +257,8 @@ class _ShapeBuilder:
 
 def _anyOf(*types: Any) -> Any:
     # Some types do not support the operator.
-    return Union.__getitem__(types)
+    found: Any = Union
+    return found[types]
 
 
 def _choice(whole: Any, shapes: Mapping[type, Any], isOptional: bool = False) -> Any:

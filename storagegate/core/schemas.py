@@ -17,14 +17,15 @@ about all other values and makes all errors.
 
 import re
 from base64 import b64decode
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from storagegate.core.addresses import SCHEMES
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
-from storagegate.core.httpurls import SCHEMES
 from storagegate.core.typeschemas import TypeSchema, declaredPath, errorDetail
 
 if TYPE_CHECKING:
@@ -131,14 +132,54 @@ _MAX_DEPTH = 64
 _KEYWORDS = frozenset(
     {
         *_NOTES,
-        *("$defs", "$id", "$ref", "$schema", "additionalItems", "additionalProperties", "allOf"),
-        *("anyOf", "components", "const", "contains", "contentEncoding", "contentMediaType"),
-        *("definitions", "dependencies", "deprecated", "discriminator", "else", "enum", "example"),
-        *("exclusiveMaximum", "exclusiveMinimum", "externalDocs", "format", "if", "items"),
-        *("maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength"),
-        *("minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern", "patternProperties"),
-        *("properties", "propertyNames", "readOnly", "required", "then", "type", "uniqueItems"),
-        *("writeOnly", "xml"),
+        "$defs",
+        "$id",
+        "$ref",
+        "$schema",
+        "additionalItems",
+        "additionalProperties",
+        "allOf",
+        "anyOf",
+        "components",
+        "const",
+        "contains",
+        "contentEncoding",
+        "contentMediaType",
+        "definitions",
+        "dependencies",
+        "deprecated",
+        "discriminator",
+        "else",
+        "enum",
+        "example",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "externalDocs",
+        "format",
+        "if",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "not",
+        "oneOf",
+        "pattern",
+        "patternProperties",
+        "properties",
+        "propertyNames",
+        "readOnly",
+        "required",
+        "then",
+        "type",
+        "uniqueItems",
+        "writeOnly",
+        "xml",
     }
 )
 """The allowed keywords: draft 7 and the annotations of OpenAPI. Names in C{x-} are also allowed."""
@@ -171,7 +212,7 @@ class Schema:
             if not isKnown:
                 _checkKeywords(self.document, "")
         except ValueError as error:
-            raise DefinitionError(f"{name} has a schema that is none: {error}") from None
+            raise DefinitionError(f"{name} has an invalid schema: {error}") from None
         self._bytes = _bytesReader(self.document)
         self._validate: Validator = self._compileAndValidate
         if not isKnown:
@@ -395,7 +436,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
             use_default=False,
         )
     except (JsonSchemaException, ValueError, TypeError, AttributeError) as error:
-        raise DefinitionError(f"{name} has a schema that is none: {error}") from None
+        raise DefinitionError(f"{name} has an invalid schema: {error}") from None
 
     def validate(value: Any) -> None:
         try:
@@ -433,32 +474,39 @@ def _refuse(uri: str) -> Any:
 # RFC 8259 section 6, with bounded lengths.
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,39})", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
-_FLAGS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+_TEXT_FORMS = {"boolean": "true, false, 1 or 0", "integer": "an integer", "number": "a number"}
+"""The texts that are values of a type, for errors."""
 
 
 def convertTexts(values: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """
-    Convert texts to the types that a schema gives their names, where they parse.
+    Convert texts to the types that a schema gives their names.
 
     @param values: Text, or a list of texts, by name: a query, or the parameters of a path.
     @param schema: The plain JSON Schema of an object; C{None} for any.
+    @raise ServiceError: C{VALIDATION_ERROR} for a text that does not parse as a boolean or a
+        number.
     """
     properties = schema.get("properties") if schema is not None else None
     if not properties:
         return dict(values)
-    return {name: _convertText(value, properties.get(name)) for name, value in values.items()}
+    converted = {name: _convertText(value, properties.get(name)) for name, value in values.items()}
+    for name, value in converted.items():
+        _checkText(name, value, properties.get(name))
+    return converted
 
 
 def _convertText(value: Any, schema: Any) -> Any:
-    """Convert one text; text that does not parse stays text, and the schema rejects it."""
+    """Convert one text; text that does not parse stays text."""
     if not isinstance(schema, Mapping):
         return value
     for part in schema.get("anyOf", ()):
         found = _convertText(value, part)
         if found is not value:
             return found
-    kinds = schema.get("type", ())
-    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    kinds = _kindsOf(schema)
     if "array" in kinds:
         # A name that occurs once is not a list yet.
         items = value if isinstance(value, list) else [value]
@@ -470,7 +518,32 @@ def _convertText(value: Any, schema: Any) -> Any:
     if "number" in kinds and _NUMBER.fullmatch(value):
         number = int(value) if _INTEGER.fullmatch(value) else float(value)
         return number if isfinite(number) else value
-    return _FLAGS.get(value, value) if "boolean" in kinds else value
+    return _BOOLEANS.get(value.lower(), value) if "boolean" in kinds else value
+
+
+def _kindsOf(schema: Any) -> Sequence[str]:
+    """Return the types that a schema names; none if it is not decided by types alone."""
+    if not isinstance(schema, Mapping):
+        return ()
+    if "anyOf" in schema:
+        parts = [_kindsOf(part) for part in schema["anyOf"]]
+        return tuple(chain.from_iterable(parts)) if all(parts) else ()
+    kinds = schema.get("type", ())
+    return (kinds,) if isinstance(kinds, str) else kinds
+
+
+def _checkText(path: str, value: Any, schema: Any) -> None:
+    """Refuse a text that was not converted, and is not a value of the schema."""
+    if isinstance(value, list):
+        parts = schema.get("anyOf", [schema]) if isinstance(schema, Mapping) else []
+        items = next((part.get("items") for part in parts if "array" in _kindsOf(part)), None)
+        for index, item in enumerate(value):
+            _checkText(f"{path}[{index}]", item, items)
+    if not isinstance(value, str):
+        return
+    kinds = [kind for kind in _kindsOf(schema) if kind != "null"]
+    if kinds and all(kind in _TEXT_FORMS for kind in kinds):
+        raise errorDetail(path, "must be " + " or ".join(_TEXT_FORMS[kind] for kind in kinds))
 
 
 async def checkedResults(output: AnySchema | None, name: str, results: Any) -> AsyncIterator[Any]:

@@ -8,7 +8,8 @@ C{async} functions. L{IdleWaiters} fires when work has ended.
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -20,6 +21,7 @@ from storagegate.core.errors import codedError
 if TYPE_CHECKING:
     from storagegate.core.asynciotask import AsyncioBridge
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _bridge: "AsyncioBridge | None" = None
@@ -243,7 +245,9 @@ def portable(result: Deferred[T]) -> Deferred[T]:
     return result if _bridge is None else _bridge.portable(result)
 
 
-def callInThread(reactor: Any, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+def callInThread(
+    reactor: Any, function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs
+) -> Deferred[T]:
     """
     Call a function in a thread of the reactor's pool.
 
@@ -253,13 +257,14 @@ def callInThread(reactor: Any, function: Callable[..., Any], *arguments: Any) ->
     @param reactor: Provides C{IReactorThreads}.
     """
     pool = reactor.getThreadPool()
-    return deferToThreadPool(reactor, pool, _tryCall, function, arguments).addCallback(_unpack)
+    run = partial(function, *arguments, **keywords)
+    return deferToThreadPool(reactor, pool, _tryCall, run).addCallback(_unpack)
 
 
-def _tryCall(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
+def _tryCall(function: Callable[[], Any]) -> list[Any]:
     """Return the result alone, or the error and C{None}."""
     try:
-        return [function(*arguments)]
+        return [function()]
     except BaseException as error:
         return [error, None]
 

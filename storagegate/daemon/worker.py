@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ListenerOptions, restore
@@ -42,7 +43,7 @@ def _readConfiguration(setup: WorkerSetup) -> Configuration:
     root = configuration.s3.root
     if "root" in setup.options:
         root = KeyPair(*setup.options["root"])
-    return evolve(configuration, listeners=listeners, s3=evolve(configuration.s3, root=root))
+    return evolve(configuration, listeners=listeners, s3=replace(configuration.s3, root=root))
 
 
 def _isAlone(control: socket.socket) -> bool:
@@ -61,7 +62,7 @@ def main() -> None:
     setParentDeathSignal(signal.SIGKILL)
     message = readBlocking(control)
     if message is None or _isAlone(control):
-        raise SystemExit("storagegate: a worker is started by its supervisor")
+        raise SystemExit("storagegate: only the supervisor can start a worker")
     setup = readSetup(message)
     reactor = chooseReactor(setup.options["values"]["reactor"])
     try:

@@ -159,7 +159,7 @@ class ProtocolGateway:
 
     def _checkIdle(self) -> None:
         if self._transports is not None:
-            raise RuntimeError("the gateway serves already: configure it before")
+            raise RuntimeError("the gateway is already serving: configure it before")
 
     def configure(self, name: str, config: Options = None, **more: Any) -> Self:
         """
@@ -284,7 +284,7 @@ class ProtocolGateway:
             name, definition = None, name
         if more:
             if isinstance(definition, ServiceDefinition):
-                raise DefinitionError(f"the service {definition.name} is defined already")
+                raise DefinitionError(f"the service {definition.name} is already defined")
             definition = {**(definition or {}), **more}
         service = readService({} if definition is None else definition, name)
         return self.addKnown(service, isKnown=False)

@@ -59,6 +59,7 @@ class PendingCall:
 
     @ivar name: The service and the method.
     @ivar items: The items of the stream of results, so far.
+    @ivar isStream: Whether an item or the end of a stream has arrived.
     @ivar isDone: Whether the call has ended.
     @ivar error: The error that ended the call.
     """
@@ -70,6 +71,7 @@ class PendingCall:
         """
         self.name = name
         self.items: list[Any] = []
+        self.isStream = False
         self.isDone = False
         self.error: Exception | None = None
         self._result: Any = None
@@ -111,6 +113,7 @@ class PendingCall:
         """
         if self.isDone:
             return
+        self.isStream = self.isStream or type in (ITEM, END)
         if type == ITEM:
             self.items.append(value)
             return
@@ -178,7 +181,7 @@ class CallConnection:
         """
         call = self.start(service, method, data, token=token, **more)
         result = call.result
-        return call.items if result is None and call.items else result
+        return call.items if call.isStream else result
 
     def _proceed(self, id: Any, type: int, item: Any) -> None:
         self.write(type, {"id": id, "data": item} if type == CLIENT_ITEM else {"id": id})
@@ -253,7 +256,11 @@ class _InlineThreads:
     """A thread pool that runs functions synchronously."""
 
     def callInThreadWithCallback(
-        self, done: Callable[[bool, Any], object], function: Callable[..., Any], *arguments: Any
+        self,
+        done: Callable[[bool, Any], object],
+        function: Callable[..., Any],
+        *arguments: Any,
+        **keywords: Any,
     ) -> None:
         """
         Run a function.
@@ -263,7 +270,7 @@ class _InlineThreads:
         from twisted.python.failure import Failure
 
         try:
-            result = function(*arguments)
+            result = function(*arguments, **keywords)
         except BaseException:
             done(False, Failure())
         else:

@@ -4,7 +4,8 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar
 
 from attrs import field, fields, fields_dict, frozen
 from attrs.converters import optional
@@ -26,6 +27,7 @@ from storagegate.net.forwarded import TrustedProxies, compileTrust
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.websocket.interfaces import WebSocketLimits
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_BODY_SIZE = 10 * 1024 * 1024
@@ -348,18 +350,27 @@ def readOptions(before: ApplicationOptions, changes: Mapping[str, Any]) -> Appli
     return changeOptions(before, own)
 
 
+class ThreadRunner(Protocol):
+    """Calls functions in threads."""
+
+    def __call__(
+        self, function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs
+    ) -> Deferred[T]:
+        """Call a function in a thread, and return a Deferred of its result."""
+
+
 @frozen
 class Runtime:
     """
     The threads and clocks that an application uses.
 
     @ivar clock: Schedules delays; the origin of its time is arbitrary.
-    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread.
+    @ivar run: Calls a function in a thread.
     @ivar now: Returns the time in seconds since 1970.
     """
 
     clock: IReactorTime
-    run: Callable[..., Deferred[Any]]
+    run: ThreadRunner
     now: Callable[[], float] = field(default=time.time)
 
 
@@ -372,8 +383,4 @@ def reactorRuntime(reactor: Any) -> Runtime:
 
     @param reactor: Provides C{IReactorThreads} and C{IReactorTime}.
     """
-
-    def run(function: Callable[..., T], *arguments: Any) -> Deferred[T]:
-        return callInThread(reactor, function, *arguments)
-
-    return Runtime(reactor, run)
+    return Runtime(reactor, partial(callInThread, reactor))

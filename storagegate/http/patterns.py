@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import NoReturn, TypeAlias
 from urllib.parse import unquote_to_bytes
 
-import attrs
+from msgspec import Struct
 
 _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 
@@ -103,8 +103,7 @@ def foldCase(text: str) -> str:
     return folded if folded.isascii() == text.isascii() else text
 
 
-@attrs.frozen
-class Literal:
+class Literal(Struct, frozen=True):
     """
     A segment of text.
 
@@ -116,24 +115,21 @@ class Literal:
     expression: str
 
 
-@attrs.frozen
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A segment that is a parameter."""
 
     name: str
     optional: bool
 
 
-@attrs.frozen
-class Mixed:
+class Mixed(Struct, frozen=True):
     """A segment with text around or between parameters; the expression matches the raw segment."""
 
     names: tuple[str, ...]
     expression: re.Pattern[str]
 
 
-@attrs.frozen
-class Wildcard:
+class Wildcard(Struct, frozen=True):
     """
     Any number of segments.
 
@@ -146,8 +142,7 @@ class Wildcard:
 Element: TypeAlias = Literal | Parameter | Mixed | Wildcard
 
 
-@attrs.frozen
-class Shape:
+class Shape(Struct, frozen=True):
     """
     A variant of a pattern, with all, some or none of its optional parameters.
 

@@ -1,7 +1,7 @@
 """The request of a handler: its head, its body, and the client's address behind trusted proxies."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from storagegate.http.contenttypes import lookupType, matchesType
 from storagegate.http.errors import HTTPError, bodyTooLarge
@@ -154,13 +154,28 @@ class HTTPRequest:
 
     # The head
 
-    def get(self, name: str) -> str | None:
+    @overload
+    def get(  # type: ignore[overload-overlap]
+        self, name: Literal["set-cookie", "Set-Cookie"]
+    ) -> list[str] | None: ...
+
+    @overload
+    def get(self, name: str) -> str | None: ...
+
+    def get(self, name: str) -> Any:
         """
         Return a header field, or C{None} if it is absent; C{referer} and C{referrer} are
         equivalent.
+
+        Values of a repeated field are joined by a comma and a space, of C{Cookie} by semicolons.
+        Of a repeated field with one value, such as C{Content-Type}, the first counts. The values
+        of C{Set-Cookie} are a list.
         """
         lowered = name.lower()
         headers = self.raw.headers
+        if lowered == "set-cookie":
+            values = [value for name, value in self.raw.headerList if name == b"set-cookie"]
+            return [value.decode("latin-1") for value in values] or None
         value = headers.get(lowered.encode("latin-1", "replace"))
         if value is None and lowered in ("referer", "referrer"):
             value = headers.get(b"referer") or headers.get(b"referrer")

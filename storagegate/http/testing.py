@@ -24,12 +24,12 @@ import json as standardJSON
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import partialmethod
-from typing import TYPE_CHECKING, Any
+from functools import partial, partialmethod
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import httptools
 from attrs import frozen
-from twisted.internet.defer import execute
+from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 
 from storagegate.http.fetch import (
@@ -53,6 +53,9 @@ from storagegate.net.testing import MemoryConnection, settle
 
 if TYPE_CHECKING:
     from storagegate.net.websocket.testing import TestWebSocket
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MAX_BODY = 64 * 1024 * 1024
 """Maximum response size, more than a test needs; an endless response would exhaust memory."""
@@ -306,6 +309,11 @@ class CookieJar:
         return None
 
 
+def _runNow(function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> Deferred[T]:
+    """Call a function for a thread synchronously."""
+    return execute(partial(function, *arguments, **keywords))
+
+
 START_TIME = 1_700_000_000.0
 """The time of day at which the client's clock shows 0: in 2023."""
 
@@ -340,8 +348,7 @@ class Client:
         self._calls: list[TestCall] = []
         self._connections: list[MemoryConnection] = []
         self.app = app
-        # Functions for threads run synchronously.
-        app.runtime = Runtime(self.clock, execute, self.now)
+        app.runtime = Runtime(self.clock, _runNow, self.now)
         self._site = makeSite(app)
 
     def now(self) -> float:

@@ -21,10 +21,10 @@ from ipaddress import ip_address
 from typing import Any, Protocol
 
 from attrs import frozen
+from msgspec import Struct
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.base import ReactorBase
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import serverFromString, wrapServerTLS
+from twisted.internet.defer import Deferred, execute, maybeDeferred
 from twisted.internet.error import CannotListenError, UnsupportedAddressFamily
 from twisted.internet.interfaces import (
     IAddress,
@@ -34,6 +34,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.protocols.tls import TLSMemoryBIOFactory
+from zope.interface import implementer
 
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.net.heap import HeapTrimmer
@@ -60,6 +61,9 @@ ENCRYPTED = ("ssl:", "tls:")
 # A colon, and the text up to the next one without a backslash before it.
 _PARTS = re.compile(r":((?:\\.|[^:\\])*)", re.DOTALL)
 _NAMED = re.compile(r"(\w+)=(.*)", re.DOTALL)
+
+_TCP = re.compile(r"tcp:([0-9]{1,5})(?::interface=((?:\\.|[^:\\])*))?", re.ASCII)
+"""A TCP endpoint in its usual form. Twisted parses all others, and endpoints of other types."""
 
 
 def _inheritedDescriptor(place: str) -> int | None:
@@ -109,6 +113,8 @@ def listen(
     if not isEncrypted and tls is None:
         return endpoint.listen(factory)
     # Imported late: OpenSSL takes megabytes.
+    from twisted.internet.endpoints import wrapServerTLS
+
     from storagegate.net.certificates import follow, withOptions
 
     if tls is None:
@@ -155,8 +161,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
-@frozen
-class BoundSocket:
+class BoundSocket(Struct, frozen=True):
     """
     An address bound for other processes.
 
@@ -193,13 +198,36 @@ def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     return binding.addCallback(lambda port: BoundSocket(port, tail))
 
 
+@implementer(IStreamServerEndpoint)
+@frozen
+class _TCPEndpoint:
+    """An endpoint of TCP."""
+
+    _reactor: Any
+    _port: int
+    _interface: str
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
+        """Listen, as C{TCP4ServerEndpoint} does."""
+        opened: Deferred[IListeningPort] = execute(
+            self._reactor.listenTCP, self._port, protocolFactory, interface=self._interface
+        )
+        return opened
+
+
 def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
+    tcp = _TCP.fullmatch(description)
+    if tcp is not None:
+        return _TCPEndpoint(reactor, int(tcp[1]), _plain(tcp[2] or ""))
+    # Imported late: it loads the ciphers of OpenSSL, which take 3 MB.
+    from twisted.internet.endpoints import serverFromString
+
     try:
         endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
     except (AttributeError, LookupError, TypeError) as error:
         # Raised by the parsers of endpoints, for an unknown socket or option.
         isAdopted = description.startswith("systemd:")
-        reason = "systemd has handed over no such socket" if isAdopted else str(error)
+        reason = "systemd passed no such socket" if isAdopted else str(error)
         raise ValueError(reason) from error
     return endpoint
 

@@ -22,8 +22,14 @@ _VALUE = re.compile(r"[\x20-\x7e]*\Z")
 _RESERVED = "grpc-"
 
 _FORBIDDEN = (
-    *("connection", "content-length", "content-type", "keep-alive", "proxy-connection", "te"),
-    *("transfer-encoding", "upgrade"),
+    "connection",
+    "content-length",
+    "content-type",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
 )
 """
 Names that HTTP/2 forbids (RFC 9113 section 8.2.2) or gRPC sets itself: a peer may close the whole

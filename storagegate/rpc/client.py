@@ -36,7 +36,7 @@ from storagegate.rpc.interfaces import (
     IClientEngine,
 )
 from storagegate.rpc.protos import RPCMethod, RPCService
-from storagegate.rpc.reflection import fetchServices
+from storagegate.rpc.reflectionclient import fetchServices
 from storagegate.version import __version__
 
 # The numbers of compression algorithms in grpcio.
@@ -291,7 +291,7 @@ class ServiceClient:
         Fetch the methods by reflection, if they are not known. Calls do this themselves.
 
         @return: This client. Fails with L{GrpcError} or
-            L{ReflectionError<storagegate.rpc.reflection.ReflectionError>}.
+            L{ReflectionError<storagegate.rpc.reflectionclient.ReflectionError>}.
         """
         return portable(self._known(waitForReady=False).addCallback(lambda known: self))
 

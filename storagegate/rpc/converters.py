@@ -28,12 +28,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from attrs import frozen
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
+from msgspec import Struct
 
 DEPTH_LIMIT = 100
 """
@@ -133,8 +134,7 @@ Put = Callable[[Any, Any, int], None]
 """C{put(message, value, depth)} sets a handler's value in a message at that depth."""
 
 
-@frozen
-class Converter:
+class Converter(Struct, frozen=True):
     """
     The conversion of one class of messages.
 
@@ -247,8 +247,7 @@ class NoType:
     """A type without values: a field that expects it has every value checked."""
 
 
-@frozen
-class ScalarConverter:
+class ScalarConverter(Struct, frozen=True):
     """
     The conversion of the values of one field.
 
@@ -293,9 +292,22 @@ def checkString(value: Any) -> str:
 # A few entries suffice: compiling messages looks up the same files again and again.
 @lru_cache(8)
 def _isProto3(file: Any) -> bool:
-    proto = FileDescriptorProto()
-    file.CopyToProto(proto)
-    return proto.syntax == "proto3"
+    return fieldsOf(file.serialized_pb, _SYNTAX) == [b"proto3"]
+
+
+_SYNTAX = 12
+"""The number of C{syntax} in C{FileDescriptorProto}."""
+
+
+def fieldsOf(wire: bytes, number: int) -> list[Any]:
+    """
+    Return the values of one field of a serialized message, without the message's class.
+
+    @param number: The number of the field.
+    """
+    # The type stubs do not know that the set is iterable.
+    fields: Any = UnknownFieldSet(Empty.FromString(wire))
+    return [each.data for each in fields if each.field_number == number]
 
 
 def _readText(value: Any) -> str:

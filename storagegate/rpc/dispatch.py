@@ -17,8 +17,9 @@ from math import inf
 from types import CoroutineType
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 from google.protobuf.message import Message
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -50,7 +51,7 @@ from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall, Metadata
 from storagegate.rpc.pendingreads import PendingReads
-from storagegate.rpc.protos import RPCMethod, RPCService, loadedService, serviceFromSchemas
+from storagegate.rpc.protos import RPCMethod, RPCService, loadedService
 from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 
 Handler = Callable[[Call], Any]
@@ -59,8 +60,7 @@ Handler = Callable[[Call], Any]
 _log = Logger()
 
 
-@frozen
-class GRPCRoute:
+class GRPCRoute(Struct, frozen=True):
     """
     One method with its handler.
 
@@ -161,6 +161,9 @@ def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
     _refuseGatewayOnly(definition)
     service = _loadedService(definition)
     if service is None:
+        # Imported late: protobuf's descriptors take 0.6 MB.
+        from storagegate.rpc.schemaprotos import serviceFromSchemas
+
         service = serviceFromSchemas(definition)
     handlers = {
         name: _typedHandler(f"{definition.name}.{name}", method, service.methods[name].streaming)
@@ -295,8 +298,7 @@ Refused = Callable[[Call, Exception], object]
 """Called with a call that is refused before its handler runs, and the reason."""
 
 
-@frozen
-class CallLimits:
+class CallLimits(Struct, frozen=True):
     """
     The limits of a port's calls.
 

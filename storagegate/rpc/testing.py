@@ -453,7 +453,7 @@ class RPCTestClient(MemoryDriver):
         self, path: str, request: Any = None, *, metadata: Any = None, deadlineMs: Any = None
     ) -> Any:
         """
-        Make a call; return its response, or the list of responses of a stream.
+        Make a call; return its response, or the list of the responses of a stream.
 
         @param path: The method, see L{start} for all parameters.
         @raise AssertionError: If the call has not ended at once.
@@ -461,4 +461,4 @@ class RPCTestClient(MemoryDriver):
         """
         call = self.start(path, request, metadata=metadata, deadlineMs=deadlineMs)
         response = call.response
-        return call.responses if len(call.responses) != 1 else response
+        return call.responses if call.isStream else response

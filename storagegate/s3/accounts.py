@@ -11,12 +11,13 @@ are globs: C{*} matches any run of characters, including slashes; C{?} matches o
 
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import sha256
 from math import inf
 
 from attrs import define, field, frozen
+from msgspec import Struct
 
 from storagegate.s3.errors import S3Error
 from storagegate.storage.errors import StoreBusy
@@ -135,8 +136,15 @@ def canonicalId(account: str) -> str:
     return sha256(b"storagegate account " + account.encode()).hexdigest()
 
 
-@frozen
-class Identity:
+def accountNames(keys: Iterable[AccessKey]) -> frozenset[str]:
+    """
+    Return the accounts that exist: the root account, and the account of each issued key, usable or
+    not.
+    """
+    return frozenset({ROOT_ACCOUNT, *(key.account for key in keys)})
+
+
+class Identity(Struct, frozen=True):
     """
     The account and the rights under which a request acts.
 
@@ -240,7 +248,7 @@ class AccessKeyStore:
             return self._root
         keys = self._keys
         if keys.isInDoubt:
-            raise StoreBusy(f"access keys were not read: {keys.problem or 'no answer'}")
+            raise StoreBusy(f"cannot read access keys: {keys.problem or 'no answer'}")
         if keys.generation != self._generation or (
             self._areLimited and not self._judgedAt <= self._now() < self._expiry
         ):
@@ -313,7 +321,7 @@ class AccessKeyStore:
         """Return the names of accounts by canonical id; only listings use them, which are rare."""
         keys = self._keys
         if keys.generation != self._namesGeneration:
-            names = {ROOT_ACCOUNT, *(key.account for key in keys.keys.values())}
+            names = accountNames(keys.keys.values())
             self._names = {canonicalId(name): name for name in names}
             self._namesGeneration = keys.generation
         return self._names

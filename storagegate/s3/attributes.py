@@ -8,7 +8,8 @@ C{bytes}. The store holds text.
 
 import re
 from collections.abc import Mapping
-from email.header import Header
+from email.errors import HeaderParseError
+from email.header import Header, decode_header, make_header
 from functools import lru_cache
 
 from storagegate.s3.errors import S3Error
@@ -46,6 +47,8 @@ KEPT = (
 )
 """Headers, besides C{Content-Type}, that are stored and returned unchanged."""
 
+# Labels without effect. Objects of C{GLACIER} and C{DEEP_ARCHIVE} could not be read before a
+# restoration, so these two are refused.
 _STORAGE_CLASSES = {
     name.encode(): name
     for name in (
@@ -54,14 +57,16 @@ _STORAGE_CLASSES = {
         "STANDARD_IA",
         "ONEZONE_IA",
         "INTELLIGENT_TIERING",
+        "GLACIER_IR",
     )
 }
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
 
-def _text(value: bytes) -> str:
-    """Decode a header's value; raw UTF-8 becomes the RFC 2047 encoded words that S3 returns."""
+def _metadataText(value: bytes) -> str:
+    """Decode the value of metadata; raw UTF-8 becomes the RFC 2047 words that S3 returns."""
     try:
         return value.decode("ascii")
     except UnicodeDecodeError:
@@ -70,6 +75,34 @@ def _text(value: bytes) -> str:
         return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+def isFieldText(value: str) -> bool:
+    """
+    Return whether a text may be the value of a header field: it has no control characters.
+
+    Unlike L{str.isprintable}, this allows spaces of all kinds and soft hyphens.
+    """
+    return _CONTROL.search(value) is None
+
+
+def readableText(value: str) -> str:
+    """
+    Decode a stored value for people: the encoded words of metadata, and the bytes in UTF-8 of other
+    fields.
+    """
+    if value.isascii():
+        if not value.startswith("=?"):
+            return value
+        try:
+            return str(make_header(decode_header(value)))
+        except (HeaderParseError, LookupError, ValueError):
+            # The value only resembles an encoded word.
+            return value
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 # A client sends the same fields with each request.
@@ -96,7 +129,7 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
         if name.startswith(METADATA_PREFIX):
             start = len(METADATA_PREFIX)
             size += len(name) - start + len(value)
-            metadata[name[start:].decode("latin-1")] = _text(value)
+            metadata[name[start:].decode("latin-1")] = _metadataText(value)
             continue
         if name == TAGGING:
             tags = encodeTags(tagsOfHeader(value))
@@ -108,12 +141,13 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
             # aws-chunked describes the transfer, not the object.
             value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
         if value:
-            kept[name.decode("ascii")] = _text(value)
+            # Returned with the bytes that came, whatever their encoding.
+            kept[name.decode("ascii")] = value.decode("latin-1")
     if size > METADATA_LIMIT:
         fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}
         raise S3Error("MetadataTooLarge", fields=fields)
     storageClass = _STORAGE_CLASSES.get(headers.get(STORAGE_CLASS, b"STANDARD"))
     if storageClass is None:
         raise S3Error("InvalidStorageClass")
-    contentType = _text(headers.get(b"content-type", b"")) or "binary/octet-stream"
+    contentType = headers.get(b"content-type", b"").decode("latin-1") or "binary/octet-stream"
     return Attributes(contentType, kept, metadata, storageClass=storageClass, tags=tags, lock=lock)

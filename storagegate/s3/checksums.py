@@ -31,7 +31,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.core import files
 from storagegate.net.http.parser import RequestBody
@@ -59,8 +59,7 @@ class DigestHasher(Hasher, Protocol):
         """Return the digest."""
 
 
-@frozen
-class Algorithm:
+class Algorithm(Struct, frozen=True):
     """
     A checksum algorithm of S3.
 
@@ -159,8 +158,7 @@ def _checksumNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return tuple(name for name in names if name.startswith(_PREFIX) and name not in _SETTINGS)
 
 
-@frozen
-class ExpectedChecksum:
+class ExpectedChecksum(Struct, frozen=True):
     """
     The checksum that a body must have.
 
@@ -280,6 +278,19 @@ class BodyExpectation(msgspec.Struct, frozen=True):
     algorithm: str = DEFAULT_ALGORITHM
     decoder: "AwsChunkedDecoder | None" = None
     limit: int = PUT_LIMIT
+
+    def requireDigest(self) -> None:
+        """
+        Reject a body whose bytes no declaration verifies.
+
+        A checksum, a signed hash or signed chunks are as good as a C{Content-MD5}.
+
+        @raise S3Error: C{InvalidRequest}.
+        """
+        isSigned = self.decoder is not None and self.decoder.isSigned
+        if not (self.md5 or self.payloadHash or self.checksum or isSigned):
+            message = "Missing required header for this request: Content-MD5"
+            raise S3Error("InvalidRequest", message)
 
 
 class BodyHasher:

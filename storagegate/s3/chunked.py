@@ -4,12 +4,13 @@ Bodies in the C{aws-chunked} encoding::
     body    = *chunk last [trailer] CRLF
     chunk   = 1*16HEXDIG [signed] CRLF data CRLF        the size is not zero
     last    = 1*16"0" [signed] CRLF
-    signed  = ";chunk-signature=" 64HEXDIG
-    trailer = *(name ":" value [LF] CRLF) ["x-amz-trailer-signature:" 64HEXDIG CRLF]
+    signed  = ";chunk-signature=" signature
+    trailer = *(name ":" value [LF] CRLF) ["x-amz-trailer-signature:" signature CRLF]
 
-Each chunk of a signed body carries a signature of its data and of the previous signature; the first
-chunk follows the signature of the request. The LF is allowed because Amazon's own example of a
-signed trailer has it, and clients imitate the example. A signature covers one of these strings::
+A signature is 64 hexadecimal digits; any other visible text is a wrong signature. Each chunk of a
+signed body carries a signature of its data and of the previous signature; the first chunk follows
+the signature of the request. The LF is allowed because Amazon's own example of a signed trailer has
+it, and clients imitate the example. A signature covers one of these strings::
 
     chunk   = "AWS4-HMAC-SHA256-PAYLOAD" LF context LF sha256("") LF sha256(data)
     trailer = "AWS4-HMAC-SHA256-TRAILER" LF context LF sha256(trailer)
@@ -54,7 +55,7 @@ class ChunkSigner:
 
         @param kind: C{PAYLOAD} or C{TRAILER}.
         @param content: The digests at the end of the string to sign.
-        @param signature: The client's signature, in lower-case hexadecimal.
+        @param signature: The client's signature.
         @raise S3Error: C{SignatureDoesNotMatch}.
         """
         stringToSign = f"AWS4-HMAC-SHA256-{kind}\n{self._context}\n{self._previous}\n{content}"
@@ -70,7 +71,7 @@ TRAILER_LIMIT = 8192
 _FIELD = re.compile(
     rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)[ \t]*\n?"
 )
-_SIGNATURE = re.compile(rb"x-amz-trailer-signature:[ \t]*([0-9a-f]{64})[ \t]*", re.IGNORECASE)
+_SIGNATURE = re.compile(rb"x-amz-trailer-signature:[ \t]*([\x21-\x7e]{1,128})[ \t]*", re.IGNORECASE)
 
 
 def parseTrailer(
@@ -121,7 +122,7 @@ SIZE_LIMIT = 1 << 63
 """The bound of a declared length, so that it stays a number for every store."""
 
 _UNSIGNED_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})")
-_SIGNED_LINE = re.compile(rb"([0-9A-Fa-f]{1,16});chunk-signature=([0-9a-f]{64})")
+_SIGNED_LINE = re.compile(rb"([0-9A-Fa-f]{1,16});chunk-signature=([\x21-:<-~]{1,128})")
 
 
 def parseDecodedLength(value: bytes | None) -> int:
@@ -184,6 +185,11 @@ class AwsChunkedDecoder:
         self._chunkLeft = 0
         self._signature = ""
         self._digest = sha256()
+
+    @property
+    def isSigned(self) -> bool:
+        """Whether the chunks are signed."""
+        return self._signer is not None
 
     def feed(self, data: bytes) -> list[bytes]:
         """

@@ -37,6 +37,8 @@ _KEY_FIELDS = (b"algorithm", b"key", b"key-md5")
 _READ_KEY = frozenset(b"x-amz-" + _CUSTOMER_KEY + name for name in _KEY_FIELDS)
 _SOURCE_KEY = frozenset(b"x-amz-copy-source-" + _CUSTOMER_KEY + name for name in _KEY_FIELDS)
 
+_SOURCE_PREFIX = b"x-amz-copy-source-"
+
 READ_FIELDS = _READ_KEY | {
     b"if-match",
     b"if-none-match",
@@ -110,9 +112,12 @@ def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     Parse the conditions of a write.
 
     @param headers: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument} for an empty condition.
+    @raise S3Error: C{InvalidArgument} for an empty condition; C{NotImplemented} for an
+        C{If-None-Match} that is neither C{*} nor ETags, and so none of HTTP's conditions.
     """
     absent, unlike = False, _etags(headers, b"if-none-match")
+    if unlike and _TAGS.fullmatch(headers[b"if-none-match"]) is None:
+        raise S3Error("NotImplemented", fields={"Header": "If-None-Match"})
     if "*" in unlike:
         absent, unlike = True, ()
     # If-Match compares strongly: a weak tag matches nothing. If-None-Match compares weakly.
@@ -121,8 +126,12 @@ def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
     )
 
 
+# ETags need no quotation marks if they have the form of this store's.
+_TAG = rb'[ \t]*(?:\*|(?:W/)?"[^"]*"|[0-9a-f]{32}(?:-[0-9]{1,5})?)[ \t]*'
+_TAGS = re.compile(rb"%b(?:,%b)*" % (_TAG, _TAG))
 _SIZE = b"x-amz-if-match-size"
 _MODIFIED = b"x-amz-if-match-last-modified-time"
+_CONDITIONS = (b"if-none-match", b"if-match", _SIZE, _MODIFIED)
 DELETE_FIELDS = frozenset({_SIZE, _MODIFIED})
 """The conditions that only deletions support."""
 
@@ -204,7 +213,7 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
     @raise S3Error: C{PreconditionFailed}, C{InvalidRequest}.
     """
     rejectKey(headers, _SOURCE_KEY)
-    failed = _evaluate(headers, b"x-amz-copy-source-", etag, modifiedMs)
+    failed = _evaluate(headers, _SOURCE_PREFIX, etag, modifiedMs)
     if failed is not None:
         raise _preconditionFailed(failed)
 
@@ -235,8 +244,26 @@ def _evaluate(
 
 
 def _preconditionFailed(name: bytes) -> S3Error:
-    # These headers have title-case names: If-None-Match.
-    return S3Error("PreconditionFailed", fields={"Condition": name.decode().title()})
+    # The names of HTTP have title case, and Amazon's prefixes lower case.
+    prefix = _SOURCE_PREFIX if name.startswith(_SOURCE_PREFIX) else b""
+    text = name.removeprefix(prefix).decode()
+    condition = prefix.decode() + (text if text.startswith("x-amz-") else text.title())
+    return S3Error("PreconditionFailed", fields={"Condition": condition})
+
+
+def writeFailed(headers: Mapping[bytes, bytes]) -> S3Error:
+    """
+    Make the error for a write whose condition did not hold.
+
+    The catalog does not report which condition failed. Clients send one; of several, this is the
+    first that the catalog evaluates and that may have failed.
+
+    @param headers: Values by lower-case name.
+    """
+    # Any object passes this one.
+    passed = (b"if-match", b"*")
+    names = [name for name in _CONDITIONS if name in headers and (name, headers[name]) != passed]
+    return _preconditionFailed(names[0] if names else b"if-match")
 
 
 def _matches(value: bytes, etag: str, *, weak: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The access decision on the attributes that a copy inherits from its source."""
+"""The access decision on the attributes that a copy has without naming them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _CopyCaller:
-    """A L{Caller} with the attributes that its copy inherits."""
+    """A L{Caller} with the attributes that its copy has."""
 
     def __init__(
         self, caller: "Caller", headers: Mapping[bytes, bytes], tags: Mapping[str, str]
@@ -36,26 +36,28 @@ async def checkTaken(
     key: bytes,
     *,
     takesTags: bool = True,
-    takesClass: bool = True,
+    storageClass: str | None = "",
 ) -> None:
     """
-    Decide on the attributes that a copy inherits from its source, as if the request named them: the
-    storage class, and the tags, which require the rights to read and to set them.
+    Decide on the attributes that a copy has without naming them, as if the request named them: the
+    storage class, and the tags of its source, which require the rights to read and to set them.
 
     @param objects: Looks up the objects and decides.
     @param source: The object as it was looked up.
     @param versionId: The version that the request names; L{None} for the current version.
     @param bucket: The bucket of the copy.
     @param key: The key of the copy.
+    @param storageClass: The class of the copy; empty for the class of its source, L{None} if the
+        request names the class.
     @raise S3Error: C{AccessDenied}.
     """
     tags = decodeTags(source.attributes.tags) if takesTags else {}
-    if not (tags or takesClass):
+    if not tags and storageClass is None:
         return
     headers = caller.headers
-    if takesClass:
-        storageClass = source.attributes.storageClass.encode("ascii")
-        headers = {**headers, STORAGE_CLASS: storageClass}
+    if storageClass is not None:
+        wanted = storageClass or source.attributes.storageClass
+        headers = {**headers, STORAGE_CLASS: wanted.encode("ascii")}
     writer: Any = _CopyCaller(caller, headers, tags if takesTags else caller.requestTags)
     await objects.bucket(writer, bucket, key, "CopyObject")
     if tags:

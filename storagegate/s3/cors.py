@@ -26,8 +26,12 @@ RULE_LIMIT = 100
 _ID_LIMIT = 255
 _MAX_AGE_LIMIT = 2**31 - 1
 _ELEMENTS = (
-    *("ID", "AllowedOrigin", "AllowedMethod", "AllowedHeader"),
-    *("ExposeHeader", "MaxAgeSeconds"),
+    "ID",
+    "AllowedOrigin",
+    "AllowedMethod",
+    "AllowedHeader",
+    "ExposeHeader",
+    "MaxAgeSeconds",
 )
 _METHODS = frozenset(("GET", "PUT", "POST", "DELETE", "HEAD"))
 _VARY = b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method"

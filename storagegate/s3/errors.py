@@ -49,14 +49,19 @@ _LINES = {
     "IncorrectNumberOfFilesInPostRequest": "400 POST requires exactly one file upload per request.",
     "InsufficientStorage": "507 There is not enough space to store the object.",
     "InternalError": "500 We encountered an internal error. Please try again.",
+    "InvalidAction": "400 The action is not available at this endpoint, which serves S3.",
     "InvalidAccessKeyId": "403 The AWS Access Key Id you provided does not exist in our records.",
     "InvalidArgument": "400 Invalid Argument",
     "InvalidBucketAclWithObjectOwnership": (
         "400 Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"
     ),
     "InvalidBucketName": "400 The specified bucket is not valid.",
+    "InvalidBucketOwnerAWSAccountID": (
+        "400 The value of the expected bucket owner parameter must be an AWS account ID."
+    ),
     "InvalidBucketState": ("409 The request is not valid for the current state of the bucket."),
     "InvalidDigest": "400 The Content-MD5 you specified was invalid.",
+    "InvalidLocationConstraint": "400 The specified location-constraint is not valid",
     "InvalidPart": (
         "400 One or more of the specified parts could not be found.  The part may not have been "
         "uploaded, or the specified entity tag may not match the part's entity tag."
@@ -94,6 +99,7 @@ _LINES = {
     "MetadataConfigurationNotFound": "404 The metadata configuration was not found",
     "MetadataTooLarge": "400 Your metadata headers exceed the maximum allowed metadata size",
     "MethodNotAllowed": "405 The specified method is not allowed against this resource.",
+    "MissingRequestBodyError": "400 Request Body is empty",
     "MissingSecurityHeader": "400 Your request was missing a required header",
     "MissingContentLength": "411 You must provide the Content-Length HTTP header.",
     "NoSuchBucket": "404 The specified bucket does not exist",

@@ -13,12 +13,15 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from storagegate.net.http.ranges import formatHttpDate
-from storagegate.s3.dates import LAST_SECOND
+from storagegate.s3.locks import LAST_SECOND
 from storagegate.s3.tags import decodeTags
 from storagegate.storage.records import Expiry, ExpiryRow
 
 LIFECYCLE = "lifecycle"
 """The name of the bucket setting that holds the rules."""
+
+TRANSITION_MINIMUM = "lifecycleTransitionMinimum"
+"""The name of the setting with the smallest size of a transition, if it is not the default."""
 
 DAY_SECONDS = 86400
 """Length of a day; tests use shorter days."""

@@ -11,10 +11,11 @@ default of the bucket and decides whether a version is locked, when it is writte
 L{storagegate.s3.xml.reader} parses the documents.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from math import ceil
 
-from storagegate.s3.dates import LAST_SECOND, parseDate
 from storagegate.s3.errors import fromStoreError, invalidArgument
 from storagegate.s3.xml.writer import isoTimestamp
 from storagegate.storage.errors import BucketNotLocked
@@ -40,6 +41,33 @@ BYPASS = b"x-amz-bypass-governance-retention"
 
 HOLDS = {"ON": True, "OFF": False}
 """Whether a legal hold is on, by its status."""
+
+_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?",
+    re.ASCII,
+)
+
+LAST_SECOND = 253402300799
+"""9999-12-31T23:59:59Z, in seconds since the epoch: the last date that can be written."""
+
+
+def parseDate(text: str) -> float:
+    """
+    Parse an ISO 8601 date, or seconds since the epoch.
+
+    @return: Seconds since the epoch.
+    @raise ValueError: The text is not a date.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= 12:
+        return float(text)
+    if _DATE.fullmatch(text) is None:
+        raise ValueError(f"{text!a:.80} is no date")
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!a:.80} is no date") from None
 
 
 def bypasses(headers: Mapping[bytes, bytes]) -> bool:

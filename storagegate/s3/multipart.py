@@ -21,6 +21,7 @@ from storagegate.s3.contents import digest, rewrite, segmentsOf
 from storagegate.s3.errors import S3Error
 from storagegate.s3.locks import checkLock
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService
+from storagegate.s3.pagination import UPLOAD_ID_BYTES
 from storagegate.storage.errors import BlobsElsewhere
 from storagegate.storage.records import (
     Attributes,
@@ -84,7 +85,7 @@ class MultipartService:
         upload = MultipartUpload(
             bucket,
             key,
-            secrets.token_hex(24),
+            secrets.token_hex(UPLOAD_ID_BYTES),
             account,
             self._service.nowMs(),
             attributes,
@@ -213,7 +214,7 @@ class MultipartService:
             # The count of a composite checksum may be omitted.
             if value not in (checksum.value, checksum.value.partition("-")[0]):
                 raise S3Error("BadDigest")
-        owner = await self._service.ownershipOf(upload)
+        (owner,) = await self._service.ownershipsOf(upload.bucket, [upload])
         record = ObjectRecord(
             upload.bucket,
             upload.key,

@@ -54,6 +54,17 @@ def checkBucketName(name: str) -> None:
         raise _invalidBucket(name)
 
 
+FIRST_REGION = "us-east-1"
+"""The oldest region of S3, in which some responses differ."""
+
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}", re.ASCII)
+
+
+def isRegion(name: str) -> bool:
+    """Return whether a name has the form of Amazon's regions, such as C{eu-west-1}."""
+    return _REGION.fullmatch(name) is not None
+
+
 def checkKey(key: bytes) -> None:
     """
     Reject an invalid key.

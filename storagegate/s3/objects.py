@@ -12,7 +12,7 @@ key; each method makes all other access decisions when it looks up the bucket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from storagegate.s3.checksums import IngestedBody, encodeDigest, newHasher
 from storagegate.s3.contents import digest, putCopy
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import checkLock
-from storagegate.s3.names import checkBucketName
+from storagegate.s3.names import checkBucketName, isRegion
 from storagegate.s3.tags import Tags, encodeTags
 from storagegate.storage.errors import (
     BucketChanged,
@@ -35,6 +35,7 @@ from storagegate.storage.errors import (
     NoSuchUpload,
 )
 from storagegate.storage.records import (
+    DEFAULT_RETENTION,
     INLINE_LIMIT,
     UNLOCKED,
     VERSIONING_ENABLED,
@@ -61,9 +62,15 @@ if TYPE_CHECKING:
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""
 
+# Buckets that are read at a time if only some of them are listed.
+_BUCKETS = 1000
+
+# The method of operations on versions, by the verb of their names; GET for all others.
+_METHODS = (("Put", "PUT"), ("Delete", "DELETE"), ("Head", "HEAD"))
+
 _EMPTY_ID = "Version id cannot be the empty string"
 
-_BUCKET_TAGS = "tagging"
+TAGS: Final = "tagging"
 """The name of the setting that holds the tags of a bucket."""
 
 
@@ -205,7 +212,7 @@ class ObjectService:
             # A canned ACL depends on the owner.
             acl = listFrom(headers, owner, self._accounts, found.account)
         assert acl is not None, "the headers name one"
-        access.checkList(acl)
+        access.checkList(acl, headers.get(b"x-amz-acl"))
         return Ownership(owner, acl)
 
     async def accessOf(self, bucket: Bucket) -> "BucketAccess":
@@ -225,14 +232,22 @@ class ObjectService:
             return bucket.account
         return None
 
-    async def ownershipOf(self, upload: MultipartUpload) -> Ownership:
-        """Find the owner and ACL of the object of an upload."""
+    async def ownershipsOf(self, name: str, uploads: Sequence[MultipartUpload]) -> list[Ownership]:
+        """
+        Find the owners and ACLs of the objects of uploads, by the settings of their bucket now.
+
+        @param name: The bucket of all uploads.
+        @raise S3Error: C{NoSuchBucket}.
+        """
         from storagegate.s3.access.acl import decodeList
 
-        bucket = await self.find(upload.bucket)
-        access = await self.accessOf(bucket)
-        acl = decodeList(upload.attributes.acl) if upload.attributes.acl else None
-        return Ownership(access.ownerOf(upload.account, acl), acl)
+        access = await self.accessOf(await self.find(name))
+        texts = [upload.attributes.acl for upload in uploads]
+        acls = [decodeList(text) if text else None for text in texts]
+        return [
+            Ownership(access.ownerOf(upload.account, acl), acl)
+            for upload, acl in zip(uploads, acls, strict=True)
+        ]
 
     async def find(self, name: str) -> Bucket:
         """
@@ -264,7 +279,7 @@ class ObjectService:
         found = await self.find(name)
         if found.generation or found.account != caller.identity.account:
             settings = self.settings.kept(found.generation) or await self.settings.find(found)
-            settings.access.decide(*(caller, found, key), operation=operation, initiator=initiator)
+            settings.access.decide(caller, found, key, operation=operation, initiator=initiator)
         return found
 
     async def bucketSettings(self, caller: "Caller", name: str) -> "tuple[Bucket, BucketSettings]":
@@ -277,21 +292,36 @@ class ObjectService:
         return found, await self.settings.find(found)
 
     async def buckets(
-        self, identity: Identity, prefix: str, after: str, limit: int
+        self, identity: Identity, prefix: str, after: str, limit: int, region: str = ""
     ) -> list[Bucket]:
         """
-        List the account's buckets by name; all buckets for the root identity.
+        List by name the buckets of the account that the key may list; of all accounts for the root
+        identity. There are fewer than C{limit} only at the end of the list.
 
         @param identity: The root identity or one of an account.
         @param prefix: Only names with this prefix.
         @param after: List strictly after this name.
         @param limit: Largest number of buckets.
+        @param region: Only the buckets of this region; empty for all regions.
         """
         if identity.isAnonymous:
             raise S3Error("AccessDenied")
         account = None if identity.isRoot else identity.account
-        found: list[Bucket] = await self._catalog.buckets(account, prefix, after, limit)
-        return found
+        policy = identity.policy
+        isWhole = policy.isUnlimited and not region
+        size = limit if isWhole else max(limit, _BUCKETS)
+        found: list[Bucket] = []
+        while True:
+            some = await self._catalog.buckets(account, prefix, after, size)
+            found += [
+                each
+                for each in some
+                if isWhole
+                or (region in ("", each.region) and policy.allows("list", each.name, None))
+            ]
+            if len(some) < size or len(found) >= limit:
+                return found[:limit]
+            after = some[-1].name
 
     async def createBucket(
         self,
@@ -317,6 +347,8 @@ class ObjectService:
             raise S3Error("AccessDenied")
         checkBucketName(name)
         if region and region != self.region:
+            if not isRegion(region):
+                raise S3Error("InvalidLocationConstraint", fields={"LocationConstraint": region})
             raise S3Error("IllegalLocationConstraintException")
         versioning = VERSIONING_ENABLED if locked else ""
         owned = ownership or self.ownership
@@ -330,14 +362,14 @@ class ObjectService:
             code = "BucketAlreadyOwnedByYou" if own else "BucketAlreadyExists"
             raise S3Error(code, fields={"BucketName": name}) from error
         if tags:
-            await self.putSettings(name, {_BUCKET_TAGS: encodeTags(tags).encode("ascii")})
+            await self.putSettings(name, {TAGS: encodeTags(tags).encode("ascii")})
         return bucket
 
     async def bucketTags(self, caller: "Caller", name: str) -> str:
         """Return the tags of a bucket, URL-encoded; empty if it has none."""
         await self.bucket(caller, name)
         _, documents = await self._catalog.settings(name)
-        return documents.get(_BUCKET_TAGS, b"").decode("ascii")
+        return documents.get(TAGS, b"").decode("ascii")
 
     async def putBucketTags(self, caller: "Caller", name: str, tags: Tags) -> None:
         """
@@ -347,7 +379,7 @@ class ObjectService:
         """
         await self.bucket(caller, name)
         document = encodeTags(tags).encode("ascii") if tags else None
-        await self._catalog.putSettings(name, {_BUCKET_TAGS: document})
+        await self._catalog.putSettings(name, {TAGS: document})
 
     async def putTags(
         self, caller: "Caller", bucket: str, key: bytes, versionId: str | None, tags: Tags
@@ -395,14 +427,18 @@ class ObjectService:
         Remove a bucket without versions and delete markers, and abort its uploads in progress.
         """
         await self.bucket(caller, name)
+        notEmpty = S3Error("BucketNotEmpty", fields={"BucketName": name})
         if (await self._catalog.listVersions(name, b"", b"", b"", None, 1)).versions:
-            raise BucketNotEmpty
+            raise notEmpty
         while uploads := (await self._catalog.uploads(name, b"", b"", b"", "", 1000))[0]:
             for each in uploads:
                 with suppress(NoSuchUpload):
                     await self._catalog.abortUpload(name, each.key, each.uploadId)
         # Fails if an object or an upload was added in the meantime.
-        await self.store.deleteBucket(name)
+        try:
+            await self.store.deleteBucket(name)
+        except BucketNotEmpty as error:
+            raise notEmpty from error
 
     async def setVersioning(self, caller: "Caller", bucket: str, versioning: str) -> None:
         """
@@ -466,9 +502,11 @@ class ObjectService:
         if record.isDeleteMarker:
             modified = formatHttpDate(record.modifiedMs // 1000)
             headers = [(b"Allow", b"DELETE"), (b"Last-Modified", modified)]
+            operationName = caller.operationName
+            method = next((m for verb, m in _METHODS if operationName.startswith(verb)), "GET")
             raise S3Error(
                 "MethodNotAllowed",
-                fields={"Method": "GET", "ResourceType": "DeleteMarker"},
+                fields={"Method": method, "ResourceType": "DeleteMarker"},
                 headers=headers + _markerHeaders(record),
             )
         return home, record
@@ -606,7 +644,7 @@ class ObjectService:
         attributes: Attributes | None = None,
         algorithm: str = "",
         condition: WriteCondition = UNCONDITIONAL,
-        byVersion: bool = False,
+        overwrites: bool = False,
         lock: ObjectLock = UNLOCKED,
     ) -> ObjectRecord:
         """
@@ -617,22 +655,19 @@ class ObjectService:
         @param source: The object as it was looked up.
         @param attributes: The attributes of the new object; L{None} copies those from the source.
         @param algorithm: The checksum that the new object must carry; empty keeps the source's.
-        @param byVersion: Whether the request names the version of the source, so that an old
-            version can become current again.
+        @param overwrites: Whether the source may be the current object of the same key. A request
+            must then name a version or what it changes, even if that stays the same.
         @param lock: The lock that the request names; a copy does not inherit the lock of its
             source.
-        @raise S3Error: C{InvalidRequest} if nothing would change.
+        @raise S3Error: C{InvalidRequest} for a copy onto itself.
         @raise ConcurrentChange: The source was replaced in the meantime; try again.
         """
-        isSame = (source.bucket, source.key) == (bucket, key)
-        if isSame and byVersion:
-            _, current = await self._catalog.object(bucket, key)
-            isSame = current is not None and current.sequence == source.sequence
-        if isSame and attributes is None and not algorithm:
+        if (source.bucket, source.key) == (bucket, key) and not overwrites:
             raise S3Error(
                 "InvalidRequest",
                 "This copy request is illegal because it is trying to copy an object to itself "
-                "without changing the object's metadata or storage class.",
+                "without changing the object's metadata, storage class, website redirect location "
+                "or encryption attributes.",
             )
         checksum = source.attributes.checksum
         if algorithm and (checksum is None or checksum.algorithm != algorithm):
@@ -679,8 +714,9 @@ class ObjectService:
             if position in results:
                 continue
             try:
-                self._checkVersionId("versionId", entry.versionId)
-            except S3Error as error:
+                if entry.versionId is not None:
+                    self._catalog.checkVersionId(entry.versionId)
+            except InvalidVersionId as error:
                 results[position] = error
             else:
                 condition = entry.condition
@@ -707,6 +743,12 @@ class ObjectService:
             # Any lock on the version is set after this check.
             return False
         return (await self.settings.find(bucket)).access.mayBypass(caller, bucket, key, versionId)
+
+    async def isRetained(self, bucket: Bucket) -> bool:
+        """Return whether new versions in a bucket get a default retention."""
+        if not bucket.lockEnabled:
+            return False
+        return DEFAULT_RETENTION in (await self.settings.find(bucket)).documents
 
     async def putRetention(
         self,
@@ -767,6 +809,8 @@ class ObjectService:
         (result,) = await self.deleteObjects(caller, bucket, [entry])
         if isinstance(result, NoSuchKey):
             raise S3Error("NoSuchKey", fields={"Key": entry.key.decode(errors="replace")})
+        if isinstance(result, InvalidVersionId):
+            raise _invalidId("versionId", entry.versionId or "") from result
         if isinstance(result, Exception):
             raise result
         return result

@@ -64,16 +64,22 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
     ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
     (
-        *("encryption", "Get Put Delete", "BucketEncryption"),
+        "encryption",
+        "Get Put Delete",
+        "BucketEncryption",
         "ServerSideEncryptionConfigurationNotFoundError",
     ),
     ("logging", "Get Put", "BucketLogging", _ok("BucketLoggingStatus")),
     (
-        *("metadataConfiguration", "Get Create Delete", "BucketMetadataConfiguration"),
+        "metadataConfiguration",
+        "Get Create Delete",
+        "BucketMetadataConfiguration",
         "MetadataConfigurationNotFound",
     ),
     (
-        *("metadataTable", "Get Create Delete", "BucketMetadataTableConfiguration"),
+        "metadataTable",
+        "Get Create Delete",
+        "BucketMetadataTableConfiguration",
         "MetadataConfigurationNotFound",
     ),
     *(
@@ -93,7 +99,9 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ),
     ("replication", "Get Put Delete", "BucketReplication", "ReplicationConfigurationNotFoundError"),
     (
-        *("requestPayment", "Get Put", "BucketRequestPayment"),
+        "requestPayment",
+        "Get Put",
+        "BucketRequestPayment",
         _ok("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
     ),
     ("website", "Get Put Delete", "BucketWebsite", "NoSuchWebsiteConfiguration"),
@@ -137,6 +145,26 @@ def _listRows() -> Iterator[_Setting]:
         yield selector, "Put Delete", noun, _NOT_IMPLEMENTED
 
 
+# The API reference requires a digest of these documents.
+_DIGESTED = frozenset(
+    [
+        "DeleteObjects",
+        "PutBucketCors",
+        "PutBucketLifecycleConfiguration",
+        "PutBucketTagging",
+        "PutObjectLegalHold",
+        "PutObjectLockConfiguration",
+        "PutObjectRetention",
+    ]
+)
+_DOCUMENTED = _DIGESTED | {
+    "PutBucketOwnershipControls",
+    "PutBucketVersioning",
+    "PutObjectTagging",
+    "PutPublicAccessBlock",
+}
+
+
 def _row(
     method: bytes,
     level: Level,
@@ -148,6 +176,7 @@ def _row(
 ) -> Operation:
     """Make the row of an operation; the name defaults to the handler's name."""
     name = name or handler.__name__[0].upper() + handler.__name__[1:]
+    options.update(needsDocument=name in _DOCUMENTED, needsDigest=name in _DIGESTED)
     return Operation(name, method, level, access, handler, selector, **options)
 
 
@@ -191,7 +220,12 @@ _STORED = (
     _row(b"GET", "service", "list", buckets.listBuckets),
     _row(b"GET", "bucket", "list", buckets.listObjects, byPrefix=True),
     _row(
-        *(b"GET", "bucket", "list", buckets.listObjects, "", "ListObjectsV2"),
+        b"GET",
+        "bucket",
+        "list",
+        buckets.listObjects,
+        "",
+        "ListObjectsV2",
         variant="list-type=2",
         byPrefix=True,
     ),
@@ -200,36 +234,60 @@ _STORED = (
     _row(b"GET", "bucket", "list", buckets.getBucketLocation, "location"),
     _row(b"GET", "bucket", "read", buckets.getBucketVersioning, "versioning"),
     _row(
-        *(b"PUT", "bucket", "admin", buckets.putBucketVersioning, "versioning"),
+        b"PUT",
+        "bucket",
+        "admin",
+        buckets.putBucketVersioning,
+        "versioning",
         documentLimit=BUCKET_LIMIT,
     ),
     *_settingRows(),
     _row(b"GET", "bucket", "read", lifecycle.getBucketLifecycleConfiguration, "lifecycle"),
     _row(
-        *(b"PUT", "bucket", "admin", lifecycle.putBucketLifecycleConfiguration, "lifecycle"),
+        b"PUT",
+        "bucket",
+        "admin",
+        lifecycle.putBucketLifecycleConfiguration,
+        "lifecycle",
         documentLimit=LIFECYCLE_LIMIT,
     ),
     _row(b"DELETE", "bucket", "admin", lifecycle.deleteBucketLifecycle, "lifecycle"),
     _row(b"GET", "bucket", "read", buckets.getBucketTagging, "tagging"),
     _row(
-        *(b"PUT", "bucket", "admin", buckets.putBucketTagging, "tagging"),
+        b"PUT",
+        "bucket",
+        "admin",
+        buckets.putBucketTagging,
+        "tagging",
         documentLimit=BUCKET_LIMIT,
     ),
     _row(b"DELETE", "bucket", "admin", buckets.deleteBucketTagging, "tagging"),
     _row(b"GET", "object", "read", buckets.getObjectTagging, "tagging"),
     _row(
-        *(b"PUT", "object", "write", buckets.putObjectTagging, "tagging"),
+        b"PUT",
+        "object",
+        "write",
+        buckets.putObjectTagging,
+        "tagging",
         documentLimit=BUCKET_LIMIT,
     ),
     _row(b"DELETE", "object", "write", buckets.deleteObjectTagging, "tagging"),
     _row(b"GET", "object", "read", locks.getObjectRetention, "retention"),
     _row(
-        *(b"PUT", "object", "write", locks.putObjectRetention, "retention"),
+        b"PUT",
+        "object",
+        "write",
+        locks.putObjectRetention,
+        "retention",
         documentLimit=BUCKET_LIMIT,
     ),
     _row(b"GET", "object", "read", locks.getObjectLegalHold, "legal-hold"),
     _row(
-        *(b"PUT", "object", "write", locks.putObjectLegalHold, "legal-hold"),
+        b"PUT",
+        "object",
+        "write",
+        locks.putObjectLegalHold,
+        "legal-hold",
         documentLimit=BUCKET_LIMIT,
     ),
     # A session of a directory bucket, and an append of other servers: both resemble plain
@@ -256,7 +314,11 @@ _STORED = (
     _row(b"DELETE", "object", "write", multipart.abortMultipartUpload, "uploadId"),
     _row(b"POST", "object", "write", multipart.createMultipartUpload, "uploads"),
     _row(
-        *(b"POST", "object", "write", multipart.completeMultipartUpload, "uploadId"),
+        b"POST",
+        "object",
+        "write",
+        multipart.completeMultipartUpload,
+        "uploadId",
         documentLimit=COMPLETE_LIMIT,
     ),
 )
@@ -285,6 +347,8 @@ _PLAIN = {
     if row.level != "service" and not row.selector
 }
 _COPIES = {"PutObject": OPERATIONS["CopyObject"], "UploadPart": OPERATIONS["UploadPartCopy"]}
+
+_LISTS = ("versions", "uploads")
 
 # A torrent has no row: S3 refuses it with 405 instead of returning the object.
 _SELECTORS = frozenset(selector for _, _, selector in _ROWS if selector) | {"torrent"}
@@ -334,10 +398,8 @@ def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation 
         return row or _ROWS.get((method, level, selector))
     if method == b"PUT" and hasKey and "partNumber" in query:
         raise invalidArgument("uploadId", "", "A part number must come with an upload id")
-    if method == b"GET" and not hasKey and "list-type" in query:
-        version = query["list-type"]
-        if version != "2":
-            raise invalidArgument("list-type", version, "Invalid List Type specified in Request")
+    # As in S3, any other value selects the first version.
+    if method == b"GET" and not hasKey and query.get("list-type") == "2":
         return OPERATIONS["ListObjectsV2"]
     return _PLAIN.get((method, hasKey))
 
@@ -345,6 +407,9 @@ def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation 
 def _notAllowed(method: bytes, hasBucket: bool, hasKey: bool, query: Mapping[str, str]) -> S3Error:
     level = "object" if hasKey else "bucket" if hasBucket else "service"
     selector = next((name for name in query if hasBucket and name in _SELECTORS), "")
+    if method == b"GET" and hasKey and selector in _LISTS:
+        message = f"There is no such thing as the ?{selector} sub-resource for a key"
+        return S3Error("InvalidRequest", message)
     allowed = sorted({m for m, at, by in _ROWS if at == level and by == selector})
     return S3Error(
         "MethodNotAllowed",

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 from storagegate.s3.errors import S3Error, invalidArgument
+from storagegate.s3.names import isRegion
 
 _MAC_BYTES = 16
 # A key or common prefix of 1,024 bytes and the MAC take 1,388 characters.
@@ -80,6 +81,11 @@ PART_LIMIT = 10_000
 _INTEGER = 2**31 - 1
 _ATTRIBUTES = frozenset(["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"])
 _ATTRIBUTES_FIELD = "x-amz-object-attributes"
+
+UPLOAD_ID_BYTES = 24
+"""Random bytes of an upload id, which is their hexadecimal form."""
+
+_isUploadId = re.compile(rf"[0-9a-f]{{{2 * UPLOAD_ID_BYTES}}}", re.ASCII).fullmatch
 
 isPlain = re.compile(r"[A-Za-z0-9_.~/-]*", re.ASCII).fullmatch
 """Match text that needs no encoding in URLs or XML."""
@@ -153,8 +159,15 @@ def parseListObjects(query: Mapping[str, str], secret: bytes, bucket: str) -> Ke
 
     @param secret: The secret of the store, for the token.
     @param bucket: The listed bucket.
+    @raise S3Error: C{InvalidArgument}, also for the position of the other version.
     """
     version = 2 if query.get("list-type") == "2" else 1
+    if version == 1 and query.get("start-after"):
+        message = "startAfter only supported in REST.GET.BUCKET with list-type=2"
+        raise invalidArgument("start-after", query["start-after"], message)
+    if version == 2 and query.get("marker"):
+        message = "Marker unsupported with REST.GET.BUCKET in list-type=2"
+        raise invalidArgument("marker", query["marker"], message)
     marker = query.get("start-after" if version == 2 else "marker", "")
     token = query.get("continuation-token")
     return KeysQuery(
@@ -181,9 +194,15 @@ def parseListVersions(query: Mapping[str, str]) -> KeysQuery:
 
 
 def parseListUploads(query: Mapping[str, str]) -> KeysQuery:
-    """Parse ListMultipartUploads; S3 ignores the upload id marker without a key marker."""
+    """
+    Parse ListMultipartUploads; S3 ignores the upload id marker without a key marker.
+
+    @raise S3Error: C{InvalidArgument}, also for a marker that is no upload id.
+    """
     keyMarker = query.get("key-marker", "")
     idMarker = query.get("upload-id-marker", "") if keyMarker else ""
+    if idMarker and _isUploadId(idMarker) is None:
+        raise invalidArgument("upload-id-marker", idMarker, "Invalid uploadId marker")
     return KeysQuery(*_keys(query), keyMarker, *_page(query, "max-uploads"), idMarker=idMarker)
 
 
@@ -193,22 +212,26 @@ def parseListParts(query: Mapping[str, str]) -> PartsQuery:
     return PartsQuery(after, *_page(query, "max-parts"))
 
 
-def parseListBuckets(query: Mapping[str, str], secret: bytes) -> BucketsQuery:
+def parseListBuckets(query: Mapping[str, str], secret: bytes, ownRegion: str) -> BucketsQuery:
     """
     Parse ListBuckets.
 
     @param secret: The secret of the store, for the token.
+    @param ownRegion: The region of new buckets.
     """
     limit = _count(query, "max-buckets", _INTEGER, default=BUCKETS_LIMIT)
     if not 1 <= limit <= BUCKETS_LIMIT:
         message = f"Argument max-buckets must be an integer between 1 and {BUCKETS_LIMIT}"
         raise invalidArgument("max-buckets", query["max-buckets"], message)
-    token = query.get("continuation-token")
+    token, region = query.get("continuation-token"), query.get("bucket-region", "")
+    if region not in ("", ownRegion) and not isRegion(region):
+        message = f"Argument value {region} is not a valid AWS Region"
+        raise invalidArgument("bucket-region", region, message)
     return BucketsQuery(
         prefix=query.get("prefix", ""),
         after=readToken(secret, "", token) if token else "",
         limit=limit,
-        region=query.get("bucket-region", ""),
+        region=region,
     )
 
 

@@ -1,5 +1,6 @@
 """One S3 request between the listener and a handler, its row of the table, and its response."""
 
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from time import time
@@ -10,7 +11,7 @@ from attrs import field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.core.httpurls import schemeOf
+from storagegate.core.addresses import schemeOf
 from storagegate.net.forwarded import Trust
 from storagegate.net.http.message import (
     ChannelRequest,
@@ -21,7 +22,7 @@ from storagegate.net.http.message import (
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
-from storagegate.s3.attributes import TAGGING
+from storagegate.s3.attributes import KEPT, TAGGING, isFieldText
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
 from storagegate.s3.checksums import ALGORITHMS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -55,6 +56,7 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-bucket-namespace": frozenset(),
     b"x-amz-object-annotation-directive": frozenset({b"COPY", b"EXCLUDE"}),
     b"x-amz-object-lock-event-hold": frozenset({b"OFF"}),
+    b"x-amz-server-side-encryption-bucket-key-enabled": frozenset({b"false"}),
 }
 _UNSUPPORTED_PREFIXES = (
     b"x-amz-server-side-encryption",
@@ -142,15 +144,11 @@ def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
     ]
 
 
+# The canonical names of stored fields: some clients compare them in this case.
+_NAMES = {name.decode(): name.title() for name in KEPT}
 _OVERRIDES = {
-    "response-content-type": b"Content-Type",
-    "response-content-language": b"content-language",
-    "response-expires": b"expires",
-    "response-cache-control": b"cache-control",
-    "response-content-disposition": b"content-disposition",
-    "response-content-encoding": b"content-encoding",
+    f"response-{name.decode().lower()}": name for name in (b"Content-Type", *_NAMES.values())
 }
-_OVERRIDING = frozenset(_OVERRIDES)
 
 
 def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, bytes]:
@@ -161,18 +159,22 @@ def overrides(query: Mapping[str, str], isSigned: bool = True) -> dict[bytes, by
     @param isSigned: Whether the request has credentials; an unsigned link must not turn an object
         into a page.
     @return: Values by the names of the headers.
-    @raise S3Error: C{InvalidArgument} for a value that is invalid in a header; C{InvalidRequest}
-        without a signature.
+    @raise S3Error: C{InvalidArgument} for another header, or a value that is invalid in a header;
+        C{InvalidRequest} without a signature.
     """
     changed: dict[bytes, bytes] = {}
-    if _OVERRIDING.isdisjoint(query):
-        return changed
-    for parameter, name in _OVERRIDES.items():
-        value = query.get(parameter)
-        if value is not None:
-            if not value.isprintable() or not value.isascii():
-                raise invalidArgument(parameter, value)
-            changed[name] = value.encode("ascii")
+    for parameter, value in query.items():
+        if not parameter.startswith("response-"):
+            continue
+        if parameter not in _OVERRIDES:
+            raise invalidArgument(parameter, value, "The parameter names no header of a response.")
+        if not isFieldText(value):
+            raise invalidArgument(parameter, value)
+        try:
+            changed[_OVERRIDES[parameter]] = value.encode("latin-1")
+        except UnicodeEncodeError:
+            message = "Header value cannot be represented using ISO-8859-1."
+            raise invalidArgument(parameter, value, message) from None
     if changed and not isSigned:
         message = "Request specific response headers cannot be used for anonymous GET requests."
         raise S3Error("InvalidRequest", message)
@@ -210,7 +212,7 @@ def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEAD
     more: list[tuple[bytes, bytes]] = []
     if attributes.headers:
         for name, value in attributes.headers.items():
-            more.append((name.encode("ascii"), value.encode("latin-1")))
+            more.append((_NAMES.get(name) or name.encode("ascii"), value.encode("latin-1")))
     if attributes.metadata:
         for name, value in attributes.metadata.items():
             more.append((b"x-amz-meta-" + name.encode("latin-1"), value.encode("latin-1")))
@@ -230,8 +232,7 @@ Level = Literal["service", "bucket", "object"]
 Access = Literal["read", "write", "list", "admin"]
 
 
-@frozen
-class Operation:
+class Operation(Struct, frozen=True):
     """
     A row of the table of operations.
 
@@ -244,6 +245,8 @@ class Operation:
     @ivar variant: A further distinction between rows of the same method, level and selector.
     @ivar byPrefix: Whether the operation lists keys by a prefix, which the policy must cover.
     @ivar documentLimit: Largest size of the XML document in the body, in bytes; 0 for no document.
+    @ivar needsDocument: Whether a request without a document is refused.
+    @ivar needsDigest: Whether the request must declare a digest of its document.
     """
 
     name: str
@@ -255,6 +258,8 @@ class Operation:
     variant: str = ""
     byPrefix: bool = False
     documentLimit: int = 0
+    needsDocument: bool = False
+    needsDigest: bool = False
 
 
 @frozen
@@ -283,6 +288,9 @@ class S3Services:
     calendar: Calendar = field(factory=Calendar)
     trust: Trust | None = None
 
+
+# The forms of Amazon's account ids and canonical ids.
+_ACCOUNT_ID = re.compile(r"[0-9]{12}|[0-9a-f]{64}", re.ASCII)
 
 # Operations on an account, which no bucket settings can make public.
 _OF_ACCOUNTS = frozenset({"CreateBucket", "ListBuckets"})
@@ -402,24 +410,33 @@ class S3Request(Struct, eq=False):
         Compare the owner of a bucket with a header, if it is sent.
 
         @param header: Its lower-case name.
-        @raise S3Error: C{AccessDenied}, and the errors of looking up the bucket.
+        @raise S3Error: C{AccessDenied}; C{InvalidBucketOwnerAWSAccountID} if the value names no
+            account and does not have the form of an id; the errors of looking up the bucket.
         """
-        expected = self.headers.get(header)
-        if expected is not None:
-            found = await self.services.objects.find(bucket)
-            if expected.strip() != canonicalId(found.account).encode():
-                raise S3Error("AccessDenied")
+        value = self.headers.get(header)
+        if value is None:
+            return
+        account = (await self.services.objects.find(bucket)).account
+        expected = value.strip().decode("utf-8", "replace")
+        if expected in (account, canonicalId(account)):
+            return
+        # Anonymous requests must not learn which accounts exist.
+        isKnown = not self.identity.isAnonymous and self.services.accounts.hasAccount(expected)
+        if isKnown or _ACCOUNT_ID.fullmatch(expected):
+            raise S3Error("AccessDenied")
+        message = "The value of the expected bucket owner parameter must be an AWS Account ID..."
+        raise S3Error("InvalidBucketOwnerAWSAccountID", f"{message} [{expected}]")
 
-    async def removeSetting(self, name: str, document: bytes | None = None) -> None:
+    async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
         """
-        Remove a setting of the bucket, and respond; a missing setting counts as removed.
+        Remove settings of the bucket, and respond; a missing setting counts as removed.
 
-        @param name: See L{storagegate.s3.settings}.
+        @param names: See L{storagegate.s3.settings}.
         @param document: A document that states that there is none; L{None} stores nothing.
         """
         objects = self.services.objects
         await objects.bucket(self, self.bucket)
-        await objects.putSettings(self.bucket, {name: document})
+        await objects.putSettings(self.bucket, dict.fromkeys(names, document))
         self.respond(204)
 
     async def readDocument(self, checked: bool = True) -> bytes:
@@ -428,10 +445,17 @@ class S3Request(Struct, eq=False):
 
         @param checked: Whether the checksum headers of the request apply to the document.
         @return: Empty if the request has no body.
-        @raise S3Error: C{MaxMessageLengthExceeded}, C{BadDigest} and the like.
+        @raise S3Error: C{MissingRequestBodyError}, C{MaxMessageLengthExceeded}, C{BadDigest} and
+            the like.
         """
-        if b"content-length" not in self.headers and not self.authenticated.streaming:
-            return b""
+        document = b""
+        if b"content-length" in self.headers or self.authenticated.streaming:
+            document = await self._gatherDocument(checked)
+        if self.operation.needsDocument and not document:
+            raise S3Error("MissingRequestBodyError")
+        return document
+
+    async def _gatherDocument(self, checked: bool) -> bytes:
         headers = self.headers
         if not checked:
             headers = {name: headers[name] for name in headers if b"checksum" not in name}
@@ -441,6 +465,8 @@ class S3Request(Struct, eq=False):
             )
             if not checked:
                 expectation = replace(expectation, checksum=None)
+            if self.operation.needsDigest:
+                expectation.requireDigest()
             return await gather(self.request.body, expectation)
         except S3Error as error:
             if error.code == "EntityTooLarge":

@@ -8,9 +8,10 @@ into documents.
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
 from storagegate.auth.throttle import AuthFailureThrottle
@@ -20,19 +21,22 @@ from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
 from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.auth.authenticator import (
+    Authenticated,
     S3Authenticator,
     checkPayloadSigned,
     isUnsigned,
     withQueryHeaders,
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
+from storagegate.s3.conditions import writeFailed
 from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
 from storagegate.s3.lifecycle import DAY_SECONDS, Calendar
 from storagegate.s3.multipart import MultipartService
-from storagegate.s3.names import parseQuery, splitTarget
+from storagegate.s3.names import bucketOfHost, parseQuery, splitTarget
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
 from storagegate.s3.request import XML, Pairs, S3Request, S3Services
+from storagegate.storage.errors import PreconditionFailed, StoreError
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
 
@@ -41,21 +45,39 @@ _ORIGIN = b"origin"
 _EXPECTED_OWNER = b"x-amz-expected-bucket-owner"
 
 
-def _joined(fields: Pairs) -> dict[bytes, bytes]:
-    """Join repeated fields by a comma and a space, as they are stored; signing uses no space."""
+HEALTH_PATHS: Mapping[bytes, bytes] = {
+    b"/healthz": b"/healthz",
+    b"/readyz": b"/readyz",
+    b"/minio/health/live": b"/healthz",
+    b"/minio/health/ready": b"/readyz",
+}
+"""The paths of health checks, with their paths on the admin listener."""
+
+_FIND_SECONDS = 1
+"""The time to look up a bucket before a health check: half of a usual check's timeout."""
+
+HealthCheck = Callable[[bytes, bytes], tuple[int, Pairs, bytes]]
+"""Responds to a method and a path of the admin listener: status, header fields and body."""
+
+
+def _headersOf(request: ChannelRequest) -> tuple[Mapping[bytes, bytes], Mapping[bytes, bytes]]:
+    """
+    Return the header fields as they are stored, and as they are signed.
+
+    Values of a repeated field are joined by a comma, stored with a space after it, also if the
+    framework uses only the first.
+    """
+    fields = request.headerList
+    if len(request.headers) == len(fields):
+        return request.headers, request.headers
+    return _joined(fields, b", "), _joined(fields, b",")
+
+
+def _joined(fields: Pairs, separator: bytes) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
-        headers[name] = value if name not in headers else headers[name] + b", " + value
+        headers[name] = value if name not in headers else headers[name] + separator + value
     return headers
-
-
-def hidden(error: S3Error, *, isKnown: bool) -> S3Error:
-    """
-    Return the error for an anonymous request, which does not reveal which buckets exist.
-
-    @param isKnown: Whether the request names an operation.
-    """
-    return error if isKnown and error.code != "NoSuchBucket" else S3Error("AccessDenied")
 
 
 class S3Resource(CoroutineResource):
@@ -63,6 +85,7 @@ class S3Resource(CoroutineResource):
     Serve the S3 protocol on one listener.
 
     @ivar observers: The observers of completed requests.
+    @ivar healthCheck: Responds to health checks; C{None} for no health checks.
     """
 
     def __init__(self, services: S3Services, clock: IReactorTime) -> None:
@@ -74,6 +97,8 @@ class S3Resource(CoroutineResource):
         self.observers = RequestObservers(clock)
         self.setTraceHeader("X-Trace-ID")
         self._isReady = False
+        self.healthCheck: HealthCheck | None = None
+        self._clock = clock
         self._throttle = AuthFailureThrottle(clock)
         # Ids need not be secret, only distinct, also from the ids before a restart.
         self._ids = count(secrets.randbits(63))
@@ -90,16 +115,16 @@ class S3Resource(CoroutineResource):
 
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
+        if request.path in HEALTH_PATHS and await self._answerHealthCheck(request):
+            return
         if not self._isReady:
             await self._prepare()
         record, commonHeaders = self._begin(request)
         authenticated = operation = None
         try:
             if self._admit is not None:
-                self._admit()
-                if self._keys.isInDoubt:
-                    await self._keys.certain()
-            headers: Mapping[bytes, bytes] = request.headers
+                await self._checkNode(self._admit)
+            headers, signed = _headersOf(request)
             bucket, key = splitTarget(
                 request.path, headers.get(b"host", b""), self.services.s3Domain
             )
@@ -121,7 +146,7 @@ class S3Resource(CoroutineResource):
                     authenticated = self._authenticator.authenticateForm(head.fields)
                 else:
                     authenticated = self._authenticator.authenticate(
-                        request.method, request.path, request.queryString, headers
+                        request.method, request.path, request.queryString, signed
                     )
             except S3Error as error:
                 await self._slowDown(request, error)
@@ -130,27 +155,12 @@ class S3Resource(CoroutineResource):
                 record.accessKey = authenticated.identity.accessKey or None
             if self.services.requireSignedPayload:
                 checkPayloadSigned(authenticated, request.contentLength, request.secure)
-            if len(headers) != len(request.headerList):
-                headers = _joined(request.headerList)
-            if authenticated.source is SignatureSource.QUERY:
-                headers = withQueryHeaders(query, headers)
-            operation = self._findOperation(
-                request.method, bucket is not None, key is not None, query, headers
+            call = self._openCall(
+                request, bucket, key, query, authenticated, headers, commonHeaders
             )
+            operation = call.operation
             if record is not None:
                 record.operation = operation.name
-            call = S3Request(
-                request,
-                self.services,
-                bucket or "",
-                key or b"",
-                query,
-                operation,
-                authenticated,
-                authenticated.identity,
-                headers,
-                commonHeaders,
-            )
             if form is not None and operation.name == "PostObject":
                 await self._postObject(call, form)
                 return
@@ -158,16 +168,81 @@ class S3Resource(CoroutineResource):
                 # A signed form may only store its file, not perform another operation.
                 raise S3Error("AccessDenied")
             call.authorise()
-            if _EXPECTED_OWNER in headers and call.bucket and operation.name != "CreateBucket":
-                await call.checkOwner(call.bucket, _EXPECTED_OWNER)
+            if _EXPECTED_OWNER in call.headers and bucket and operation.name != "CreateBucket":
+                await call.checkOwner(bucket, _EXPECTED_OWNER)
             await operation.handler(call)
         except S3Error as error:
-            if authenticated is not None and authenticated.identity.isAnonymous:
-                raise hidden(error, isKnown=operation is not None) from error
+            if operation is None and authenticated and authenticated.identity.isAnonymous:
+                raise S3Error("AccessDenied") from error
             raise
+        except PreconditionFailed as error:
+            raise writeFailed(call.headers) from error
         finally:
             if record is not None:
                 self.observers.completed(record, request)
+
+    def _openCall(
+        self,
+        request: ChannelRequest,
+        bucket: str | None,
+        key: bytes | None,
+        query: Mapping[str, str],
+        authenticated: Authenticated,
+        headers: Mapping[bytes, bytes],
+        commonHeaders: bytes,
+    ) -> S3Request:
+        """Look up the operation of an authenticated request."""
+        if authenticated.source is SignatureSource.QUERY:
+            headers = withQueryHeaders(query, headers)
+        operation = self._findOperation(
+            request.method, bucket is not None, key is not None, query, headers
+        )
+        return S3Request(
+            request,
+            self.services,
+            bucket or "",
+            key or b"",
+            query,
+            operation,
+            authenticated,
+            authenticated.identity,
+            headers,
+            commonHeaders,
+        )
+
+    async def _answerHealthCheck(self, request: ChannelRequest) -> bool:
+        """
+        Respond to an unsigned request for a path of L{HEALTH_PATHS}, unless it is for a bucket.
+
+        These paths also name buckets and objects, which clients reach if the bucket exists.
+
+        @return: Whether the request was a health check.
+        """
+        host = request.headers.get(b"host", b"")
+        domain = self.services.s3Domain
+        if (
+            self.healthCheck is None
+            or request.method not in (b"GET", b"HEAD")
+            or b"?" in request.uri
+            or not isUnsigned(request.queryString, request.headers)
+            or (domain is not None and bucketOfHost(host, domain) is not None)
+        ):
+            return False
+        bucket, _ = splitTarget(request.path, host, None)
+        finding = Deferred.fromCoroutine(self.services.objects.find(bucket or ""))
+        try:
+            await finding.addTimeout(_FIND_SECONDS, self._clock)
+        except (S3Error, StoreError, TimeoutError):
+            # It does not exist, or the catalog cannot say.
+            request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
+            return True
+        return False
+
+    async def _checkNode(self, admit: Callable[[], object]) -> None:
+        """Refuse the request if this node of a cluster may not serve; wait for certain keys."""
+        admit()
+        if self._keys.isInDoubt:
+            await self._keys.certain()
 
     async def _crossOrigin(
         self,
@@ -206,7 +281,12 @@ class S3Resource(CoroutineResource):
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
         """Describe an exception in S3's form: status, headers and document."""
-        s3Error = fromStoreError(error)
+        s3Error, service = fromStoreError(error), ""
+        if request.path == b"/" and not self._isOfBucket(request):
+            from storagegate.s3.queryprotocol import queryErrorDocument, refusal, serviceOf
+
+            service = serviceOf(request)
+            s3Error = refusal(s3Error) if service else s3Error
         record: S3RequestRecord | None = request.handlerState
         if record is None:
             requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
@@ -216,8 +296,16 @@ class S3Resource(CoroutineResource):
         headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
         if record is not None:
             headers += [(self._traceName, record.traceId), *record.crossOrigin]
-        document = errorDocument(s3Error, request.path.decode("latin-1"), requestId.decode("ascii"))
+        text = requestId.decode("ascii")
+        if service:
+            return s3Error.status, headers, queryErrorDocument(s3Error, service, text)
+        document = errorDocument(s3Error, request.path.decode("latin-1"), text)
         return s3Error.status, headers, document
+
+    def _isOfBucket(self, request: ChannelRequest) -> bool:
+        """Return whether the host of a request names a bucket."""
+        domain, host = self.services.s3Domain, request.headers.get(b"host", b"")
+        return domain is not None and bucketOfHost(host, domain) is not None
 
     def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes]:
         """

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote_plus
 
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import decodePercent
@@ -29,8 +29,7 @@ _RESERVED = "aws:"
 _PUNCTUATION = frozenset("+-=._:/@")
 
 
-@frozen
-class TagRules:
+class TagRules(Struct, frozen=True):
     """
     The rules that differ between tags of objects and tags of buckets.
 
@@ -48,7 +47,9 @@ OBJECT_TAGS = TagRules(
     10, "Object tags cannot be greater than 10", "Your TagKey cannot be prefixed with aws:"
 )
 BUCKET_TAGS = TagRules(
-    50, "Bucket tags cannot be greater than 50", "System tags cannot be added/updated by requester"
+    50,
+    "Bucket tag count cannot be greater than 50",
+    "System tags cannot be added/updated by requester",
 )
 
 
@@ -58,12 +59,12 @@ def checkedTags(pairs: Iterable[tuple[str, str]], rules: TagRules) -> Tags:
 
     @param pairs: Keys and values, in the order of the request.
     @param rules: The rules for the kind of target.
-    @raise S3Error: C{InvalidTag}, naming the tag.
+    @raise S3Error: C{InvalidTag}, naming the tag; C{BadRequest} for too many tags.
     """
     found: dict[str, str] = {}
     for key, value in pairs:
         if len(found) == rules.most:
-            raise S3Error("InvalidTag", rules.tooMany)
+            raise S3Error("BadRequest", rules.tooMany)
         if not key or not _isValid(key, _KEY_UNITS):
             raise _invalid("The TagKey you have provided is invalid", key)
         if not _isValid(value, _VALUE_UNITS):

@@ -10,13 +10,10 @@ authenticates with C{ACCESSKEY:SECRETKEY}. Names are text in every transport; a 
 S3 could not return is rejected.
 """
 
-import binascii
 import re
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Container, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
 from typing import Any
 
 from msgspec import Struct
@@ -26,7 +23,7 @@ from storagegate.core.definitions import ServiceAuthentication, ServiceDefinitio
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.s3.accounts import AccessKeyStore, Identity
-from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom
+from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom, readableText
 from storagegate.s3.auth.authenticator import Signing
 from storagegate.s3.checksums import BodyExpectation, ingest
 from storagegate.s3.contents import TRIES, retryCopy
@@ -137,7 +134,7 @@ def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
     metadata = record.attributes.metadata
     shape = {
         **_rowShape(record),
-        "metadata": {name: _readableText(value) for name, value in metadata.items()},
+        "metadata": {name: readableText(value) for name, value in metadata.items()},
     }
     if bucket is not None and bucket.versioning:
         shape["versionId"] = record.versionId
@@ -154,27 +151,12 @@ def _rowShape(row: ObjectRecord | ListedObject) -> Result:
         "key": key,
         "size": row.size,
         "etag": row.etag,
-        "contentType": _readableText(contentType),
+        "contentType": readableText(contentType),
         "lastModified": isoTimestamp(row.modifiedMs),
     }
     if isinstance(row, ObjectRecord) and row.versionId != NULL_VERSION:
         shape["versionId"] = row.versionId
     return shape
-
-
-def _readableText(value: str) -> str:
-    """
-    Decode the value of a header.
-
-    S3 stores text that is not ASCII as RFC 2047's encoded words, the form of its HTTP headers.
-    """
-    if not value.startswith("=?"):
-        return value
-    try:
-        return str(make_header(decode_header(value)))
-    except (HeaderParseError, LookupError, ValueError, binascii.Error):
-        # The value only resembles an encoded word.
-        return value
 
 
 # A metadata name becomes part of a header name, a value a header value (RFC 9110 section 5).
@@ -458,10 +440,8 @@ class _StorageMethods:
         with domainErrors():
             identity = self._authorised(context, "ListBuckets", "list").identity
             found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
-            allows = identity.policy.allows
-            shown = [each for each in found if allows("list", each.name, None)]
             buckets = [
-                {"name": each.name, "createdAt": isoTimestamp(each.createdMs)} for each in shown
+                {"name": each.name, "createdAt": isoTimestamp(each.createdMs)} for each in found
             ]
             return {"buckets": buckets}
 
@@ -600,7 +580,7 @@ class _StorageMethods:
                 versionId = source["versionId"]
                 await checkTaken(self._objects, caller, found, versionId, bucket, key)
                 return await self._objects.copyObject(
-                    owner, found, bucket, key, byVersion=versionId is not None
+                    owner, found, bucket, key, overwrites=versionId is not None
                 )
 
             return _objectShape(await retryCopy(copy))

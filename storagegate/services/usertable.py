@@ -29,7 +29,9 @@ from time import sleep
 from typing import Any, TypeVar
 
 import msgspec
-from attrs import define, evolve, frozen
+from attrs import define
+from msgspec import Struct
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
@@ -64,8 +66,7 @@ class UserFileError(DatabaseError):
     """The file cannot hold users; the text is the reason in one line."""
 
 
-@frozen
-class User:
+class User(Struct, frozen=True):
     """
     A user.
 
@@ -98,8 +99,7 @@ class User:
         return written
 
 
-@frozen
-class Order:
+class Order(Struct, frozen=True):
     """
     The order of users; ties are broken by id.
 
@@ -309,12 +309,12 @@ class UserTable:
         before = self.get(id)
         if before is None:
             raise codedError(*NOT_FOUND)
-        after = evolve(before, **changes)
+        after = replace(before, **changes)
         if after == before:
             return before, before
         if self._holder(after.email) not in (None, id):
             raise codedError(*EMAIL_TAKEN)
-        after = evolve(after, updatedUs=nowUs)
+        after = replace(after, updatedUs=nowUs)
         self._execute(f"UPDATE users SET {_WRITTEN} = {_VALUES} WHERE id = ?", *_row(after), id)
         return before, after
 
@@ -345,7 +345,9 @@ class UserTable:
         return self._users(
             f"WHERE {by} {beyond}= ?1 AND ({by} {beyond} ?1 OR id > ?2)"
             f" ORDER BY {by} {direction}, id LIMIT ?3",
-            *(getattr(last, by), last.id, limit),
+            getattr(last, by),
+            last.id,
+            limit,
         )
 
     def search(
@@ -371,7 +373,10 @@ class UserTable:
         rows = self._execute(
             f"SELECT {_COLUMNS}, number FROM users WHERE number >= ?2 AND number < ?3"
             f" AND ({found}) ORDER BY number LIMIT ?4",
-            *(fold(query), first, end, limit),
+            fold(query),
+            first,
+            end,
+            limit,
         ).fetchall()
         read = rows[-1][-1] if len(rows) == limit else end - 1
         return [_user(row[:-1]) for row in rows], read if read < last else None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from storagegate.storage.clock import StoreClock
 from storagegate.storage.files import FailStopLatch, Files
@@ -80,8 +81,7 @@ class BackEndContext:
     options: Mapping[str, Any] = field(factory=dict)
 
 
-@frozen
-class OpenCatalog:
+class OpenCatalog(Struct, frozen=True):
     """
     An open catalog and its blocking functions for recovery.
 

@@ -17,6 +17,7 @@ store has seen.
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from attrs import define, field
@@ -77,6 +78,26 @@ class ClockReading(Struct, frozen=True):
     wallMs: int
     bootMs: int
     boot: str
+
+
+class _Catalog(Protocol):
+    """The catalog of a command."""
+
+    def putProgress(self, task: str, document: bytes) -> None:
+        """Store the progress of a background task."""
+
+
+def confirmIn(catalog: _Catalog) -> ClockReading:
+    """
+    Trust the machine's clock, in a catalog whose daemon does not run or cannot be asked. A running
+    daemon reads it within L{SAVE_SECONDS}. Blocks.
+
+    @return: The reading that the catalog holds now.
+    """
+    wallMs, bootMs = int(time.time() * 1000), int(bootSeconds() * 1000)
+    reading = ClockReading(wallMs, wallMs, bootMs, bootId())
+    catalog.putProgress(_TASK, msgspec.json.encode(reading))
+    return reading
 
 
 _decodeReading = msgspec.json.Decoder(ClockReading).decode
@@ -150,7 +171,8 @@ class StoreClock:
         if not self._isStepped:
             return None
         return (
-            f"the clock {self._reason}: life cycles, retentions that end and other removals by date"
+            f"the clock {self._reason}: lifecycle rules, expiring"
+            " retentions and other removals by date"
             " wait until it has run steadily for an hour, or until storagegate clock confirm"
         )
 
@@ -189,8 +211,19 @@ class StoreClock:
         self.isConfirmed = True
         self._settle(wall - passed, passed)
         if isStepped:
-            self._log.info("the clock was confirmed: removals by date go on")
+            self._log.info("the clock was confirmed: removals by date resume")
         return isStepped
+
+    def isConfirmedBy(self, reading: ClockReading) -> bool:
+        """
+        Return whether a reading of this boot trusts the wall clock that this clock does not trust.
+
+        @param reading: The reading in the catalog, which L{confirmIn} or another process wrote.
+        """
+        self._look()
+        lead = (reading.wallMs - reading.bootMs) / 1000
+        isSameBoot = bool(reading.boot) and reading.boot == self._boot
+        return self._isStepped and isSameBoot and abs(lead - self._steady) <= STEP_SECONDS
 
     def reading(self) -> ClockReading | None:
         """
@@ -216,7 +249,9 @@ class StoreClock:
                 self._steady, self._since = lead, passed
             elif passed - self._since >= AGREED_SECONDS:
                 if self._isStepped:
-                    self._log.info("the clock has run steadily for an hour: removals by date go on")
+                    self._log.info(
+                        "the clock has run steadily for an hour: removals by date resume"
+                    )
                 self._settle(lead, passed)
         return wall, passed
 
@@ -262,7 +297,7 @@ class ClockRecorder:
 
     @_task.default
     def _makeTask(self) -> PeriodicTask:
-        return PeriodicTask("the recorder of the clock", self._reactor)
+        return PeriodicTask("the clock recorder", self._reactor)
 
     def start(self) -> None:
         """
@@ -283,7 +318,7 @@ class ClockRecorder:
                 reading = await self._read()
             except Exception as error:
                 # The clock is not trusted until the catalog answers.
-                self._log.info("the clock was not compared: {error}", error=str(error))
+                self._log.info("cannot compare the clock: {error}", error=str(error))
                 await self._task.pause(_FIRST_SECONDS)
             else:
                 self._clock.compare(reading)
@@ -295,11 +330,14 @@ class ClockRecorder:
             await self._task.pause(SAVE_SECONDS)
 
     async def _save(self) -> None:
-        reading = self._clock.reading()
-        if reading is None:
+        if self._clock.reading() is None:
             return
         try:
             found = await self._read()
+            if found is not None and self._clock.isConfirmedBy(found):
+                self._clock.confirm()
+            reading = self._clock.reading()
+            assert reading is not None
             # In a cluster, a machine whose clock is behind keeps another machine's newer date.
             isNewer = found is not None and found.newestMs > reading.newestMs
             if (
@@ -311,7 +349,7 @@ class ClockRecorder:
                 await self._catalog.putProgress(_TASK, msgspec.json.encode(reading))
                 self._clock.isConfirmed = False
         except StoreError as error:
-            self._log.info("the clock was not noted: {error}", error=str(error))
+            self._log.info("cannot record the clock: {error}", error=str(error))
 
     async def _read(self) -> ClockReading | None:
         """Read the last reading; L{None} if it is absent or cannot be decoded."""

@@ -1,5 +1,5 @@
 """
-File operations of the store, its directory lock, the detection of moved files, and fail-stop.
+File operations of the store, its directory lock, and fail-stop.
 
 All disk operations of the store, except on the catalog file, go through an injected L{Files}, so
 that a test can make the Nth operation fail.
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from attrs import define, field
+from attrs import define
 from twisted.logger import Logger
 
 from storagegate.net.transport import Buffer
@@ -340,49 +340,6 @@ def makeDirectory(path: str, mode: int = 0o777) -> None:
         # The next call would find the directory and assume it is durable.
         os.rmdir(path)
         raise
-
-
-@define(eq=False)
-class OpenFiles:
-    """
-    Checks that paths still name the database files that SQLite has open.
-
-    If they were removed, moved or mounted over, a later start cannot find what is written. Any
-    thread; a check takes five microseconds per path.
-
-    @ivar _paths: The files; missing ones are ignored.
-    @ivar _onMoved: Called with the reason when a file has moved.
-    """
-
-    _paths: Sequence[str]
-    _onMoved: Callable[[str], object]
-    _opened: dict[str, tuple[int, int]] = field(factory=dict, init=False)
-    isMoved: bool = field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        # An inode is not reused while its file is open.
-        for path in self._paths:
-            if (found := _inode(path)) is not None:
-                self._opened[path] = found
-
-    def check(self) -> bool:
-        """Compare devices and inodes; return whether they are unchanged."""
-        if not self.isMoved:
-            for path, opened in self._opened.items():
-                if _inode(path) != opened:
-                    self.isMoved = True
-                    name = os.path.basename(path)
-                    self._onMoved(f"{name} was removed, moved or replaced: {path}")
-                    break
-        return not self.isMoved
-
-
-def _inode(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 class StoreLocked(StoreError):

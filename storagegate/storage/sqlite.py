@@ -1,9 +1,9 @@
 """
-A SQLite file shared by several processes: creation, migration, locks and errors.
+A SQLite file shared by several processes: creation, migration, locks, errors, and moved files.
 
 A L{FileKind} describes a file whose tables serve one purpose, such as users or sessions. The object
 catalog has its own rules (see L{storagegate.storage.catalog.connections}) and shares L{createFile},
-L{transact} and L{classify}.
+L{transact} and L{classify}. L{OpenFiles} serves only the catalog.
 
 Result codes: U{https://www.sqlite.org/rescode.html}.
 """
@@ -17,7 +17,8 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 
 from storagegate.storage.errors import StoreError
 
@@ -39,8 +40,7 @@ _CHECKPOINT_WRITES = 256
 _PRIMARY_CODE = 0xFF
 
 
-@frozen
-class FileKind:
+class FileKind(Struct, frozen=True):
     """
     The purpose of a file.
 
@@ -175,7 +175,7 @@ class SQLiteFile:
                 os.makedirs(directory, mode=0o700, exist_ok=True)
             createFile(self.path)
         except OSError as error:
-            text = f"{self.path} cannot keep {self._kind.keeps}: {error.strerror}"
+            text = f"{self.path} cannot store {self._kind.keeps}: {error.strerror}"
             raise self._kind.error(text) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -200,9 +200,9 @@ class SQLiteFile:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
         if bool(version) != bool(names) or (names and kind.mark not in names):
-            raise kind.error(f"{self.path} is a database of something else")
+            raise kind.error(f"{self.path} is a database of another program")
         if version > len(kind.migrations):
-            raise kind.error(f"{self.path} was written by a newer storagegate")
+            raise kind.error(f"{self.path} was written by a newer version of storagegate")
         for migration in kind.migrations[version:]:
             for statement in migration:
                 connection.execute(statement)
@@ -358,3 +358,46 @@ def classify(error: Exception) -> Fault:
     if primary in _WRITES_UNSAFE and code not in _HARMLESS:
         return Fault.UNSAFE
     return Fault.OTHER
+
+
+@define(eq=False)
+class OpenFiles:
+    """
+    Checks that paths still name the database files that SQLite has open.
+
+    If they were removed, moved or mounted over, a later start cannot find what is written. Any
+    thread; a check takes five microseconds per path.
+
+    @ivar _paths: The files; missing ones are ignored.
+    @ivar _onMoved: Called with the reason when a file has moved.
+    """
+
+    _paths: Sequence[str]
+    _onMoved: Callable[[str], object]
+    _opened: dict[str, tuple[int, int]] = field(factory=dict, init=False)
+    isMoved: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # An inode is not reused while its file is open.
+        for path in self._paths:
+            if (found := _inode(path)) is not None:
+                self._opened[path] = found
+
+    def check(self) -> bool:
+        """Compare devices and inodes; return whether they are unchanged."""
+        if not self.isMoved:
+            for path, opened in self._opened.items():
+                if _inode(path) != opened:
+                    self.isMoved = True
+                    name = os.path.basename(path)
+                    self._onMoved(f"{name} was removed, moved or replaced: {path}")
+                    break
+        return not self.isMoved
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
@@ -55,8 +56,7 @@ class IWorkPool(Interface):
         """
 
 
-@frozen
-class PoolFigures:
+class PoolFigures(Struct, frozen=True):
     """
     The load of the pool.
 
@@ -109,7 +109,7 @@ class BoundedThreadPool:
     def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
         """See L{IWorkPool.run}."""
         if self._pending >= self._size + self._waitingLimit:
-            return fail(StoreBusy("too much work waits for the disk"))
+            return fail(StoreBusy("too much work is waiting for the disk"))
         return self.runAnyway(function, *args)
 
     def runAnyway(self, function: Callable[..., T], *args: Any) -> Deferred[T]:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 
 from storagegate.telemetry.metrics import (
@@ -86,7 +86,7 @@ def _labelled(families: Iterable[MetricFamily], worker: str) -> Iterable[MetricF
             yield family
         else:
             samples = [((*labels, worker), value) for labels, value in family.samples]
-            yield evolve(family, labels=(*family.labels, "worker"), samples=samples)
+            yield replace(family, labels=(*family.labels, "worker"), samples=samples)
 
 
 async def askMeters(link: Any, meters: MetricsRegistry) -> list[MetricFamily]:

@@ -21,8 +21,22 @@ SHORT = 8
 """A known secret shorter than this is replaced only as a whole word."""
 
 _HINTS = (
-    *("secret", "token", "passw", "pwd", "auth", "cookie", "sign", "key", "bearer", "basic"),
-    *("eyj", "://", "aws", "jwt", "credential", "session"),
+    "secret",
+    "token",
+    "passw",
+    "pwd",
+    "auth",
+    "cookie",
+    "sign",
+    "key",
+    "bearer",
+    "basic",
+    "eyj",
+    "://",
+    "aws",
+    "jwt",
+    "credential",
+    "session",
 )
 """Every text that a shape may match contains one of these, and searching for them is cheap."""
 

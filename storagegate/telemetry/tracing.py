@@ -21,10 +21,10 @@ from attrs import evolve, field, frozen
 from attrs.converters import optional
 from twisted.logger import Logger
 
+from storagegate.core.addresses import SCHEMES
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.core.extras import installHint
-from storagegate.core.httpurls import SCHEMES
 from storagegate.core.options import (
     OptionError,
     optionField,
@@ -109,7 +109,8 @@ class TracingOptions:
     """
     Options of tracing: sampling and the destination of spans.
 
-    @ivar enabled: Whether spans are recorded, which needs C{pip install 'storagegate[tracing]'}.
+    @ivar enabled: Whether spans are recorded, which needs the packages of C{pip install
+        '.[tracing]'}.
     @ivar provider: The export protocol, C{otlp} by default. C{jaeger} also uses OTLP.
     @ivar endpoint: The collector's URL; by default C{http://127.0.0.1:4318/v1/traces}, and
         C{http://127.0.0.1:9411/api/v2/spans} for C{zipkin}.

@@ -5,7 +5,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
+from tests.console.gatewayfixture import send
 from tests.support.clients import ROOT
+from tests.support.daemon import Daemon
 from tests.support.programs import needs
 from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
@@ -33,7 +35,7 @@ class ConsolePagesTests(SynchronousTestCase):
             page.signIn(ROOT.accessKey, ROOT.secretKey)
             self._bucket(page)
             self._objects(page)
-            self._key(page)
+            self._key(page, daemon)
             for theme in ("Dark", "Light", "As the system"):
                 page.evaluate("location.hash = '#/about'")
                 page.waitText("preact 11")
@@ -83,7 +85,7 @@ class ConsolePagesTests(SynchronousTestCase):
         page.press("Delete")
         page.waitText("No object here")
 
-    def _key(self, page: ConsoleBrowser) -> None:
+    def _key(self, page: ConsoleBrowser, daemon: Daemon) -> None:
         page.press("Keys")
         page.press("New key")
         page.fill("dialog input[required]", "colleague")
@@ -95,10 +97,25 @@ class ConsolePagesTests(SynchronousTestCase):
         page.fill("form input[required]", "made-here")
         page.press("Judge")
         page.waitText("Refused")
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"AWS": "colleague"},
+            "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::made-here/*",
+        }
+        send(daemon, "PUT", "buckets/made-here/settings/policy", {"Statement": statement})
         page.press("Revoke")
         page.fill("dialog input", made)
         page.press("Revoke")
         page.wait("location.hash === '#/keys'")
+        page.press("New key")
+        page.fill("dialog input[required]", "colleague")
+        page.press("Make the key")
+        page.waitText("The removed account colleague is still named in a policy or an ACL")
+        page.evaluate("document.querySelector('dialog input[type=checkbox]').click()")
+        page.press("Make the key")
+        page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
+        page.press("I have kept it")
 
     def _narrow(self, page: ConsoleBrowser) -> None:
         page.send(

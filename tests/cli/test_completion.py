@@ -15,7 +15,7 @@ LINES = {
     "storagegate keys create --pol": {"--policy"},
     "storagegate keys create --policy read": {"readwrite", "readonly"},
     "storagegate --version keys r": {"revoke"},
-    "storagegate keys create --account keys --r": {"--role"},
+    "storagegate keys create --account keys --r": {"--role", "--reuse"},
     "storagegate completion ": {"bash", "zsh", "fish"},
     "storagegate call --wire t": {"tcp"},
     "storagegate serve --durability ": {"full", "os"},
@@ -128,6 +128,6 @@ class FishTests(ShellCase):
             found = {each.split("\t")[0] for each in printed}
             self.assertEqual(found, expected, line)
         [line] = self.run_("fish", "--no-config", "-c", call, "storagegate comp")
-        self.assertEqual(line, "completion\tprint the completion of a shell")
+        self.assertEqual(line, "completion\tprint the completion script of a shell")
         printed = self.run_("fish", "--no-config", "-c", call, "storagegate backup --to ")
         self.assertEqual([each.split("\t")[0] for each in printed], ["a directory/"])

@@ -1,17 +1,22 @@
 """The console script, on a catalog that no daemon has open."""
 
 import os
+import sqlite3
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import __version__
+from storagegate.cli import maintenance
 from storagegate.cli.main import main
 from storagegate.daemon.rootcredentials import load, loadOrCreate
 from storagegate.storage.catalog.admin import openForTools
+from storagegate.storage.catalog.expiry import readProgress
+from storagegate.storage.clock import ClockReading, StoreClock
 from storagegate.storage.records import AccessKey
 from storagegate.storage.store import ObjectStore
 
@@ -147,7 +152,7 @@ class KeysTests(ScriptCase):
                 stdin=f"{secret}\n",
             )
             self.assertEqual(code, expected)
-        self.assertEqual(errors, "storagegate: the access key mykey is taken\n")
+        self.assertEqual(errors, "storagegate: the access key mykey already exists\n")
         self.assertEqual(self.stored()["mykey"].secretKey, "geheimnis")
 
     def test_list(self) -> None:
@@ -168,7 +173,7 @@ class KeysTests(ScriptCase):
         self.assertEqual(self.keys("revoke", "--access-key", "mykey"), (0, "", ""))
         self.assertEqual(self.stored(), {})
         code, _output, errors = self.keys("revoke", "--access-key", "mykey")
-        self.assertEqual((code, errors), (1, "storagegate: there is no access key mykey\n"))
+        self.assertEqual((code, errors), (1, "storagegate: no such access key: mykey\n"))
 
     def test_badArguments(self) -> None:
         """A command line that is not right is exit code 2, and changes nothing."""
@@ -229,7 +234,7 @@ class DirectoryTests(ScriptCase):
             for command in (("keys", "list"), ("fsck",), ("backup", "--to", self.mktemp())):
                 code, _output, errors = self.script(*command, *flags)
                 self.assertEqual(code, int(not isFound), (command, flags, variables, errors))
-        self.assertIn("storagegate-data holds no store", errors)
+        self.assertIn("storagegate-data contains no store", errors)
         self.assertIn("--data", errors)
 
     def test_configuration(self) -> None:
@@ -250,6 +255,34 @@ class DirectoryTests(ScriptCase):
     def test_version(self) -> None:
         """C{--version} says which it is."""
         self.assertEqual(self.script("--version"), (0, f"storagegate {__version__}\n", ""))
+
+
+class ClockTests(ScriptCase):
+    """C{storagegate clock confirm} without an API to ask."""
+
+    def confirm(self) -> tuple[int, str, str]:
+        """Run the command on a daemon without a console."""
+        config = self.data / "config.toml"
+        config.write_text(f'data = "{self.data}"\nconsole = false\n')
+        return self.script("clock", "confirm", "--config", str(config))
+
+    def test_stopped(self) -> None:
+        """The reading in the catalog agrees with the machine's clock, so the next start does."""
+        code, output, errors = self.confirm()
+        self.assertEqual((code, errors), (0, ""))
+        self.assertRegex(output, "^the clock is 20.*: the daemon trusts it from its next start")
+        with closing(sqlite3.connect(self.data / "catalog.sqlite")) as catalog:
+            document = readProgress(catalog, "clock")
+        clock = StoreClock()
+        clock.compare(msgspec.json.decode(document or b"", type=ClockReading))
+        self.assertFalse(clock.isStepped)
+
+    def test_running(self) -> None:
+        """A running daemon that has no console reads it from the catalog."""
+        self.patch(maintenance, "runningDaemon", lambda configuration: 1)
+        code, output, errors = self.confirm()
+        self.assertEqual((code, errors), (0, ""))
+        self.assertIn("removals by date resume within two minutes", output)
 
 
 class FsckTests(ScriptCase):

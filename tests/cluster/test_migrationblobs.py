@@ -14,6 +14,7 @@ from storagegate.cluster.migration.tables import MigrationError
 from storagegate.core.files import crc32c
 from storagegate.storage.errors import StoreBusy
 from tests.storage.blobs.test_pieces import MemoryPieces
+from tests.support.selection import long
 
 BLOB = "0123456789abcdef" * 2
 
@@ -76,6 +77,7 @@ class CopyTests(SynchronousTestCase):
         copier = BlobCopier(self.source, target, self.clock)
         return Deferred.fromCoroutine(copier.copy([row]))
 
+    @long("takes a second or more")
     @given(st.integers(0, 1000), st.integers(1, 300), st.booleans())
     def test_pieces(self, size: int, pieceSize: int, grows: bool) -> None:
         """A blob of any size in pieces of any size, there and back, and removed without a rest."""

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.console.gatewayfixture import WIRES, GatewayCase, send
 from tests.support.certificates import Authority
 from tests.support.clients import ROOT, Account
+from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 
@@ -67,6 +68,7 @@ strategy = "least_connections"
         methods = {each["name"].lower(): each["streaming"] for each in probe["methods"]}
         self.assertEqual((methods["chat"], methods["count"]), ("bidirectional", "server"))
 
+    @long("takes a second or more")
     def test_limits(self) -> None:
         """A rate limit has its use by a client, and what was refused."""
 
@@ -87,6 +89,7 @@ strategy = "least_connections"
         self.assertEqual(found["refused"], 1)
         self.assertEqual(limit("192.0.2.1")["used"], 0)
 
+    @long("takes seconds")
     def test_discovery(self) -> None:
         """Instances have their state, the last check and the end of their ejection."""
         self.daemon.waitForLog("is unhealthy")
@@ -177,6 +180,7 @@ class WorkersTests(GatewayCase):
 
     flags = ("--workers", "2")
 
+    @long("takes seconds")
     def test_calls(self) -> None:
         """Each wire is called, and what all processes have refused is counted."""
         for wire in WIRES:

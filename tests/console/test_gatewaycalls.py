@@ -8,6 +8,7 @@ from typing import Any
 from tests.console.fixture import API
 from tests.console.gatewayfixture import WIRES, GatewayCase
 from tests.support.clients import ROOT, Account
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
@@ -34,6 +35,7 @@ class CallTests(GatewayCase):
             self.assertGreater(item["bytes"], 3)
             self.assertTrue(0 < item["ms"] <= end["ms"], (item, end))
 
+    @long("takes seconds")
     def test_streamed(self) -> None:
         """Items are sent as they come."""
         for wire in WIRES:
@@ -74,6 +76,7 @@ class CallTests(GatewayCase):
             wanted = "INVALID_ARGUMENT" if wire == "grpc" else "VALIDATION_ERROR"
             self.assertEqual(code, wanted, wire)
 
+    @long("takes seconds")
     def test_deadlines(self) -> None:
         """A call ends with its deadline."""
         for wire in WIRES:
@@ -152,6 +155,7 @@ class CallTests(GatewayCase):
                 self.assertEqual([each["at"] for each in lines], ["error"], (wire, name))
                 self.assertIn(lines[0]["data"]["error"], ("NOT_FOUND", "UNIMPLEMENTED"), lines)
 
+    @long("takes a second or more")
     def test_revoked(self) -> None:
         """A call in flight ends with the key that has made it."""
         made = self.send("POST", "keys", {"account": "caller", "role": "admin"}).json

@@ -12,6 +12,7 @@ from typing import Any
 from tests.console.eventstream import EventStream
 from tests.console.gatewayfixture import WIRES, GatewayCase
 from tests.support.clients import ROOT
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
@@ -89,6 +90,7 @@ class WorkersTests(GatewayCase):
                 connection.close()
         self.assertEqual(seen, [401] * 10 + [429] * 20)
 
+    @long("takes seconds")
     def test_killed(self) -> None:
         """
         A stream has the requests of both workers, also after one was killed; the figures of the

@@ -1,6 +1,7 @@
 """Objects by the API: lists, records, bytes, versions and uploads."""
 
 from tests.console.fixture import ConsoleCase
+from tests.support.selection import long
 
 NAMES = ("plain.txt", "a b/ü.txt", "..", "../up", "a//b", "\x01\x7f\n", "%2F", "k" * 1024)
 
@@ -162,6 +163,7 @@ class ObjectTests(ConsoleCase):
         ):
             self.assertEqual(self.call(method, path, account=other).status, 403, (method, path))
 
+    @long("takes a second or more")
     def test_settings(self) -> None:
         """Tags, retention and legal hold of a version are stored as S3 stores them, and read."""
         bucket = self.makeBucket()

@@ -20,6 +20,7 @@ from storagegate.console.monitor import ConsoleMonitor
 from storagegate.console.requesttap import ANY, BOUNDS, MOST_EVENTS, RequestEvent, WireCounts
 from storagegate.s3.observers import S3RequestRecord
 from tests.console.fixture import ConsoleCase
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
 
@@ -49,6 +50,7 @@ class OverviewTests(ConsoleCase):
         for path in ("overview", "metrics"):
             self.assertEqual(self.call("GET", path, None, account).status, 403)
 
+    @long("takes seconds")
     def test_metrics(self) -> None:
         """Requests are in the series of their wire some seconds later."""
         bucket = self.makeBucket()

@@ -15,6 +15,7 @@ from storagegate.console.operations import OPERATIONS, APIOperation
 from storagegate.s3.accounts import ROLES
 from tests.console.fixture import API, ConsoleCase, Reply
 from tests.support.clients import ROOT, Account
+from tests.support.selection import long
 
 _PARAMETERS = {"bucket": "no-such-bucket", "number": "1", "name": "tags"}
 
@@ -268,6 +269,7 @@ class CutTests(RowsCase):
         connection.sendall(f"PUT {target} HTTP/1.1\r\n{head}\r\n".encode())
         return connection
 
+    @long("takes a second or more")
     def test_uploads(self) -> None:
         """
         Uploads in flight are cut when their key is revoked, disabled, expired or made anew, and

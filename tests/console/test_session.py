@@ -171,6 +171,7 @@ class SignInTests(ConsoleCase):
         outcome = self.daemon.waitForLog(f"trace {trace}: (.*)\n").group(1)
         self.assertEqual(outcome, "PAYLOAD_TOO_LARGE")
 
+    @long("takes a second or more")
     def test_cutsUploads(self) -> None:
         """An upload ends with its session, though its client has stopped to send."""
         bucket, halves = self.makeBucket(), self.signIn()
@@ -210,6 +211,27 @@ class SignInTests(ConsoleCase):
         foreign = {**halves, "Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
         self.assertEqual(self.send("POST", "buckets", {"name": bucket}, foreign).status, 403)
 
+    def test_allow(self) -> None:
+        """A method that a path does not support is 405 with the methods that it supports."""
+        for method, path, allowed in (
+            ("DELETE", "keys", "GET, POST, HEAD"),
+            ("GET", "doctor", "POST"),
+            ("PUT", "overview", "GET, HEAD"),
+        ):
+            reply = self.call(method, path)
+            self.assertEqual((reply.status, reply.headers["Allow"]), (405, allowed), path)
+            self.assertEqual(reply.json["error"], "METHOD_NOT_ALLOWED")
+
+    def test_expiryInThePast(self) -> None:
+        """A key that would never work is not issued, and no change makes one."""
+        made = self.call("POST", "keys", {"account": "x", "expiresMs": 1_577_836_800_000})
+        self.assertEqual((made.status, made.json["error"]), (400, "INVALID_ARGUMENT"))
+        self.assertEqual(made.json["message"], "expiresMs: not a time in the future")
+        path = f"keys/{self.issueKey('current').accessKey}"
+        self.assertEqual(self.call("PATCH", path, {"expiresMs": 1}).status, 400)
+        self.assertEqual(self.call("PATCH", path, {"expiresMs": 0}).status, 200)
+
+    @long("takes a second or more")
     def test_roles(self) -> None:
         """A key without a role sees its own, and nothing of the administration."""
         halves = self.signIn(self.issueKey("plain"))

@@ -106,6 +106,7 @@ class _Sparse(io.RawIOBase):
 class PrefixTests(SynchronousTestCase):
     """Which objects a selection has."""
 
+    @long("takes a second or more")
     @given(st.lists(st.text("ab/", max_size=4)), st.text("ab/", max_size=5))
     def test_outermost(self, prefixes: list[str], key: str) -> None:
         """What is below a prefix is listed once, and no key is lost."""

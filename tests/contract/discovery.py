@@ -5,6 +5,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.support.discovering import NONSENSE, DiscoveryCase, NonsenseFactory, Watcher
+from tests.support.selection import long
 
 
 class ProviderContract(DiscoveryCase):
@@ -66,6 +67,7 @@ class ProviderContract(DiscoveryCase):
         self.assertEqual(instances, {"A": 0, "C": 0})
         self.assertEqual(self.counted("storagegate_discovery_changes_total"), {"A": 4, "C": 1})
 
+    @long("waits for a server that is away")
     async def test_away(self) -> None:
         """
         A source that is not there at the start is found when it comes. Of one that is killed the
@@ -87,6 +89,7 @@ class ProviderContract(DiscoveryCase):
         await self.see(lambda: provider.problem is None)
         self.assertEqual(len(seen["A"].told), 2)
 
+    @long("waits for a server that is away")
     async def test_nonsense(self) -> None:
         """Whatever nonsense a source talks: it is a problem, and changes nothing."""
         for name in NONSENSE:

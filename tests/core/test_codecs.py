@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core import codecs
 from storagegate.core.codecs import CODECS, JSON, MAX_CONTAINERS, MAX_DEPTH, MSGPACK
 from tests.support.selection import long
 
@@ -43,6 +44,7 @@ class CodecTests(SynchronousTestCase):
         for name, codec in CODECS.items():
             self.assertEqual(codec.decode(codec.encode(value)), value, name)
 
+    @long("takes a second or more")
     @settings(deadline=None)
     @given(_values)
     def test_others(self, value: Any) -> None:
@@ -193,3 +195,143 @@ class CodecTests(SynchronousTestCase):
         value.append(value)
         for codec in CODECS.values():
             self.assertRaises(ValueError, codec.encode, value)
+
+
+_EDGES = (31, 32, 255, 256, 65535, 65536)
+"""Lengths around which MessagePack writes another kind of length."""
+
+_SAME_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0.1,
+    1.0,
+    -0.0,
+    "",
+    b"",
+    [],
+    {},
+    0,
+    127,
+    128,
+    255,
+    256,
+    65535,
+    65536,
+    2**32 - 1,
+    2**32,
+    2**64 - 1,
+    -1,
+    -32,
+    -33,
+    -128,
+    -129,
+    -32768,
+    -32769,
+    -(2**31),
+    -(2**31) - 1,
+    -(2**63),
+    *("x" * length for length in _EDGES),
+    *(b"x" * length for length in _EDGES),
+    *([0] * length for length in (15, 16, 65535, 65536)),
+    *({str(n): n for n in range(length)} for length in (15, 16, 65536)),
+    "\u00e9\u20ac\U0001f600\0",
+    (1, (2,)),
+    bytearray(b"x"),
+    memoryview(b"x"),
+)
+
+_SAME_WIRES: tuple[tuple[bytes, Any], ...] = (
+    (b"\xd3\0\0\0\0\0\0\0\x01", 1),
+    (b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff", 2**64 - 1),
+    (b"\xdb\0\0\0\x01a", "a"),
+    (b"\xdd\0\0\0\x01\x01", [1]),
+    (b"\xdf\0\0\0\x01\xa1a\x01", {"a": 1}),
+    (b"\xca\x3d\xcc\xcc\xcd", 0.10000000149011612),
+    (b"\x82\xa1a\x01\xa1a\x02", {"a": 2}),
+)
+"""Longer forms than necessary, a short float, and a key that comes twice."""
+
+_BOTH_REFUSE = (
+    b"",
+    b"\xc1",
+    b"\x91",
+    b"\x01\x02",
+    b"\xa1\xff",
+    b"\xa3\xed\xa0\x80",
+    b"\x81\x01\x02",
+    b"\x81\xc0\x01",
+    b"\x81\x91\x01\x01",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\x91" * 100_000 + b"\x01",
+)
+"""Nothing, a part, more than one value, text that is not UTF-8, wrong keys and lengths, depth."""
+
+_ONLY_WE_REFUSE = (
+    msgpack.packb(msgpack.Timestamp(1, 2)),
+    msgpack.packb(msgpack.ExtType(5, b"x")),
+    msgpack.packb(math.nan),
+    msgpack.packb(-math.inf),
+    msgpack.packb({b"a": 1}),
+    msgpack.packb(nested(MAX_DEPTH + 1)),
+)
+"""Values of MessagePack that other formats cannot carry."""
+
+
+class MessagePackTests(SynchronousTestCase):
+    """MessagePack as msgspec has it, and as the package C{msgpack} has it."""
+
+    def test_sameBytes(self) -> None:
+        """Both write a value as the same bytes, and each reads them as the same value."""
+        for value in _SAME_VALUES:
+            wire = MSGPACK.encode(value)
+            self.assertEqual(wire, msgpack.packb(value))
+            ours, theirs = MSGPACK.decode(wire), msgpack.unpackb(wire)
+            self.assertEqual((ours, type(ours)), (theirs, type(theirs)))
+
+    def test_sameValues(self) -> None:
+        """Both read the same value from bytes that another writer would not have chosen."""
+        for wire, value in _SAME_WIRES:
+            self.assertEqual((MSGPACK.decode(wire), msgpack.unpackb(wire)), (value, value))
+
+    def test_bothRefuse(self) -> None:
+        """What is wrong to one is wrong to the other."""
+        for wire in _BOTH_REFUSE:
+            self.assertRaises(ValueError, MSGPACK.decode, wire)
+            self.assertRaises(ValueError, msgpack.unpackb, wire)
+        for value in (2**64, -(2**63) - 1, "\ud800"):
+            self.assertRaises(ValueError, MSGPACK.encode, value)
+            self.assertRaises((OverflowError, ValueError), msgpack.packb, value)
+
+    def test_onlyWeRefuse(self) -> None:
+        """What JSON and protobuf cannot carry is refused, though MessagePack has it."""
+        for wire in _ONLY_WE_REFUSE:
+            msgpack.unpackb(wire)
+            self.assertRaises(ValueError, MSGPACK.decode, wire)
+
+    def test_manyContainers(self) -> None:
+        """Lists and mappings are counted, as in JSON; bytes that look like them are not."""
+        most = 60
+        self.patch(codecs, "MAX_CONTAINERS", most)
+        for one in (b"\x90", b"\x80", b"\xdc\0\0", b"\xdf\0\0\0\0", b"\x91\xcb" + b"\x90" * 8):
+            wire = b"\xdd" + (most - 1).to_bytes(4) + one * (most - 1)
+            self.assertEqual(len(MSGPACK.decode(wire)), most - 1)
+            wire = b"\xdd" + most.to_bytes(4) + one * most
+            self.assertRaises(ValueError, MSGPACK.decode, wire)
+        alike = bytes(range(256)) * 4
+        for value in (
+            alike,
+            "\u0410" * 2 * most,
+            [b"\x90" * 20, b"\x90" * 300, b"\x90" * 70_000] * most,
+            ["\u0410" * 12, "\u0410" * 20, "\u0410" * 200, "\u0410" * 40_000] * most,
+            [-112, 0x9090, -0x7000, 0x90909090, 2**63 + 0x90, 0.1, None, True] * most,
+            {"text": "x" * 300, "many": [alike, alike[:200], [{}]] * 20, "\u0410" * 20: [1, 2]},
+        ):
+            self.assertEqual(MSGPACK.decode(MSGPACK.encode(value)), value)
+        for wire in (
+            b"\x90\xc1" + b"\x90" * 2 * most,
+            b"\xc9\0\0\xff\xff\x05" + b"\x90" * 2 * most,
+        ):
+            self.assertRaises(ValueError, MSGPACK.decode, wire)

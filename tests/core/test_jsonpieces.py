@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.codecs import JSON, MAX_CONTAINERS, MAX_DEPTH
 from storagegate.core.jsonpieces import JSONReader
+from tests.support.selection import long
 
 decode = msgspec.json.Decoder().decode
 
@@ -92,6 +93,7 @@ _INSERTED = [b"", b",", b"[", b"]", b"{", b"}", b'"', b"\\", b":", b"1", b" ", b
 class LargeTests(SynchronousTestCase):
     """The codec's own limits, and how long others wait."""
 
+    @long("takes a second or more")
     def test_limits(self) -> None:
         """Depth and count are limited as in short texts; brackets in text do not count."""
         deepest = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH

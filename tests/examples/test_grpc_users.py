@@ -63,6 +63,7 @@ class UsersTests(SynchronousTestCase):
             error = self.assertRaises(grpc.RpcError, nothing, b"", timeout=START_SECONDS)
             self.assertEqual(error.code(), grpc.StatusCode.UNIMPLEMENTED)
 
+    @long("takes a second or more")
     def test_stop(self) -> None:
         """SIGTERM ends it in order."""
         self.call()

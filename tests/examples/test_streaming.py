@@ -61,6 +61,7 @@ class StreamingTests(SynchronousTestCase):
         self.assertEqual(response.headers["content-type"], "text/html; charset=utf-8")
         self.assertIn(b'new EventSource("/clock")', response.read())
 
+    @long("takes seconds")
     def test_clock(self) -> None:
         """Each event arrives when it happens, compressed or not."""
         response = self.open("/clock")

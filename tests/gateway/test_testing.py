@@ -3,6 +3,7 @@
 from typing import Any
 
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThreadPool
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import GrpcError, ServiceError, createProtocolGateway
@@ -93,8 +94,9 @@ class CallTests(Case):
         """A stream of results gives the list of its items, one of requests takes them."""
         for kind in KINDS:
             connection, more = self.connect(*kind)
-            found = connection.call("Numbers", "count", {"n": 3}, **more)
-            self.assertEqual(found, [{"n": 0}, {"n": 1}, {"n": 2}], kind)
+            for size in (0, 1, 3):
+                found = connection.call("Numbers", "count", {"n": size}, **more)
+                self.assertEqual(found, [{"n": n} for n in range(size)], kind)
             call = connection.start("Numbers", "total", **more)
             for n in (3, 4):
                 call.send({"n": n})
@@ -125,6 +127,12 @@ class CallTests(Case):
             else:
                 found = connection.call("Secret", "double", {"n": 1}, token="the-key", **more)
             self.assertEqual(found, {"n": 2}, kind)
+
+    def test_threads(self) -> None:
+        """A function for a thread runs at once, with its keywords."""
+        pool = self.client.clock.getThreadPool()
+        called = deferToThreadPool(self.client.clock, pool, int, "12", base=3)
+        self.assertEqual(self.successResultOf(called), 5)
 
     def test_time(self) -> None:
         """A call that waits is answered when time has passed."""

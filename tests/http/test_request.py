@@ -80,6 +80,24 @@ class HeaderTests(RequestCase):
             ["me", "me", "/before", "/before", None, "1"],
         )
 
+    def test_repeated(self) -> None:
+        """Repeated fields are joined, or the first counts, by name and as Express does."""
+        headers = {
+            "X-A": ["1", "2"],
+            "Content-Type": ["text/a", "text/b"],
+            "Authorization": ["Basic YTpi", "Basic Yzpk"],
+            "Cookie": ["a=1", "b=2"],
+            "Set-Cookie": ["a=1; Expires=Mon, 03 Feb 2031 04:05:06 GMT", "b=2"],
+            "User-Agent": ["one", "two"],
+        }
+        names = (*headers, "set-cookie2")
+        self.assertEqual(
+            self.see(lambda req: [req.get(name) for name in names], headers=headers),
+            ["1, 2", "text/a", "Basic YTpi", "a=1; b=2", headers["Set-Cookie"], "one", None],
+        )
+        self.assertIsNone(self.see(lambda req: req.get("set-cookie")))
+        self.assertEqual(self.see(lambda req: req.headers["x-a"], headers=headers), "1, 2")
+
     def test_mapping(self) -> None:
         """The fields are a mapping by names in lower case, that iterates over pairs."""
 

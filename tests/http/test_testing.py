@@ -103,8 +103,12 @@ class AtOnceTests(ClientCase):
 
         async def handle(req: Any, res: Any) -> None:
             ident = await self.app.runtime.run(threading.get_ident)
+            # As the runtime of a reactor, it takes keywords, whatever their names.
+            run = self.app.runtime.run
+            found = await run(dict, [("a", 1)], function=2, callable=3, reactor=4)
+            self.assertEqual(found, {"a": 1, "function": 2, "callable": 3, "reactor": 4})
             try:
-                await self.app.runtime.run(int, "x")
+                await run(int, "x", base=16)
             except ValueError:
                 res.json(ident == threading.get_ident())
 

@@ -218,17 +218,40 @@ class PartTests(PipelineCase):
             ("", Paging()),
             ("?page=3&deep=true&tags=a", Paging(3, True, ["a"])),
             ("?tags=a&tags=b", Paging(tags=["a", "b"])),
+            ("?deep=1", Paging(deep=True)),
+            ("?deep=TRUE", Paging(deep=True)),
+            ("?deep=0", Paging()),
         ]:
             self.assertEqual(self.client.get(f"/orders{query}").text, repr(wanted))
-        answer = self.client.get("/orders?page=x").json()
-        self.assertEqual(answer["error"], "VALIDATION_ERROR")
-        self.assertEqual(answer["details"][0]["path"], "page")
+        for query, path, message in (
+            ("page=x", "page", "must be an integer"),
+            ("deep=yes", "deep", "must be true, false, 1 or 0"),
+        ):
+            answer = self.client.get(f"/orders?{query}").json()
+            self.assertEqual(answer["error"], "VALIDATION_ERROR")
+            self.assertEqual(answer["details"], [{"path": path, "message": message}])
 
     def test_params(self) -> None:
         """So are those of the path."""
         self.app.get("/orders/:id", lambda req, res: {"next": req.params.id + 1}, params=OrderId)
         self.assertEqual(self.client.get("/orders/41").json(), {"next": 42})
         self.assertEqual(self.client.get("/orders/x").status, 400)
+
+    def test_flagParam(self) -> None:
+        """A boolean of a path or a form has the same texts as one of a query."""
+        self.app.use(urlencoded())
+        flag = {"properties": {"on": {"type": "boolean"}}, "type": "object"}
+        self.app.get("/flags/:on", lambda req, res: req.params, params=flag)
+        self.app.post("/flags", lambda req, res: req.body, body=flag)
+        for text, value in (("1", True), ("False", False)):
+            self.assertEqual(self.client.get(f"/flags/{text}").json(), {"on": value})
+            form = self.client.post("/flags", headers=FORM, body=f"on={text}")
+            self.assertEqual(form.json(), {"on": value})
+        for answer in (
+            self.client.get("/flags/x"),
+            self.client.post("/flags", headers=FORM, body="on=x"),
+        ):
+            self.assertEqual(answer.json()["message"], "on must be true, false, 1 or 0")
 
 
 class ResponseTests(PipelineCase):

@@ -365,6 +365,11 @@ class EndTests(Case):
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), failures)
         self.assertEqual([each() for each in references], [None, None, None])
 
+    def sendFrame(self, socket: Any, opcode: int, payload: bytes) -> None:
+        """Send one frame, valid or not."""
+        socket._client.sendFrame(opcode=opcode, payload=payload)
+        self.client.flush()
+
     def test_closed(self) -> None:
         """After a close of the client."""
         self.assertFreed(echo, lambda socket: (socket.send("a"), socket.close()))
@@ -415,6 +420,54 @@ class EndTests(Case):
         self.app.ws("/", handle)
         self.client.webSocket("/").close(4005, "bye")
         self.assertEqual(found, [(4005, "bye")] * 2)
+
+    def test_echoedCode(self) -> None:
+        """The close of a client is answered with its own code; a close without one, without one."""
+        self.app.ws("/", echo)
+        for code, reason in ((1000, ""), (3999, "\u00e9"), (4000, "bye")):
+            socket = self.client.webSocket("/")
+            socket.close(code, reason)
+            self.assertEqual((socket.closeCode, socket.closeReason), (code, reason))
+        socket = self.client.webSocket("/")
+        self.sendFrame(socket, 0x8, b"")
+        self.assertEqual((socket.closeCode, socket.isGone), (None, True))
+
+    def test_violations(self) -> None:
+        """A close that answers an invalid frame has the server's code, and its reason is text."""
+        ends: list[Any] = []
+
+        async def handle(socket: WebSocket) -> None:
+            try:
+                await socket.receive()
+            except WebSocketClosed as error:
+                ends.append((error.code, socket.closeCode, error.reason == socket.closeReason))
+                self.assertIsInstance(socket.closeReason, str)
+                self.assertNotIn("b'", str(error))
+
+        self.app.withOptions(ws={"maxMessageSize": 10})
+        self.app.ws("/", handle)
+        for opcode, payload, code in (
+            (0x1, b"\xff", 1007),
+            (0x1, b"x" * 11, 1009),
+            (0x3, b"", 1002),
+            # A close with a code that no endpoint may send, and one whose reason is no UTF-8.
+            (0x8, b"\x03\xed", 1002),
+            (0x8, b"\x03\xe8\xff", 1007),
+        ):
+            socket = self.client.webSocket("/")
+            self.sendFrame(socket, opcode, payload)
+            self.assertEqual(ends.pop(), (code, code, True))
+            self.assertEqual(socket.closeCode, code)
+
+    def test_declinedOffer(self) -> None:
+        """An offer of compression that cannot be met does not end the handshake."""
+        self.app.withOptions(ws={"enableCompression": True})
+        self.app.ws("/", echo)
+        offer = {"Sec-WebSocket-Extensions": "permessage-deflate; server_max_window_bits=8"}
+        socket = self.client.webSocket("/", headers=offer)
+        socket.send("a" * 1000)
+        self.assertEqual(socket.receive(), "a" * 1000)
+        self.assertNotIn(b"permessage-deflate", socket.response.lower())
 
     def test_application(self) -> None:
         """The end of the application closes with 1001; the clients are waited for."""

@@ -6,10 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.endpoints import quoteStringArgument
+from twisted.internet.endpoints import quoteStringArgument, serverFromString
+from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.endpoints import certificateFiles, runUntilStopped
+from storagegate.net.endpoints import _endpoint, certificateFiles, runUntilStopped
 
 FILES = ("privateKey", "certKey", "extraCertChain", "dhParameters")
 
@@ -104,3 +105,48 @@ class CertificateFileTests(SynchronousTestCase):
         """What Twisted has quoted is read as it was meant."""
         parts = [f"{name}={quoteStringArgument(value)}" for name, value in named.items()]
         self.assertEqual(certificateFiles(":".join(["ssl", "443", *parts])), named)
+
+
+class ListenRecorder:
+    """
+    A reactor that records how endpoints listen on TCP.
+
+    @ivar heard: Port, backlog and interface of each.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, int, str]] = []
+
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> None:
+        """Record one."""
+        self.heard.append((port, backlog, interface))
+
+
+class EndpointTests(SynchronousTestCase):
+    """Endpoint strings without Twisted's parser, which loads what most processes do not need."""
+
+    def test_asTwisted(self) -> None:
+        """A string means the same as to Twisted, whichever of the two parses it."""
+        for text in (
+            "tcp:9000",
+            "tcp:0:interface=127.0.0.1",
+            "tcp:65535:interface=",
+            "tcp:port=9000",
+            "tcp:9000:backlog=7",
+            "tcp:9000:interface=\\:\\:1",
+            "tcp:interface=a:port=1",
+            "tcp:9000:interface=::1",
+            "tcp:",
+            "tcp:x",
+            "tcp:9000:mode=7",
+            "tcp:9000:interface",
+        ):
+            outcomes = []
+            for parse in (_endpoint, serverFromString):
+                reactor = ListenRecorder()
+                try:
+                    self.successResultOf(parse(reactor, text).listen(Factory()))
+                except (ValueError, TypeError):
+                    reactor.heard.append((0, 0, "refused"))
+                outcomes.append(reactor.heard)
+            self.assertEqual(outcomes[0], outcomes[1], text)

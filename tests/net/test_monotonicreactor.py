@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.endpoints import measureMonotonically
 from tests.support.daemon import CHECKOUT, daemonEnvironment
+from tests.support.selection import long
 
 _PROGRAM = """
 import sys, time
@@ -92,16 +93,19 @@ class MonotonicReactorTests(SynchronousTestCase):
         measureMonotonically(clock)
         self.assertEqual(clock.seconds(), 0)
 
+    @long("takes a second or more")
     def test_setBack(self) -> None:
         """An hour back, timers of both kinds of reactor fire in time."""
         for name in ("default", "asyncio"):
             self.assertEqual(self._outputOf(name, -3600), "after before loop", name)
 
+    @long("takes a second or more")
     def test_setAhead(self) -> None:
         """A day ahead, no timer fires early."""
         for name in ("default", "asyncio"):
             self.assertEqual(self._outputOf(name, 86400), "after before loop", name)
 
+    @long("takes a second or more")
     def test_idleConnection(self) -> None:
         """An hour back, the server of a script closes idle connections in time."""
         self.assertEqual(self._outputOf("default", -3600, _SERVER), "closed")

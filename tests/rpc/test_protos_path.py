@@ -19,7 +19,7 @@ FILES = {
     f"{name}.{kind}"
     for name in ("user", "storage", "health", "reflection")
     for kind in ("proto", "protoset")
-}
+} | {"reflection.v1alpha.protoset"}
 
 # Prints where storagegate and its files are, and what one of them defines. A folder of editable
 # installations is one that Python reads at its start.

@@ -19,8 +19,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.definitions import readService
 from storagegate.core.errors import GRPC_STATUSES
 from storagegate.rpc.health import HEALTH
-from storagegate.rpc.protos import LoadedProto, RPCService, loadProto, serviceFromSchemas
+from storagegate.rpc.protos import LoadedProto, RPCService, loadProto
 from storagegate.rpc.reflection import reflectionServices
+from storagegate.rpc.schemaprotos import serviceFromSchemas
 from tests.rpc.describing import described
 
 SHOP = """

@@ -21,7 +21,7 @@ from storagegate.rpc.interfaces import (
     UnaryResult,
 )
 from storagegate.rpc.protos import standardService
-from storagegate.rpc.reflection import ReflectionError, fetchServices
+from storagegate.rpc.reflectionclient import ReflectionError, fetchServices
 
 (_METHOD,) = standardService("reflection").methods.values()
 

@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import DefinitionError, readService
 from storagegate.rpc.codec import codecOf
-from storagegate.rpc.protos import RPCService, serviceFromSchemas
+from storagegate.rpc.protos import RPCService
+from storagegate.rpc.schemaprotos import serviceFromSchemas
 
 BYTES = {"type": "string", "contentEncoding": "base64"}
 

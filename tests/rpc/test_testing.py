@@ -101,6 +101,12 @@ class ClientTests(SynchronousTestCase):
         self.client.flush()
         self.assertTrue(call.isDone)
 
+    def test_lists(self) -> None:
+        """A stream of responses is a list, of however many."""
+        for size in (0, 1, 2):
+            requests = [{"n": n} for n in range(size)]
+            self.assertEqual(self.client.call("Numbers/Echo", requests), requests)
+
     def test_time(self) -> None:
         """Time passes as the test says."""
         call = self.client.start("Numbers/Count", {"n": 3})

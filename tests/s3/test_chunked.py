@@ -295,9 +295,12 @@ class GrammarTests(ChunkedCase):
             b"0" * 17,
         ):
             self.refusedBody(self.unsignedDecoder(1), line + b"\r\na\r\n0\r\n\r\n")
-        for signature in (b"", b"0" * 63, b"0" * 65, b"G" * 64, b"0" * 64 + b";a=b"):
+        for signature in (b"", b"0" * 129, b"0 " * 32, b"\xff" * 64, b"0" * 64 + b";a=b"):
             wire = b"1;chunk-signature=%b\r\na\r\n" % signature
             self.refusedBody(self.signedDecoder(1), wire)
+        for signature in (b"0", b"0" * 63, b"0" * 65, b"G" * 64, b"x" * 64):
+            wire = b"1;chunk-signature=%b\r\na\r\n" % signature
+            self.refusedBody(self.signedDecoder(1), wire, "SignatureDoesNotMatch")
         capitals = b"A\r\naaaaaaaaaa\r\n000\r\n\r\n"
         self.assertEqual(decode(self.unsignedDecoder(10), [capitals]), b"a" * 10)
 

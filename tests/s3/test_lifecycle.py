@@ -115,7 +115,6 @@ class ReadTests(SynchronousTestCase):
         tag = "<Tag><Key>k</Key><Value>v</Value></Tag>"
         self.refuse("MalformedXML")
         for wrong in (
-            rule(""),
             rule(status="enabled"),
             rule(status=""),
             rule(filters=""),
@@ -143,6 +142,7 @@ class ReadTests(SynchronousTestCase):
             rule("<AbortIncompleteMultipartUpload/>"),
         ):
             self.refuse("MalformedXML", wrong)
+        self.refuse("InvalidRequest", rule(""))
 
     def test_unknown(self) -> None:
         """An element that is not known is refused: a rule without it would be about more."""

@@ -152,6 +152,7 @@ class VerifiedOverwritingTests(OverwritingTests):
     verifyReads = True
 
 
+@long("takes seconds")
 class DelayedOverwritingTests(OverwritingTests):
     """The same where look-ups come back late: a lease on a blob comes after its last reference."""
 
@@ -171,6 +172,7 @@ class RangedOverwritingTests(OverwritingTests):
     blobs = RANGED
 
 
+@long("takes seconds")
 class RemoteOverwritingTests(RangedOverwritingTests):
     """The same where both the look-ups and the bytes come late."""
 

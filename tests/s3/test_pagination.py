@@ -51,7 +51,7 @@ class ObjectsTests(SynchronousTestCase):
             "marker": "p/a",
             "max-keys": "7",
             "encoding-type": "url",
-            "start-after": "ignored",
+            "start-after": "",
             "fetch-owner": "false",
         }
         self.assertEqual(
@@ -60,13 +60,13 @@ class ObjectsTests(SynchronousTestCase):
         )
 
     def test_version2(self) -> None:
-        """C{start-after} is where the first page starts; the marker of version 1 is ignored."""
+        """C{start-after} is where the first page starts; the marker of version 1 is refused."""
         query = {
             "list-type": "2",
             "prefix": "p/",
             "delimiter": "",
             "start-after": "p/a",
-            "marker": "ignored",
+            "marker": "",
             "max-keys": "7",
             "fetch-owner": "true",
         }
@@ -76,10 +76,11 @@ class ObjectsTests(SynchronousTestCase):
         )
 
     def test_token(self) -> None:
-        """In both versions the token says where the page starts, whatever else was sent."""
+        """In both versions the token says where the page starts, before the other position."""
         token = makeToken(SECRET, "b", "p/é")
-        query = {"continuation-token": token, "marker": "m", "start-after": "s"}
-        first, second = (parse(query, SECRET, "b") for parse in PARSERS)
+        query = {"continuation-token": token}
+        first = parseListObjects({**query, "marker": "m"}, SECRET, "b")
+        second = parseSecond({**query, "start-after": "s"}, SECRET, "b")
         self.assertEqual((first.after, first.marker, first.token), ("p/é", "m", token))
         self.assertEqual((second.after, second.marker, second.token), ("p/é", "s", token))
 
@@ -163,11 +164,16 @@ class OtherListsTests(SynchronousTestCase):
             "prefix": "p",
             "delimiter": "/",
             "key-marker": "k",
-            "upload-id-marker": "u",
+            "upload-id-marker": "0f" * 24,
             "max-uploads": "2",
             "encoding-type": "url",
         }
-        self.assertEqual(parseListUploads(query), KeysQuery("p", "/", "k", 2, True, idMarker="u"))
+        wanted = KeysQuery("p", "/", "k", 2, True, idMarker="0f" * 24)
+        self.assertEqual(parseListUploads(query), wanted)
+        for marker in ("u", "0F" * 24, "0f" * 25):
+            other = {**query, "upload-id-marker": marker}
+            error = self.assertRaises(S3Error, parseListUploads, other)
+            self.assertEqual(error.fields["ArgumentName"], "upload-id-marker")
         del query["key-marker"]
         self.assertEqual(parseListUploads(query).idMarker, "")
         self.assertRaises(S3Error, parseListUploads, {"max-uploads": "x"})
@@ -185,16 +191,21 @@ class OtherListsTests(SynchronousTestCase):
 
     def test_buckets(self) -> None:
         """A page has 1 to 10,000 buckets; the token is that of no bucket."""
-        self.assertEqual(parseListBuckets({}, SECRET), BucketsQuery("", "", 10000, ""))
+        self.assertEqual(parseListBuckets({}, SECRET, "here"), BucketsQuery("", "", 10000, ""))
         query = {
             "prefix": "p",
             "max-buckets": "3",
             "bucket-region": "eu-west-1",
             "continuation-token": makeToken(SECRET, "", "last"),
         }
-        self.assertEqual(parseListBuckets(query, SECRET), BucketsQuery("p", "last", 3, "eu-west-1"))
+        found = parseListBuckets(query, SECRET, "here")
+        self.assertEqual(found, BucketsQuery("p", "last", 3, "eu-west-1"))
+        found = parseListBuckets({"bucket-region": "here"}, SECRET, "here")
+        self.assertEqual(found.region, "here")
+        error = self.assertRaises(S3Error, parseListBuckets, {"bucket-region": "x"}, SECRET, "here")
+        self.assertEqual(error.fields, {"ArgumentName": "bucket-region", "ArgumentValue": "x"})
         for text in ["0", "10001", "-1", "x", ""]:
-            error = self.assertRaises(S3Error, parseListBuckets, {"max-buckets": text}, SECRET)
+            error = self.assertRaises(S3Error, parseListBuckets, {"max-buckets": text}, SECRET, "")
             self.assertEqual(error.fields, {"ArgumentName": "max-buckets", "ArgumentValue": text})
 
     def test_partNumber(self) -> None:

@@ -80,11 +80,12 @@ class CheckedTagsTests(SynchronousTestCase):
 
     def test_tooMany(self) -> None:
         """An object has up to 10 tags, a bucket up to 50."""
-        for rules, kind in ((OBJECT_TAGS, "Object"), (BUCKET_TAGS, "Bucket")):
+        for rules, what in ((OBJECT_TAGS, "Object tags"), (BUCKET_TAGS, "Bucket tag count")):
             pairs = [(f"k{number}", "") for number in range(rules.most + 1)]
             self.assertEqual(len(checkedTags(pairs[1:], rules)), rules.most)
-            error = self.refused(rules, *pairs)
-            self.assertEqual(error.message, f"{kind} tags cannot be greater than {rules.most}")
+            error = self.assertRaises(S3Error, checkedTags, pairs, rules)
+            wanted = ("BadRequest", 400, f"{what} cannot be greater than {rules.most}")
+            self.assertEqual((error.code, error.status, error.message), wanted)
 
 
 class HeaderTests(SynchronousTestCase):
@@ -112,13 +113,7 @@ class HeaderTests(SynchronousTestCase):
             error = self.assertRaises(S3Error, tagsOfHeader, header)
             self.assertEqual(error.code, "InvalidArgument")
             self.assertEqual(error.fields["ArgumentName"], "x-amz-tagging")
-        for header in (
-            b"=a",
-            b"a=1&a=2",
-            b"a%26=1",
-            b"aws:a=1",
-            b"&".join(b"%d" % n for n in range(11)),
-        ):
+        for header in (b"=a", b"a=1&a=2", b"a%26=1", b"aws:a=1"):
             error = self.assertRaises(S3Error, tagsOfHeader, header)
             self.assertEqual(error.code, "InvalidTag")
 

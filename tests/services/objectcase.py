@@ -1,6 +1,7 @@
 """The Storage service and S3 side by side on one real store."""
 
 import os
+from base64 import b64encode
 from collections.abc import AsyncIterable
 from hashlib import md5
 from typing import Any
@@ -157,7 +158,9 @@ class StorageCase(TestCase):
         """Do something by S3, with underscores for hyphens in the names of headers."""
         if self.address is None:
             await self.openS3()
-        outgoing = Outgoing(method, target, ROOT.plainHeaders(), body).adding(**headers)
+        digest = b64encode(md5(body).digest()).decode()
+        plain = {**ROOT.plainHeaders(), "Content-MD5": digest}
+        outgoing = Outgoing(method, target, plain, body).adding(**headers)
         answer: Answer = await deferToThread(exchange, self.address, outgoing)
         self.assertEqual(answer.status, status, answer.body[:500])
         return answer

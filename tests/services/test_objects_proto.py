@@ -4,7 +4,8 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from storagegate.rpc.protos import RPCService, loadProto, protoPath, serviceFromSchemas
+from storagegate.rpc.protos import RPCService, loadProto, protoPath
+from storagegate.rpc.schemaprotos import serviceFromSchemas
 from tests.services.objectcase import BIG, StorageCase, upload
 
 _STRUCT = "google.protobuf.Struct"

@@ -3,6 +3,7 @@
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.services import test_objects, test_objectstreams, test_objectstreams_watch
+from tests.support.selection import long
 
 
 class RemoteBucketTests(test_objects.BucketTests):
@@ -29,6 +30,7 @@ class RemotePolicyTests(test_objects.PolicyTests):
     catalogName, blobsName = DELAYED, RANGED
 
 
+@long("each call waits for a network")
 class RemoteReadTests(test_objectstreams.ReadTests):
     """Reads, each chunk of which is compared with its checksum."""
 
@@ -36,18 +38,21 @@ class RemoteReadTests(test_objectstreams.ReadTests):
     jobsOfFive = 5
 
 
+@long("each call waits for a network")
 class RemoteVerifiedReadTests(test_objectstreams.VerifiedReadTests):
     """Reads that are compared with what was written."""
 
     catalogName, blobsName = DELAYED, RANGED
 
 
+@long("each call waits for a network")
 class RemoteWriteTests(test_objectstreams.WriteTests):
     """Writes."""
 
     catalogName, blobsName = DELAYED, RANGED
 
 
+@long("each call waits for a network")
 class RemoteWatchTests(test_objectstreams_watch.WatchTests):
     """Watches of buckets."""
 

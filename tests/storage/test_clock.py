@@ -330,3 +330,32 @@ class StoreTests(SynchronousTestCase):
         passedMs = int(SAVE_SECONDS * 1000)
         self.assertEqual(second.wallMs, first.wallMs + passedMs)
         self.assertEqual(second.newestMs, second.wallMs)
+
+    def test_confirmedInCatalog(self) -> None:
+        """A confirmation in the catalog is taken over at the next reading, of this boot only."""
+        store, reactor = self.driver.store, self.driver.reactor
+        clock = self.driver.clock
+        assert clock is not None
+
+        def write(wallMs: int, boot: str) -> None:
+            reading = ClockReading(wallMs, wallMs, int(self.machine.passed * 1000), boot)
+            document = msgspec.json.encode(reading)
+            reactor.settle(store.catalog.putProgress("clock", document))
+            self.machine.passed += SAVE_SECONDS
+            reactor.advance(SAVE_SECONDS)
+            reactor.settle(store.catalog.putProgress("other", b""))
+
+        write(int(self.wall() * 1000), "one")
+        trusted = int(self.wall() * 1000)
+        self.machine.lead += DAY
+        self.assertTrue(clock.isStepped)
+        for wallMs, boot in (
+            (trusted, "one"),
+            (int(self.wall() * 1000), "two"),
+            (int(self.wall() * 1000), ""),
+        ):
+            write(wallMs, boot)
+            self.assertTrue(clock.isStepped, (wallMs, boot))
+        write(int(self.wall() * 1000), "one")
+        self.assertFalse(clock.isStepped)
+        self.assertEqual(clock.settledMs(), int(self.wall() * 1000))

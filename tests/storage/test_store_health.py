@@ -2,6 +2,9 @@
 
 import os
 import shutil
+from typing import Any
+
+from twisted.internet.defer import Deferred
 
 from storagegate.storage.errors import CorruptBlob, StoreBusy
 from tests.storage.test_store import StoreCase
@@ -94,3 +97,25 @@ class HealthTests(StoreCase):
                 lambda: bool(self.driver.store.catalog.corruptBlobs()), lambda: None
             )
             self.reopen()
+
+    def test_clearedMeanwhile(self) -> None:
+        """A blob that another reader found intact before the mark was recorded stays unmarked."""
+        self.driver.put("b", b"short", b"x" * 1000)
+        record = self.driver.find("b", b"short")
+        assert record is not None
+        blob = record.content.segments[0].blob
+        self.reopen()
+        store = self.driver.store
+        found = Deferred.fromCoroutine(store.catalog.blobRow(blob))
+        # The query of the mark answers after the mark was cleared.
+        asked: Deferred[Any] = Deferred()
+        self.patch(store.catalog, "blobRow", lambda blob: asked)
+        store._markShort(blob, 999)
+        self.assertEqual(store.blobs.corrupt, {blob})
+        store._clearCorrupt([blob])
+        found.chainDeferred(asked)
+        for _ in range(4):
+            query = Deferred.fromCoroutine(store.catalog.referenced([blob]))
+            self.driver.reactor.settle(query)
+        self.assertEqual(store.blobs.corrupt, frozenset())
+        self.assertEqual(store.catalog.corruptBlobs(), frozenset())

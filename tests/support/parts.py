@@ -274,7 +274,9 @@ class FakeParts(Components):
         """Return a name for the admin root."""
         return "admin"
 
-    def serveS3(self, site: Any, store: Any, options: S3Options, root: KeyPair) -> None:
+    def serveS3(
+        self, site: Any, store: Any, options: S3Options, root: KeyPair, readiness: Any
+    ) -> None:
         """Record the arguments of the S3 resource."""
         site.resource = (store, options, root)
 

@@ -27,7 +27,7 @@ REGISTRY = "gateway/transports/registry.py"
 """The one module that names all transports."""
 
 SPECIFICATION_NAMES: Mapping[str, str] = {
-    "core/httpurls.py": "http is a URI scheme there, RFC 9110 section 4.2",
+    "core/addresses.py": "http is a URI scheme there, RFC 9110 section 4.2",
     "rpc/application.py": "its run() says that gRPC listens, in the daemon's words",
 }
 """

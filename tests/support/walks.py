@@ -67,7 +67,7 @@ class Limit:
 
 
 LIMITS = {
-    "PUT 4 KiB": Limit(29, 74),
+    "PUT 4 KiB": Limit(28, 74),
     "GET 4 KiB": Limit(20, 34),
     "gateway HTTP call": Limit(20, 42),
     "gateway gRPC unary": Limit(14, 28),

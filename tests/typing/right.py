@@ -83,6 +83,13 @@ async def later(req: HTTPRequest, res: HTTPResponse) -> None:
     res.end(await req.read(100))
 
 
+async def threaded(req: HTTPRequest, res: HTTPResponse) -> None:
+    """Work in a thread."""
+    number: int = await req.app.runtime.run(int, req.params["id"], base=16)
+    cookies: list[str] | None = req.get("set-cookie")
+    res.json([number, cookies])
+
+
 def deferred(req: HTTPRequest, res: HTTPResponse) -> Deferred[None]:
     """Answer with a file."""
     return res.sendFile("/etc/hostname", maxAge="1d")

@@ -59,6 +59,11 @@ app.lisen(3000)  # error
 app.listen(3000.5)  # error
 rpc.listen(b"x")  # error
 
+# Threads
+app.runtime.run(plain)  # error
+app.runtime.run(plain, 1, 2)  # error
+app.runtime.run(int, "1", bass=3)  # error
+
 # Registration
 app.get(7, plain)  # error
 app.get()  # error

@@ -62,8 +62,7 @@ class ProxyTests:
         both.write_bytes(certificate.read_bytes() + key.read_bytes())
         self.authority = authority.path
         self.ports = {name: heldPort(self) for name in ("443", "9202", "9203")}
-        [block] = codeBlocks(DOCS / "proxies.rst", self.language)
-        text = block.code
+        text = codeBlocks(DOCS / "proxies.rst", self.language)[0].code
         replaced = {
             **{f"127.0.0.1:{port}": self.at(name) for name, port in LISTENERS.items()},
             "/etc/ssl/example.both.pem": str(both),
@@ -240,3 +239,31 @@ class CaddyTests(ProxyTests, SynchronousTestCase):
         head = "{\n    admin off\n    auto_https disable_redirects\n}\n"
         (self.directory / "Caddyfile").write_text(head + text)
         self.runProxy("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
+
+
+@long("starts nginx and HAProxy")
+class HealthCheckTests(SynchronousTestCase):
+    """The configurations with health checks, as the programs themselves read them."""
+
+    def read(self, language: str, name: str, *command: str) -> None:
+        """Let a program check the second file of the page in its language."""
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        text = codeBlocks(DOCS / "proxies.rst", language)[1].code
+        (directory / name).write_text(text)
+        environment = {"HOME": str(directory), "PATH": PATH}
+        found = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+        )
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertNotIn("warn", (found.stdout + found.stderr).lower())
+
+    @needs("haproxy")
+    def test_haproxy(self) -> None:
+        """HAProxy accepts its file without a warning."""
+        self.read("haproxy", "haproxy.cfg", "haproxy", "-c", "-f", "haproxy.cfg")
+
+    @needs("nginx")
+    def test_nginx(self) -> None:
+        """So does nginx."""
+        self.read("nginx", "nginx.conf", "nginx", "-t", "-p", ".", "-c", "nginx.conf", "-e", "e")

@@ -36,7 +36,7 @@ from storagegate.gateway.messages.frames import (
     ITEM,
     RESPONSE,
 )
-from storagegate.net.websocket.connection import NullLogger
+from storagegate.net.websocket.connection import AUTOBAHN_LOG
 
 _OUT = {CLIENT_ITEM: "stream", CLIENT_END: "stream_end", CANCEL: "cancel"}
 
@@ -54,7 +54,7 @@ class CallingWebSocket(WebSocketClientProtocol):
     @ivar opened: Fires when messages may be sent; fails with the reason of a refusal.
     """
 
-    log = NullLogger()
+    log = AUTOBAHN_LOG
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ async def makeCall(target: CallTarget, call: MethodCall) -> AsyncGenerator[Answe
         useragent="storagegate-console",
         reactor=target.reactor,
     )
-    factory.log = NullLogger()
+    factory.log = AUTOBAHN_LOG
     # Autobahn's own timer would keep the reactor awake.
     factory._batched_timer = SimpleNamespace(call_later=target.reactor.callLater)
     factory.setProtocolOptions(

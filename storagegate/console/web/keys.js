@@ -39,6 +39,7 @@ addTexts({
   "keys.disabled": "disabled",
   "keys.expired": "expired",
   "keys.disable": "Disabled: refused everywhere within a second",
+  "keys.reuse": "Issue it even if buckets still name its removed account or user",
   "keys.create": "Make the key",
   "keys.made": "The key is made",
   "keys.secretOnce": "The secret is shown this once. Keep it now.",
@@ -114,6 +115,7 @@ function Secret({ made, onClose }) {
 function NewKey({ onClose, onMade }) {
   const [values, setValues] = useState({
     account: "", policy: "readwrite", role: "none", bucket: "", prefix: "", email: "", note: "", expiresMs: 0,
+    reuse: false,
   });
   const change = (some) => setValues((before) => ({ ...before, ...some }));
   return html`
@@ -124,6 +126,10 @@ function NewKey({ onClose, onMade }) {
           <${Field} label=${say("keys.account")} required autofocus value=${values.account}
             onInput=${(event) => change({ account: event.target.value })} />
           <${KeyFields} values=${values} change=${change} error=${error} />
+          ${(values.reuse || (error && error.code === "FAILED_PRECONDITION")) && html`
+            <${Check} label=${say("keys.reuse")} checked=${values.reuse}
+              onChange=${(event) => change({ reuse: event.target.checked })} />
+          `}
         `}
       <//>
     <//>

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
@@ -109,8 +110,7 @@ class Peer(Protocol):
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-@frozen
-class StreamHooks:
+class StreamHooks(Struct, frozen=True):
     """
     A user's hooks that handle streams instead of the session.
 

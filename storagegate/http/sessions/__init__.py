@@ -58,7 +58,7 @@ def encodeContent(content: Mapping[str, Any]) -> bytes:
     try:
         encoded = _encoder.encode(content)
     except RecursionError:
-        raise SessionError("req.session holds itself, or is nested too deeply") from None
+        raise _tooDeep() from None
     except (TypeError, ValueError) as error:
         raise SessionError(_offence(content, "req.session") or f"req.session: {error}") from error
     if len(encoded) > CONTENT_LIMIT:
@@ -78,11 +78,19 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
     """
     if "cookie" in content:
         raise SessionError('req.session["cookie"] is taken by the cookie of the session')
-    if _decoder.decode(encoded) != content:
+    try:
+        isSame = _decoder.decode(encoded) == content
+    except RecursionError:
+        raise _tooDeep() from None
+    if not isSame:
         # Slow, and only for tuples and errors.
         offence = _offence(content, "req.session")
         if offence is not None:
             raise SessionError(offence)
+
+
+def _tooDeep() -> SessionError:
+    return SessionError("req.session holds itself, or is nested too deeply")
 
 
 def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:

@@ -27,7 +27,7 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS
+from storagegate.core.addresses import DEFAULT_PORTS, HTTPS
 from storagegate.core.streams import SharedFuture
 from storagegate.net.http.clientconnection import (
     HEAD_BYTES,

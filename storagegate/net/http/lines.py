@@ -10,7 +10,7 @@ section 9.2): C{data: item}, and optionally C{event: error} at the end.
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from msgspec import Struct
 
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
@@ -73,8 +73,7 @@ def _stripped(line: bytes) -> bytes:
     return line.strip(b" \t\r")
 
 
-@frozen
-class StreamFormat:
+class StreamFormat(Struct, frozen=True):
     """
     The format of streamed responses.
 

@@ -74,8 +74,9 @@ class RequestHead:
     @ivar uri: The target in origin form, raw.
     @ivar path: C{uri} up to the question mark.
     @ivar queryString: C{uri} after the question mark.
-    @ivar headers: The fields by name in lower case; values of a repeated field are joined by
-        commas, as RFC 9110 section 5.3 allows, and of Cookie by semicolons.
+    @ivar headers: The fields by name in lower case. Values of a repeated field are joined by a
+        comma and a space, as RFC 9110 section 5.3 recommends, and of Cookie by semicolons. Of a
+        field that has one value, the first occurrence counts, as in Node.js.
     @ivar headerList: The fields in order, names in lower case; do not modify.
     @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
     @ivar keepAlive: Whether the client keeps the connection open.
@@ -270,15 +271,37 @@ def _joinRepeated(head: RequestHead) -> None:
     for name, value in head.headerList:
         if name not in headers:
             headers[name] = value
-        elif name in _SINGLE:
+        elif name in _UNREPEATABLE:
             raise BadRequest(400, "A header field stands twice that may stand only once")
-        else:
-            headers[name] += (b"; " if name == b"cookie" else b",") + value
+        elif name not in _SINGLE:
+            headers[name] += (b"; " if name == b"cookie" else b", ") + value
     head.headers = headers
 
 
 # With two of these, two parsers of a message may disagree, so even equal ones are refused.
-_SINGLE = frozenset([b"host", b"content-length", b"transfer-encoding"])
+_UNREPEATABLE = frozenset([b"host", b"content-length", b"transfer-encoding"])
+
+# Fields that are no lists: their joined values would be another value. As in Node.js.
+_SINGLE = frozenset(
+    [
+        b"age",
+        b"authorization",
+        b"content-type",
+        b"etag",
+        b"expires",
+        b"from",
+        b"if-modified-since",
+        b"if-unmodified-since",
+        b"last-modified",
+        b"location",
+        b"max-forwards",
+        b"proxy-authorization",
+        b"referer",
+        b"retry-after",
+        b"server",
+        b"user-agent",
+    ]
+)
 
 
 def _checkHost(head: RequestHead) -> None:

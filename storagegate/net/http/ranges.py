@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from email.utils import formatdate
 from functools import lru_cache
 
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 
@@ -29,8 +29,7 @@ _FAR = 1 << 63
 """An offset past the end of any file; larger numbers are replaced by it."""
 
 
-@frozen
-class ByteRange:
+class ByteRange(Struct, frozen=True):
     """
     A range of a representation of known size.
 
@@ -51,8 +50,7 @@ class ByteRange:
         return b"bytes %d-%d/%d" % (self.first, self.last, size)
 
 
-@frozen
-class RangeSpec:
+class RangeSpec(Struct, frozen=True):
     """
     A requested range, before the size is known.
 

@@ -24,6 +24,7 @@ from struct import Struct
 from types import SimpleNamespace
 from typing import Any, cast
 
+import txaio
 from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerProtocol
 from autobahn.websocket.compress import PerMessageDeflateOffer, PerMessageDeflateOfferAccept
 from twisted.internet.defer import Deferred
@@ -127,15 +128,15 @@ CLOSE_SECONDS = 5
 """Time for a peer to send its close."""
 
 
-class NullLogger:
-    """A logger that drops errors of clients, which could otherwise fill a disk."""
+txaio.use_twisted()
 
-    def __getattr__(self, level: str) -> Callable[..., None]:
-        return self._ignore
-
-    def _ignore(self, *arguments: Any, **keywords: Any) -> None:
-        pass
-
+# The function above sets it.
+AUTOBAHN_LOG = txaio.make_logger(level="error")  # type: ignore[attr-defined]
+"""
+The log of Autobahn's classes, which txaio passes to Twisted's. It has only Autobahn's errors, which
+are mistakes of the program. Warnings and notes are about mistakes of peers, who could fill a disk,
+and debug lines contain the credentials of handshakes. So txaio's global level does not change it.
+"""
 
 MAX_UNSENT = 64 * 1024 * 1024
 """Maximum number of bytes that wait for a slow peer. Streams and reading pause, so only the results
@@ -168,7 +169,7 @@ class WebSocketConnection(WebSocketServerProtocol):
     @ivar held: Bytes of an incomplete message.
     """
 
-    log = NullLogger()
+    log = AUTOBAHN_LOG
     transport: Any
     message_data: Any
     inside_message = False
@@ -275,7 +276,7 @@ class WebSocketConnection(WebSocketServerProtocol):
         """
         if not self.isOpen or self._isOver:
             return
-        self.localCloseCode, self.localCloseReason = code, reason.decode()
+        self.localCloseCode, self.localCloseReason = code, reason
         # Ending the cancelled calls closes the connections that wait for them.
         self._end()
         self.sendCloseFrame(code, reason)
@@ -331,10 +332,13 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     @property
     def closing(self) -> tuple[int, str]:
-        """Return the code and the reason of the close: the peer's, if it has sent one."""
+        """
+        Return the code and the reason of the close: the peer's, if it has sent a valid one.
+        """
         code, reason = self.remoteCloseCode, self.remoteCloseReason
-        if code is None:
-            code, reason = self.localCloseCode, self.localCloseReason
+        # Autobahn gives 1000 to a peer whose close is invalid.
+        if code is None or self.failedByMe:
+            code, reason = self.localCloseCode, (self.localCloseReason or b"").decode()
         if code is None:
             code = NO_CODE if self.wasClean else LOST
         return code, reason or ""
@@ -637,7 +641,7 @@ _MEMORY_LEVEL = 4
 class WebSocketFactory(WebSocketServerFactory):
     """Makes connections, all with the same limits."""
 
-    log = NullLogger()
+    log = AUTOBAHN_LOG
 
     def __init__(
         self,
@@ -662,6 +666,8 @@ class WebSocketFactory(WebSocketServerFactory):
             versions=[13],
             maxMessagePayloadSize=limits.maxMessageSize,
             failByDrop=False,
+            # As RFC 6455 section 5.5.1 suggests; otherwise each close is answered with 1000.
+            echoCloseCodeReason=True,
             # The handshake is complete when a connection is made.
             openHandshakeTimeout=0,
             closeHandshakeTimeout=CLOSE_SECONDS,

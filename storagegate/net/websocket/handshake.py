@@ -12,15 +12,19 @@ sandboxed page can send, is always refused.
 import re
 from base64 import b64decode
 from binascii import Error as BadBase64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import starmap
 
 from attrs import field, frozen
+from msgspec import Struct
 
+from storagegate.core.addresses import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.errors import ServiceError
-from storagegate.core.httpurls import DEFAULT_PORTS, HTTPS, SCHEMES
 from storagegate.core.options import parseDecimal
 
 VERSION = b"13"
+
+_BLANKS = b" \t"
 
 UPGRADE_FIELDS = {"Upgrade": "websocket", "Sec-WebSocket-Version": VERSION.decode("ascii")}
 """Fields of a response with status 426 (RFC 9110 section 15.5.22 and RFC 6455 section 4.4)."""
@@ -31,12 +35,23 @@ _HOST = r"(?P<host>\[[0-9a-f:.]{2,45}\]|[^\s/?#@:\[\]\\*]{1,253})(?::(?P<port>[0
 _ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{0,40}})://{_HOST}")
 _AUTHORITY = re.compile(_HOST)
 
+_BITS: frozenset[bytes | None] = frozenset(b"%d" % bits for bits in range(8, 16))
+
+_DEFLATE_VALUES: Mapping[bytes, Set[bytes | None]] = {
+    b"server_no_context_takeover": {None},
+    b"client_no_context_takeover": {None},
+    # zlib cannot compress with a window of 8 bits.
+    b"server_max_window_bits": _BITS - {b"8"},
+    b"client_max_window_bits": _BITS | {None},
+}
+"""The parameters of permessage-deflate with their acceptable values (RFC 7692 section 7.1); C{None}
+is the absence of a value."""
+
 ANY = "*"
 """An allowed origin that stands for any origin."""
 
 
-@frozen
-class Origin:
+class Origin(Struct, frozen=True):
     """
     The origin of a page.
 
@@ -194,10 +209,8 @@ def readHandshake(
         raise HandshakeRefused("PERMISSION_DENIED", "Pages of this origin may not connect", 403)
     offered = headers.get(b"sec-websocket-protocol", b"").decode("latin-1").split(",")
     subprotocol = next((each.strip() for each in offered if each.strip() in subprotocols), None)
-    extensions = headers.get(b"sec-websocket-extensions", b"")
-    if not isCompressed or not extensions.isascii():
-        extensions = b""
-    return Handshake(subprotocol, _written(key, subprotocol, extensions))
+    extensions = headers.get(b"sec-websocket-extensions", b"") if isCompressed else b""
+    return Handshake(subprotocol, _written(key, subprotocol, _acceptableDeflate(extensions)))
 
 
 def isUpgrade(headers: Mapping[bytes, bytes]) -> bool:
@@ -211,6 +224,42 @@ def isUpgrade(headers: Mapping[bytes, bytes]) -> bool:
 
 def _tokens(headers: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
     return [token.strip().lower() for token in headers.get(name, b"").split(b",")]
+
+
+def _acceptableDeflate(extensions: bytes) -> bytes:
+    """
+    Return the first acceptable offer of permessage-deflate, normalised; empty if none is.
+
+    RFC 7692 section 7: a server declines an offer with an unknown, invalid or repeated parameter,
+    or one that it cannot meet. Autobahn would refuse the handshake.
+
+    @param extensions: The field C{Sec-WebSocket-Extensions}.
+    """
+    for offer in extensions.lower().split(b","):
+        name, *texts = [text.strip(_BLANKS) for text in offer.split(b";")]
+        parameters = dict(map(_parseParameter, texts))
+        if (
+            name == b"permessage-deflate"
+            and len(parameters) == len(texts)
+            and all(value in _DEFLATE_VALUES.get(key, ()) for key, value in parameters.items())
+        ):
+            # The value only says how small the client's window is.
+            if b"client_max_window_bits" in parameters:
+                parameters[b"client_max_window_bits"] = None
+            return b"; ".join([name, *starmap(_formatParameter, parameters.items())])
+    return b""
+
+
+def _parseParameter(text: bytes) -> tuple[bytes, bytes | None]:
+    name, equals, value = text.partition(b"=")
+    value = value.strip(_BLANKS)
+    if value[:1] == value[-1:] == b'"':
+        value = value[1:-1]
+    return name.strip(_BLANKS), value if equals else None
+
+
+def _formatParameter(name: bytes, value: bytes | None) -> bytes:
+    return name if value is None else name + b"=" + value
 
 
 def _written(key: bytes, subprotocol: str | None, extensions: bytes) -> bytes:

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IProtocol
 from twisted.internet.task import Clock
 
 from storagegate.net.testing import MemoryConnection
-from storagegate.net.websocket.connection import NullLogger
+from storagegate.net.websocket.connection import AUTOBAHN_LOG
 
 
 class NoMessage(AssertionError):
@@ -21,7 +21,7 @@ class NoMessage(AssertionError):
 class _ClientProtocol(WebSocketClientProtocol):
     """Autobahn's client, which keeps the response to the handshake and the messages."""
 
-    log = NullLogger()
+    log = AUTOBAHN_LOG
 
     def __init__(self, reading: bool) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class TestWebSocket:
         factory = WebSocketClientFactory(url, headers=fields, reactor=clock, useragent="")
         if subprotocols:
             factory.setSessionParameters(url, headers=fields, protocols=list(subprotocols))
-        factory.log = NullLogger()
+        factory.log = AUTOBAHN_LOG
         factory._batched_timer = SimpleNamespace(call_later=clock.callLater)
         factory.setProtocolOptions(
             openHandshakeTimeout=0, closeHandshakeTimeout=0, serverConnectionDropTimeout=0

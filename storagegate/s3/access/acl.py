@@ -162,11 +162,13 @@ class AccountDirectory(Protocol):
 
 
 _OF_OWNER = ("OWNER", FULL_CONTROL)
+
+# As in S3, groups come before the owner.
 _CANNED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "private": (_OF_OWNER,),
-    "public-read": (_OF_OWNER, (ALL_USERS, "READ")),
-    "public-read-write": (_OF_OWNER, (ALL_USERS, "READ"), (ALL_USERS, "WRITE")),
-    "authenticated-read": (_OF_OWNER, (AUTHENTICATED_USERS, "READ")),
+    "public-read": ((ALL_USERS, "READ"), _OF_OWNER),
+    "public-read-write": ((ALL_USERS, "READ"), (ALL_USERS, "WRITE"), _OF_OWNER),
+    "authenticated-read": ((AUTHENTICATED_USERS, "READ"), _OF_OWNER),
     "bucket-owner-read": (_OF_OWNER, ("BUCKET OWNER", "READ")),
     "bucket-owner-full-control": (_OF_OWNER, ("BUCKET OWNER", FULL_CONTROL)),
 }

@@ -28,7 +28,7 @@ from storagegate.s3.access.patterns import (
     resolve,
     tokenise,
 )
-from storagegate.s3.dates import parseDate
+from storagegate.s3.locks import parseDate
 
 Test = Callable[[AccessContext], bool]
 """A compiled condition."""

@@ -345,7 +345,7 @@ def _defaultList(context: AccessContext) -> str | None:
 def _defaultClass(context: AccessContext) -> str | None:
     if context.operation not in WRITES:
         return None
-    # A copy inherits the class of its source; access is decided again when that is known.
+    # Some copies inherit the class of their source; access is decided again when it is known.
     isTaken = context.operation == "CopyObject" and _directive(context) != "REPLACE"
     return None if isTaken else "STANDARD"
 

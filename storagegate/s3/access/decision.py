@@ -153,7 +153,13 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if record is not None:
             owner = record.account
             acl = decodeList(record.attributes.acl) if record.attributes.acl else None
+        # A caller that may list learns that a key is missing, even if it may not read objects.
+        isMissing = record is None and operation in _READS
+        if isMissing and not self.allows(identity, "s3:ListBucket", context):
+            raise S3Error("AccessDenied")
         for action in actionsOf(operation, versionId):
+            if isMissing and not self._denies(action, context):
+                continue
             if not self.allows(identity, action, context, owner, acl):
                 raise S3Error("AccessDenied")
         if operation in WRITES:
@@ -164,10 +170,6 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 writer = identity.account if isOwn else None
                 if not self.allows(identity, action, context, writer):
                     raise S3Error("AccessDenied")
-        # Only a caller that may list learns that a key is missing.
-        isMissing = record is None and operation in _READS
-        if isMissing and not self.allows(identity, "s3:ListBucket", context):
-            raise S3Error("AccessDenied")
 
     def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
         """
@@ -259,6 +261,13 @@ class BucketAccess(Struct, frozen=True, eq=False):
             return True
         return not isEnforced and self._isGranted(identity, action, owner, acl)
 
+    def _denies(self, action: str, context: Callable[[], AccessContext]) -> bool:
+        """Return whether a statement of the policy denies an action."""
+        if self.policy is None:
+            return False
+        denies, _ = self.policy.rules[action]
+        return bool(denies.rows) and denies.hold(context())
+
     def _isGranted(
         self, identity: Identity, action: str, owner: str | None, acl: AccessControlList | None
     ) -> bool:
@@ -291,14 +300,17 @@ class BucketAccess(Struct, frozen=True, eq=False):
             return True
         return not self.isEnforced and self._isGranted(identity, action, None, None)
 
-    def checkList(self, acl: AccessControlList) -> None:
+    def checkList(self, acl: AccessControlList, canned: bytes | None = None) -> None:
         """
         Check that the settings permit a new ACL of the bucket or of an object in it.
 
+        @param canned: The canned ACL that the request names; L{None} for another form.
         @raise S3Error: C{AccessControlListNotSupported}, C{AccessDenied} for a public ACL.
         """
-        if self.isEnforced and acl != privateList(self.account):
-            raise S3Error("AccessControlListNotSupported")
+        if self.isEnforced:
+            isRefused = canned is not None and canned.strip() != b"bucket-owner-full-control"
+            if isRefused or acl != privateList(self.account):
+                raise S3Error("AccessControlListNotSupported")
         if self.block.blockPublicAcls and acl.isPublic:
             raise S3Error("AccessDenied", "The block of public access forbids public lists")
 

@@ -38,8 +38,15 @@ _VERSIONS = ("2008-10-17", "2012-10-17")
 _POLICY_ELEMENTS = frozenset({"Version", "Id", "Statement"})
 _STATEMENT_ELEMENTS = frozenset(
     {
-        *("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction"),
-        *("Resource", "NotResource", "Condition"),
+        "Sid",
+        "Effect",
+        "Principal",
+        "NotPrincipal",
+        "Action",
+        "NotAction",
+        "Resource",
+        "NotResource",
+        "Condition",
     }
 )
 _BUCKET_ARN = "arn:aws:s3:::"
@@ -116,13 +123,20 @@ class Statement:
 # value.
 _FIXING_KEYS = frozenset(
     {
-        *("aws:principalaccount", "aws:principalarn", "aws:userid", "aws:username"),
+        "aws:principalaccount",
+        "aws:principalarn",
+        "aws:userid",
+        "aws:username",
         "s3:x-amz-server-side-encryption-aws-kms-key-id",
     }
 )
 _FIXING_OPERATORS = frozenset(
     {
-        *("StringEquals", "StringEqualsIgnoreCase", "StringLike", "ArnEquals", "ArnLike"),
+        "StringEquals",
+        "StringEqualsIgnoreCase",
+        "StringLike",
+        "ArnEquals",
+        "ArnLike",
     }
 )
 
@@ -351,11 +365,7 @@ def compilePolicy(
         raise malformed(f"The policy must contain a valid version string: {version!a:.80}")
     if not isinstance(policy.get("Id", ""), str):
         raise malformed("Id must be a string")
-    statements = policy.get("Statement")
-    if isinstance(statements, dict):
-        statements = [statements]
-    if not isinstance(statements, list) or not statements:
-        raise malformed("Missing required field Statement")
+    statements = _statements(policy)
     reader = _StatementReader(bucket, variables=version == _VERSIONS[1])
     try:
         read = [reader.read(each) for each in statements]
@@ -367,6 +377,30 @@ def compilePolicy(
         raise malformed(str(error)) from error
     except ValueError as error:
         raise malformed(str(error)) from None
+
+
+def principalsOf(document: bytes) -> list[Principals]:
+    """
+    Read the principals of each statement, including C{NotPrincipal}, without compiling the policy.
+
+    @param document: A stored policy.
+    @raise S3Error: C{MalformedPolicy}, as L{compilePolicy}.
+    """
+    try:
+        return [
+            _principals(_one(each, "Principal")[0]) for each in _statements(_parseJSON(document))
+        ]
+    except ValueError as error:
+        raise malformed(str(error)) from None
+
+
+def _statements(policy: Mapping[str, Any]) -> list[Any]:
+    statements = policy.get("Statement")
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not isinstance(statements, list) or not statements:
+        raise malformed("Missing required field Statement")
+    return statements
 
 
 def _checkNew(statement: Statement, directory: PrincipalDirectory) -> None:

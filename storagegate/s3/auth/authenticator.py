@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
+from storagegate.s3.attributes import isFieldText
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
 from storagegate.s3.checksums import (
@@ -70,7 +71,7 @@ def withQueryHeaders(
         if not lower.startswith("x-amz-") or lower in without:
             continue
         field = lower.encode()
-        if _NAME.fullmatch(lower) is None or not value.isprintable() or field in found:
+        if _NAME.fullmatch(lower) is None or not isFieldText(value) or field in found:
             raise invalidArgument(name, value, "The parameter cannot be used as a header")
         found[field] = value.encode()
     return {**found, **headers} if found else headers
@@ -249,10 +250,22 @@ def checkPayloadSigned(
         raise S3Error("AccessDenied", "Without TLS the payload of a request must be signed here")
 
 
-def _payloadHash(headers: Mapping[bytes, bytes]) -> str:
+def _payloadHash(method: bytes, headers: Mapping[bytes, bytes]) -> str:
     """Return the payload hash of a request whose scheme does not require one."""
     declared = headers.get(b"x-amz-content-sha256")
-    return sigv4.UNSIGNED_PAYLOAD if declared is None else sigv4.parsePayloadHash(declared)
+    if declared is None:
+        return sigv4.UNSIGNED_PAYLOAD
+    payloadHash = sigv4.parsePayloadHash(declared)
+    if payloadHash in sigv4.STREAMING:
+        _requireBody(method)
+    return payloadHash
+
+
+def _requireBody(method: bytes) -> None:
+    """Reject a payload in chunks of a request without a body."""
+    if method not in (b"PUT", b"POST"):
+        text = f"A {method.decode('latin-1')} request cannot have a payload in chunks."
+        raise S3Error("InvalidRequest", text)
 
 
 class S3Authenticator:
@@ -296,7 +309,7 @@ class S3Authenticator:
         if plain + presigned + older + bool(authorization) > 1:
             raise _tooMany()
         if plain:
-            return self._byPlainHeaders(headers)
+            return self._byPlainHeaders(method, headers)
         request = SignedRequest(method, path, queryString, headers)
         if older:
             return self._byOlderQuery(request)
@@ -312,6 +325,8 @@ class S3Authenticator:
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         assert credential is not None, "verify raises for an unknown key"
         credential.isUsed = True
+        if claim.payloadHash in sigv4.STREAMING:
+            _requireBody(method)
         if claim.scope.signsToken:
             raise S3Error("InvalidToken")
         if presigned:
@@ -363,10 +378,10 @@ class S3Authenticator:
         credential, secret = self._find(claim.accessKey)
         sigv2.verifyQuery(claim, request, secret, self._now())
         _rejectToken((*query, *(name.decode("latin-1") for name in sent.headers)))
-        payloadHash = _payloadHash(request.headers)
+        payloadHash = _payloadHash(request.method, request.headers)
         return Authenticated(_proven(credential), payloadHash, source=SignatureSource.QUERY)
 
-    def _byPlainHeaders(self, headers: Mapping[bytes, bytes]) -> Authenticated:
+    def _byPlainHeaders(self, method: bytes, headers: Mapping[bytes, bytes]) -> Authenticated:
         accessKey = headers.get(ACCESS_HEADER, b"").decode("latin-1")
         secret = headers.get(SECRET_HEADER, b"")
         identity = self._credentials.prove(accessKey, secret) if accessKey and secret else None
@@ -375,7 +390,7 @@ class S3Authenticator:
             code = "InvalidAccessKeyId" if isUnknown else "SignatureDoesNotMatch"
             raise S3Error(code, status=401, headers=_CHALLENGE)
         _rejectToken(name.decode("latin-1") for name in headers)
-        return Authenticated(identity, _payloadHash(headers))
+        return Authenticated(identity, _payloadHash(method, headers))
 
 
 def _proven(credential: AccountKey | None) -> Identity:

@@ -17,7 +17,7 @@ import hmac
 from base64 import b64encode
 from collections.abc import Mapping
 
-from attrs import frozen
+from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 from storagegate.s3.auth.sigv4 import (
@@ -49,24 +49,65 @@ _LATEST = 1 << 62
 SUBRESOURCES = frozenset(
     name.encode()
     for name in (
-        *("accelerate", "acl", "analytics", "cors", "defaultObjectAcl", "delete", "inventory"),
-        *("lifecycle", "location", "logging", "metrics", "notification", "object-lock"),
-        *("partNumber", "policy", "replication", "requestPayment", "restore", "select"),
-        *("select-type", "storageClass", "tagging", "torrent", "uploadId", "uploads"),
-        *("versionId", "versioning", "versions", "website"),
-        *("response-cache-control", "response-content-disposition", "response-content-encoding"),
-        *("response-content-language", "response-content-type", "response-expires"),
+        "accelerate",
+        "acl",
+        "analytics",
+        "cors",
+        "defaultObjectAcl",
+        "delete",
+        "inventory",
+        "lifecycle",
+        "location",
+        "logging",
+        "metrics",
+        "notification",
+        "object-lock",
+        "partNumber",
+        "policy",
+        "replication",
+        "requestPayment",
+        "restore",
+        "select",
+        "select-type",
+        "storageClass",
+        "tagging",
+        "torrent",
+        "uploadId",
+        "uploads",
+        "versionId",
+        "versioning",
+        "versions",
+        "website",
+        "response-cache-control",
+        "response-content-disposition",
+        "response-content-encoding",
+        "response-content-language",
+        "response-content-type",
+        "response-expires",
         # The selectors of operations that no client signs.
-        *("abac", "annotation", "append", "attributes", "encryption", "intelligent-tiering"),
-        *("legal-hold", "metadataAnnotationTable", "metadataConfiguration"),
-        *("metadataInventoryTable", "metadataJournalTable", "metadataTable", "ownershipControls"),
-        *("policyStatus", "publicAccessBlock", "renameObject", "retention", "session"),
+        "abac",
+        "annotation",
+        "append",
+        "attributes",
+        "encryption",
+        "intelligent-tiering",
+        "legal-hold",
+        "metadataAnnotationTable",
+        "metadataConfiguration",
+        "metadataInventoryTable",
+        "metadataJournalTable",
+        "metadataTable",
+        "ownershipControls",
+        "policyStatus",
+        "publicAccessBlock",
+        "renameObject",
+        "retention",
+        "session",
     )
 )
 
 
-@frozen
-class SigV2Params:
+class SigV2Params(Struct, frozen=True):
     """
     The claim of a URL or a form: its signer and signature.
 

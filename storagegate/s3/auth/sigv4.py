@@ -33,7 +33,6 @@ from secrets import token_hex
 from sys import intern
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from attrs import frozen
 from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
@@ -43,6 +42,7 @@ from storagegate.s3.xml.writer import isoSeconds
 
 TERMINATOR = "aws4_request"
 ALGORITHM = "AWS4-HMAC-SHA256"
+_OLDER_SCHEME = "AWS"
 
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 STREAMING_SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
@@ -62,6 +62,9 @@ _SHA256 = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 _DATE = re.compile(r"[0-9]{8}", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _TOKEN_HEADER = b"x-amz-security-token"
+REGION_FIELD = b"x-amz-bucket-region"
+"""The response header with the region of a bucket."""
+
 SKEW_LIMIT = 900
 """Tolerated skew of a client's clock, in seconds: S3's own 15 minutes."""
 
@@ -94,24 +97,36 @@ class SignatureSource(Enum):
     QUERY = "query"
     FORM = "form"
 
-    def malformed(self, detail: str, fields: Mapping[str, str] | None = None) -> S3Error:
+    def malformed(self, detail: str) -> S3Error:
         """
         Make the error for an invalid credential.
 
         @param detail: The problem, as the end of a sentence.
-        @param fields: Further elements of the error document.
         """
+        return S3Error(*self._codeAndText(detail))
+
+    def wrongRegion(self, claimed: str, region: str) -> S3Error:
+        """
+        Make the error for a credential of another region, which names the right one: SDKs read it
+        from the header after a HEAD.
+
+        @param claimed: The region in the credential.
+        """
+        detail = f"the region '{claimed}' is wrong; expecting '{region}'"
+        headers = [(REGION_FIELD, region.encode())]
+        return S3Error(*self._codeAndText(detail), fields={"Region": region}, headers=headers)
+
+    def _codeAndText(self, detail: str) -> tuple[str, str]:
         if self is SignatureSource.HEADER:
             text = f"The authorization header is malformed; {detail}"
-            return S3Error("AuthorizationHeaderMalformed", text, fields=fields)
+            return "AuthorizationHeaderMalformed", text
         if self is SignatureSource.QUERY:
             text = f"Error parsing the X-Amz-Credential parameter; {detail}"
-            return S3Error("AuthorizationQueryParametersError", text, fields=fields)
-        return S3Error("InvalidArgument", detail, fields=fields)
+            return "AuthorizationQueryParametersError", text
+        return "InvalidArgument", detail
 
 
-@frozen
-class SignatureScope:
+class SignatureScope(Struct, frozen=True):
     """
     The part that a client's claims share all day: its credential and the signed headers.
 
@@ -293,12 +308,14 @@ def _headerComponents(text: str) -> tuple[str, str, str]:
     if not text:
         raise S3Error("AccessDenied")
     scheme, space, rest = text.partition(" ")
+    if space and scheme == _OLDER_SCHEME:
+        message = "The authorization mechanism you have provided is not supported. "
+        raise S3Error("InvalidRequest", f"{message}Please use {ALGORITHM}.")
     message = ""
     if not space or not text.isascii():
         message = "Authorization header is invalid -- one and only one ' ' (space) required."
     elif scheme != ALGORITHM:
-        message = "The authorization mechanism you have provided is not supported. "
-        message += f"Please use {ALGORITHM}."
+        message = "Unsupported Authorization Type"
     if message:
         # The value is not repeated: with another scheme it may be a password.
         raise S3Error("InvalidArgument", message, fields={"ArgumentName": "Authorization"})
@@ -671,8 +688,7 @@ def _checkScope(claim: SignatureParams, region: str) -> None:
         detail = f'incorrect service "{scope.service}". This endpoint belongs to "s3".'
         raise claim.source.malformed(detail)
     if scope.region != region:
-        detail = f"the region '{scope.region}' is wrong; expecting '{region}'"
-        raise claim.source.malformed(detail, {"Region": region})
+        raise claim.source.wrongRegion(scope.region, region)
     if not claim.timestamp.startswith(scope.date):
         raise S3Error(
             "SignatureDoesNotMatch",

@@ -121,7 +121,7 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
 async def deleteBucketOwnershipControls(call: S3Request) -> None:
     """Remove the object ownership."""
     # An empty setting, not L{None}: the bucket may have been created with an ownership.
-    await call.removeSetting(OWNERSHIP, b"")
+    await call.removeSetting(OWNERSHIP, document=b"")
 
 
 async def getBucketAcl(call: S3Request) -> None:
@@ -138,7 +138,7 @@ async def putBucketAcl(call: S3Request) -> None:
     """Set the ACL of the bucket, in one of its three forms."""
     bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     acl = await _readList(call, bucket.account)
-    settings.access.checkList(acl)
+    settings.access.checkList(acl, call.headers.get(b"x-amz-acl"))
     text = encodeList(acl, bucket.account)
     await _put(call, ACL, None if text is None else text.encode())
     call.respond(200)
@@ -187,6 +187,6 @@ async def putObjectAcl(call: S3Request) -> None:
     bucket, record, access = await _findObject(call)
     owner = bucket.account if access.isEnforced else record.account
     acl = await _readList(call, owner, bucket.account)
-    access.checkList(acl)
+    access.checkList(acl, call.headers.get(b"x-amz-acl"))
     await call.services.objects.putAcl(record, encodeList(acl, owner) or "")
     call.respond(200, readVersionHeaders(bucket, record))

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.s3.access.acl import encodeList, listFrom
+from storagegate.s3.access.acl import AccessControlList, encodeList, listFrom
 from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
 from storagegate.s3.attributes import LIST_FIELDS
+from storagegate.s3.auth.sigv4 import REGION_FIELD
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import BUCKET_FIELD, enablesLock
-from storagegate.s3.names import checkBucketName
+from storagegate.s3.names import FIRST_REGION, checkBucketName
+from storagegate.s3.objects import TAGS
 from storagegate.s3.pagination import (
     KeysQuery,
     makeToken,
@@ -17,9 +19,22 @@ from storagegate.s3.pagination import (
     parseListObjects,
     parseListVersions,
 )
-from storagegate.s3.request import XML, S3Request, readVersionHeaders, rejectUnsupported
-from storagegate.s3.settings import ACL
-from storagegate.s3.tags import BUCKET_TAGS, OBJECT_TAGS, Tags, checkedTags, decodeTags
+from storagegate.s3.request import (
+    XML,
+    Pairs,
+    S3Request,
+    readVersionHeaders,
+    rejectUnsupported,
+)
+from storagegate.s3.settings import ACL, ownershipOf
+from storagegate.s3.tags import (
+    BUCKET_TAGS,
+    OBJECT_TAGS,
+    Tags,
+    checkedTags,
+    decodeTags,
+    encodeTags,
+)
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration, readTagging, readVersioning
 from storagegate.storage.errors import BucketLocked
@@ -30,21 +45,16 @@ async def listBuckets(call: S3Request) -> None:
     """List the account's buckets."""
     if "max-directory-buckets" in call.query:
         raise S3Error("NotImplemented")
-    query = parseListBuckets(call.query, call.services.tokenSecret)
-    objects = call.services.objects
+    secret, objects = call.services.tokenSecret, call.services.objects
+    query = parseListBuckets(call.query, secret, objects.region)
     # One extra row shows whether another page follows.
-    found = await objects.buckets(call.identity, query.prefix, query.after, query.limit + 1)
-    page = found[: query.limit]
-    token = None
+    found = await objects.buckets(
+        call.identity, query.prefix, query.after, query.limit + 1, query.region
+    )
+    page, token = found[: query.limit], None
     if len(found) > query.limit:
-        token = makeToken(call.services.tokenSecret, "", page[-1].name)
-    allows = call.identity.policy.allows
-    shown = [
-        each
-        for each in page
-        if allows("list", each.name, None) and query.region in ("", each.region)
-    ]
-    call.respondXML(documents.listBuckets(query, shown, call.identity.account, token))
+        token = makeToken(secret, "", page[-1].name)
+    call.respondXML(documents.listBuckets(query, page, call.identity.account, token))
 
 
 async def createBucket(call: S3Request) -> None:
@@ -63,17 +73,54 @@ async def createBucket(call: S3Request) -> None:
     locked = enablesLock(call.headers)
     region, pairs = readBucketConfiguration(await call.readDocument())
     tags = checkedTags(pairs, BUCKET_TAGS)
-    await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
-    if text is not None:
-        # The bucket is private until this point.
-        await objects.putSettings(call.bucket, {ACL: text.encode()})
+    document = None if text is None else text.encode()
+    try:
+        await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
+    except S3Error as error:
+        if error.code != "BucketAlreadyOwnedByYou" or objects.region != FIRST_REGION:
+            raise
+        if not await _hasAll(call, ownership, tags, locked):
+            raise
+        await _resetList(call, acl, document)
+    else:
+        if document is not None:
+            # The bucket is private until this point.
+            await objects.putSettings(call.bucket, {ACL: document})
     call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
+
+
+async def _hasAll(call: S3Request, ownership: str, tags: Tags, locked: bool) -> bool:
+    """Return whether an existing bucket has all that a request to create it names."""
+    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
+    return (
+        ownership in ("", ownershipOf(bucket, settings.documents))
+        and (not tags or encodeTags(tags).encode("ascii") == settings.documents.get(TAGS))
+        and (bucket.lockEnabled or not locked)
+    )
+
+
+async def _resetList(
+    call: S3Request, acl: AccessControlList | None, document: bytes | None
+) -> None:
+    """
+    Give an existing bucket the ACL of a request to create it.
+
+    @param document: The stored form of the ACL; L{None} for the private ACL.
+    """
+    objects = call.services.objects
+    _, settings = await objects.bucketSettings(call, call.bucket)
+    if settings.documents.get(ACL) == document:
+        return
+    await objects.bucket(call, call.bucket, operation="PutBucketAcl")
+    if acl is not None:
+        settings.access.checkList(acl)
+    await objects.putSettings(call.bucket, {ACL: document})
 
 
 async def headBucket(call: S3Request) -> None:
     """Respond with the region if the bucket exists."""
     bucket = await _settings(call)
-    call.respond(200, [(b"x-amz-bucket-region", bucket.region.encode()), XML])
+    call.respond(200, [(REGION_FIELD, bucket.region.encode()), XML])
 
 
 async def deleteBucket(call: S3Request) -> None:
@@ -224,7 +271,10 @@ async def listObjects(call: S3Request) -> None:
     page = await _page(call, query)
     token = None if page.last is None else makeToken(secret, call.bucket, page.last)
     owner = await call.services.objects.ownerOfAll(call.bucket) if query.fetchOwner else None
-    await _respondInTurns(call, documents.listObjects(call.bucket, query, page, token, owner))
+    # The region that signatures must name.
+    headers = [(REGION_FIELD, call.services.objects.region.encode())]
+    pieces = documents.listObjects(call.bucket, query, page, token, owner)
+    await _respondInTurns(call, pieces, headers)
 
 
 async def listObjectVersions(call: S3Request) -> None:
@@ -244,7 +294,7 @@ async def listObjectVersions(call: S3Request) -> None:
     await _respondInTurns(call, documents.listVersions(call.bucket, query, page, owner))
 
 
-async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
+async def _respondInTurns(call: S3Request, pieces: Iterator[str], headers: Pairs = ()) -> None:
     """
     Write a document in turns with other requests, and send it.
 
@@ -255,4 +305,4 @@ async def _respondInTurns(call: S3Request, pieces: Iterator[str]) -> None:
         if len(written) > 1:
             await call.services.scheduler.turn()
         written.append(piece)
-    call.respondXML("".join(written).encode())
+    call.respondXML("".join(written).encode(), headers)

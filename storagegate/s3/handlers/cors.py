@@ -53,8 +53,14 @@ async def crossOriginFields(
     except S3Error:
         return ()
     origin = headers[b"origin"].decode("latin-1")
-    rule = findRule(rules, origin, method.decode("latin-1"))
-    return () if rule is None else rule.fields(origin, ())
+    # As in S3, the fields of a preflight request count in any other request, too.
+    name = headers.get(b"access-control-request-method", method).decode("latin-1").strip()
+    requested = parseRequested(headers.get(b"access-control-request-headers", b""))
+    rule = findRule(rules, origin, name, requested)
+    if rule is None and requested:
+        # The request itself is allowed, but not the header fields.
+        rule, requested = findRule(rules, origin, name), []
+    return () if rule is None else rule.fields(origin, requested)
 
 
 def _refuse(message: str, method: str, level: str) -> S3Error:

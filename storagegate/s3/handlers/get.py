@@ -148,17 +148,22 @@ def _partRange(
     parts, checksum = record.attributes.parts, record.attributes.checksum
     start, length = 0, record.size
     if parts or number > 1:
-        if number > len(parts):
-            raise S3Error("InvalidPartNumber")
-        start = sum(part.size for part in parts[: number - 1])
-        length = parts[number - 1].size
+        # The numbers of a completion may have gaps.
+        found = [index for index, part in enumerate(parts) if part.number == number]
+        if not found:
+            count = str(len(parts) or 1)
+            fields = {"PartNumberRequested": str(number), "ActualPartCount": count}
+            raise S3Error("InvalidPartNumber", fields=fields)
+        part = parts[found[0]]
+        start = sum(each.size for each in parts[: found[0]])
+        length = part.size
         extra.append((b"x-amz-mp-parts-count", b"%d" % len(parts)))
         kind = checksum.kind if checksum is not None else FULL_OBJECT
-        checksum = parts[number - 1].checksum
+        checksum = part.checksum
         if checksum is not None:
             checksum = replace(checksum, kind=kind)
-    found = ByteRange(start, start + length - 1) if length else None
-    return found, start, length, checksum
+    covered = ByteRange(start, start + length - 1) if length else None
+    return covered, start, length, checksum
 
 
 async def _sendSegments(

@@ -6,6 +6,7 @@ from storagegate.net.http.message import encodeLines
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.lifecycle import (
     LIFECYCLE,
+    TRANSITION_MINIMUM,
     abortFields,
     expirationField,
     findAbort,
@@ -25,7 +26,8 @@ async def getBucketLifecycleConfiguration(call: S3Request) -> None:
     _, settings = await call.services.objects.bucketSettings(call, call.bucket)
     if not settings.lifecycle:
         raise S3Error("NoSuchLifecycleConfiguration", fields={"BucketName": call.bucket})
-    call.respondXML(writeLifecycle(settings.lifecycle))
+    size = settings.documents.get(TRANSITION_MINIMUM, _MINIMUM_SIZES[0])
+    call.respondXML(writeLifecycle(settings.lifecycle), [(_MINIMUM_SIZE, size)])
 
 
 async def putBucketLifecycleConfiguration(call: S3Request) -> None:
@@ -34,19 +36,21 @@ async def putBucketLifecycleConfiguration(call: S3Request) -> None:
     from storagegate.s3.xml.lifecycle import readLifecycle
 
     await call.services.objects.bucket(call, call.bucket)
-    # The size applies only to transitions, which are not implemented.
+    # The size applies only to transitions, which are not implemented. Terraform waits for it.
     size = call.headers.get(_MINIMUM_SIZE, _MINIMUM_SIZES[0])
     if size not in _MINIMUM_SIZES:
         raise invalidArgument(_MINIMUM_SIZE.decode(), size.decode("latin-1"))
     rules = readLifecycle(await call.readDocument())
     document = msgspec.json.encode(rules)
-    await call.services.objects.putSettings(call.bucket, {LIFECYCLE: document})
-    call.respond(200)
+    minimum = None if size == _MINIMUM_SIZES[0] else size
+    documents = {LIFECYCLE: document, TRANSITION_MINIMUM: minimum}
+    await call.services.objects.putSettings(call.bucket, documents)
+    call.respond(200, [(_MINIMUM_SIZE, size)])
 
 
 async def deleteBucketLifecycle(call: S3Request) -> None:
     """Remove the rules."""
-    await call.removeSetting(LIFECYCLE)
+    await call.removeSetting(LIFECYCLE, TRANSITION_MINIMUM)
 
 
 def mayHaveRules(call: S3Request, bucket: Bucket) -> bool:

@@ -12,9 +12,9 @@ from storagegate.s3.checksums import (
 )
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
 from storagegate.s3.contents import retryCopy
-from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
-from storagegate.s3.handlers.put import CopySource, findCopySource
+from storagegate.s3.handlers.put import CopySource, findCopySource, rejectBody
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
 from storagegate.s3.request import (
     S3Request,
@@ -79,6 +79,7 @@ async def uploadPartCopy(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
     upload = await _find(call)
+    rejectBody(call)
 
     async def copy() -> tuple[CopySource, Part]:
         source = await findCopySource(call)
@@ -104,8 +105,8 @@ def _objectSize(call: S3Request) -> int | None:
     try:
         return parseDecimal(value, 1 << 62)
     except ValueError:
-        text = value.decode("latin-1")
-        raise invalidArgument("x-amz-mp-object-size", text, "Not a size") from None
+        message = "Value for x-amz-mp-object-size header is invalid."
+        raise S3Error("InvalidRequest", message) from None
 
 
 async def completeMultipartUpload(call: S3Request) -> None:
@@ -154,9 +155,10 @@ async def listParts(call: S3Request) -> None:
     upload = await _find(call)
     rejectKey(call.headers)
     found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
-    page, truncated = found[: query.limit], len(found) > query.limit
-    owner = await call.services.objects.ownerOfAll(call.bucket)
-    body = documents.listParts(call.bucket, query, upload, page, truncated, owner)
+    # A page without parts is the last: another page would start at the same position.
+    page, truncated = found[: query.limit], 0 < query.limit < len(found)
+    (owner,) = await call.services.objects.ownershipsOf(call.bucket, [upload])
+    body = documents.listParts(call.bucket, query, upload, page, truncated, owner.account)
     call.respondXML(body, await abortHeaders(call, upload))
 
 
@@ -171,5 +173,6 @@ async def listMultipartUploads(call: S3Request) -> None:
         (query.after, query.idMarker),
         query.limit,
     )
-    owner = await call.services.objects.ownerOfAll(call.bucket)
-    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, owner))
+    owners = await call.services.objects.ownershipsOf(call.bucket, uploads)
+    accounts = [each.account for each in owners]
+    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, accounts))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from storagegate.core.httpurls import SCHEMES
+from storagegate.core.addresses import SCHEMES
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.attributes import (
     LIST_FIELDS,

@@ -31,6 +31,7 @@ from storagegate.s3.request import (
     versionHeaders,
 )
 from storagegate.s3.xml import documents, reader
+from storagegate.storage.errors import InvalidVersionId
 from storagegate.storage.records import (
     UNLOCKED,
     Attributes,
@@ -57,6 +58,8 @@ async def putObject(call: S3Request) -> None:
             bucket = await objects.find(call.bucket)
         checkLock(bucket, attributes.lock, objects.nowMs())
     expectation = call.authenticated.bodyExpectation(headers, length)
+    if attributes.lock is not UNLOCKED or (bucket.lockEnabled and await objects.isRetained(bucket)):
+        expectation.requireDigest()
     store = call.services.store
     ingested = await ingest(
         call.request.body, expectation, store.blobs, store.inlineLimit, call.bucket
@@ -87,6 +90,17 @@ class CopySource(NamedTuple):
         return [(b"x-amz-copy-source-version-id", self.record.versionId.encode("ascii"))]
 
 
+def rejectBody(call: S3Request) -> None:
+    """
+    Reject a copy with a body, which the client meant to store.
+
+    @raise S3Error: C{InvalidRequest}.
+    """
+    if call.request.contentLength != 0:
+        message = "A copy request must not have a body."
+        raise S3Error("InvalidRequest", message)
+
+
 async def findCopySource(call: S3Request) -> CopySource:
     """Look up the source of a copy; check the right to read it, and the conditions on it."""
     bucket, key, versionId = parseCopySource(call.headers[b"x-amz-copy-source"])
@@ -108,35 +122,32 @@ async def findCopySource(call: S3Request) -> CopySource:
     return CopySource(found, record, versionId is not None)
 
 
-def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes | None:
-    """Return the attributes of a copy; L{None} if it inherits all attributes of its source."""
-    directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
+def _replaces(call: S3Request, kind: str) -> bool:
+    """Return whether a copy replaces the metadata or the tags (C{kind}) of its source."""
+    name = f"x-amz-{kind}-directive"
+    directive = call.headers.get(name.encode(), b"COPY").upper()
     if directive not in (b"COPY", b"REPLACE"):
-        text = directive.decode("latin-1")
-        raise invalidArgument("x-amz-metadata-directive", text, "Unknown metadata directive.")
+        raise invalidArgument(name, directive.decode("latin-1"), f"Unknown {kind} directive.")
+    return directive == b"REPLACE"
+
+
+def _copiedAttributes(call: S3Request, source: ObjectRecord) -> Attributes:
+    """
+    Return the attributes of a copy.
+
+    It never inherits the storage class: without a header it is C{STANDARD}.
+    """
     requested = attributesFrom(call.headers)
-    tags = _copiedTags(call, source, requested)
-    if directive == b"REPLACE":
+    tags = requested.tags if _replaces(call, "tagging") else source.attributes.tags
+    if _replaces(call, "metadata"):
         return replace(requested, tags=tags)
-    wanted = requested.storageClass
-    if STORAGE_CLASS not in call.headers:
-        wanted = source.attributes.storageClass
-    copied = replace(source.attributes, storageClass=wanted, tags=tags)
-    return None if copied == source.attributes else copied
-
-
-def _copiedTags(call: S3Request, source: ObjectRecord, requested: Attributes) -> str:
-    directive = call.headers.get(b"x-amz-tagging-directive", b"COPY").upper()
-    if directive not in (b"COPY", b"REPLACE"):
-        text = directive.decode("latin-1")
-        raise invalidArgument("x-amz-tagging-directive", text, "Unknown tagging directive.")
-    return requested.tags if directive == b"REPLACE" else source.attributes.tags
+    return replace(source.attributes, storageClass=requested.storageClass, tags=tags)
 
 
 async def copyObject(call: S3Request) -> None:
     """Copy an object: its content gets a second name."""
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
-    takesTags = call.headers.get(b"x-amz-tagging-directive", b"").upper() != b"REPLACE"
+    takesTags = not _replaces(call, "tagging")
     if takesTags:
         # The tags that the request names are not applied.
         call.documentTags = {}
@@ -144,10 +155,10 @@ async def copyObject(call: S3Request) -> None:
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key)
+    rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
-    directive = call.headers.get(b"x-amz-metadata-directive", b"COPY").upper()
-    takesClass = directive == b"COPY" and STORAGE_CLASS not in call.headers
+    isNamed = _replaces(call, "metadata") or STORAGE_CLASS in call.headers
 
     async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
@@ -160,7 +171,7 @@ async def copyObject(call: S3Request) -> None:
             call.bucket,
             call.key,
             takesTags=takesTags,
-            takesClass=takesClass,
+            storageClass=None if isNamed else attributes.storageClass,
         )
         return source, await objects.copyObject(
             owner,
@@ -170,7 +181,7 @@ async def copyObject(call: S3Request) -> None:
             attributes,
             algorithm,
             condition,
-            source.byVersion,
+            isNamed or bool(algorithm) or source.byVersion,
             lock,
         )
 
@@ -224,6 +235,9 @@ async def deleteObjects(call: S3Request) -> None:
     for position, result in zip(entries, results, strict=True):
         if isinstance(result, Removal):
             removals[position] = result
+        elif isinstance(result, InvalidVersionId):
+            # Unlike in a query, such an id only is an id that does not exist.
+            errors[position] = S3Error("NoSuchVersion")
         else:
             errors[position] = fromStoreError(result)
     call.respondXML(documents.deleteResult(wanted.entries, removals, errors, wanted.quiet))

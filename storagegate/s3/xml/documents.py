@@ -16,6 +16,7 @@ from storagegate.s3.access.acl import GROUPS, AccessControlList
 from storagegate.s3.access.decision import PublicAccessBlock
 from storagegate.s3.accounts import canonicalId
 from storagegate.s3.errors import S3Error
+from storagegate.s3.names import FIRST_REGION
 from storagegate.s3.pagination import (
     AttributesQuery,
     BucketsQuery,
@@ -51,7 +52,6 @@ from storagegate.storage.records import (
 
 _Listed = TypeVar("_Listed", ListedObject, ListedVersion)
 
-_DEFAULT_REGION = "us-east-1"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 
@@ -67,7 +67,7 @@ def _identity(account: str) -> str:
 
 def locationConstraint(region: str) -> bytes:
     """Return LocationConstraint: empty for us-east-1, the original region of S3."""
-    return document("LocationConstraint", "" if region == _DEFAULT_REGION else region)
+    return document("LocationConstraint", "" if region == FIRST_REGION else region)
 
 
 def ownershipControls(ownership: str) -> bytes:
@@ -416,16 +416,16 @@ def listUploads(
     uploads: Sequence[MultipartUpload],
     prefixes: Sequence[str],
     after: tuple[str, str] | None,
-    owner: str | None = None,
+    owners: Sequence[str],
 ) -> bytes:
     """
     Return ListMultipartUploadsResult.
 
-    @param after: Key and upload id after which the next page starts.
-    @param owner: See L{listObjects}.
+    @param after: Key and upload id after which the next page starts; L{None} for the last page.
+    @param owners: The account that will own the object of each upload.
     """
     url = query.urlEncoding
-    nextKey, nextId = after or ("", "")
+    nextKey, nextId = after or _lastOf(uploads, prefixes)
     head = [
         element("Bucket", bucket),
         element("KeyMarker", encodeKey(query.after, url)),
@@ -439,16 +439,22 @@ def listUploads(
     rows = [
         f"<Upload><Key>{_keyText(row.key.decode(), url)}</Key>"
         f"<UploadId>{escape(row.uploadId)}</UploadId>"
-        f"{ownerElement('Initiator', row.account)}{ownerElement('Owner', owner or row.account)}"
+        f"{ownerElement('Initiator', row.account)}{ownerElement('Owner', owner)}"
         f"<StorageClass>{escape(row.attributes.storageClass)}</StorageClass>"
         f"<Initiated>{isoTimestamp(row.startedMs)}</Initiated>"
         f"{optional('ChecksumAlgorithm', row.checksumAlgorithm)}"
         f"{optional('ChecksumType', row.checksumKind)}</Upload>"
-        for row in uploads
+        for row, owner in zip(uploads, owners, strict=True)
     ]
     return document(
         "ListMultipartUploadsResult", "".join(head + rows) + _commonPrefixes(prefixes, url)
     )
+
+
+def _lastOf(uploads: Sequence[MultipartUpload], prefixes: Sequence[str]) -> tuple[str, str]:
+    """Return key and upload id of the last item of a list; a common prefix has no id."""
+    last = (uploads[-1].key.decode(), uploads[-1].uploadId) if uploads else ("", "")
+    return (prefixes[-1], "") if prefixes and prefixes[-1] > last[0] else last
 
 
 def listParts(
@@ -457,12 +463,12 @@ def listParts(
     upload: MultipartUpload,
     parts: Sequence[Part],
     truncated: bool,
-    owner: str | None = None,
+    owner: str,
 ) -> bytes:
     """
     Return ListPartsResult.
 
-    @param owner: See L{listObjects}.
+    @param owner: The account that will own the object.
     """
     last = parts[-1].number if parts else query.after
     head = [
@@ -482,7 +488,7 @@ def listParts(
     ]
     tail = [
         ownerElement("Initiator", upload.account),
-        ownerElement("Owner", owner or upload.account),
+        ownerElement("Owner", owner),
         element("StorageClass", upload.attributes.storageClass),
         optional("ChecksumAlgorithm", upload.checksumAlgorithm),
         optional("ChecksumType", upload.checksumKind),

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from storagegate.s3.dates import LAST_SECOND, parseDate
 from storagegate.s3.errors import S3Error
 from storagegate.s3.lifecycle import DAY_SECONDS, Form, LifecycleRule
+from storagegate.s3.locks import LAST_SECOND, parseDate
 from storagegate.s3.tags import OBJECT_TAGS, checkedTags
 from storagegate.s3.xml.reader import LIFECYCLE_LIMIT, checkNames, readTree
 from storagegate.s3.xml.writer import document, element, isoTimestamp
@@ -38,8 +38,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _TRANSITIONS = ("Transition", "NoncurrentVersionTransition")
 _CONDITIONS = ("Prefix", "Tag", "ObjectSizeGreaterThan", "ObjectSizeLessThan")
 _ELEMENTS = (
-    *("ID", "Prefix", "Filter", "Status"),
-    *("Expiration", "NoncurrentVersionExpiration", "AbortIncompleteMultipartUpload"),
+    "ID",
+    "Prefix",
+    "Filter",
+    "Status",
+    "Expiration",
+    "NoncurrentVersionExpiration",
+    "AbortIncompleteMultipartUpload",
 )
 
 
@@ -209,7 +214,8 @@ def _actions(rule: "Element") -> dict[str, Any]:
             raise S3Error("MalformedXML")
         actions["abortDays"] = days
     if not actions:
-        raise S3Error("MalformedXML")
+        message = "At least one action needs to be specified in a rule"
+        raise S3Error("InvalidRequest", message)
     return actions
 
 

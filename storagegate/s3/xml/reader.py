@@ -418,7 +418,7 @@ def _grant(row: "Element", reader: GranteeReader) -> Grant:
 
 
 def readOwnership(body: bytes) -> str:
-    """Parse OwnershipControls, which has one rule; return its object ownership."""
+    """Parse OwnershipControls, which has one rule; return the object ownership."""
     root = readTree(body, "OwnershipControls")
     names = [_local(each.tag) for each in root.iter()]
     if names != ["OwnershipControls", "Rule", "ObjectOwnership"] or not len(root[0]):
@@ -438,13 +438,19 @@ _BLOCK = {
 
 
 def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
-    """Parse PublicAccessBlockConfiguration; absent settings are off."""
+    """
+    Parse PublicAccessBlockConfiguration; absent settings are off.
+
+    @raise S3Error: C{MalformedXML}, or C{InvalidRequest} without any setting.
+    """
     found = {}
     for name, text in _readTexts(body, "PublicAccessBlockConfiguration", _BLOCK).items():
         value = {"true": True, "false": False}.get(text.lower())
         if value is None:
             raise S3Error("MalformedXML")
         found[_BLOCK[name]] = value
+    if not found:
+        raise S3Error("InvalidRequest", "Must specify at least one configuration.")
     return PublicAccessBlock(**found)
 
 

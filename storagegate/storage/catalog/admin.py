@@ -1,6 +1,8 @@
 """Access keys and buckets for commands, without a reactor, whether a daemon is running or not."""
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from sqlite3 import Connection
 
@@ -13,13 +15,15 @@ from storagegate.storage.catalog.buckets import (
     deleteBucket,
     readAccessKeys,
     readKeyUses,
+    readSettings,
     removeAccessKey,
 )
 from storagegate.storage.catalog.connections import Durability, Purpose, connect, prepare
+from storagegate.storage.catalog.expiry import Progress, putProgress
 from storagegate.storage.catalog.lists import listBuckets
 from storagegate.storage.catalog.usage import readUsage
 from storagegate.storage.catalog.writer import Apply, Mutation, runTogether
-from storagegate.storage.errors import StoreBusy, StoreFull
+from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
 from storagegate.storage.records import AccessKey, Bucket, StoreUsage
 from storagegate.storage.sqlite import Fault, classify, leave
@@ -28,7 +32,7 @@ from storagegate.storage.sqlite import Fault, classify, leave
 @define(eq=False)
 class CatalogAdmin:
     """
-    Changes access keys and buckets. All methods block.
+    Changes access keys, buckets and the progress of background tasks. All methods block.
 
     If a running daemon has stopped writing, all changes raise L{StoreReadOnly}: they could be lost
     together with the daemon's last writes.
@@ -72,6 +76,13 @@ class CatalogAdmin:
         """List all buckets with a name prefix, by name."""
         return listBuckets(self._connection, None, prefix, "", -1)
 
+    def settings(self) -> Iterator[tuple[Bucket, dict[str, bytes]]]:
+        """Read the buckets that have settings, and the settings of each, by name."""
+        for bucket in self.buckets(""):
+            if bucket.generation:
+                with suppress(NoSuchBucket):
+                    yield bucket, readSettings(self._connection, bucket.name)[1]
+
     def usage(self, limit: int) -> StoreUsage:
         """Read the usage of the C{limit} oldest buckets; see L{readUsage}."""
         return readUsage(self._connection, limit)
@@ -92,6 +103,10 @@ class CatalogAdmin:
         @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
         """
         self._change(deleteBucket, name)
+
+    def putProgress(self, task: str, document: bytes) -> None:
+        """Store the progress of a background task."""
+        self._change(putProgress, Progress(task, document))
 
     def _change(self, apply: Apply, argument: object) -> object:
         check = partial(checkFailStop, self._directory)

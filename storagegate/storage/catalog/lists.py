@@ -232,8 +232,16 @@ _OLDER_VERSIONS = f"""
 _EITHER = ", ".join(
     f"coalesce(o.{column}, v.{column}) AS {column}"
     for column in [
-        *("size", "etag", "modifiedMs", "account", "storageClass"),
-        *("checksumAlgorithm", "checksumKind", "versionId", "sequence", "deleteMarker"),
+        "size",
+        "etag",
+        "modifiedMs",
+        "account",
+        "storageClass",
+        "checksumAlgorithm",
+        "checksumKind",
+        "versionId",
+        "sequence",
+        "deleteMarker",
     ]
 )
 _GROUPED_VERSIONS = f"""

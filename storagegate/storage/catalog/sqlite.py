@@ -66,7 +66,7 @@ from storagegate.storage.catalog.writer import (
     WriteLock,
     settleUnseen,
 )
-from storagegate.storage.files import FailStopLatch, OpenFiles, syncDirectory
+from storagegate.storage.files import FailStopLatch, syncDirectory
 from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import (
@@ -87,7 +87,7 @@ from storagegate.storage.records import (
     VersionListing,
     WriteCondition,
 )
-from storagegate.storage.sqlite import leave
+from storagegate.storage.sqlite import OpenFiles, leave
 from storagegate.storage.versionids import VersionIds
 
 _log = Logger()
@@ -363,7 +363,7 @@ class SQLiteCatalog:
             reserve.ensure()
         except OSError as error:
             # The first commit retries.
-            _log.error("the reserve was not made: {error}", error=str(error))
+            _log.error("cannot create the reserve: {error}", error=str(error))
 
     @property
     def waiting(self) -> int:

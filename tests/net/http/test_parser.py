@@ -15,6 +15,11 @@ from tests.support.selection import long
 
 LIMITS = HTTPLimits()
 
+SINGLE_FIELDS = """
+    age authorization content-type etag expires from if-modified-since if-unmodified-since
+    last-modified location max-forwards proxy-authorization referer retry-after server user-agent
+"""
+
 
 def parse(wire: bytes) -> RequestHead:
     """Read a head with the usual limits, as often as it takes until all of it is looked up."""
@@ -44,10 +49,34 @@ class AcceptedTests(SynchronousTestCase):
         self.assertEqual(read.headers, dict(read.headerList))
 
     def test_repeatedFields(self) -> None:
-        """Repeated fields are joined by commas, cookies by semicolons."""
-        read = parse(head(b"A: 1", b"Cookie: a=1", b"a: 2", b"cookie: b=2"))
-        self.assertEqual(read.headers[b"a"], b"1,2")
+        """Repeated fields are joined by commas and spaces, cookies by semicolons."""
+        read = parse(head(b"A: 1", b"Cookie: a=1", b"a: 2", b"cookie: b=2", b"A: 3"))
+        self.assertEqual(read.headers[b"a"], b"1, 2, 3")
         self.assertEqual(read.headers[b"cookie"], b"a=1; b=2")
+
+    def test_repeatedSingleFields(self) -> None:
+        """Of a repeated field that is no list, the first counts, as in Node.js."""
+        for name in [
+            "age",
+            "authorization",
+            "content-type",
+            "etag",
+            "expires",
+            "from",
+            "if-modified-since",
+            "if-unmodified-since",
+            "last-modified",
+            "location",
+            "max-forwards",
+            "proxy-authorization",
+            "referer",
+            "retry-after",
+            "server",
+            "user-agent",
+        ]:
+            read = parse(head(b"%b: 1" % name.encode(), b"%b: 2" % name.title().encode()))
+            self.assertEqual(read.headers[name.encode()], b"1", name)
+            self.assertEqual(len(read.headerList), 3)
 
     def test_absoluteForm(self) -> None:
         """An absolute target gives its path, and its authority replaces Host (RFC 9112 3.2.2)."""

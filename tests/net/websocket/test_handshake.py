@@ -139,6 +139,38 @@ class HandshakeTests(SynchronousTestCase):
         odd = {b"sec-websocket-extensions": b"permessage-deflate\xff"}
         self.assertNotIn(b"deflate", read(odd, isCompressed=True).head)
 
+    def test_offers(self) -> None:
+        """An offer that cannot be met is declined, and the next one considered (RFC 7692)."""
+        name = b"permessage-deflate"
+        for offered, accepted in (
+            (b"", b""),
+            (b"; server_max_window_bits=9", b"; server_max_window_bits=9"),
+            (b'; Server_Max_Window_Bits = "15"', b"; server_max_window_bits=15"),
+            (b"; client_max_window_bits", b"; client_max_window_bits"),
+            (b"; client_max_window_bits=8", b"; client_max_window_bits"),
+            (b";client_no_context_takeover", b"; client_no_context_takeover"),
+            (b"; server_max_window_bits=8, permessage-deflate", b""),
+            (b"; foo=1, x-webkit-deflate-frame, permessage-deflate", b""),
+        ):
+            head = read({b"sec-websocket-extensions": name + offered}, isCompressed=True).head
+            self.assertIn(b"\r\nSec-WebSocket-Extensions: " + name + accepted + b"\r\n", head)
+        for declined in (
+            b"server_max_window_bits=8",
+            b"server_max_window_bits=16",
+            b"server_max_window_bits=09",
+            b"server_max_window_bits=",
+            b"server_max_window_bits",
+            b"client_max_window_bits=7",
+            b"client_max_window_bits=x",
+            b"server_no_context_takeover=1",
+            b"client_no_context_takeover; client_no_context_takeover",
+            b"foo",
+            b"",
+            b"=",
+        ):
+            offer = {b"sec-websocket-extensions": name + b"; " + declined}
+            self.assertNotIn(b"Extensions", read(offer, isCompressed=True).head, declined)
+
     @settings(deadline=None)
     @given(
         st.dictionaries(

@@ -71,9 +71,9 @@ class AclTests(SynchronousTestCase):
         mine, all_ = Grant(ANN, FULL_CONTROL), Grant(ALL_USERS, "READ")
         for name, expected in (
             ("private", (mine,)),
-            ("public-read", (mine, all_)),
-            ("public-read-write", (mine, all_, Grant(ALL_USERS, "WRITE"))),
-            ("authenticated-read", (mine, Grant(AUTHENTICATED_USERS, "READ"))),
+            ("public-read", (all_, mine)),
+            ("public-read-write", (all_, Grant(ALL_USERS, "WRITE"), mine)),
+            ("authenticated-read", (Grant(AUTHENTICATED_USERS, "READ"), mine)),
             ("bucket-owner-read", (mine, Grant(BOB, "READ"))),
             ("bucket-owner-full-control", (mine, Grant(BOB, FULL_CONTROL))),
         ):

@@ -182,7 +182,12 @@ class DecisionTests(SynchronousTestCase):
             error = self.assertRaises(S3Error, access.checkList, public)
             self.assertEqual(error.code, code)
             access.checkList(private)
+        enforced.checkList(private, b"bucket-owner-full-control")
+        for canned in (b"private", b"bucket-owner-read"):
+            error = self.assertRaises(S3Error, enforced.checkList, private, canned)
+            self.assertEqual(error.code, "AccessControlListNotSupported")
         BucketAccess("ann").checkList(public)
+        BucketAccess("ann").checkList(private, b"private")
 
     def test_owners(self) -> None:
         """A new object is its writer's, or the bucket's account's where the ownership says so."""

@@ -84,9 +84,11 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def test_unreadable(self) -> None:
         """An Authorization that cannot be read, or of another scheme, is 400 InvalidArgument."""
-        for value in (b"Bearer x", b"AWS key:signature", b"\xff", b"AWS4-HMAC-SHA256"):
+        for value in (b"Bearer x", b"AWS", b"\xff", b"AWS4-HMAC-SHA256"):
             status, code = self.refused({b"authorization": value})
             self.assertEqual((status, code), (400, "InvalidArgument"), value)
+        older = self.refused({b"authorization": b"AWS key:signature"})
+        self.assertEqual(older, (400, "InvalidRequest"))
 
     def test_two(self) -> None:
         """Two schemes at once are 400 InvalidArgument, in every pair."""
@@ -157,11 +159,14 @@ class AuthenticatorTests(SynchronousTestCase):
         """The plain headers cannot vouch for signed chunks, but may send unsigned ones."""
         plain = {b"x-storage-access-key": KEY.encode(), b"x-storage-secret-key": SECRET.encode()}
         kind = b"x-amz-content-sha256"
-        found = self.enter({**plain, kind: b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD"})
+        streaming = {**plain, kind: b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}
+        self.assertEqual(self.refused(streaming), (400, "InvalidRequest"))
+        found = self.gate.authenticate(b"PUT", PATH, b"", streaming)
         sent = {b"x-amz-decoded-content-length": b"1"}
         with self.assertRaises(S3Error):
             found.bodyExpectation(sent, None)
-        found = self.enter({**plain, kind: b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"})
+        unsigned = {**plain, kind: b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
+        found = self.gate.authenticate(b"PUT", PATH, b"", unsigned)
         decoder = found.bodyExpectation(sent, None).decoder
         assert decoder is not None
         self.assertEqual(decoder.feed(b"1\r\na\r\n0\r\n\r\n"), [b"a"])

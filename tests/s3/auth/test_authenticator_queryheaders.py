@@ -16,6 +16,7 @@ class HoistingTests(S3Case):
         query = {
             "x-amz-meta-a": "1",
             "X-Amz-Meta-B": "caf\u00e9",
+            "x-amz-meta-c": "no\u00a0break, soft\u00adhyphen",
             "X-AMZ-ACL": "private",
             "x-amz-checksum-crc32": "AAAAAA==",
             "content-type": "text/html",
@@ -27,6 +28,7 @@ class HoistingTests(S3Case):
                 b"host": b"h",
                 b"x-amz-meta-a": b"1",
                 b"x-amz-meta-b": "caf\u00e9".encode(),
+                b"x-amz-meta-c": "no\u00a0break, soft\u00adhyphen".encode(),
                 b"x-amz-acl": b"private",
             },
         )
@@ -50,6 +52,8 @@ class HoistingTests(S3Case):
         for query in (
             {"x-amz-meta-a": "1\r\nSet-Cookie: x"},
             {"x-amz-meta-a": "\x00"},
+            {"x-amz-meta-a": "\x7f"},
+            {"x-amz-meta-a": "\x85"},
             {"x-amz-meta-a b": "1"},
             {"x-amz-meta-a:": "1"},
             {"x-amz-": "1"},

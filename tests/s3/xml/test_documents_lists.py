@@ -315,7 +315,7 @@ class OtherListsTests(SynchronousTestCase):
             "b", "k é".encode(), "u1", "root", JANUARY, Attributes(), "CRC64NVME", "FULL_OBJECT"
         )
         query = KeysQuery("k", "/", "a", 1, False, idMarker="u0")
-        body = listUploads("b", query, [upload], ["k/"], ("k é", "u1"))
+        body = listUploads("b", query, [upload], ["k/"], ("k é", "u1"), ["root"])
         self.assertEqual(
             parseAnswer("ListMultipartUploads", body),
             {
@@ -345,13 +345,21 @@ class OtherListsTests(SynchronousTestCase):
         )
 
     def test_lastUploads(self) -> None:
-        """A page that is the last has no next markers; keys are encoded where asked for."""
+        """The last page names its last item; keys are encoded where asked for."""
         upload = MultipartUpload("b", b"k k", "u1", "root", JANUARY, Attributes())
         query = KeysQuery("", "", "", 1000, True)
-        parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [upload], [], None))
+        parsed = parseAnswer(
+            "ListMultipartUploads", listUploads("b", query, [upload], [], None, ["root"])
+        )
         self.assertEqual(parsed["Uploads"][0]["Key"], "k%20k")
         self.assertNotIn("ChecksumType", parsed["Uploads"][0])
         self.assertEqual((parsed["EncodingType"], parsed["IsTruncated"]), ("url", False))
+        self.assertEqual((parsed["NextKeyMarker"], parsed["NextUploadIdMarker"]), ("k%20k", "u1"))
+        for prefixes, last in ((["a"], "k%20k"), (["a", "z/"], "z/")):
+            body = listUploads("b", query, [upload], prefixes, None, ["root"])
+            parsed = parseAnswer("ListMultipartUploads", body)
+            self.assertEqual(parsed["NextKeyMarker"], last)
+        parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [], [], None, []))
         self.assertFalse([name for name in parsed if name.startswith("Next")])
 
     def test_parts(self) -> None:
@@ -364,7 +372,7 @@ class OtherListsTests(SynchronousTestCase):
             Part(2, 5, "e2", JANUARY, Content(5), Checksum("SHA256", "AAAA")),
             Part(4, 6, "e4", JANUARY, Content(6)),
         ]
-        body = listParts("b", PartsQuery(1, 2, False), upload, parts, truncated=True)
+        body = listParts("b", PartsQuery(1, 2, False), upload, parts, truncated=True, owner="root")
         self.assertEqual(
             parseAnswer("ListParts", body),
             {
@@ -392,5 +400,7 @@ class OtherListsTests(SynchronousTestCase):
                 "ChecksumType": "COMPOSITE",
             },
         )
-        empty = parseAnswer("ListParts", listParts("b", PartsQuery(7, 2, False), upload, [], False))
+        empty = parseAnswer(
+            "ListParts", listParts("b", PartsQuery(7, 2, False), upload, [], False, "root")
+        )
         self.assertEqual((empty["NextPartNumberMarker"], empty["IsTruncated"]), (7, False))

@@ -10,6 +10,7 @@ from tests.contract.blobs import KIB, claim
 from tests.support.blobs import BlobsCase, filesBelow, makeBlobs
 from tests.support.faultyfiles import Fault
 from tests.support.garbage import findCycles, withoutCollector
+from tests.support.selection import long
 
 
 class FaultTests(BlobsCase):
@@ -136,6 +137,7 @@ class FaultTests(BlobsCase):
         self.failureResultOf(discarded, OSError)
         self.assertEqual(len(filesBelow(self.directory)), 1)
 
+    @long("takes a second or more")
     def test_lifetimes(self) -> None:
         """No error is part of a reference cycle when its caller has dropped it."""
 

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate import __version__
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.http import getJSON
+from tests.support.selection import long
 
 FORMS = {
     "serve": "import sys; from storagegate.cli.main import main; sys.exit(main(['serve', {}]))",
@@ -39,6 +40,7 @@ def runModule(*arguments: str, directory: Path | None = None) -> tuple[int, str,
 class ServeTests(SynchronousTestCase):
     """C{storagegate serve} and C{python -m storagegate}."""
 
+    @long("takes a second or more")
     def test_serves(self) -> None:
         """Both serve in the foreground with the daemon's flags, log to stdout and end in order."""
         for name, program in FORMS.items():

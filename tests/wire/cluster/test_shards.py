@@ -221,6 +221,26 @@ class ShardsTests(ShardsCase):
             for key in ("k", "parts"):
                 self.assertEqual(self.read(self.two, bucket, key), body)
 
+    def test_reusedNames(self) -> None:
+        """A policy in the second shard refuses a key of a removed account, in both ways."""
+        ask = partial(request, self.nodes[0].address("admin"), headers=ROOT.plainHeaders())
+        keys, new = "/console/api/v1/keys", b'{"account": "ada"}'
+        made = json.loads(ask("POST", keys, new)[1])["accessKey"]
+        for bucket, principal in (("zero", "*"), ("one", {"AWS": "ada"})):
+            statement = {
+                "Effect": "Deny",
+                "Principal": principal,
+                "Action": "s3:PutObject",
+                "Resource": f"arn:aws:s3:::{bucket}/*",
+            }
+            policy = json.dumps({"Statement": statement})
+            self.one.put_bucket_policy(Bucket=bucket, Policy=policy)
+        self.assertEqual(ask("DELETE", f"{keys}/{made}")[0], 204)
+        status, body = ask("POST", keys, new)
+        self.assertEqual((status, json.loads(body)["details"]), (409, {"buckets": ["one"]}))
+        code, text = self.cluster.command("keys", "create", "--account", "ada")
+        self.assertEqual((code, "ACL of: one (" in text), (1, True), text)
+
     def test_killed(self) -> None:
         """What a node that is killed has left in each shard is swept by the other."""
         for bucket in ("zero", "one"):
@@ -239,7 +259,7 @@ class ShardsTests(ShardsCase):
         self.assertEqual(
             self.shardCommand("list").splitlines(),
             [
-                "shard 0 takes no new buckets: that of [cluster] catalog",
+                "shard 0 takes no new buckets: the catalog of [cluster]",
                 "shard 1 takes new buckets: 127.0.0.1",
             ],
         )
@@ -256,7 +276,7 @@ class ShardsTests(ShardsCase):
         self.assertIn("\nshard 1\nprimary ", self.cluster.command("cluster", "status")[1])
         code, text = self.cluster.command("cluster", "shard", "add", self.added)
         self.assertEqual(code, 1)
-        self.assertIn("is the catalog of a store, or a shard of one", text)
+        self.assertIn("is already the catalog of a store, or a shard", text)
         code, text = self.cluster.command("cluster", "shard", "add", "host=a,b dbname=c")
         self.assertEqual(code, 1)
         self.assertIn("number 1 has several", text)
@@ -274,7 +294,7 @@ class ShardsTests(ShardsCase):
             text.splitlines(),
             [
                 "bucket one is in shard 1, the directory has it nowhere: repaired",
-                f"blob {blob} is missing; named by one/'k'",
+                f"blob {blob} is missing; referenced by one/'k'",
                 "1 problem",
             ],
         )

@@ -91,6 +91,7 @@ class RenewalTests(CertificateCase):
                 self.assertEqual(await deferToThread(self.served, name), number, name)
         await self.daemon.waitForLog(f"new TLS files are in use: {self.pair[0]}")
 
+    @long("takes a second or more")
     async def test_alone(self) -> None:
         """Without clients, the metric and the log have the renewed pair soon, too."""
         await self.start()
@@ -123,6 +124,7 @@ class RenewalTests(CertificateCase):
         self.assertEqual(await deferToThread(self.served, "s3"), number)
         self.assertEqual(await self.warnings(), {})
 
+    @long("takes a second or more")
     async def test_workers(self) -> None:
         """Each of several processes serves the renewed pair."""
         await self.start("--workers", "2", names=())

@@ -126,6 +126,7 @@ class StartTests(DaemonCase):
             self.assertEqual(set(document["parts"].values()), {"ok"})
             self.assertEqual(getJSON(admin, "/else"), (404, {"error": "not found"}))
 
+    @long("takes a second or more")
     def test_firstStart(self) -> None:
         """The first start makes the root key pair, shows it once, and it opens the store."""
         daemon = self.daemon(STORAGEGATE_ACCESS_KEY="", STORAGEGATE_SECRET_KEY="")
@@ -150,10 +151,13 @@ class StartTests(DaemonCase):
     def test_small(self) -> None:
         """
         A start with every listener takes less than a second of CPU time, and an idle daemon less
-        than 81 MB, or 87 MB on Python 3.12 and newer: there code objects are larger, the
-        debugger that Twisted imports loads readline, and the tables of idna take twice as much.
+        than 80 MB. On Python 3.12 and newer it takes less than 86 MB: there code objects are
+        larger, the debugger that Twisted imports loads readline, and the tables of idna take twice
+        as much. On Python 3.14 it takes less than 96 MB: its heap for the same modules is larger.
         """
-        most = 87_000_000 if sys.version_info >= (3, 12) else 81_000_000
+        most = 96_000_000 if sys.version_info >= (3, 14) else 86_000_000
+        if sys.version_info < (3, 12):
+            most = 80_000_000
         # The first may have modules to compile, which takes time and half a megabyte; and a
         # processor that two share is a slower one.
         for _ in range(3):
@@ -181,7 +185,7 @@ class StartTests(DaemonCase):
         path.write_text('admin = "off"\ns3 = "off"\nshutdownGraceSeconds = 3\n')
         with self.daemon("--config", str(path)) as daemon:
             daemon.stop()
-            self.assertIn("stopping, 3 s", daemon.log)
+            self.assertIn("requests in flight have 3 s", daemon.log)
 
 
 class RefusalTests(DaemonCase):
@@ -199,6 +203,7 @@ class RefusalTests(DaemonCase):
         self.assertEqual(len(lines), 1, daemon.log)
         return lines[0]
 
+    @long("takes a second or more")
     def test_portTaken(self) -> None:
         """A port that is taken stops the start, and nothing is made of the data directory."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -210,11 +215,34 @@ class RefusalTests(DaemonCase):
         self.assertFalse(self.data.exists())
 
     @long("takes seconds")
+    def test_allMistakes(self) -> None:
+        """
+        A start names all mistakes of its configuration, a line each, though all listeners are off:
+        of keys, services and tables together.
+        """
+        file = Path(self.mktemp()).absolute()
+        off = [word for name in ("http", "grpc", "tcp", "udp") for word in (f"--{name}", "off")]
+        tables = "[gateway.http]\nbassPath = 1\nidleMs = 1\n[gateway.tcp]\nx = 1\n"
+        for text, count in ((f'region = "-"\nx = 1\n{tables}', 6), (tables, 4)):
+            file.write_text(text)
+            for workers in ("1", "2"):
+                words = ("--workers", workers, "--service", "nowhere:Nothing")
+                daemon = self.daemon("--config", str(file), *off, *words)
+                daemon.launch()
+                self.assertGreater(daemon.wait(), 0)
+                lines = [each for each in daemon.log.splitlines() if "storagegate: " in each]
+                self.assertEqual(len(lines), count, daemon.log)
+                for mistake in ("http.bassPath", "http.idleMs", "tcp.x", "nowhere:Nothing"):
+                    self.assertEqual(sum(mistake in line for line in lines), 1, mistake)
+        self.assertFalse(self.data.exists())
+
+    @long("takes seconds")
     def test_badEndpoint(self) -> None:
         """An endpoint that cannot be read stops the start."""
         for description in ("tcp:x", "nonsense:1", "tcp:0:interface=300.300.300.300"):
             self.assertIn("name=s3", self.refused("--s3", description))
 
+    @long("takes a second or more")
     def test_dataInUse(self) -> None:
         """A second daemon on the same data is refused, and the first goes on."""
         with self.daemon() as first:
@@ -358,6 +386,7 @@ class EarlyClientTests(DaemonCase):
 class SignalTests(DaemonCase):
     """Signals."""
 
+    @long("takes a second or more")
     def test_stop(self) -> None:
         """SIGTERM and SIGINT stop in order, with exit code 0."""
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -388,6 +417,7 @@ class SignalTests(DaemonCase):
             connection.getresponse().read()
             self.assertEqual(daemon.stop(), 0)
 
+    @long("takes a second or more")
     def test_inFlight(self) -> None:
         """A request that is in flight when the stop comes is finished and stored."""
         daemon = self.daemon().start()

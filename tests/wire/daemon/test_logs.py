@@ -189,6 +189,7 @@ class PlaceTests(SynchronousTestCase):
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
 
+    @long("takes a second or more")
     def test_fullPipe(self) -> None:
         """A daemon whose output is not read keeps serving, and stops in order."""
         process = subprocess.Popen(
@@ -303,6 +304,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertIsNone(first["worker"])
         self.assertEqual((second["worker"], second["message"]), (1, "from a handler"))
 
+    @long("takes a second or more")
     def test_workers(self) -> None:
         """Workers log to the same file, and each line says which one it is from."""
         self.path = self.directory / "daemon.log"

@@ -32,6 +32,9 @@ class MovedFilesTests(SynchronousTestCase):
                 self.assertIn(status, (500, 503) if body is LARGE else (503,), answer)
             status, document = getJSON(admin, "/readyz")
             self.assertEqual((status, document["status"]), (503, "unavailable"))
+            for path, expected in (("/minio/health/ready", 503), ("/healthz", 200)):
+                status, answer = request(address, "GET", path, headers={})
+                self.assertEqual((status, b"parts" in answer), (expected, False), path)
             self.assertEqual(document["error"].count(MOVED), 1, document)
             self.assertEqual(daemon.log.count(MOVED), 1, daemon.log)
             self.assertEqual(request(address, "GET", "/bucket/before"), (200, SMALL))

@@ -186,9 +186,7 @@ class NotifierTests(LogCase):
         self.manager.close()
         notifier.status("one")
         notifier.status("two")
-        self.assertEqual(
-            self.logged(), ["the service manager does not hear us: Connection refused"]
-        )
+        self.assertEqual(self.logged(), ["cannot notify the service manager: Connection refused"])
         self.manager = self.listening(self.manager.place)
         notifier.status("three")
         self.assertEqual(self.manager.waiting(), ["STATUS=three"])
@@ -257,6 +255,7 @@ class DaemonTests(SynchronousTestCase):
         self.assertEqual(daemon.wait(), 0)
         self.assertEqual(self.manager.waiting(), [])
 
+    @long("takes a second or more")
     def test_stuck(self) -> None:
         """The watchdog hears of a reactor that turns, and nothing of one that is stuck."""
         daemon = self.daemon(WATCHDOG_USEC="200000")

@@ -110,6 +110,7 @@ class ShutdownTests(SynchronousTestCase):
             return False
         return True
 
+    @long("takes a second or more")
     def test_inFlight(self) -> None:
         """
         Every listener closes at once, the last one but C{admin}, which says why; what is in flight
@@ -147,6 +148,7 @@ class ShutdownTests(SynchronousTestCase):
         self.assertEqual(self.daemon.wait(), 0)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")
 
+    @long("takes a second or more")
     def test_endless(self) -> None:
         """Streams without an end are cut when the grace is over, and the exit code is 0."""
         self.start(1)

@@ -83,6 +83,7 @@ class SocketTests(SynchronousTestCase):
             self.assertEqual(client.recv(len(pong), socket.MSG_WAITALL), pong)
         self.assertEqual(daemon.stop(), 0)
 
+    @long("takes a second or more")
     def test_keepsSocket(self) -> None:
         """Who comes while the daemon is away waits on the socket, and is served by the next one."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -219,7 +220,7 @@ class SocketTests(SynchronousTestCase):
             daemon.launch()
             self.assertEqual(daemon.wait(), 1)
             self.assertIn(f"cannot listen name={name} endpoint=systemd:", daemon.log)
-            self.assertIn("systemd has handed over no such socket", daemon.log)
+            self.assertIn("systemd passed no such socket", daemon.log)
             self.assertNotIn("Traceback", daemon.log)
 
 

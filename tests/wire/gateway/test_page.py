@@ -16,6 +16,7 @@ from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.http import openapi
 from tests.support.browser import Browser
 from tests.support.programs import needs
+from tests.support.selection import long
 
 SECONDS = 30
 
@@ -120,6 +121,7 @@ class OffTests(PageCase):
 class BrowserTests(PageCase):
     """What it does."""
 
+    @long("takes a second or more")
     async def test_calls(self) -> None:
         """It lists the methods with their schemas, and calls them over HTTP and a WebSocket."""
         await deferToThread(self.drive, Path(self.mktemp()).absolute())
@@ -148,6 +150,7 @@ class BrowserTests(PageCase):
             self.assertEqual(refused[0], "HTTP 400")
             self.assertIn("item expected str, got int", refused[1])
 
+    @long("takes a second or more")
     async def test_routes(self) -> None:
         """It lists the routes of an application too, and calls them."""
         from twisted.internet import reactor

@@ -6,6 +6,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 
 SERVICE = """
 import os
@@ -29,6 +30,7 @@ class WorkersTests(SynchronousTestCase):
 
     timeout = 60
 
+    @long("takes seconds")
     def test_limit(self) -> None:
         """A limit lets through what it says, whichever worker a call comes to."""
         folder = Path(self.mktemp())

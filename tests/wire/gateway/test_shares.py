@@ -56,6 +56,7 @@ class DaemonTests(SynchronousTestCase):
             client.request(method, path, body, {"Content-Type": "application/json"})
             return client.getresponse().status
 
+    @long("takes a second or more")
     def test_bodies(self) -> None:
         """1,030 bodies of a byte that never end leave another client its place."""
         clients = self.connect("http", 1030, CHUNKED)

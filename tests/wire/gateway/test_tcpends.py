@@ -9,6 +9,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
 from tests.support.memory import residentMemory
+from tests.support.selection import long
 from tests.wire.gateway.tcpcase import PlainClient, TCPCase, written
 from tests.wire.gateway.test_websocket import KERNEL_BYTES
 
@@ -39,6 +40,7 @@ class EndTests(TCPCase):
         self.assertEqual(last, (2, {"id": 1, "data": {}}))
         self.assertEqual(rest, b"")
 
+    @long("takes seconds")
     async def test_gone(self) -> None:
         """Who closes with a silent call in flight is noticed, though it looks half closed."""
 
@@ -51,6 +53,7 @@ class EndTests(TCPCase):
         await self.until(lambda: self.probe.cancelled == ["slow"])
         await self.until(lambda: self.adapter.connections == 0)
 
+    @long("takes seconds")
     async def test_goneUnread(self) -> None:
         """Who closes while it is not read, for all the calls it has in flight, is noticed."""
 
@@ -63,6 +66,7 @@ class EndTests(TCPCase):
         await self.until(lambda: self.adapter.connections == 0)
         self.assertEqual(self.adapter.listener.calls, 0)
 
+    @long("takes seconds")
     async def test_halfClosedLong(self) -> None:
         """Who shuts the writing side and waits is asked whether it is there, and answered."""
 
@@ -139,6 +143,7 @@ class FlowTests(TCPCase):
             client.close()
         await self.until(lambda: len(self.closed) == 20)
 
+    @long("takes seconds")
     async def test_floodUnread(self) -> None:
         """Who sends calls without end and reads nothing is not read any more."""
 

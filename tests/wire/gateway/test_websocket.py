@@ -381,6 +381,7 @@ class PressureTests(LiveCase):
         self.assertFalse(client.reset)
         await self.turnUntil(lambda: not self.adapters[0].connections)
 
+    @long("takes a second or more")
     async def test_bombByHand(self) -> None:
         """204 kB that inflate to 200 MiB are cut off at the limit of a message."""
         compressor = zlib.compressobj(wbits=-15)

@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.support import get, post
 
@@ -27,6 +28,7 @@ class PersistenceTests(AppServedCase):
         self.assertEqual(statuses(received), [200] * 4)
         self.assertEqual(received.lower().count(b"connection: close"), 1)
 
+    @long("takes a second or more")
     async def test_idle(self) -> None:
         """
         A connection that idles for C{keepAliveTimeout} is closed; one whose handler works for so
@@ -56,15 +58,47 @@ class PersistenceTests(AppServedCase):
         await busy.until(b"slow")
 
 
+class RepeatedFieldTests(AppServedCase):
+    """Fields that a client sends more than once."""
+
+    async def test_repeated(self) -> None:
+        """Lists are joined, of other fields the first counts."""
+        names = ("accept", "content-type", "user-agent", "authorization", "cookie")
+        self.app.get("/", lambda req, res: res.json([req.get(name) for name in names]))
+        fields = [b"%b: %d" % (name.encode(), value) for value in (1, 2) for name in names]
+        received = await self.exchange(
+            await self.listen(), get(b"/", *fields, b"Connection: close")
+        )
+        self.assertIn(b'["1, 2","1","1","1","1; 2"]', received)
+
+
+class RuntimeTests(AppServedCase):
+    """The threads of a served application."""
+
+    async def test_keywords(self) -> None:
+        """C{runtime.run} passes keywords on, whatever their names, as in the test client."""
+
+        async def handle(req: Any, res: Any) -> None:
+            run = self.app.runtime.run
+            assert await run(dict, function=2, reactor=4) == {"function": 2, "reactor": 4}
+            res.send(str(await run(int, "x1", base=36)))
+
+        self.app.get("/", handle)
+        received = await self.exchange(await self.listen(), get(b"/", b"Connection: close"))
+        self.assertTrue(received.endswith(b"\r\n\r\n1189"), received)
+
+
 class TimeoutTests(AppServedCase):
     """C{headersTimeout} and C{requestTimeout}."""
 
+    @long("takes a second or more")
     async def test_headers(self) -> None:
         """A head that is not complete in time is 408 and a closed connection."""
         self.app.use(self.answer)
         received = await self.exchange(await self.listen(headersTimeout=200), b"GET / HTTP/1.1\r\n")
         self.assertTrue(self.isRefusal(received, (408,)), received)
 
+    @long("takes a second or more")
     async def test_body(self) -> None:
         """C{headersTimeout} does not hold for the body, however long it takes to come."""
         self.app.use(self.answer)
@@ -78,6 +112,7 @@ class TimeoutTests(AppServedCase):
         await client.until(b"served")
         self.assertEqual(statuses(client.received), [100, 200])
 
+    @long("takes seconds")
     async def test_stalled(self) -> None:
         """A response whose client reads nothing for C{requestTimeout} is dropped."""
         ended: list[str] = []

@@ -5,6 +5,7 @@ from twisted.internet.task import deferLater
 
 from storagegate.net.http.message import ChannelRequest
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.corpus import CORPUS, Case
 from tests.wire.http.replaying import SMUGGLED, Cut, ThreeWays
 from tests.wire.http.support import ServedCase
@@ -112,6 +113,7 @@ class RefusalTests(ServedCase):
         client.drop()
         await gone
 
+    @long("takes a second or more")
     async def test_slowHead(self) -> None:
         """A head that takes too long is a 408 on the wire too."""
         port = await self.serve(self._unreached, headersTimeout=0.5)

@@ -4,6 +4,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.corpus import CORPUS
 from tests.wire.http.replaying import SMUGGLED, Cut, ThreeWays
@@ -84,6 +85,7 @@ class PatienceTests(AppServedCase):
         await client.until(lambda received: received.endswith(b"%d" % (_PIPELINED - 1)))
         self.assertEqual(order, list(range(_PIPELINED)))
 
+    @long("takes a second or more")
     async def test_slowHead(self) -> None:
         """A head that does not come to its end is 408, however steadily it comes."""
         self.app.use(self.answer)
@@ -100,6 +102,7 @@ class PatienceTests(AppServedCase):
         self.assertTrue(self.isRefusal(client.received, (408,)), client.received)
         self.assertEqual(self.served, [])
 
+    @long("takes seconds")
     async def test_slowBody(self) -> None:
         """A body that stops coming is 408; its handler gets none of it."""
         self.app.use(self.answer)
@@ -115,6 +118,7 @@ class PatienceTests(AppServedCase):
             self.assertTrue(self.isRefusal(received, (408,)), received)
         self.assertEqual(self.served, [])
 
+    @long("takes seconds")
     async def test_lateAnswer(self) -> None:
         """A request that no handler answers is 503 in the end, as JSON too."""
         self.app.get("/never", lambda req, res: Deferred())

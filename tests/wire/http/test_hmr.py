@@ -234,6 +234,7 @@ class ReloadTests(DevelopCase):
         await self.script.ended
         self.assertEqual(self.script.status, 7)
 
+    @long("takes a second or more")
     async def test_arguments(self) -> None:
         """A program has its arguments, its own module C{__main__}, and its file."""
         self.write("helper.py", "WORD = 'one'\n")
@@ -309,6 +310,7 @@ class ReloadTests(DevelopCase):
         told = await self.hears(page, "reload", 4)
         self.assertEqual(told["files"], [str(self.directory / "helper.py")])
 
+    @long("takes a second or more")
     async def test_console(self) -> None:
         """
         The console shows where the application listens, requests, and an error once, with its
@@ -336,6 +338,7 @@ class ReloadTests(DevelopCase):
         await self.script.ended
         self.assertTrue((await page.client.closed).endswith(b"0\r\n\r\n"))
 
+    @long("takes a second or more")
     async def test_interrupt(self) -> None:
         """Ctrl-C, which a terminal sends to all processes, ends a script in order and quietly."""
         await self.setUpScript("", "app.run()\nprint('ended')\n")
@@ -501,6 +504,7 @@ class ShapeTests(DevelopCase):
             except ConnectionRefusedError:
                 await deferLater(self.reactor, 0.01)
 
+    @long("takes a second or more")
     async def test_logging(self) -> None:
         """Where a script logs already, errors are written there, and not twice."""
         begin = "import sys\nfrom twisted.python import log\nlog.startLogging(sys.stdout)\n"

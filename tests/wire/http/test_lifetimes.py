@@ -185,6 +185,7 @@ class LifetimeTests(ServedCase):
         await self.turnUntil(lambda: len(self.alive) > before)
         return client
 
+    @long("takes a second or more")
     async def test_abortedBodies(self) -> None:
         """After a client that hangs up in mid-body."""
         for path, kind in ((b"/echo", JSON), (b"/read", b"Content-Type: a/b")):

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
 from tests.support.ports import heldPort
+from tests.support.selection import long
 
 _SCRIPT = """
 from storagegate import server
@@ -66,6 +67,7 @@ class RunTests(SynchronousTestCase):
                     raise
         raise AssertionError("the script has ended")
 
+    @long("takes a second or more")
     def test_run(self) -> None:
         """It serves on its port, whoever says which, and ends by a signal without an error."""
         for listen, arguments in (

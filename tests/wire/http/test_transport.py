@@ -13,6 +13,7 @@ from zope.interface import implementer
 from storagegate.net.endpoints import listen
 from storagegate.net.http.message import ChannelRequest
 from tests.net.support import head, hello, statuses
+from tests.support.selection import long
 from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
 
@@ -272,6 +273,7 @@ class ClosingTests(ServedCase):
         client = await self.connectTLS(hello, maxConnections=0)
         self.assertEqual(await client.closed, b"")
 
+    @long("takes a second or more")
     async def test_silentTLS(self) -> None:
         """A client that never begins its handshake is closed like any other that is silent."""
         certificate = makeCertificate(self.mktemp())
@@ -281,6 +283,7 @@ class ClosingTests(ServedCase):
         client = await self.connect(port)
         self.assertEqual(await client.closed, b"")
 
+    @long("takes a second or more")
     async def test_stubborn(self) -> None:
         """A client that does not go away when we have closed is left behind, also over TLS."""
         plain = await self.connect(await self.serve(hello, lingerTimeout=0.1))
@@ -312,6 +315,7 @@ class ClosingTests(ServedCase):
         self.assertIn(b"done", await busy.closed)
         await drained
 
+    @long("takes seconds")
     async def test_slowCloser(self) -> None:
         """A client that reads a large last answer slowly gets it all, though we have closed."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from storagegate.http.middleware.staticfiles import staticFiles
 from tests.net.support import statuses
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.support import get
 
@@ -99,6 +100,7 @@ class TraversalTests(AppServedCase):
         """Nor where the folder has the last word."""
         await self._attack(b"", fallthrough=False)
 
+    @long("takes a second or more")
     async def test_mounted(self) -> None:
         """Nor below a path."""
         await self._attack(b"/static")

@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -127,7 +128,13 @@ class MessageTests(RouteCase):
                 await socket.send("too late")
 
         self.app.ws("/", handle)
-        await self.talk(lambda socket: socket.close(4002, "enough"), "/")
+
+        def converse(socket: ClientConnection) -> tuple[int | None, str]:
+            socket.close(4002, "enough")
+            return closed(socket)
+
+        # The server's close has the code of the client's.
+        self.assertEqual(await self.talk(converse, "/"), (4002, "enough"))
         self.assertEqual(await ends, (4002, "enough"))
 
     async def test_dropped(self) -> None:
@@ -199,6 +206,10 @@ class MessageTests(RouteCase):
             ]
 
         self.assertEqual(await self.talk(converse, "/"), ("a" * 10_000, ["PerMessageDeflate"]))
+        # A declined offer does not end the handshake.
+        offer = ClientPerMessageDeflateFactory(server_max_window_bits=8)
+        plain = await self.talk(converse, "/", compression=None, extensions=[offer])
+        self.assertEqual(plain, ("a" * 10_000, []))
 
 
 class RefusalTests(RouteCase):

@@ -95,6 +95,7 @@ class FrameworkTests(ProgramCase):
         self.assertEqual(self.get("/tasks"), '{"text":"1"}')
         self.assertEqual(self.end(), (0, "", ""))
 
+    @long("takes a second or more")
     def test_asyncpg(self) -> None:
         """A pool of connections to PostgreSQL, whose queries are cancelled by a timeout."""
         path = self.postgres()
@@ -191,6 +192,7 @@ class FrameworkTests(ProgramCase):
 class PageTests(SynchronousTestCase):
     """The programs of C{docs/asyncio.rst}, as they stand."""
 
+    @long("takes a second or more")
     def test_programs(self) -> None:
         """They print what the page says."""
         programs = [block.code for block in codeBlocks(DOCS / "asyncio.rst", "python")]
@@ -281,6 +283,7 @@ class ServiceTests(ProgramCase):
         self.assertEqual((problem.code, problem.message), ("INTERNAL_ERROR", "Internal error"))
         self.assertEqual(self.end()[2].count('app.run(reactor="asyncio")'), 1)
 
+    @long("takes a second or more")
     def test_grpc(self) -> None:
         """A gRPC application with middleware."""
         self.start("grpc")

@@ -171,6 +171,7 @@ class BackPressureTests(RPCCase):
         other = await deferToThread(client.call, "/test.Service/Unary", b"other")
         self.assertEqual(other.messages, [(False, b"other")])
 
+    @long("takes seconds")
     async def test_grpcioReads(self) -> None:
         """A generator waits for a reader who uses grpcio, too, and every message arrives."""
         responses = self.channel().unary_stream("/test.Service/Download")(b"")

@@ -13,6 +13,7 @@ from storagegate import server
 from tests.support.h2client import H2Client
 from tests.support.interop.grpcioclient import RequestPipe
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 TIMES = 20
@@ -199,14 +200,17 @@ class DeadlineTests(CancellationCase):
         # grpc core counts in whole milliseconds.
         self.assertGreater(min(late), -0.01)
 
+    @long("takes a second or more")
     async def test_unary(self) -> None:
         """A coroutine is cancelled at the call's deadline."""
         await self.assertKept("Unary")
 
+    @long("takes a second or more")
     async def test_serverStreaming(self) -> None:
         """A generator is cancelled at the call's deadline."""
         await self.assertKept("Download")
 
+    @long("takes a second or more")
     async def test_clientStreaming(self) -> None:
         """A handler that waits for requests is cancelled at the call's deadline."""
         await self.assertKept("Upload")

@@ -6,8 +6,9 @@ from twisted.internet.defer import gatherResults
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.converters import ConversionError
-from storagegate.rpc.reflection import ReflectionError
+from storagegate.rpc.reflectionclient import ReflectionError
 from tests.support.ports import heldPort
+from tests.support.selection import long
 from tests.wire.rpc.clientcase import ClientCase, spawn
 
 
@@ -82,6 +83,7 @@ class LearningTests(ClientCase):
         self.server = await self.serve(reflect=None)
         await self.assertEnds(self.connect(None).send(), "UNIMPLEMENTED")
 
+    @long("takes a second or more")
     async def test_again(self) -> None:
         """Learning that has failed is tried again by the next call."""
         number = heldPort(self)

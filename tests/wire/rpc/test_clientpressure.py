@@ -6,6 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
+from tests.support.selection import long
 from tests.wire.rpc.clientcase import ClientCase, spawn, until
 
 # More than HTTP/2 and the system's own buffers take before anybody has to wait: some 20 MB at most.
@@ -44,6 +45,7 @@ class PressureTests(ClientCase):
         rest = [parcel["count"] async for parcel in responses]
         self.assertEqual(rest, list(range(1, 1000)))
 
+    @long("takes a second or more")
     async def test_slowServer(self) -> None:
         """A server that does not read stops the requests after a bounded number of them."""
         taken = 0

@@ -170,6 +170,7 @@ class ProgramTests(SynchronousTestCase):
         """The test without a socket passes."""
         self.python("-m", "twisted.trial", "test_calls")
 
+    @long("takes a second or more")
     def test_greeter(self) -> None:
         """The first server answers the first client, and SIGTERM ends it in order."""
         server = subprocess.Popen(

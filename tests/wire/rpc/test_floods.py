@@ -135,6 +135,7 @@ class ProtectedTests(FloodCase):
         """So do pings."""
         self.assertBorne("pings")
 
+    @long("takes a second or more")
     def test_settings(self) -> None:
         """So do settings, each of which wants an answer."""
         self.assertBorne("settings")

@@ -13,10 +13,11 @@ from twisted.trial.unittest import TestCase
 from storagegate.core.definitions import readService
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import GrpcClient, createGrpcClient
-from storagegate.rpc.protos import serviceFromSchemas
+from storagegate.rpc.schemaprotos import serviceFromSchemas
 from tests.support.h2client import framed
 from tests.support.lyingserver import Answer, Fields, Lie, LyingServer
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
+from tests.support.selection import long
 from tests.wire.rpc.clientcase import clientThreads
 from tests.wire.rpc.optioncase import struct
 
@@ -204,6 +205,7 @@ class LyingServerTests(TestCase):
         ):
             await self.assertAll(answer, "INTERNAL", "UNAVAILABLE", "UNKNOWN", "CANCELLED")
 
+    @long("takes seconds")
     async def test_silence(self) -> None:
         """A server that says nothing, or does not go on, is waited for up to the deadline."""
         for answer in (saying(), saying(begin()), saying(begin(), body(b"\0\0"))):

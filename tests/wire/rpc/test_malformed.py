@@ -110,6 +110,7 @@ class HeaderTests(MalformedCase):
         self.assertIn(stream.status, statuses, headers)
         self.assertEqual(self.handled, 0)
 
+    @long("takes a second or more")
     async def test_missing(self) -> None:
         """Without C{te} (no browser can send it) or a pseudo-header there is no call."""
         for name in ("te", ":method", ":scheme", ":path", ":authority"):

@@ -10,6 +10,7 @@ from twisted.internet.threads import deferToThread
 
 from storagegate.rpc import application, dispatch
 from tests.support.h2client import H2Client, H2Stream
+from tests.support.selection import long
 from tests.wire.rpc.optioncase import BIG, BIGS, ECHO, HOLD, WAIT, OptionCase, sized, struct
 
 DEADLINE_EXCEEDED = 4
@@ -59,6 +60,7 @@ class LengthTests(OptionCase):
         stream = await self.within(port, calling(HOLD, sized(1000), sized(900), sized(1001)))
         self.assertEqual(stream.status, RESOURCE_EXHAUSTED)
 
+    @long("takes seconds")
     async def test_receiveDefault(self) -> None:
         """Without the option it is 4 MiB."""
         port = await self.serve({"maxSendMessageLength": -1})
@@ -69,6 +71,7 @@ class LengthTests(OptionCase):
 
         self.assertEqual(await self.within(port, use), [0, RESOURCE_EXHAUSTED])
 
+    @long("takes seconds")
     async def test_unlimited(self) -> None:
         """With -1 any length goes, both ways."""
         port = await self.serve({"maxReceiveMessageLength": -1, "maxSendMessageLength": -1})

@@ -8,6 +8,7 @@ C{STORAGEGATE_GRPC_ENGINE=aio}; here are those that tell the engines apart, and 
 from typing import Any
 
 from storagegate.rpc import engine
+from tests.support.selection import long
 from tests.wire.rpc import (
     test_calls,
     test_cancellation,
@@ -46,6 +47,7 @@ class CancelTests(OnAio, test_cancellation.CancelTests):
     """The client gives calls up."""
 
 
+@long("takes a second or more")
 class DeadlineTests(OnAio, test_cancellation.DeadlineTests):
     """The client names a deadline."""
 

@@ -234,7 +234,7 @@ _HEADERS = (
     _obeyed("header", "x-amz-object-attributes", "Other", **_INVALID),
     _obeyed("header", "x-amz-metadata-directive", "NEITHER", **_INVALID),
     _harmless("header", "x-amz-mfa", "serial 123456", "no bucket asks for a second factor"),
-    _obeyed("header", "x-amz-mp-object-size", "x", **_INVALID),
+    _obeyed("header", "x-amz-mp-object-size", "x", status=400, code="InvalidRequest"),
     _harmless("header", "x-amz-object-annotation-directive", "EXCLUDE", "there are no annotations"),
     _refused("header", "x-amz-object-lock-event-hold", "ON"),
     _refused(
@@ -283,7 +283,7 @@ _HEADERS = (
 )
 
 _PARAMETERS = (
-    _obeyed("query", "bucket-region", "nowhere-1", lacks="<Bucket>"),
+    _obeyed("query", "bucket-region", "eu-west-1", lacks="<Bucket>"),
     _obeyed("query", "continuation-token", "x", "ListBuckets ListObjectsV2", **_INVALID),
     _harmless(
         *("query", "continuation-token", "x", "such a list is empty"),
@@ -307,7 +307,7 @@ _PARAMETERS = (
         "text/seven",
         shows=": text/seven",
     ),
-    _obeyed("query", "upload-id-marker", "zzz&key-marker=k-up", lacks="<UploadId>"),
+    _obeyed("query", "upload-id-marker", f"{'f' * 48}&key-marker=k-up", lacks="<UploadId>"),
     _obeyed("query", "uploadId", "none", status=404, code="NoSuchUpload"),
     _obeyed("query", "version-id-marker", "null", **_INVALID),
     _obeyed("query", "versionId", "other", **_INVALID),
@@ -358,7 +358,7 @@ _ELEMENTS = (
     _obeyed("element", "Delete/Object/Key", _delete(), shows="<Deleted><Key>k-one</Key>"),
     *(
         _obeyed("element", f"Delete/Object/{tag}", _delete(f"<{tag}>7</{tag}>"), shows=code)
-        for tag, code in (("VersionId", "InvalidArgument"), ("ETag", _CODE), ("Size", _CODE))
+        for tag, code in (("VersionId", "NoSuchVersion"), ("ETag", _CODE), ("Size", _CODE))
     ),
     _obeyed(
         "element",

@@ -11,10 +11,12 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from storagegate.s3.accounts import canonicalId
 from storagegate.s3.operations import OPERATIONS
 from tests.support.clients import (
     REGION,
     Account,
+    ToolFailed,
     awsEnvironment,
     botoClient,
     runTool,
@@ -134,6 +136,24 @@ class PolicyTests(AccessCase):
             statement(self.bucket, {"AWS": "acbob"}, "s3:ListBucket"),
         )
         self.assertEqual(self.statuses("get_object", Key="none"), [404, 404, 403, 403])
+        # The right to list suffices, unless a statement denies the read.
+        lists = statement(self.bucket, {"AWS": "acbob"}, "s3:ListBucket")
+        self.setPolicy(lists)
+        for operation in ("get_object", "head_object"):
+            self.assertEqual(self.statuses(operation, Key="none"), [404, 404, 403, 403])
+            self.assertEqual(self.statuses(operation, Key="k"), [200, 403, 403, 403])
+        self.assertCode("NoSuchKey", self.bob, "get_object", Key="none")
+        source = {"Key": "c", "CopySource": f"{self.bucket}/none"}
+        self.setPolicy(lists, statement(self.bucket, {"AWS": "acbob"}, "s3:PutObject"))
+        self.assertCode("NoSuchKey", self.bob, "copy_object", **source)
+        self.setPolicy(lists, statement(self.bucket, "*", "s3:GetObject", Effect="Deny"))
+        self.assertEqual(self.statuses("get_object", Key="none"), [403] * 4)
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
+        for operation in ("get_object", "head_object"):
+            self.assertEqual(self.statuses(operation, Key="none"), [404] * 4)
+            self.assertEqual(self.statuses(operation, Key="k"), [200, 403, 403, 403])
+        self.assertCode("NoSuchKey", self.anonymous, "get_object", Key="none")
 
     def test_deny(self) -> None:
         """A denial binds the owner, but not its change of the policy, and not the root key."""
@@ -146,6 +166,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.statuses("delete_bucket_policy"), [204, 403, 403, 403])
         self.assertEqual(self.statuses("get_object", Key="k"), [200, 403, 403, 403])
 
+    @long("takes a second or more")
     def test_keyLimits(self) -> None:
         """No policy widens the limits of a key."""
         reader = self.client(self.issueKey("acbob", "--policy", "readonly"))
@@ -212,6 +233,63 @@ class PolicyTests(AccessCase):
         )
         self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
 
+    @long("runs commands")
+    def test_reusedNames(self) -> None:
+        """
+        A key of a removed account or user that a bucket names is issued only on request. Until then
+        a revoked key is replaced as before, and disabled and expired keys keep their account.
+        """
+        name = f"acold{self.bucket[-5:]}"
+        old = self.issueKey(name)
+        self.revoke(old)
+        self.revoke(self.issueKey(name))
+        old = self.issueKey(name)
+        self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
+        self.assertEqual(self.status(self.client(old), "get_object", Key="k"), 200)
+        runStoragegate(
+            *("keys", "edit", *self.daemon.storeArguments, "--access-key", old.accessKey),
+            *("--disabled", "yes"),
+        )
+        second = self.issueKey(name)
+        self.revoke(second)
+        self.revoke(old)
+        refused = self.refusal("--account", name)
+        self.assertIn(
+            f" 1:\nstoragegate: The removed account {name} is still named in a policy or an ACL of:"
+            f" {self.bucket} (FAILED_PRECONDITION); --reuse issues the key\n",
+            refused,
+        )
+        self.ann.delete_bucket_policy(Bucket=self.bucket)
+        third = self.issueKey(name)
+        grantee = f"id={canonicalId(name)}"
+        self.ann.put_bucket_acl(Bucket=self.bucket, GrantRead=grantee)
+        self.client(third).create_bucket(Bucket=f"{self.bucket}-own", ACL="public-read")
+        self.revoke(third)
+        refused = self.refusal("--account", name)
+        self.assertIn(f"of: {self.bucket} (", refused)
+        new = self.issueKey(name, "--reuse")
+        self.assertEqual(self.status(self.client(new), "list_objects_v2"), 200)
+        user = f"arn:aws:iam::{name}:user/{new.accessKey}"
+        self.setPolicy(statement(self.bucket, {"AWS": user}, "s3:GetObject"))
+        self.issueKey(name)
+        self.revoke(new)
+        again = ("--account", name, "--access-key", new.accessKey, "--secret-stdin")
+        refused = self.refusal(*again, stdin="a-secret\n")
+        self.assertIn(f"The removed user {name}/{new.accessKey} is still named", refused)
+        self.issueKey(name)
+
+    def revoke(self, account: Account) -> None:
+        """Revoke a key."""
+        runStoragegate(
+            *("keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
+        )
+
+    def refusal(self, *flags: str, stdin: str = "") -> str:
+        """Have the command refuse a key; return what it says."""
+        with self.assertRaises(ToolFailed) as caught:
+            runStoragegate(*("keys", "create", *self.daemon.storeArguments, *flags), stdin=stdin)
+        return str(caught.exception)
+
     def test_copySources(self) -> None:
         """A source that may not be copied is refused in every spelling that names it."""
         other = self.makeName("source")
@@ -239,23 +317,28 @@ class PolicyTests(AccessCase):
         tagged = {"Key": "tagged", "Body": b"x", "Tagging": "class=secret"}
         self.ann.put_object(Bucket=self.bucket, StorageClass="STANDARD_IA", **tagged)
         copy = {"Key": "copy", "CopySource": f"{self.bucket}/tagged"}
-        for condition in (
-            {"s3:RequestObjectTag/class": "secret"},
-            {"s3:x-amz-storage-class": "STANDARD_IA"},
-        ):
-            denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+        condition = {"s3:RequestObjectTag/class": "secret"}
+        denied = {"Effect": "Deny", "Condition": {"StringEquals": condition}}
+        self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
+        self.assertEqual(self.status(self.ann, "copy_object", **copy), 403)
+        replaced = {**copy, "Tagging": "class=open", "TaggingDirective": "REPLACE"}
+        self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200)
+        # Named, and not obeyed: it hides nothing.
+        named = {**copy, "Tagging": "class=open"}
+        self.assertEqual(self.status(self.ann, "copy_object", **named), 403)
+
+    def test_classOfCopy(self) -> None:
+        """A copy that names no class counts as STANDARD, whatever the class of its source."""
+        put = {"Bucket": self.bucket, "Key": "cold", "Body": b"x"}
+        self.ann.put_object(StorageClass="STANDARD_IA", **put)
+        copy = {"Key": "copy", "CopySource": f"{self.bucket}/cold"}
+        for name, status, other in (("STANDARD_IA", 200, 403), ("STANDARD", 403, 200)):
+            condition = {"StringEquals": {"s3:x-amz-storage-class": name}}
+            denied = {"Effect": "Deny", "Condition": condition}
             self.setPolicy(statement(self.bucket, "*", "s3:PutObject", **denied))
-            self.assertEqual(self.status(self.ann, "copy_object", **copy), 403, condition)
-            replaced = {
-                **copy,
-                "Tagging": "class=open",
-                "TaggingDirective": "REPLACE",
-                "StorageClass": "STANDARD",
-            }
-            self.assertEqual(self.status(self.ann, "copy_object", **replaced), 200, condition)
-            # Named, and not obeyed: it hides nothing.
-            named = {**copy, "Tagging": "class=open"}
-            self.assertEqual(self.status(self.ann, "copy_object", **named), 403, condition)
+            self.assertEqual(self.status(self.ann, "copy_object", **copy), status, name)
+            named = {**copy, "StorageClass": "STANDARD_IA"}
+            self.assertEqual(self.status(self.ann, "copy_object", **named), other, name)
 
     def test_formFields(self) -> None:
         """A form's object is judged by its fields, and its client by the fields of the request."""
@@ -372,6 +455,7 @@ class PolicyTests(AccessCase):
 class ListTests(AccessCase):
     """Access control lists, ownership and the block of public access."""
 
+    @long("takes seconds")
     def test_bucket(self) -> None:
         """A list opens what it grants, is read as it was set, and is private again."""
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
@@ -381,7 +465,7 @@ class ListTests(AccessCase):
         self.assertEqual(acl["Owner"]["DisplayName"], "acann")
         self.assertEqual(
             [(each["Grantee"]["Type"], each["Permission"]) for each in acl["Grants"]],
-            [("CanonicalUser", "FULL_CONTROL"), ("Group", "READ")],
+            [("Group", "READ"), ("CanonicalUser", "FULL_CONTROL")],
         )
         bob = self.bob.list_buckets()["Owner"]["ID"]
         self.ann.put_bucket_acl(Bucket=self.bucket, GrantWrite=f'id="{bob}"')
@@ -434,7 +518,12 @@ class ListTests(AccessCase):
             self.ann.delete_bucket_ownership_controls(Bucket=self.bucket)
         self.ann.put_bucket_ownership_controls(Bucket=self.bucket, **set_)
         code = "AccessControlListNotSupported"
-        self.assertCode(code, self.ann, "put_bucket_acl", ACL="public-read")
+        for acl in ("public-read", "private", "bucket-owner-read"):
+            self.assertCode(code, self.ann, "put_bucket_acl", ACL=acl)
+        self.ann.put_bucket_acl(Bucket=self.bucket, ACL="bucket-owner-full-control")
+        full = {"Grantee": {"ID": owner, "Type": "CanonicalUser"}, "Permission": "FULL_CONTROL"}
+        acl = {"Grants": [full], "Owner": {"ID": owner}}
+        self.ann.put_bucket_acl(Bucket=self.bucket, AccessControlPolicy=acl)
         self.ann.delete_bucket_ownership_controls(Bucket=self.bucket)
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read")
         self.assertCode("OwnershipControlsNotFoundError", self.ann, "get_bucket_ownership_controls")
@@ -445,6 +534,7 @@ class ListTests(AccessCase):
             Bucket=self.bucket, PublicAccessBlockConfiguration=switches
         )
 
+    @long("takes seconds")
     def test_block(self) -> None:
         """Each of the four switches does its part."""
         code = "NoSuchPublicAccessBlockConfiguration"
@@ -514,8 +604,18 @@ class AnonymousTests(AccessCase):
 
     @long("takes seconds")
     def test_missingBucket(self) -> None:
-        """Whether a bucket exists is not told."""
-        self.assertEqual(exchange(self.address, Outgoing("GET", "/no-such-bucket/k")).status, 403)
+        """A bucket that does not exist is 404 for every operation but its creation."""
+        for method, target in (
+            *(("GET", ""), ("GET", "/k"), ("PUT", "/k"), ("DELETE", "/k"), ("DELETE", "")),
+            *(("GET", "?policy"), ("POST", "/k?uploads"), ("GET", "/k?acl"), ("GET", "?uploads")),
+        ):
+            answer = exchange(self.address, Outgoing(method, f"/no-such-bucket{target}"))
+            self.assertAnswer(answer, 404, "NoSuchBucket")
+        for method in ("HEAD", "PUT"):
+            answer = exchange(self.address, Outgoing(method, "/no-such-bucket"))
+            self.assertEqual(answer.status, 404 if method == "HEAD" else 403)
+        form = formRequest("no-such-bucket", {"key": "k"}, b"file")
+        self.assertAnswer(exchange(self.address, form), 404, "NoSuchBucket")
 
     @long("takes seconds")
     def test_responseHeaders(self) -> None:

@@ -29,6 +29,7 @@ class CopySourceTests(AttackCase):
             )
         )
 
+    @long("takes a second or more")
     def test_ownSource(self) -> None:
         """The tenant may copy what is his, in every spelling that clients have for it."""
         for source in ("{}/own", "/{}/own", "{}%2Fown", "/{}%2Fown", "%2F{}%2Fown", "{}/%6Fwn"):
@@ -55,6 +56,7 @@ class CopySourceTests(AttackCase):
         found = self.theirs.list_objects_v2(Bucket=self.theirBucket)
         self.assertEqual([entry["Key"] for entry in found["Contents"]], ["own"])
 
+    @long("takes a second or more")
     def test_traversal(self) -> None:
         """A path in a source is a key: no spelling of C{..} leads into another bucket."""
         for path in (
@@ -191,6 +193,7 @@ class KeyPolicyTests(S3Case):
         signed = Signer(self.host, account).sign(Outgoing("GET", "/"))
         self.assertAnswer(self.send(signed), 403, "InvalidAccessKeyId")
 
+    @long("takes a second or more")
     def test_rootIsRoot(self) -> None:
         """The root pair opens what any account owns."""
         self.assertHolds(self.bucket, "private/a", b"private/a")

@@ -160,7 +160,7 @@ class AclTests(S3Case):
         """One that gives more, or less, is kept; one to an account that there is not is refused."""
         client = self.impatient()
         for arguments, permissions in (
-            ({"ACL": "public-read"}, ["FULL_CONTROL", "READ"]),
+            ({"ACL": "public-read"}, ["READ", "FULL_CONTROL"]),
             ({"AccessControlPolicy": self.policy(self.owner, "READ")}, ["READ"]),
             ({"AccessControlPolicy": {"Owner": {"ID": self.owner}, "Grants": []}}, []),
             ({"GrantReadACP": f'id="{self.owner}"'}, ["READ_ACP"]),

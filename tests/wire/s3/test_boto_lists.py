@@ -71,6 +71,7 @@ class TenThousandKeysTests(S3Case):
                 entries = page.get("CommonPrefixes", []) + page.get("Contents", [])
                 self.assertEqual(len(entries), 7)
 
+    @long("takes seconds")
     def test_prefix(self) -> None:
         """A prefix keeps what begins with it, also together with a delimiter."""
         wanted = [key for key in KEYS if key.startswith("group-07/")]
@@ -101,6 +102,7 @@ class TenThousandKeysTests(S3Case):
         first = self.s3.list_objects(Bucket=self.bucket, MaxKeys=1)
         self.assertEqual(first["Contents"][0]["Owner"], asked["Contents"][0]["Owner"])
 
+    @long("takes seconds")
     def test_maxKeys(self) -> None:
         """0 keys is an empty list, more than 1000 is 1000."""
         none = self.s3.list_objects_v2(Bucket=self.bucket, MaxKeys=0)

@@ -307,7 +307,6 @@ class VersionLockTests(LockCase):
             ("retention", f"<Retention><Mode>governance</Mode>{date}</Retention>"),
             ("retention", "<Retention><Mode>GOVERNANCE</Mode></Retention>"),
             ("retention", f"<Retention>{date}</Retention>"),
-            ("retention", ""),
             ("legal-hold", "<LegalHold><Status>on</Status></LegalHold>"),
             ("legal-hold", "<LegalHold/>"),
         ):

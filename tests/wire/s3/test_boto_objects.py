@@ -9,9 +9,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tests.support.s3signer import ANSWER_SECONDS, Outgoing, wireBytes
+from tests.support.s3signer import ANSWER_SECONDS, Outgoing, Signer, exchange, wireBytes
 from tests.support.selection import long
-from tests.wire.s3.fixture import S3Case
+from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -40,15 +40,72 @@ class BucketTests(S3Case):
         self.assertRefused(404, "404", self.s3.head_bucket, Bucket=name)
 
     def test_sameBucketTwice(self) -> None:
-        """To create one's own bucket again is a conflict that says whose it is."""
+        """
+        In us-east-1 one's own bucket can be created again, which resets its ACL and nothing else; a
+        request that names what the bucket lacks is a conflict.
+        """
         name = self.makeBucket()
-        self.assertRefused(409, "BucketAlreadyOwnedByYou", self.s3.create_bucket, Bucket=name)
+        self.s3.put_object(Bucket=name, Key="k", Body=b"x")
+        self.s3.put_bucket_acl(Bucket=name, ACL="public-read")
+        for acl, count in (({"ACL": "public-read"}, 2), ({}, 1), ({"ACL": "private"}, 1)):
+            made = self.s3.create_bucket(Bucket=name, **acl)
+            self.assertEqual(made["ResponseMetadata"]["HTTPStatusCode"], 200)
+            self.assertEqual(made["Location"], f"/{name}")
+            self.assertEqual(len(self.s3.get_bucket_acl(Bucket=name)["Grants"]), count)
+        self.assertHolds(name, "k", b"x")
+        tags = {"Tags": [{"Key": "team", "Value": "blue"}]}
+        for more in (
+            {"ObjectLockEnabledForBucket": True},
+            {"ObjectOwnership": "BucketOwnerEnforced"},
+            {"CreateBucketConfiguration": tags},
+        ):
+            self.assertRefused(
+                409, "BucketAlreadyOwnedByYou", self.s3.create_bucket, Bucket=name, **more
+            )
+        controls = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+        self.s3.put_bucket_ownership_controls(Bucket=name, OwnershipControls=controls)
+        self.s3.create_bucket(Bucket=name, ObjectOwnership="BucketOwnerEnforced")
+        self.assertRefused(
+            *(400, "AccessControlListNotSupported", self.s3.create_bucket),
+            Bucket=name,
+            ACL="public-read",
+        )
+
+    @long("starts a daemon")
+    def test_elsewhere(self) -> None:
+        """In another region one's own bucket that is created again is a conflict."""
+        daemon = makeDaemon(ownDirectory("elsewhere") / "data", STORAGEGATE_REGION="eu-west-1")
+        self.addCleanup(daemon.kill)
+        host = daemon.start().url("s3").partition("://")[2]
+        request = Signer(host, region="eu-west-1").sign(Outgoing("PUT", "/twice"))
+        self.assertEqual(exchange(daemon.address("s3"), request).status, 200)
+        again = exchange(daemon.address("s3"), request)
+        self.assertAnswer(again, 409, "BucketAlreadyOwnedByYou")
+
+    def test_regions(self) -> None:
+        """A region that is not one of Amazon's differs from one that is elsewhere."""
+        for region, code in (
+            ("junk", "InvalidLocationConstraint"),
+            ("eu_west_1", "InvalidLocationConstraint"),
+            ("eu-west-1", "IllegalLocationConstraintException"),
+        ):
+            body = f"<LocationConstraint>{region}</LocationConstraint>"
+            document = f"<CreateBucketConfiguration>{body}</CreateBucketConfiguration>".encode()
+            answer = self.sendSigned(Outgoing("PUT", f"/{self.makeName()}", {}, document))
+            self.assertAnswer(answer, 400, code)
+            self.assertEqual(body.encode() in answer.body, region != "eu-west-1")
+        for region in ("", "us-east-1"):
+            body = f"<LocationConstraint>{region}</LocationConstraint>"
+            document = f"<CreateBucketConfiguration>{body}</CreateBucketConfiguration>".encode()
+            answer = self.sendSigned(Outgoing("PUT", f"/{self.makeName()}", {}, document))
+            self.assertEqual(answer.status, 200, answer)
 
     def test_bucketWithObjects(self) -> None:
         """A bucket that holds an object stays."""
         name = self.makeBucket()
         self.s3.put_object(Bucket=name, Key="k", Body=b"x")
-        self.assertRefused(409, "BucketNotEmpty", self.s3.delete_bucket, Bucket=name)
+        answer = self.assertRefused(409, "BucketNotEmpty", self.s3.delete_bucket, Bucket=name)
+        self.assertEqual(answer["Error"]["BucketName"], name)
         self.assertHolds(name, "k", b"x")
 
     def test_missingBucketAndKey(self) -> None:
@@ -73,6 +130,21 @@ class BucketTests(S3Case):
         )
         found = [[bucket["Name"] for bucket in page["Buckets"]] for page in pages]
         self.assertEqual(found, [names[:2], names[2:]])
+
+    def test_bucketsOfARegion(self) -> None:
+        """Another region has no buckets and no further page; a region of no form is refused."""
+        names = [self.makeBucket("region") for _ in range(3)]
+        listed = {"Prefix": "region-", "MaxBuckets": 2}
+        other = self.s3.list_buckets(**listed, BucketRegion="eu-west-1")
+        self.assertEqual(other["Buckets"], [])
+        self.assertNotIn("ContinuationToken", other)
+        own = self.s3.list_buckets(**listed, BucketRegion="us-east-1")
+        self.assertEqual([each["Name"] for each in own["Buckets"]], names[:2])
+        rest = {"Prefix": "region-", "ContinuationToken": own["ContinuationToken"]}
+        own = self.s3.list_buckets(**rest, BucketRegion="us-east-1")
+        self.assertEqual([each["Name"] for each in own["Buckets"]], names[2:])
+        for region in ("abc", "eu-west", "EU-WEST-1"):
+            self.assertRefused(400, "InvalidArgument", self.s3.list_buckets, BucketRegion=region)
 
 
 class SizeTests(S3Case):
@@ -116,6 +188,19 @@ class SizeTests(S3Case):
 
 class HeaderTests(S3Case):
     """What is said about an object is kept and given back."""
+
+    def test_bucketKey(self) -> None:
+        """A PUT that asks for no bucket key asks for nothing; one that asks for it is refused."""
+        bucket = self.makeBucket()
+        for value, status in (("false", 200), ("true", 501)):
+            headers = {"x-amz-server-side-encryption-bucket-key-enabled": value}
+            for method, target in (("PUT", "k"), ("POST", "m?uploads")):
+                answer = self.sendSigned(Outgoing(method, f"/{bucket}/{target}", headers))
+                self.assertEqual(answer.status, status, answer)
+        both = {**headers, "x-amz-server-side-encryption-bucket-key-enabled": "false"}
+        both["x-amz-server-side-encryption"] = "aws:kms"
+        answer = self.sendSigned(Outgoing("PUT", f"/{bucket}/k", both))
+        self.assertAnswer(answer, 501, "NotImplemented")
 
     def test_allHeadersKept(self) -> None:
         """The six content headers and the user's metadata come back on GET and HEAD."""

@@ -1,5 +1,8 @@
 """Who a bucket is expected to belong to, and what a narrow key may see."""
 
+from attrs import evolve
+
+from tests.support.clients import ROOT, Account
 from tests.support.s3signer import Outgoing
 from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
@@ -35,6 +38,41 @@ class ExpectedOwnerTests(S3Case):
             self.assertEqual(self.sendSigned(wrong).status, 403, outgoing)
             right = outgoing.adding(x_amz_expected_bucket_owner=self.owner)
             self.assertEqual(self.sendSigned(right).status, status, outgoing)
+
+    def test_account(self) -> None:
+        """The owner may be named as in ARNs; a name that no account has is refused as such."""
+        outgoing = Outgoing("GET", f"/{self.bucket}/k")
+        code = "InvalidBucketOwnerAWSAccountID"
+        for account in (self.daemonAccount(), ROOT):
+            signer = evolve(self.signer, account=account)
+            for owner, status, expected in (
+                ("root", 200, ""),
+                ("owners", 403, "AccessDenied"),
+                ("0" * 12, 403, "AccessDenied"),
+                ("a" * 64, 403, "AccessDenied"),
+                ("a" * 63, 400, code),
+                ("0" * 13, 400, code),
+                ("junk", 400, code),
+                ("", 400, code),
+            ):
+                if account is not ROOT and status == 200:
+                    status, expected = 403, "AccessDenied"
+                named = outgoing.adding(x_amz_expected_bucket_owner=owner)
+                answer = self.send(signer.sign(named))
+                self.assertEqual((answer.status, answer.code or ""), (status, expected), owner)
+        # A request without credentials does not learn which accounts exist.
+        for owner in ("owners", "junk"):
+            named = outgoing.adding(x_amz_expected_bucket_owner=owner)
+            self.assertAnswer(self.send(named), 400, code)
+        headers = {"x-amz-copy-source": f"{self.bucket}/k"}
+        copy = Outgoing("PUT", f"/{self.bucket}/copy", headers)
+        for owner, status in (("root", 200), ("owners", 403), ("junk", 400)):
+            named = copy.adding(x_amz_source_expected_bucket_owner=owner)
+            self.assertEqual(self.sendSigned(named).status, status, owner)
+
+    def daemonAccount(self) -> Account:
+        """Return a key of the account C{owners}, which has no rights here."""
+        return self.issueKey("owners")
 
     def test_source(self) -> None:
         """The owner of a copy's source may be named too."""

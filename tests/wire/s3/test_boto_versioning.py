@@ -79,8 +79,6 @@ class StateTests(VersioningCase):
             text = b"<VersioningConfiguration>%b</VersioningConfiguration>" % body
             answer = self.sendSigned(Outgoing("PUT", f"/{self.bucket}?versioning", {}, text))
             self.assertAnswer(answer, 400, "MalformedXML")
-        answer = self.sendSigned(Outgoing("PUT", f"/{self.bucket}?versioning", {}, b""))
-        self.assertAnswer(answer, 400, "MalformedXML")
         self.s3.put_bucket_versioning(
             Bucket=self.bucket,
             VersioningConfiguration={"Status": "Enabled", "MFADelete": "Disabled"},
@@ -96,6 +94,24 @@ class StateTests(VersioningCase):
         self.assertEqual(self.versions(), [("k", "null", False, True)])
         self.assertEqual(self.delete(), (False, None))
         self.assertEqual(self.versions(), [])
+
+    def test_methodOfMarker(self) -> None:
+        """The refusal of a delete marker names the method of the request."""
+        self.setVersioning("Enabled")
+        self.put(b"x")
+        _, marker = self.delete()
+        for method, parameter in (
+            *(("GET", "tagging&"), ("PUT", "tagging&"), ("DELETE", "tagging&"), ("GET", "")),
+            *(("GET", "acl&"), ("PUT", "acl&"), ("GET", "attributes&")),
+        ):
+            target = f"/{self.bucket}/k?{parameter}versionId={marker}"
+            headers = {"x-amz-object-attributes": "ETag"}
+            body = b""
+            if parameter == "tagging&" and method == "PUT":
+                body = b"<Tagging><TagSet/></Tagging>"
+            answer = self.sendSigned(Outgoing(method, target, headers, body))
+            self.assertAnswer(answer, 405, "MethodNotAllowed")
+            self.assertIn(f"<Method>{method}</Method>".encode(), answer.body)
 
     def test_enabled(self) -> None:
         """Each write and each delete is a version; all can be read and removed by their ids."""
@@ -204,17 +220,17 @@ class WriteTests(VersioningCase):
         self.old, self.new = str(self.put(b"old")), str(self.put(b"new"))
 
     def test_restore(self) -> None:
-        """An old version may be copied onto its own key, the current one may not."""
+        """A version that is named may be copied onto its own key, also the current one."""
         source = {"Bucket": self.bucket, "Key": "k", "VersionId": self.old}
         named = {"Bucket": self.bucket, "Key": "k"}
         copied = self.s3.copy_object(**named, CopySource=source)
         self.assertEqual(copied["CopySourceVersionId"], self.old)
         self.assertEqual(self.get(), (b"old", copied["VersionId"]))
-        for versioned in ({}, {"VersionId": copied["VersionId"]}):
-            current = {"Bucket": self.bucket, "Key": "k", **versioned}
-            self.assertRefused(
-                400, "InvalidRequest", self.s3.copy_object, **named, CopySource=current
-            )
+        self.assertRefused(400, "InvalidRequest", self.s3.copy_object, **named, CopySource=named)
+        current = {**named, "VersionId": copied["VersionId"]}
+        again = self.s3.copy_object(**named, CopySource=current)["VersionId"]
+        self.assertEqual(self.get(), (b"old", again))
+        self.assertNotEqual(again, copied["VersionId"])
         marker = self.delete()[1]
         named = {"Bucket": self.bucket, "Key": "other"}
         source["VersionId"] = str(marker)
@@ -290,7 +306,7 @@ class WriteTests(VersioningCase):
         ]
         answer = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries})
         [error] = answer["Errors"]
-        self.assertEqual((error["VersionId"], error["Code"]), ("malformed", "InvalidArgument"))
+        self.assertEqual((error["VersionId"], error["Code"]), ("malformed", "NoSuchVersion"))
         deleted = answer["Deleted"]
         self.assertEqual([each["Key"] for each in deleted], ["k"] * 4 + ["gone", "absent"])
         made, *versions, removed, absent = deleted

@@ -10,6 +10,7 @@ from tests.support.browser import Browser
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.programs import needs
 from tests.support.s3signer import Answer, Outgoing
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 
 ORIGIN = "https://app.example"
@@ -106,6 +107,7 @@ class ConfigurationTests(CORSCase):
         answer = self.sendSigned(Outgoing("PUT", target, body=b" " * (64 * 1024 + 1)))
         self.assertAnswer(answer, 400, "MaxMessageLengthExceeded")
 
+    @long("takes a second or more")
     def test_others(self) -> None:
         """An account that does not own the bucket neither reads nor sets it."""
         other = self.impatient(self.issueKey("foreign"))
@@ -200,6 +202,34 @@ class ResponseTests(CORSCase):
             self.assertEqual(answer.headers["access-control-expose-headers"], "ETag")
             self.assertIn("Origin", answer.headers["vary"])
 
+    def test_requestedHeaders(self) -> None:
+        """A request that names header fields is answered with those that its rule allows."""
+        asked = {"Origin": ORIGIN, "Access-Control-Request-Headers": "X-Amz-Date, content-type"}
+        target = f"/{self.bucket}/k"
+        for method in ("PUT", "GET"):
+            answer = self.sendSigned(Outgoing(method, target, asked))
+            allowed = answer.headers["access-control-allow-headers"]
+            self.assertEqual(allowed, "x-amz-date, content-type")
+        asked["Access-Control-Request-Headers"] = "x-other"
+        answer = self.sendSigned(Outgoing("GET", target, asked))
+        self.assertEqual(answer.headers["access-control-allow-origin"], ORIGIN)
+        self.assertNotIn("access-control-allow-headers", answer.headers)
+
+    def test_requestedMethod(self) -> None:
+        """A request that names a method is answered by the rule of that method, as in S3."""
+        target = f"/{self.bucket}/k"
+        for method, named, isAllowed in (
+            *(("DELETE", "GET", True), ("DELETE", "DELETE", False), ("DELETE", "", False)),
+            ("GET", "DELETE", False),
+        ):
+            fields = {"Origin": ORIGIN}
+            if named:
+                fields["Access-Control-Request-Method"] = named
+            answer = self.send(Outgoing(method, target, fields))
+            self.assertEqual(answer.status, 403)
+            found = "access-control-allow-origin" in answer.headers
+            self.assertEqual(found, isAllowed, (method, named))
+
     def test_errors(self) -> None:
         """A refusal, too: a page could not read its reason."""
         answer = self.send(Outgoing("GET", f"/{self.bucket}/k", {"Origin": ORIGIN}))
@@ -233,6 +263,7 @@ class BrowserTests(S3Case):
         " + await r.text(), error => 'blocked')"
     )
 
+    @long("takes a second or more")
     def test_upload(self) -> None:
         """It stores and reads an object with presigned URLs once the rules allow it, not before."""
         bucket = self.makeBucket()

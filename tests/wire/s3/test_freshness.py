@@ -7,6 +7,7 @@ from http.client import HTTPConnection
 from threading import Event
 
 from tests.support.clients import ROOT
+from tests.support.selection import long
 from tests.wire.s3.bulk import connect, inParallel, objectTarget
 from tests.wire.s3.fixture import S3Case
 
@@ -91,6 +92,7 @@ class FreshnessTests(S3Case):
         inParallel([partial(self.write, counter, body), *readers])
         self.assertGreaterEqual(len(counter.reads), READS, "the readers hardly read")
 
+    @long("takes a second or more")
     def test_get(self) -> None:
         """A GET finds the last acknowledged body, or one that is just being written."""
 
@@ -99,6 +101,7 @@ class FreshnessTests(S3Case):
 
         self.race(number, lambda count: b"%d" % count)
 
+    @long("takes seconds")
     def test_getOfFiles(self) -> None:
         """The same holds for bodies that lie in files of their own."""
 
@@ -109,6 +112,7 @@ class FreshnessTests(S3Case):
 
         self.race(number, lambda count: b"%08d" % count * 10_000)
 
+    @long("takes seconds")
     def test_list(self) -> None:
         """A list shows the size of the last acknowledged body, or of one just being written."""
 
@@ -118,6 +122,7 @@ class FreshnessTests(S3Case):
 
         self.race(number, bytes)
 
+    @long("takes a second or more")
     def test_deleted(self) -> None:
         """What was deleted is gone for every connection at once, and what replaces it is there."""
         with closing(connect(self.address)) as writer, closing(connect(self.address)) as reader:

@@ -290,6 +290,7 @@ class AnswerTests(S3Case):
                 for operation in sorted(operationsOf(row, name)):
                     self.check(operation, row, name)
 
+    @long("takes a second or more")
     def test_plain(self) -> None:
         """The requests to which the samples are added succeed, or are refused as a whole."""
         # What a setting that was never made is.

@@ -138,7 +138,7 @@ class ObservingTests(ObservingCase):
         await self.ask("GET", "/bkt/k", headers={})
         found = self.last()
         self.assertEqual((found.operation, found.accessKey), ("GetObject", None))
-        self.assertEqual((found.status, found.errorCode), (403, "AccessDenied"))
+        self.assertEqual((found.status, found.errorCode), (404, "NoSuchBucket"))
         await self.ask("GET", "/bkt/k", headers={"authorization": "AWS4-HMAC-SHA256 broken"})
         found = self.last()
         self.assertEqual((found.operation, found.accessKey, found.status), (UNKNOWN, None, 400))

@@ -6,6 +6,7 @@ from tests.contract.postgresqlbackend import VARIABLE
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
 from tests.wire.s3 import (
+    test_answers,
     test_boto_keys,
     test_boto_lists,
     test_boto_locks,
@@ -77,3 +78,13 @@ class ListTests(CatalogCase, test_boto_versioning.ListTests):
 @long("starts PostgreSQL")
 class VersionLockTests(CatalogCase, test_boto_locks.VersionLockTests):
     """Object lock."""
+
+
+@long("starts PostgreSQL")
+class ConditionTests(CatalogCase, test_answers.ConditionTests):
+    """The condition in a 412, which the catalog does not report."""
+
+
+@long("starts PostgreSQL")
+class DocumentTests(CatalogCase, test_answers.DocumentTests):
+    """Documents of requests."""

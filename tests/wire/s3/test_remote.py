@@ -3,11 +3,13 @@ S3 over a store that is reached over a network: look-ups come back late and out 
 come late and by ranges.
 """
 
+from tests.support.selection import long
 from tests.wire.s3 import test_boto_multipart, test_boto_objects, test_freshness
 
 REMOTE = ("tests.contract.delayedcatalog", "tests.contract.rangedblobs")
 
 
+@long("takes seconds")
 class DelayedFreshnessTests(test_freshness.FreshnessTests):
     """Readers beside a constant writer, where only the look-ups are late: leases come too late."""
 
@@ -15,6 +17,7 @@ class DelayedFreshnessTests(test_freshness.FreshnessTests):
     rounds = 100
 
 
+@long("takes seconds")
 class RemoteFreshnessTests(test_freshness.FreshnessTests):
     """Readers beside a constant writer."""
 
@@ -46,6 +49,7 @@ class RemoteCopyTests(test_boto_objects.CopyTests):
     backEnds = REMOTE
 
 
+@long("each call waits for a network")
 class RemoteMultipartTests(test_boto_multipart.MultipartTests):
     """Uploads in parts."""
 

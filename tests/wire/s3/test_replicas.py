@@ -170,7 +170,7 @@ class ReplicaTests(S3Case):
         again = self.sendSigned(
             Outgoing("PUT", f"/{self.bucket}", {"x-amz-bucket-object-lock-enabled": "false"})
         )
-        self.assertAnswer(again, 409, "BucketAlreadyOwnedByYou")
+        self.assertEqual(again.status, 200, again)
 
     def test_duckdb(self) -> None:
         """duckdb: a HEAD, then the tail of the file by range, then a piece."""

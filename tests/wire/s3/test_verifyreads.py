@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, exchange
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 
 LARGE = bytes(range(256)) * 4096
@@ -56,6 +57,7 @@ class RottenTests(S3Case):
         changed[len(body) // 2] ^= 1
         return bytes(changed)
 
+    @long("takes a second or more")
     def test_default(self) -> None:
         """By default what is on the disk goes out, until a check has found the damage."""
         with self.served("false") as daemon:
@@ -63,12 +65,13 @@ class RottenTests(S3Case):
             self.assertEqual(self.send(daemon, "GET", "/rotten/small").body, self.flipped(SMALL))
             self.assertEqual(daemon.stop(), 0)
 
+    @long("takes a second or more")
     def test_wholeIsCut(self) -> None:
         """A read that verifies ends before its last byte, which is logged and remembered."""
         with self.served("true") as daemon:
             received = self.receive(daemon, "/rotten/large")
             self.assertTrue(0 < len(received) < len(LARGE), len(received))
-            daemon.waitForLog("blob [0-9a-f]{32} does not hold the bytes that were written")
+            daemon.waitForLog("blob [0-9a-f]{32} differs from the bytes that were written")
             for _ in range(2):
                 self.refused(daemon, "/rotten/large")
                 ready = exchange(daemon.address("admin"), Outgoing("GET", "/readyz"))
@@ -93,19 +96,21 @@ class RottenTests(S3Case):
             pass  # The bytes before it are what is asked about.
         return received
 
+    @long("takes a second or more")
     def test_range(self) -> None:
         """A range is not begun where another byte of its blob has changed."""
         with self.served("true") as daemon:
             sound = self.range(daemon, "/rotten/sound")
             self.assertEqual((sound.status, sound.body), (206, LARGE[1000:300_001]))
             self.assertEqual(self.range(daemon, "/rotten/large").status, 500)
-            daemon.waitForLog("blob [0-9a-f]{32} does not hold the bytes that were written")
+            daemon.waitForLog("blob [0-9a-f]{32} differs from the bytes that were written")
 
     def range(self, daemon: Daemon, target: str) -> Answer:
         """Read some bytes of an object."""
         headers = {**ROOT.plainHeaders(), "range": "bytes=1000-300000"}
         return exchange(daemon.address(), Outgoing("GET", target, headers))
 
+    @long("takes a second or more")
     def test_small(self) -> None:
         """Bytes that changed in the catalog are not given out, and the log says of what."""
         with self.served("true") as daemon:

@@ -44,6 +44,13 @@ class VirtualHostTests(S3Case):
         buckets = self.ask(DOMAIN, Outgoing("GET", "/"))
         self.assertIn(b"<Name>by-path</Name>", buckets.body)
 
+    def test_healthChecks(self) -> None:
+        """A path of a health check is a key below a bucket's host."""
+        self.assertEqual(self.ask(f"checks.{DOMAIN}", Outgoing("PUT", "/")).status, 200)
+        for host in (f"checks.{DOMAIN}", f"none.{DOMAIN}", DOMAIN):
+            answer = exchange(self.address, Outgoing("GET", "/healthz", {"host": host}))
+            self.assertEqual(b"<Code>" not in answer.body, host == DOMAIN, host)
+
     def test_hostIsSigned(self) -> None:
         """A request that was signed for one bucket is not good for another."""
         self.assertEqual(self.ask(f"one.{DOMAIN}", Outgoing("PUT", "/")).status, 200)

@@ -1,8 +1,10 @@
 """What one worker has acknowledged, the other answers by: settings of a bucket, and versions."""
 
+import hashlib
 import json
 import os
 import re
+from base64 import b64encode
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -11,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.wire.s3.bulk import connect
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
@@ -67,9 +70,10 @@ class SettingsOfWorkersTests(SynchronousTestCase):
         headers: dict[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request, with the root key unless it has headers."""
-        connection.request(
-            method, target, body, ROOT.plainHeaders() if headers is None else headers
-        )
+        if headers is None:
+            digest = b64encode(hashlib.md5(body).digest()).decode()
+            headers = {**ROOT.plainHeaders(), "Content-MD5": digest}
+        connection.request(method, target, body, headers)
         with closing(connection.getresponse()) as response:
             found = {name.lower(): value for name, value in response.headers.items()}
             return response.status, found, response.read()
@@ -92,6 +96,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
         """Have the other worker change things from here on."""
         self.writer, self.reader = self.reader, self.writer
 
+    @long("takes a second or more")
     def test_policy(self) -> None:
         """Who may read by a policy, may not by the next, and not without."""
         for number in range(ROUNDS):
@@ -115,6 +120,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
             self.assertSeen(403, "GET", "/box/k", {})
             self.swap()
 
+    @long("takes a second or more")
     def test_acl(self) -> None:
         """A list that all may read is obeyed, and so is the block of such lists."""
         block = (
@@ -147,6 +153,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
             self.change("PUT", "/box?acl", lists[1])
             self.swap()
 
+    @long("takes a second or more")
     def test_cors(self) -> None:
         """Pages of another origin are let in by the newest rules."""
         rule = (
@@ -168,6 +175,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
             self.assertNotIn("access-control-allow-origin", headers)
             self.swap()
 
+    @long("takes a second or more")
     def test_versioning(self) -> None:
         """A write obeys the status that another worker has set."""
         for _ in range(ROUNDS):
@@ -182,6 +190,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
                 self.assertEqual(headers["x-amz-version-id"] == "null", status == "Suspended")
             self.swap()
 
+    @long("takes a second or more")
     def test_versionsByIds(self) -> None:
         """
         A version that a worker has read again and again is shown by it as another has changed it:
@@ -213,6 +222,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
             self.assertSeen(404, "GET", "/box/k?versionId=null")
             self.swap()
 
+    @long("takes a second or more")
     def test_locks(self) -> None:
         """A version is shown with the legal hold that another worker has placed or released."""
         self.change(
@@ -237,6 +247,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
                 self.assertEqual(headers["x-amz-object-lock-legal-hold"], status)
             self.swap()
 
+    @long("takes a second or more")
     def test_tags(self) -> None:
         """Tags of a bucket and of an object are those that were set last."""
         document = b"<Tagging><TagSet>%b</TagSet></Tagging>"

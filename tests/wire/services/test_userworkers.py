@@ -20,6 +20,7 @@ from storagegate.rpc.protos import loadProto, protoPath
 from tests.support.clients import Account
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon, daemonEnvironment
 from tests.support.http import request
+from tests.support.selection import long
 from tests.wire.daemon.test_workers import children
 
 T = TypeVar("T", "Socket", "Channel")
@@ -208,6 +209,7 @@ class DaemonTests(SynchronousTestCase):
 
     timeout = 60
 
+    @long("takes a second or more")
     def test_together(self) -> None:
         """Whichever worker a client is with, it hears of everything and finds everything."""
         daemon = Daemon(

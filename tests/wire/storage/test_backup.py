@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.cli.main import main
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.http import ROOT_HEADERS, connect, request
+from tests.support.selection import long
 
 # Above what is kept in the catalog: each is a blob.
 SIZE = 70_000
@@ -103,6 +104,7 @@ class BackupTests(SynchronousTestCase):
             code = main([str(each) for each in arguments])
         self.assertEqual(code, 0, output.getvalue())
 
+    @long("takes a second or more")
     def test_underLoad(self) -> None:
         """
         Each of three copies under load holds the objects of one moment, and a daemon on it serves
@@ -135,6 +137,7 @@ class BackupTests(SynchronousTestCase):
         for index, copy in enumerate(copies):
             self.served(copy, kept, writers, counts[index], counts[index + 1])
 
+    @long("takes a second or more")
     def test_copiedOverACrash(self) -> None:
         """
         A backup that is copied by hand over the directory of a daemon that was killed is the store
@@ -173,6 +176,7 @@ class BackupTests(SynchronousTestCase):
                 answer = request(daemon.address(), "GET", f"/bucket/{name}")
                 self.assertEqual(answer, (200, bodyOf(name)))
 
+    @long("takes a second or more")
     def test_killedRestore(self) -> None:
         """
         A restore that is killed at any moment leaves no directory or a whole one; with SIGTERM it

@@ -16,6 +16,7 @@ from tests.contract.remotefaults import AwayContract, FaultContract, Faults
 from tests.contract.remoteprocesses import ProcessContract
 from tests.support.clients import ROOT
 from tests.support.faultyproxy import FaultyProxy
+from tests.support.selection import long
 from tests.support.upstreams3 import Upstream, credentials, ownServer, rcloneServer
 
 
@@ -91,6 +92,7 @@ class ProxiedCase(BucketCase):
         self.upstream.full.unlink()
 
 
+@long("takes a second or more")
 class LateAnswersTests(ProxiedCase, FaultContract, TestCase):
     """What happens while the server carries all out, and its answers do not come."""
 
@@ -103,6 +105,7 @@ class LateAnswersTests(ProxiedCase, FaultContract, TestCase):
         self.proxy.release()
 
 
+@long("takes a second or more")
 class LateRequestsTests(ProxiedCase, AwayContract, TestCase):
     """What happens while requests do not reach the server, which has them all later."""
 
@@ -115,6 +118,7 @@ class LateRequestsTests(ProxiedCase, AwayContract, TestCase):
         self.proxy.release()
 
 
+@long("takes a second or more")
 class RefusedTests(ProxiedCase, AwayContract, TestCase):
     """What happens while nothing listens."""
 
@@ -130,6 +134,7 @@ class RefusedTests(ProxiedCase, AwayContract, TestCase):
 class CutTests(ProxiedCase, Faults, TestCase):
     """Connections that break in the middle."""
 
+    @long("takes a second or more")
     async def test_read(self: Any) -> None:
         """An answer that is cut off is asked for again, or the read fails; no byte is wrong."""
         body = os.urandom(6 * MIB)
@@ -149,6 +154,7 @@ class CutTests(ProxiedCase, Faults, TestCase):
         self.assertEqual(self.proxy.cuts, 7)
         self.assertTrue(await load(self.blobs, content) == body)
 
+    @long("takes a second or more")
     async def test_write(self: Any) -> None:
         """An upload whose acknowledgement is cut off is stored once, or fails and is removed."""
         kept = []

@@ -16,6 +16,7 @@ from tests.contract.blobs import store
 from tests.contract.remoteblobs import RemoteCase, RemoteContract
 from tests.contract.remotefaults import FaultContract
 from tests.contract.remoteprocesses import ProcessContract
+from tests.support.selection import long
 
 
 class HangingFiles(Files):
@@ -110,6 +111,7 @@ class ContractTests(SharedCase, RemoteContract, ProcessContract, TestCase):
             self.assertNotIn("\n", str(caught.exception))
 
 
+@long("takes a second or more")
 class FaultTests(SharedCase, FaultContract, TestCase):
     """What happens while the mount hangs, or is full."""
 

@@ -22,6 +22,7 @@ from storagegate.storage.fsck import check
 from storagegate.storage.identity import MARKER
 from tests.support.model import etagOf
 from tests.support.programs import needProgram
+from tests.support.selection import long
 from tests.support.stores import fastDirectory
 from tests.support.storeworkers import PATIENCE_SECONDS, StoreProcess, StoreWorkers, WorkerDied
 from tests.support.syncs import endFailing, failSyncs
@@ -76,6 +77,7 @@ class PairCase(SynchronousTestCase):
 class SharedStoreTests(PairCase):
     """What one does, the other sees."""
 
+    @long("takes a second or more")
     def test_readsWhatWasWritten(self) -> None:
         """An answered write of one process is seen by the other's next read, also by hot ones."""
         for number in range(60):
@@ -129,6 +131,7 @@ class SharedStoreTests(PairCase):
             self.assertLess(burst.result(PATIENCE_SECONDS), 20)
         self.assertEqual(len(self.one.do("listing", bucket="b")), 400)
 
+    @long("takes a second or more")
     def test_observers(self) -> None:
         """Whoever watches in one process hears of the other's changes, in order."""
         self.two.do("watch")
@@ -154,6 +157,7 @@ class SharedStoreTests(PairCase):
             ],
         )
 
+    @long("takes a second or more")
     def test_keys(self) -> None:
         """A key that one process issues or revokes is known, or not, to both, soon."""
         for process in (self.one, self.two):
@@ -165,6 +169,7 @@ class SharedStoreTests(PairCase):
         for process in (self.one, self.two):
             self.assertTrue(sometime(lambda p=process: not p.do("knowsKey", accessKey="KEY")))
 
+    @long("takes a second or more")
     def test_rightAgain(self) -> None:
         """A mark of damage is that of both processes, and goes in both when one finds it right."""
         self.one.do("put", bucket="b", key="k", body=LARGE)
@@ -180,6 +185,7 @@ class SharedStoreTests(PairCase):
         self.assertEqual(self.one.do("get", bucket="b", key="k"), read(LARGE))
         self.assertTrue(sometime(lambda: [each.do("state")["damaged"] for each in both] == [0, 0]))
 
+    @long("takes a second or more")
     def test_failedSync(self) -> None:
         """Where an fsync fails in one process, none writes any more; reads go on."""
         self.two.do("put", bucket="b", key="k", body=LARGE)
@@ -245,6 +251,7 @@ class ReaderTests(PairCase):
         self.one.do("complete", **where, parts=parts, etag=etagOf(whole.encode()))
         return whole
 
+    @long("takes a second or more")
     def test_wholeOrNothing(self) -> None:
         """A slow reader gets all of one object, or none: never another's bytes, or fewer."""
         wanted = {tuple(read(self.upload("u", "first")))}
@@ -263,6 +270,7 @@ class ReaderTests(PairCase):
         self.assertTrue(sometime(lambda: not self.files("blobs")), self.files("blobs"))
         self.verify()
 
+    @long("takes a second or more")
     def test_descriptorsGo(self) -> None:
         """What one removes, the other has no longer open: its room on the disk is free."""
         self.two.do("put", bucket="b", key="k", body=LARGE)
@@ -275,6 +283,7 @@ class ReaderTests(PairCase):
 
         self.assertTrue(sometime(lambda: not any("/blobs/" in each for each in opened())))
 
+    @long("takes a second or more")
     def test_copies(self) -> None:
         """A copy of what the other process deletes is whole, or refused."""
         for number in range(40):
@@ -335,6 +344,7 @@ class Writer:
 class DeathTests(PairCase):
     """One of two processes is killed."""
 
+    @long("takes a second or more")
     def test_nothingIsLost(self) -> None:
         """What was acknowledged is there, whoever died; the other goes on, and one takes over."""
         writers: list[Writer] = []

@@ -14,7 +14,7 @@ from storagegate.storage.records import NULL_VERSION, WriteCondition
 from tests.storage.test_lifecycle_model import liveOn
 from tests.storage.test_store_model import StoreMachine
 from tests.support.model import VersionSummary, etagOf
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 from tests.support.stores import ALWAYS, fastDirectory
 from tests.support.storeworkers import StoreProcess, StoreWorkers
 
@@ -222,11 +222,13 @@ class PairModelTests(SynchronousTestCase):
         workers.closeStores()
         self.machine = type("Machine", (PairMachine,), {"workers": workers})
 
+    @long("takes a second or more")
     def test_lifecycle(self) -> None:
         """Rounds of the scanner, of whichever of them, remove what one would."""
         removed, _ = liveOn(self.machine, seeds=3, steps=50)
         self.assertGreater(removed, 10)
 
+    @long("takes a second or more")
     def test_agree(self) -> None:
         """Two processes do what one would, whichever of them is asked."""
         run_state_machine_as_test(

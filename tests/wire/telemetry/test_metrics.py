@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as readOpen
 from prometheus_client.parser import text_string_to_metric_families as readText
 from twisted.trial.unittest import SynchronousTestCase
@@ -14,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import CHECKOUT, Daemon
 from tests.support.http import connect, request
 from tests.support.programs import needs
+from tests.support.selection import long
 
 EVERYTHING = (
     *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
@@ -33,6 +35,15 @@ tcp = ["connection_pool", "buffer_utilization"]
 _NAME = re.compile(r"\b(?:storagegate|process)_[a-z0-9_]+")
 
 _DASHBOARD = CHECKOUT / "deploy" / "grafana.json"
+
+_ALERTS = CHECKOUT / "deploy" / "alerts.yml"
+
+# Metrics of several workers, of services with instances, and of the nodes of a cluster.
+_ELSEWHERE = {
+    "storagegate_workers",
+    "storagegate_upstream_instances",
+    "storagegate_cluster_leases_taken_total",
+}
 
 
 class ScrapeTests(SynchronousTestCase):
@@ -127,7 +138,7 @@ class ScrapeTests(SynchronousTestCase):
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
 
     def test_dashboard(self) -> None:
-        """Each metric that the dashboard asks for is there."""
+        """Each metric that the dashboard or an alert asks for is there."""
         told = set()
         for family in readText(self.scrape()[1]):
             suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
@@ -140,6 +151,8 @@ class ScrapeTests(SynchronousTestCase):
         }
         self.assertGreater(len(asked), 20)
         self.assertEqual(asked - told, set())
+        alerts = {name for rule in _rules() for name in _NAME.findall(rule["expr"])}
+        self.assertEqual(alerts - told, _ELSEWHERE)
 
 
 class WorkersTests(SynchronousTestCase):
@@ -147,6 +160,7 @@ class WorkersTests(SynchronousTestCase):
 
     timeout = 60
 
+    @long("takes a second or more")
     def test_together(self) -> None:
         """Whichever worker answers tells what all of them have counted."""
         place = ("--http", "tcp:0:interface=127.0.0.1", "--workers", "2")
@@ -213,6 +227,190 @@ def wholePage(daemon: Daemon, count: int = 2) -> bytes:
 def _panels() -> list[dict[str, Any]]:
     panels: list[dict[str, Any]] = json.loads(_DASHBOARD.read_text())["panels"]
     return panels
+
+
+def _rules() -> list[dict[str, Any]]:
+    [group] = yaml.safe_load(_ALERTS.read_text())["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+# An alert; its series with their values in promtool's notation, a value a minute; the same when all
+# is well; and the hours after which it is judged.
+_LEASES = "storagegate_cluster_leases_taken_total"
+_EXPIRY = "storagegate_tls_certificate_expiry_timestamp_seconds"
+_SITUATIONS: tuple[tuple[str, dict[str, str], dict[str, str], int], ...] = (
+    ("Down", {"up": "0x60"}, {"up": "1x60"}, 1),
+    (
+        "ReadOnly",
+        {"storagegate_store_read_only": "1x60"},
+        {"storagegate_store_read_only": "0x60"},
+        1,
+    ),
+    ("Damaged", {"storagegate_store_damaged": "2x60"}, {"storagegate_store_damaged": "0x60"}, 1),
+    (
+        "DiskFull",
+        {
+            'storagegate_store_disk_bytes{kind="free"}': "9x60",
+            'storagegate_store_disk_bytes{kind="total"}': "100x60",
+        },
+        {
+            'storagegate_store_disk_bytes{kind="free"}': "11x60",
+            'storagegate_store_disk_bytes{kind="total"}': "100x60",
+        },
+        1,
+    ),
+    (
+        "DiskFullSoon",
+        {'storagegate_store_disk_bytes{kind="free"}': "3000-1x600"},
+        {'storagegate_store_disk_bytes{kind="free"}': "9000-1x600"},
+        8,
+    ),
+    (
+        "S3Errors",
+        {
+            'storagegate_s3_requests_total{status="200"}': "0+96x60",
+            'storagegate_s3_requests_total{status="503"}': "0+4x60",
+        },
+        {
+            'storagegate_s3_requests_total{status="200"}': "0+96x60",
+            'storagegate_s3_requests_total{status="404"}': "0+4x60",
+            'storagegate_s3_requests_total{status="500"}': "0+1x60",
+        },
+        1,
+    ),
+    (
+        "CallErrors",
+        {
+            'storagegate_requests_total{status="OK"}': "0+96x60",
+            'storagegate_errors_total{code="INTERNAL_ERROR"}': "0+4x60",
+        },
+        {
+            'storagegate_requests_total{status="OK"}': "0+96x60",
+            'storagegate_errors_total{code="NOT_FOUND"}': "0+4x60",
+        },
+        1,
+    ),
+    (
+        "SlowSyncs",
+        {
+            'storagegate_store_fsync_seconds_bucket{kind="file",le="1"}': "0+5x60",
+            'storagegate_store_fsync_seconds_bucket{kind="file",le="5"}': "0+9x60",
+            'storagegate_store_fsync_seconds_bucket{kind="file",le="+Inf"}': "0+9x60",
+        },
+        {
+            'storagegate_store_fsync_seconds_bucket{kind="file",le="0.1"}': "0+9x60",
+            'storagegate_store_fsync_seconds_bucket{kind="file",le="+Inf"}': "0+9x60",
+        },
+        1,
+    ),
+    (
+        "StoreWaits",
+        {"storagegate_store_pool_lag_seconds": "2x60"},
+        {"storagegate_store_pool_lag_seconds": "0.5x60"},
+        1,
+    ),
+    (
+        "ReactorBlocked",
+        {"storagegate_reactor_lag_seconds": "0.6x60"},
+        {"storagegate_reactor_lag_seconds": "0.1x60"},
+        1,
+    ),
+    (
+        "CertificateEnds",
+        {"storagegate_tls_certificate_expiry_timestamp_seconds": "600000x60"},
+        {"storagegate_tls_certificate_expiry_timestamp_seconds": "700000x60"},
+        1,
+    ),
+    (
+        "MemoryRefused",
+        {"storagegate_held_refused_total": "0+1x60"},
+        {"storagegate_held_refused_total": "7x60"},
+        1,
+    ),
+    (
+        "LogLinesLost",
+        {"storagegate_log_lines_dropped_total": "0+1x60"},
+        {"storagegate_log_lines_dropped_total": "7x60"},
+        1,
+    ),
+    ("WorkersMissing", {"storagegate_workers": "4x30 3x30"}, {"storagegate_workers": "4x60"}, 1),
+    (
+        "LifecycleLate",
+        {"storagegate_lifecycle_round_age_seconds": "200000x120"},
+        {"storagegate_lifecycle_round_age_seconds": "80000x120"},
+        2,
+    ),
+    (
+        "InstancesAway",
+        {'storagegate_upstream_instances{state="healthy"}': "0x60"},
+        {
+            'storagegate_upstream_instances{state="healthy"}': "1x60",
+            'storagegate_upstream_instances{state="unhealthy"}': "0x60",
+        },
+        1,
+    ),
+    (
+        "LeaseLost",
+        {"storagegate_cluster_leases_taken_total": "0+1x60"},
+        {"storagegate_cluster_leases_taken_total": "2x60"},
+        1,
+    ),
+)
+
+
+class AlertTests(SynchronousTestCase):
+    """The rules of C{deploy/alerts.yml}."""
+
+    def test_texts(self) -> None:
+        """Each rule has a severity and says what to do; each is in the table of situations."""
+        rules = _rules()
+        names = [f"Storagegate{situation[0]}" for situation in _SITUATIONS]
+        self.assertEqual([rule["alert"] for rule in rules], names)
+        for rule in rules:
+            self.assertIn(rule["labels"]["severity"], ("warning", "critical"))
+            self.assertEqual(set(rule["annotations"]), {"summary", "description"})
+
+    @long("starts promtool")
+    @needs("promtool")
+    def test_situations(self) -> None:
+        """Each alert fires in its situation, alone, and does not if all is well."""
+        self.assertEqual(self.promtool("check", "rules", str(_ALERTS)).returncode, 0)
+        tests = []
+        for name, wrong, well, hours in _SITUATIONS:
+            fired = [{"labels": f'{{alertname="Storagegate{name}"}}', "value": 1}]
+            for series, expected in ((wrong, fired), (well, [])):
+                lines = [{"series": _labelled(each), "values": series[each]} for each in series]
+                check = {
+                    "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                    "eval_time": f"{hours}h",
+                    "exp_samples": expected,
+                }
+                tests.append(
+                    {
+                        "interval": "1m",
+                        "name": name,
+                        "input_series": lines,
+                        "promql_expr_test": [check],
+                    }
+                )
+        path = Path(self.mktemp()).with_suffix(".yml")
+        # JSON is YAML.
+        path.write_text(json.dumps({"rule_files": [str(_ALERTS)], "tests": tests}))
+        done = self.promtool("test", "rules", str(path))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def promtool(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Prometheus's own tool."""
+        return subprocess.run(
+            ["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+def _labelled(series: str) -> str:
+    """Add the labels that Prometheus gives each series of a target."""
+    name, _, labels = series.rstrip("}").partition("{")
+    return f'{name}{{job="storagegate",instance="a:9001"{"," if labels else ""}{labels}}}'
 
 
 class DashboardTests(SynchronousTestCase):

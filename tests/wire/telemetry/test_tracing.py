@@ -6,6 +6,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from tests.support.daemon import DaemonFailed
+from tests.support.selection import long
 from tests.wire.telemetry.tracedcase import TRACE, TracedCase, parent
 
 WIRES = ("http", "websocket", "grpc", "tcp", "udp", "s3")
@@ -14,6 +15,7 @@ WIRES = ("http", "websocket", "grpc", "tcp", "udp", "s3")
 class WireTests(TracedCase):
     """One trace through everything that the daemon serves."""
 
+    @long("takes a second or more")
     def test_all(self) -> None:
         """A call over each of five wires and a request of S3 are spans of their caller's trace."""
         daemon = self.started("", "http", "grpc", "tcp", "udp", "s3")
@@ -53,6 +55,7 @@ class WireTests(TracedCase):
             self.assertIn(b'storagegate_spans_total{outcome="dropped"} 0.0', page.read())
         self.assertEqual(daemon.stop(), 0)
 
+    @long("takes a second or more")
     def test_new(self) -> None:
         """Who names no trace begins one, and learns its id; X-Trace-ID alone names one."""
         daemon = self.started("", "http", "s3")
@@ -71,6 +74,7 @@ class WireTests(TracedCase):
         self.assertEqual((about["error.type"], about["url.path"]), ("NoSuchBucket", "/none"))
         self.assertNotIn("secret", repr(spans))
 
+    @long("takes a second or more")
     def test_handler(self) -> None:
         """A handler sees the span that is recorded, so that what it calls can go on with it."""
         daemon = self.started('correlationHeader = "X-Request"')
@@ -81,6 +85,7 @@ class WireTests(TracedCase):
         self.assertEqual(headers["x-request"], span["traceId"])
         self.assertNotIn("x-trace-id", headers)
 
+    @long("takes a second or more")
     def test_errors(self) -> None:
         """A failure of the server's is one, a mistake of the caller's is not; texts stay here."""
         daemon = self.started("")
@@ -96,6 +101,7 @@ class WireTests(TracedCase):
             self.assertEqual(span["status"], status)
         self.assertNotIn("secret", repr((refused, failed)))
 
+    @long("takes a second or more")
     def test_attributes(self) -> None:
         """A user's attributes are there, but for those that cannot be; a failure is told once."""
         daemon = self.started('spanAttributes = "traced:attributes"\nserviceName = "shop"')
@@ -114,6 +120,7 @@ class WireTests(TracedCase):
 class ForwardTests(TracedCase):
     """A call that goes on to another daemon."""
 
+    @long("takes a second or more")
     def test_chain(self) -> None:
         """The other daemon's span belongs to the attempt, and that to the call that came in."""
         there = self.started('serviceName = "there"')
@@ -143,6 +150,7 @@ class ForwardTests(TracedCase):
 class ProviderTests(TracedCase):
     """Where spans go."""
 
+    @long("takes a second or more")
     def test_zipkin(self) -> None:
         """Zipkin gets its own JSON."""
         place = self.collector.url(path="/api/v2/spans")
@@ -184,6 +192,7 @@ class ProviderTests(TracedCase):
         self.assertEqual(daemon.stop(), 0)
         self.assertEqual(len(self.collector.spans(8)), 8)
 
+    @long("takes a second or more")
     def test_workers(self) -> None:
         """Of several workers each sends its spans, also who has come in another's place."""
         daemon = self.daemon(
@@ -200,6 +209,7 @@ class ProviderTests(TracedCase):
         self.assertEqual(len({span["spanId"] for span in self.collector.spans(0)}), 20)
         self.assertNotIn("Traceback", daemon.log)
 
+    @long("takes a second or more")
     def test_refused(self) -> None:
         """What cannot be ends the start with one line that names it."""
         for lines, words in (
@@ -230,11 +240,13 @@ class SamplingTests(TracedCase):
         self.assertEqual(daemon.stop(), 0)
         return [span["name"].partition("/")[2] for span in self.collector.spans(0)]
 
+    @long("takes a second or more")
     def test_none(self) -> None:
         """At 0 only those are recorded whose callers record them."""
         calls = (("whoami", ""), ("echo", "01"), ("whoami", "00"))
         self.assertEqual(self.names("sampleRatio = 0", 1, *calls), ["echo"])
 
+    @long("takes a second or more")
     def test_all(self) -> None:
         """At 1 all are but those whose callers say that they do not."""
         calls = (("refuse", ""), ("echo", "01"), ("whoami", "00"))
@@ -250,24 +262,25 @@ class CollectorTests(TracedCase):
         daemon = self.started(f'endpoint = "{place}"\ntimeoutMs = {timeoutMs}')
         for _ in range(20):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
-        daemon.waitForLog("spans are lost: .*" + words)
+        daemon.waitForLog("spans were lost: .*" + words)
         for _ in range(20):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
-        self.assertEqual(daemon.log.count("spans are lost"), 1)
+        self.assertEqual(daemon.log.count("spans were lost"), 1)
         self.assertNotIn("Traceback", daemon.log)
         self.assertEqual(daemon.stop(), 0)
 
+    @long("takes a second or more")
     def test_away(self) -> None:
         """The port is closed."""
-        self.check("", "the collector does not answer: .*refused")
+        self.check("", "the collector does not respond: .*refused")
 
     def test_error(self) -> None:
         """It answers with an error."""
-        self.check("away", "the collector answers 500", timeoutMs=5_000)
+        self.check("away", "the collector responds with 500", timeoutMs=5_000)
 
     def test_elsewhere(self) -> None:
         """It sends away: spans are not sent to the address that it names."""
-        self.check("elsewhere", "the collector answers 302", timeoutMs=5_000)
+        self.check("elsewhere", "the collector responds with 302", timeoutMs=5_000)
         self.assertEqual(
             {each["path"] for each in self.collector.requests(1)}, {"/elsewhere/v1/traces"}
         )
@@ -276,10 +289,12 @@ class CollectorTests(TracedCase):
         """It speaks no HTTP."""
         self.check("nonsense", "the collector does not answer")
 
+    @long("takes a second or more")
     def test_silent(self) -> None:
         """It says nothing."""
-        self.check("silent", "the collector does not answer: .*timed out")
+        self.check("silent", "the collector does not respond: .*timed out")
 
+    @long("takes a second or more")
     def test_trickle(self) -> None:
         """It answers byte by byte: that is not waited for beyond the time that it has."""
         daemon = self.started(f'endpoint = "{self.collector.url("trickle")}"\ntimeoutMs = 200')
@@ -287,7 +302,7 @@ class CollectorTests(TracedCase):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
             self.collector.requests(count)
         self.assertEqual(daemon.stop(), 0)
-        self.assertNotIn("spans are lost", daemon.log)
+        self.assertNotIn("spans were lost", daemon.log)
 
     def test_huge(self) -> None:
         """Its response has no end: it is not read to its end, and the spans are accepted."""
@@ -296,4 +311,4 @@ class CollectorTests(TracedCase):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
             self.collector.requests(1)
         self.assertEqual(daemon.stop(), 0)
-        self.assertNotIn("spans are lost", daemon.log)
+        self.assertNotIn("spans were lost", daemon.log)

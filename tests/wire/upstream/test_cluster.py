@@ -16,6 +16,7 @@ from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
 from storagegate.telemetry.metrics import MetricsRegistry
 from storagegate.telemetry.tracecontext import newTracing
+from tests.support.selection import long
 from tests.support.upstreamgateway import UpstreamGateway
 
 INTERVAL_MS = 200
@@ -113,6 +114,7 @@ class ClusterTests(TestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observe)
         return noted
 
+    @long("takes a second or more")
     async def test_kill(self) -> None:
         """
         No idempotent call fails when an instance is killed under load, and no other call arrives

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.contract import discovery as contract
+from tests.support.selection import long
 from tests.support.sourceprocess import StandIn, ask
 
 
@@ -90,7 +91,7 @@ class ConsulTests(contract.ProviderContract):
         await seen["A"].until("10.0.0.1:80")
         self.put("A", "two", "no/host", 80)
         await self.see(lambda: provider.problem is not None)
-        self.assertIn("an entry is left out", provider.problem)
+        self.assertIn("ignoring an entry", provider.problem)
         self.put("A", "three", "10.0.0.3", 80)
         await seen["A"].until("10.0.0.1:80", "10.0.0.3:80")
         self.remove("A", "one")
@@ -120,6 +121,7 @@ class ConsulTests(contract.ProviderContract):
         self.assertIn("without an index", provider.problem)
         self.assertEqual(seen["A"].ids, {"10.0.0.1:80"})
 
+    @long("takes a second or more")
     async def test_token(self) -> None:
         """The token is that which the file has when it is needed."""
         self.source.control(token="right")

@@ -14,6 +14,7 @@ from storagegate.upstream.dns import DNSWatch
 from storagegate.upstream.provider import SourceError
 from tests.support.discovering import DiscoveryCase, Watcher
 from tests.support.handtimed import HandTimed
+from tests.support.selection import long
 
 NAME = "_http._tcp.orders.example.com"
 
@@ -254,6 +255,7 @@ class ProviderTests(DNSCase):
             provider="dns", services={"A": {"name": "a.example.com"}}, dns={**given, "port": 80}
         )
 
+    @long("takes a second or more")
     async def test_changes(self) -> None:
         """Changes are seen once the time to live is over, and a dead server changes nothing."""
         self.zone.records = {"a.example.com": [dns.Record_A("10.0.0.1", 0)]}

@@ -12,6 +12,7 @@ from storagegate.upstream.provider import SourceError
 from tests.contract import discovery as contract
 from tests.support.discovering import DiscoveryCase, Watcher
 from tests.support.handtimed import HandTimed
+from tests.support.selection import long
 from tests.support.sourceprocess import Etcd, encoded, findEtcd
 
 PREFIX = "/storagegate/services"
@@ -66,10 +67,11 @@ class EtcdTests(EtcdCase, contract.ProviderContract):
         await seen["A"].until("10.0.0.1:80", "[::1]:1")
         self.assertEqual(seen["A"].weights(), {"10.0.0.1:80": 9, "[::1]:1": 1})
         await self.see(lambda: provider.problem is not None)
-        self.assertIn("an entry is left out", provider.problem)
+        self.assertIn("ignoring an entry", provider.problem)
         self.source.delete(f"{PREFIX}/A/three")
         self.source.delete(f"{PREFIX}/A/four")
 
+    @long("takes a second or more")
     async def test_members(self) -> None:
         """When one member of a cluster fails, the next one is asked."""
         self.put("A", "one", "10.0.0.1", 80)
@@ -80,6 +82,7 @@ class EtcdTests(EtcdCase, contract.ProviderContract):
         )
         await seen["A"].until("10.0.0.1:80")
 
+    @long("takes a second or more")
     async def test_password(self) -> None:
         """Where authentication is on, the password is that which the file has."""
         self.put("A", "one", "10.0.0.1", 80)

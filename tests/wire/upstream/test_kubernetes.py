@@ -6,6 +6,7 @@ from typing import Any
 from storagegate.upstream import kubernetes
 from tests.contract import discovery as contract
 from tests.support.certificates import Authority
+from tests.support.selection import long
 from tests.support.sourceprocess import StandIn, ask
 
 
@@ -158,14 +159,17 @@ class KubernetesTests(KubernetesCase, contract.ProviderContract):
         self.assertEqual(self.counted("storagegate_discovery_failures_total"), {})
         self.assertIsNone(provider.problem)
 
+    @long("takes a second or more")
     async def test_gone(self) -> None:
         """A version that is too old is no problem: there is a list, and a watch of that."""
         await self.gone(late=False)
 
+    @long("takes a second or more")
     async def test_goneLate(self) -> None:
         """The same when it is said in the stream."""
         await self.gone(late=True)
 
+    @long("takes a second or more")
     async def test_token(self) -> None:
         """The token is that which the file has when it is needed."""
         self.source.control(token="right")
@@ -229,7 +233,7 @@ class TLSTests(TLSCase):
         file = self.file("hello")
         provider, _seen = self.watched("A", tls={"caFile": file})
         await self.see(lambda: provider.problem is not None)
-        self.assertIn(f"there is no certificate in {file}", provider.problem)
+        self.assertIn(f"{file} contains no certificate", provider.problem)
 
 
 class NameTests(TLSCase):
@@ -255,7 +259,7 @@ class NameTests(TLSCase):
         for more in ({}, {"serverName": "other.example"}, {"serverName": "127.0.0.1"}):
             provider, seen = self.watched("A", tls=self.trust(**more), timeoutMs=5000)
             await self.see(lambda provider=provider: provider.problem is not None)
-            self.assertIn("the certificate is for another name", provider.problem)
+            self.assertIn("the certificate has another name", provider.problem)
             self.assertEqual(seen["A"].told, [])
 
     async def test_pod(self) -> None:

@@ -9,6 +9,7 @@ from storagegate.core.errors import ServiceError
 from tests.support.garbage import findCycles, withoutCollector
 from tests.support.ports import heldPort
 from tests.support.rawupstream import Answer, RawConnection
+from tests.support.selection import long
 from tests.wire.upstream.upstreamcase import CHUNKED, UpstreamCase, chunk
 
 _ITEM = CHUNKED + chunk(b'{"data": 1}\n')
@@ -71,6 +72,7 @@ class LifetimeTests(UpstreamCase):
 
     maxDiff = None
 
+    @long("takes a second or more")
     async def test_responses(self) -> None:
         """Whatever the instance responds."""
         calls = [(method, dict) for method in ("unary", "safe", "server")]
@@ -79,6 +81,7 @@ class LifetimeTests(UpstreamCase):
             self.serve(self.upstream(answer).port, ejectAfter=100)
             self.assertEqual(await self.findCycles(*calls, *streams), {}, name)
 
+    @long("takes a second or more")
     async def test_unreachable(self) -> None:
         """If no instance can be reached."""
         self.serve(heldPort(self), heldPort(self), ejectAfter=100)

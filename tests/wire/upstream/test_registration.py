@@ -8,6 +8,7 @@ from storagegate.upstream.registration import Registration, makeRegistration
 from tests.support.daemon import DaemonFailed
 from tests.support.daemonprocess import DaemonProcess
 from tests.support.discovering import DiscoveryCase
+from tests.support.selection import long
 from tests.support.sourceprocess import Etcd, StandIn, ask, encoded, findEtcd
 
 
@@ -81,6 +82,7 @@ class RegisteringContract:
         await two.stop()
         await seen["A"].until()
 
+    @long("waits for a server that is away")
     async def test_late(self: Any) -> None:
         """A registry that comes later is told then; while it is away that is a problem."""
         await self.source.kill()
@@ -116,6 +118,7 @@ class ConsulTests(RegisteringCase, RegisteringContract):
         found: list[Any] = ask("GET", f"{self.source.url}/v1/health/service/A")
         return found
 
+    @long("takes a second or more")
     async def test_forgotten(self) -> None:
         """An agent that has forgotten a service is told anew, with all that it was told before."""
         found = self.registration("A", ttlSeconds=3, tags=["x"])
@@ -128,6 +131,7 @@ class ConsulTests(RegisteringCase, RegisteringContract):
         self.assertEqual(before[0]["Service"]["ID"], "A-127.0.0.1:8080")
         await found.stop()
 
+    @long("takes a second or more")
     async def test_signs(self) -> None:
         """Three signs of life are given in a time to live, and the service is told once."""
         found = self.registration("A", ttlSeconds=3)
@@ -173,6 +177,7 @@ class EtcdTests(RegisteringCase, RegisteringContract):
         found: list[Any] = self.source.call("kv/range", keys).get("kvs", [])
         return found
 
+    @long("takes a second or more")
     async def test_expired(self) -> None:
         """When a lease is over, as after a long pause, there is another one with the same keys."""
         found = self.registration("A")

@@ -23,6 +23,7 @@ from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.telemetry.tracecontext import newTracing
 from tests.support.certificates import Authority
 from tests.support.rawupstream import RawConnection, RawUpstream
+from tests.support.selection import long
 from tests.support.services import PLACES, openRoom
 from tests.wire.upstream.upstreamcase import CHUNKED, UpstreamCase, chunk
 
@@ -159,6 +160,7 @@ class SecuredTests(SecuredCase):
             after.replace(before)
         self.assertEqual(await self.call("unary"), 1)
 
+    @long("takes a second or more")
     async def test_gateway(self) -> None:
         """A gateway of ours is an instance as any, with C{ssl:} in the place of C{tcp:}."""
         certificate, key = self.authority.issue()
@@ -258,7 +260,7 @@ class UntrustedTests(SecuredCase):
         """An instance that is trusted and has another name."""
         tls = {**self.trust, "serverName": "other.example"}
         await self.refusals(self.secured(), tls)
-        self.told("the certificate is for another name")
+        self.told("the certificate has another name")
 
     async def test_untrusted(self) -> None:
         """An instance whose authority is not trusted."""

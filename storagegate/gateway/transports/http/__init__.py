@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 from attrs import field, frozen
 from attrs.converters import optional
+from msgspec import Struct
 
 from storagegate.core.options import (
     Hook,
@@ -42,8 +43,7 @@ _KEY = re.compile(r"([A-Za-z]+)[ \t]+(/\S*)")
 _TARGET = re.compile(r"([^\s/]+)\.([^\s/.]+)")
 
 
-@frozen
-class HTTPRoute:
+class HTTPRoute(Struct, frozen=True):
     """
     A configured route.
 
@@ -98,11 +98,14 @@ def mergeRequest(
     @param body: The decoded body.
     @param params: The path parameters; C{None} for an absent one.
     @param schema: The plain JSON Schema of the request.
+    @raise ServiceError: C{VALIDATION_ERROR} if a text is no value of its type.
     """
-    named = {
+    texts = {name: value for name, value in query.items() if name not in body}
+    # A parameter of the path also replaces a member of the body.
+    texts |= {
         name: value for name, value in params.items() if isinstance(name, str) and value is not None
     }
-    return {**convertTexts(query, schema), **body, **convertTexts(named, schema)}
+    return {**body, **convertTexts(texts, schema)}
 
 
 PROTOCOL = "http"
@@ -218,7 +221,7 @@ def _countStatus(
     meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
 ) -> None:
     counts.responses = meters.counter(
-        "storagegate_http_responses_total", "Answers by status.", ("status",)
+        "storagegate_http_responses_total", "Responses by status.", ("status",)
     )
 
 

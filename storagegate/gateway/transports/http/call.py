@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from attrs import Factory, frozen
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -90,7 +91,9 @@ def readObject(data: bytes) -> dict[str, Any]:
     try:
         value = decode(data) if data else {}
     except ValueError as error:
-        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+        raise codedError(
+            "INVALID_ARGUMENT", f"The request is not valid JSON: {error!s:.200}"
+        ) from None
     return value if isinstance(value, dict) else _refuseOther()
 
 
@@ -109,7 +112,7 @@ def readParsed(value: Any) -> dict[str, Any]:
 
 
 def _refuseOther() -> Any:
-    raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
+    raise codedError("INVALID_ARGUMENT", "The request must be a JSON object")
 
 
 def tooLarge(limit: int) -> ServiceError:
@@ -133,7 +136,11 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     coding = headers.get(b"content-encoding")
     readable = _isReadable(kind) or isToolDefault(headers)
     if not readable or (coding is not None and coding.lower() != b"identity"):
-        raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
+        raise ServiceError(
+            "UNSUPPORTED_MEDIA_TYPE",
+            "The request must be JSON in UTF-8 without a content coding",
+            415,
+        )
 
 
 # Clients send two or three types; the bound is for malicious clients.
@@ -258,8 +265,7 @@ class HTTPCallContext:
     clients: Clients = Factory(Clients)
 
 
-@frozen(eq=False)
-class Endpoint:
+class Endpoint(Struct, frozen=True, eq=False):
     """
     A method at a path.
 
@@ -424,19 +430,23 @@ class HTTPCall:
         Make the request from a body, using the route and the hook; return an awaitable if the hook
         does.
         """
-        bound = self._endpoint.bound
-        self._req.body = request = body
-        if self._endpoint.route is not None and not bound.streamsRequests:
-            document = None if bound.input is None else bound.input.document
-            request = mergeRequest(self._req.query, body, self._req.params, document)
+        self._req.body = body
         transform = self._shared.options.transformRequest
         if transform is None:
-            return request
+            return self._merge(body)
         # A hook returns None for a method that it does not change.
         return resolveThen(
             transform(self._req, self._endpoint.name),
-            lambda made: request if made is None else made,
+            lambda made: self._merge(body) if made is None else made,
         )
+
+    def _merge(self, body: Any) -> Any:
+        """Return the body, with the texts of the query and the path at a configured route."""
+        bound = self._endpoint.bound
+        if self._endpoint.route is None or bound.streamsRequests:
+            return body
+        document = None if bound.input is None else bound.input.document
+        return mergeRequest(self._req.query, body, self._req.params, document)
 
     async def _readLargeBody(self, data: bytes | None, limit: int) -> Any:
         body = self._req.raw.body

@@ -1,9 +1,16 @@
-"""WebSocket in memory, for tests."""
+"""
+WebSocket in memory, for tests.
+
+MessagePack is written and read by the package C{msgpack}, and not by the server's codec, so that a
+test compares two implementations.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from storagegate.core.codecs import CODECS, JSON
+import msgpack
+
+from storagegate.core.codecs import JSON
 from storagegate.gateway.messages.frames import FrameDecoder, encodeFrame
 from storagegate.gateway.testing import CallConnection, GatewayClient, makeMessage
 from storagegate.gateway.transports.websocket import MESSAGE_FORMATS
@@ -23,30 +30,32 @@ class WebSocketTestConnection(CallConnection):
     def __init__(self, client: GatewayClient, socket: TestWebSocket, format: str) -> None:
         super().__init__(client)
         self.socket = socket
-        self._codec = None if format == "binary" else CODECS[format]
+        self._format = format
         client.watch(self._deliver)
 
     def write(self, type: int, message: dict[str, Any]) -> None:
         """Send a message."""
-        codec = self._codec
-        if codec is None:
+        if self._format == "binary":
             self.socket.send(encodeFrame(type, JSON.encode(message)))
-            return
-        encoded = codec.encode(makeMessage(type, message))
-        self.socket.send(encoded if codec.isBinary else encoded.decode())
+        elif self._format == "msgpack":
+            self.socket.send(msgpack.packb(makeMessage(type, message)))
+        else:
+            self.socket.send(JSON.encode(makeMessage(type, message)).decode())
 
     def _deliver(self) -> bool:
         found = self.socket.take()
         for each in found:
             data = each if isinstance(each, bytes) else each.encode()
-            if self._codec is None:
+            if self._format == "binary":
                 decoder = FrameDecoder(_MAX_LENGTH)
                 decoder.feed(data)
                 frame = decoder.next()
                 assert frame is not None, "a message has one frame"
                 self.receiveFrame(frame.type, JSON.decode(frame.payload or b"{}"))
+            elif self._format == "msgpack":
+                self.receiveMessage(msgpack.unpackb(data))
             else:
-                self.receiveMessage(self._codec.decode(data))
+                self.receiveMessage(JSON.decode(data))
         return bool(found)
 
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import psycopg
 from attrs import define, field, frozen
 
 from storagegate.storage.blobids import SHARDS
-from storagegate.storage.catalog.postgresql.keydocument import keyDocument, readKey
+from storagegate.storage.catalog.postgresql.lookups import keyDocument, readBucket, readKey
 from storagegate.storage.catalog.postgresql.primary import findPrimary, unreached
 from storagegate.storage.catalog.postgresql.schema import (
     CONNECT_SECONDS,
@@ -19,10 +21,17 @@ from storagegate.storage.catalog.postgresql.schema import (
 from storagegate.storage.catalog.postgresql.statements import CLUSTER, STATUSES
 from storagegate.storage.clustercatalog import Backlog, NodeRow
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, Bucket
 from storagegate.storage.sqlite import CatalogUnusable
 
 _KEYS = "SELECT to_json(k)::text FROM accesskeys AS k ORDER BY accesskey"
+
+_SETTINGS = """
+    SELECT b.described, s.name, s.document FROM (
+        SELECT id, name, described FROM buckets WHERE generation > 0 AND name > %s
+            ORDER BY name LIMIT 100) AS b
+    LEFT JOIN bucketsettings AS s ON s.bucketid = b.id ORDER BY b.name
+"""
 
 
 ROOT, _AFFINITY = "root", "affinity"
@@ -92,7 +101,7 @@ class Shard:
 class ClusterAdmin:
     """
     Issues and revokes access keys, with immediate notification of all nodes, and reads status for
-    operators. All methods block, and raise C{StoreBusy} if the catalog does not answer.
+    operators. All methods block, and raise C{StoreBusy} if the catalog does not respond.
 
     @ivar conninfo: The primary's conninfo.
     @ivar timeline: The primary's timeline.
@@ -135,6 +144,17 @@ class ClusterAdmin:
         [(found,)] = self._run("SELECT removeaccesskey(%s)", accessKey)
         return found is True
 
+    def settings(self) -> Iterator[tuple[Bucket, dict[str, bytes]]]:
+        """Read the buckets that have settings, and the settings of each, by shard and name."""
+        for shard in self.shards():
+            with self.opened(shard) as admin:
+                after = ""
+                while rows := admin.rows(_SETTINGS, after):
+                    for described, found in groupby(rows, itemgetter(0)):
+                        bucket, _ = readBucket(described.encode())
+                        yield bucket, {name: document for _, name, document in found if name}
+                        after = bucket.name
+
     def secrets(self) -> ClusterSecrets:
         """
         Read the secrets.
@@ -171,7 +191,10 @@ class ClusterAdmin:
         made = self._run(
             "INSERT INTO meta (name, value) VALUES (%s, %s), (%s, %s)"
             " ON CONFLICT DO NOTHING RETURNING name",
-            *(ROOT, f"{accessKey}\n{secretKey}".encode(), _AFFINITY, affinity),
+            ROOT,
+            f"{accessKey}\n{secretKey}".encode(),
+            _AFFINITY,
+            affinity,
         )
         return bool(made)
 
@@ -226,7 +249,7 @@ class ClusterAdmin:
                 self.connection.execute("LOCK TABLE shards, directory IN SHARE ROW EXCLUSIVE MODE")
                 [(number,)] = self._run("SELECT max(number) + 1 FROM shards")
                 if number >= SHARDS:
-                    raise CatalogUnusable(f"there are {SHARDS} shards, the most")
+                    raise CatalogUnusable(f"the limit of {SHARDS} shards is reached")
                 _claimShard(added, number, secret)
                 self.connection.execute(
                     "INSERT INTO shards VALUES (%s, %s, false)", (number, list(conninfos))
@@ -243,14 +266,14 @@ class ClusterAdmin:
         """
         found = {each.number: each for each in self.shards()}.get(number)
         if found is None:
-            raise CatalogUnusable(f"there is no shard {number}")
+            raise CatalogUnusable(f"no such shard: {number}")
         if isOpen and number:
             with self.opened(found) as other:
                 known = {each.node for each in other.nodes() if each.isAlive}
             unknown = sorted({each.node for each in self.nodes() if each.isAlive} - known)
             if unknown:
                 raise CatalogUnusable(
-                    f"shard {number} is not known to {', '.join(unknown)}: start these nodes again"
+                    f"shard {number} is unknown to {', '.join(unknown)}: restart these nodes"
                 )
         self.execute("UPDATE shards SET takesbuckets = %s WHERE number = %s", isOpen, number)
 
@@ -319,7 +342,7 @@ def _claimShard(
             "SELECT EXISTS (SELECT FROM buckets) OR EXISTS (SELECT FROM leases)"
         ).fetchall()
         if root is not None or found or used:
-            raise CatalogUnusable("the database is the catalog of a store, or a shard of one")
+            raise CatalogUnusable("the database is already the catalog of a store, or a shard")
         connection.execute("UPDATE meta SET number = %s WHERE name = 'shard'", (number,))
         connection.execute("UPDATE meta SET value = %s WHERE name = 'secret'", (secret,))
         connection.execute("DELETE FROM shards")

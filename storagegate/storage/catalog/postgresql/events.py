@@ -70,8 +70,11 @@ class ChangeJournal:
     ) -> ChangePage:
         """See L{IChangeJournal.read}."""
         values = (
-            *(position.encode(), None if upTo is None else upTo.encode()),
-            *(int8(after), textArray(buckets), int4(limit)),
+            position.encode(),
+            None if upTo is None else upTo.encode(),
+            int8(after),
+            textArray(buckets),
+            int4(limit),
         )
         (rows,) = await self._connection.query((b"events", values))
         get = rows.get_value

@@ -13,7 +13,6 @@ changes nothing. Parameters begin with C{p}, results with C{r}.
 
 from storagegate.storage.catalog.postgresql.bucketfunctions import BUCKETS
 from storagegate.storage.catalog.postgresql.eventfunctions import EVENT_FUNCTIONS
-from storagegate.storage.catalog.postgresql.foldfunctions import FOLD_FUNCTIONS
 from storagegate.storage.catalog.postgresql.listfunctions import LIST_FUNCTIONS
 from storagegate.storage.catalog.postgresql.movefunctions import MOVE_FUNCTIONS
 
@@ -190,7 +189,7 @@ _STORE = f"""
             RETURN;
         END IF;
         LOOP
-            -- Most writes are of new keys, and need no look at the row.
+            -- Most writes create a new key, which needs no look-up of the row.
             IF petags IS NULL AND punlike IS NULL AND pcopied IS NULL AND bucket.versioning = ''
             THEN
                 INSERT INTO objects ({_RECORD}) VALUES ({_VALUES})
@@ -217,7 +216,7 @@ _STORE = f"""
             IF NOT isthere THEN
                 INSERT INTO objects ({_RECORD}) VALUES ({_VALUES})
                     ON CONFLICT (bucketid, key) DO NOTHING RETURNING sequence INTO rsequence;
-                -- Another transaction was first.
+                -- Another transaction inserted the row first.
                 CONTINUE WHEN NOT FOUND;
                 IF issuspended THEN
                     PERFORM dropnull(bucket.id, pkey);
@@ -225,7 +224,7 @@ _STORE = f"""
                 IF bucket.versioning <> '' THEN
                     PERFORM cover(bucket.id, pkey, pmodifiedms);
                     IF EXISTS (SELECT FROM versions {_ROW} AND sequence > rsequence) THEN
-                        -- A removal that this has waited for drew its number later.
+                        -- A removal that this write waited for took a later number.
                         UPDATE objects SET sequence = nextval('writes') {_ROW}
                             RETURNING sequence INTO rsequence;
                     END IF;
@@ -291,7 +290,7 @@ _REMOVE = f"""
                 FROM objects {_ROW} FOR UPDATE;
             isthere := FOUND;
             EXIT WHEN isthere OR bucket.versioning = '';
-            -- Holds the key until the end of the transaction.
+            -- Locks the key until the end of the transaction.
             INSERT INTO objects (bucketid, key, sequence, numbered, size, etag, modifiedms, account,
                 storageclass, checksumalgorithm, checksumkind, attributes)
                 VALUES (bucket.id, pkey, 0, false, 0, '', 0, '', '', '', '', '')
@@ -433,7 +432,7 @@ def _changeSQL(name: str, parameters: str, declared: str, judged: str, assigned:
             END IF;
             {declared}
             rstatus := 0;
-            -- What moves from one table to the other meanwhile is found at the third look.
+            -- The third look finds a row that has moved between the tables since the first.
             FOR look IN 1 .. 3 LOOP
                 IF look = 2 THEN
                     EXIT WHEN NOT pisnamed;
@@ -644,6 +643,50 @@ _KEYS = (
     """,
 )
 
+_FOLDS = (
+    """
+    CREATE FUNCTION fold(pmost int, OUT rfreed bigint, OUT runnamed bigint) LANGUAGE plpgsql AS $$
+    DECLARE
+        horizon bigint; ids text[]; counts bigint[];
+    BEGIN
+        SELECT least(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, min(readsfrom))
+            INTO horizon FROM leases WHERE alive;
+        WITH gone AS (
+            DELETE FROM freed WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM freed WHERE xid < horizon LIMIT pmost)) RETURNING blob
+        ), counted AS (SELECT blob, count(*) AS n FROM gone GROUP BY blob ORDER BY blob)
+            SELECT coalesce(array_agg(blob), '{}'), coalesce(array_agg(n), '{}'),
+                coalesce(sum(n), 0) INTO ids, counts, rfreed FROM counted;
+        -- Copies lock rows in the same order, so no deadlock is possible.
+        PERFORM FROM blobs WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+        UPDATE blobs SET refs = refs - each.n FROM unnest(ids, counts) AS each (blob, n)
+            WHERE id = each.blob;
+        SELECT count(*) INTO runnamed FROM blobs WHERE id = ANY (ids) AND refs <= 0;
+    END $$
+    """,
+    """
+    CREATE FUNCTION foldusage() RETURNS void LANGUAGE plpgsql AS $$
+    DECLARE
+        ids bigint[];
+    BEGIN
+        -- Skips buckets that are being removed, so that their rows are not inserted again.
+        ids := ARRAY(SELECT id FROM buckets WHERE id IN (SELECT bucketid FROM usagedeltas)
+            FOR KEY SHARE SKIP LOCKED);
+        WITH gone AS (DELETE FROM usagedeltas WHERE bucketid = ANY (ids) RETURNING *)
+        INSERT INTO usage SELECT bucketid, sum(objects), sum(bytes), sum(uploads), sum(uploadbytes)
+            FROM gone GROUP BY bucketid ORDER BY bucketid
+            ON CONFLICT (bucketid) DO UPDATE SET objects = usage.objects + excluded.objects,
+                bytes = usage.bytes + excluded.bytes, uploads = usage.uploads + excluded.uploads,
+                uploadbytes = usage.uploadbytes + excluded.uploadbytes;
+        DELETE FROM usagedeltas WHERE bucketid NOT IN (SELECT id FROM buckets);
+    END $$
+    """,
+)
+"""
+Fold rows of individual changes into totals. C{fold} folds the references that were freed before
+every read in progress; C{foldusage} folds the changes of usage.
+"""
+
 FUNCTIONS = (
     *_DESCRIBE,
     *_REFERENCES,
@@ -660,6 +703,6 @@ FUNCTIONS = (
     *LIST_FUNCTIONS,
     *EVENT_FUNCTIONS,
     *MOVE_FUNCTIONS,
-    *FOLD_FUNCTIONS,
+    *_FOLDS,
 )
 """Statements that create the functions, in order."""

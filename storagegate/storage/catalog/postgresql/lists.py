@@ -228,7 +228,10 @@ class Lists:
             wanted = min(_INLINE_ROWS, limit - read)
             rows = await self._read(
                 b"inlineversions" if isOld else b"inline",
-                *(int8(bucketId), key, int8(sequence), int4(wanted)),
+                int8(bucketId),
+                key,
+                int8(sequence),
+                int4(wanted),
             )
             for n in range(rows.ntuples):
                 inline = rows.get_value(n, 5)

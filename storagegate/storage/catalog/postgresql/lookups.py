@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from attrs import asdict, fields
 from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
 from storagegate.storage.catalog.objects import readAttributes, readSegments
 from storagegate.storage.catalog.postgresql.connection import Rows
 from storagegate.storage.catalog.postgresql.gathering import ObjectGatherer
-from storagegate.storage.catalog.postgresql.keydocument import readKey
 from storagegate.storage.catalog.postgresql.primary import PersistentConnection
 from storagegate.storage.catalog.postgresql.values import (
     TRUE,
@@ -41,6 +41,20 @@ from storagegate.storage.versionids import VersionIds
 
 _RECENT = 1024
 """The most cached buckets, and the most cached decoded rows by their bytes."""
+
+_KEY_FIELDS = {each.name.lower(): each.name for each in fields(AccessKey)}
+
+
+def keyDocument(key: AccessKey) -> bytes:
+    """Encode an access key as JSON, with the columns of the table as members."""
+    return msgspec.json.encode({name.lower(): value for name, value in asdict(key).items()})
+
+
+def readKey(document: str | bytes) -> AccessKey:
+    """Decode a row of the table of access keys, as JSON."""
+    found: dict[str, Any] = msgspec.json.decode(document)
+    return AccessKey(**{_KEY_FIELDS[name]: value for name, value in found.items()})
+
 
 _decodeBucket = msgspec.json.Decoder(tuple[str, str, int, str, str, str, bool, int, int]).decode
 

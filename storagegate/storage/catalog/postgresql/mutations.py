@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from storagegate.core.files import crcFunction
 from storagegate.storage.catalog.objects import readAttributes, segmentsText
 from storagegate.storage.catalog.postgresql.connection import Rows, Step
-from storagegate.storage.catalog.postgresql.keydocument import keyDocument
-from storagegate.storage.catalog.postgresql.lookups import readBucket
+from storagegate.storage.catalog.postgresql.lookups import keyDocument, readBucket
 from storagegate.storage.catalog.postgresql.statements import STATUSES
 from storagegate.storage.catalog.postgresql.values import (
     FALSE,
@@ -91,8 +90,14 @@ def createBucket(bucket: Bucket) -> PendingMutation:
 
     name, account, createdMs, region, ownership, versioning, locks, number = structTuple(bucket)
     values = (
-        *(_bucket(name), account.encode(), int8(createdMs), region.encode()),
-        *(ownership.encode(), versioning.encode(), boolean(locks), int8(number)),
+        _bucket(name),
+        account.encode(),
+        int8(createdMs),
+        region.encode(),
+        ownership.encode(),
+        versioning.encode(),
+        boolean(locks),
+        int8(number),
     )
     return _ofBucket(bucket.name, (b"createbucket", values), read)
 
@@ -185,10 +190,16 @@ def deleteObjects(
     for key, version, condition in entries:
         sequence = None if version is None else ids.read(version)
         values = (
-            *(name, key, boolean(version is not None), optional(int8, sequence)),
+            name,
+            key,
+            boolean(version is not None),
+            optional(int8, sequence),
             *_conditionValues(condition),
-            *(optional(int8, condition.size), optional(int8, condition.modifiedSeconds)),
-            *(writer, at, *_removalValues(condition)),
+            optional(int8, condition.size),
+            optional(int8, condition.modifiedSeconds),
+            writer,
+            at,
+            *_removalValues(condition),
         )
         steps.append((key, (b"remove", values)))
     if not steps:
@@ -239,9 +250,14 @@ def createUpload(upload: MultipartUpload) -> PendingMutation:
     """Create a multipart upload."""
     upload.key.decode()
     values = (
-        *(_bucket(upload.bucket), upload.key, upload.uploadId.encode()),
-        *(upload.account.encode(), int8(upload.startedMs), upload.checksumAlgorithm.encode()),
-        *(upload.checksumKind.encode(), msgspec.json.encode(upload.attributes)),
+        _bucket(upload.bucket),
+        upload.key,
+        upload.uploadId.encode(),
+        upload.account.encode(),
+        int8(upload.startedMs),
+        upload.checksumAlgorithm.encode(),
+        upload.checksumKind.encode(),
+        msgspec.json.encode(upload.attributes),
     )
     return PendingMutation(upload.bucket, ((upload.key, (b"createupload", values)),), _checked)
 
@@ -258,9 +274,14 @@ def putPart(
     created, copied = _references(content.segments, newBlobs)
     values = (
         *_uploadName(bucket, key, uploadId),
-        *(int4(part.number), int8(part.size), part.etag.encode(), int8(part.modifiedMs)),
+        int4(part.number),
+        int8(part.size),
+        part.etag.encode(),
+        int8(part.modifiedMs),
         None if checksum is None else msgspec.json.encode(checksum),
-        *(_text(segmentsText(content)), created, textArray(copied) if copied else None),
+        _text(segmentsText(content)),
+        created,
+        textArray(copied) if copied else None,
     )
     step = (b"putpart", values)
     return PendingMutation(bucket, ((key, step),), _checked, uploads=(uploadId,), blobs=copied)
@@ -280,7 +301,7 @@ def completeUpload(
     @raise InvalidPart: A part is listed twice.
     """
     if len({number for number, _ in parts}) != len(parts):
-        raise InvalidPart("a part comes twice")
+        raise InvalidPart("a part occurs twice")
     attributes = replace(record.attributes, uploadId=uploadId)
     record = replace(record, attributes=attributes, content=Content(0))
     _, _, upload = _uploadName(record.bucket, record.key, uploadId)
@@ -544,8 +565,13 @@ def _removalValues(condition: WriteCondition) -> tuple[Value, ...]:
     if expiry is None:
         return (bypass, FALSE, None, None, None, None, None, None)
     return (
-        *(bypass, TRUE, int8(expiry.sequence), optional(int8, expiry.noncurrentMs)),
-        *(expiry.tags.encode(), int8(expiry.generation), int4(expiry.newer)),
+        bypass,
+        TRUE,
+        int8(expiry.sequence),
+        optional(int8, expiry.noncurrentMs),
+        expiry.tags.encode(),
+        int8(expiry.generation),
+        int4(expiry.newer),
         boolean(expiry.isOnly),
     )
 

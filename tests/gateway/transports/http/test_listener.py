@@ -242,6 +242,7 @@ class RouteTests(HTTPCase):
         self.assertEqual(self.client.get("/api/count?to=1").body, b'{"data":{"number":0}}\n')
         response = self.client.get("/api/count?to=many")
         self.assertError(response, 400, "VALIDATION_ERROR")
+        self.assertEqual(response.json()["message"], "to must be an integer")
 
     def test_stream(self) -> None:
         """A stream of requests is the body alone."""

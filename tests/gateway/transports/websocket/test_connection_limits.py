@@ -30,10 +30,10 @@ class CloseTests(FramingCase):
             self.assertTrue(self.adapter.latest.isLost, way)
 
     def test_close(self) -> None:
-        """A close is answered by one, and the connection ends."""
-        self.assertClosed(closeFrame(), 1000)
+        """A close is answered by one with its code, and the connection ends."""
+        self.assertClosed(closeFrame(), None)
         for code in (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999):
-            self.assertClosed(closeFrame(code), 1000)
+            self.assertClosed(closeFrame(code), code)
         self.assertClosed(closeFrame(1000, b"*" * 123), 1000)
         self.assertClosed(closeFrame(1000, SNOWMAN), 1000)
 

@@ -1,0 +1,70 @@
+"""
+Errors for calls in Amazon's query protocol, in which SDKs call IAM and STS::
+
+    POST / HTTP/1.1
+    Content-Type: application/x-www-form-urlencoded
+
+    Action=AssumeRole&Version=2011-06-15&...
+
+A call can also be a C{GET} with the same parameters in its query. Neither service is implemented.
+A program that is configured with one endpoint for all services calls them at the S3 listener, and
+its SDK reads no other document than this::
+
+    ErrorResponse = Error RequestId
+    Error         = Type Code Message       ; Type is "Sender" or "Receiver"
+"""
+
+import re
+from urllib.parse import parse_qs
+
+from storagegate.net.http.message import ChannelRequest
+from storagegate.s3.errors import S3Error
+from storagegate.s3.xml.writer import document, element, escapeReadable
+
+_FORM = b"application/x-www-form-urlencoded"
+_NAMESPACES = {
+    "iam": "https://iam.amazonaws.com/doc/2010-05-08/",
+    "sts": "https://sts.amazonaws.com/doc/2011-06-15/",
+}
+_SCOPE = re.compile(rb"/(iam|sts)/aws4_request")
+
+
+def serviceOf(request: ChannelRequest) -> str:
+    """
+    Return the service that a failed request to C{/} called in the query protocol.
+
+    @return: C{iam} or C{sts}; an unsigned call is for STS. Empty for a request of S3.
+    """
+    headers, query = request.headers, request.queryString
+    isForm = headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM
+    isCall = isForm if request.method == b"POST" else b"Action=" in query
+    if not isCall:
+        return ""
+    scope = headers.get(b"authorization", b"")
+    if not scope:
+        scope = parse_qs(query).get(b"X-Amz-Credential", [b""])[0]
+    found = _SCOPE.search(scope)
+    return "sts" if found is None else found[1].decode("ascii")
+
+
+def refusal(error: S3Error) -> S3Error:
+    """
+    Return the error for a call to IAM or STS.
+
+    @param error: The error of the request as one of S3; an error of the server is kept.
+    """
+    return error if error.status >= 500 else S3Error("InvalidAction")
+
+
+def queryErrorDocument(error: S3Error, service: str, requestId: str) -> bytes:
+    """
+    Return ErrorResponse.
+
+    @param service: From L{serviceOf}.
+    """
+    kind = element("Type", "Receiver" if error.status >= 500 else "Sender")
+    message = f"<Message>{escapeReadable(error.message)}</Message>"
+    content = f"<Error>{kind}{element('Code', error.code)}{message}</Error>"
+    return document(
+        "ErrorResponse", content + element("RequestId", requestId), namespace=_NAMESPACES[service]
+    )

@@ -1,0 +1,42 @@
+"""Access keys by the API."""
+
+import json
+
+from tests.console.fixture import ConsoleCase
+
+
+class NewKeyTests(ConsoleCase):
+    """Keys that are issued."""
+
+    def test_reuse(self) -> None:
+        """A key of a removed account that a bucket names needs C{reuse}; others do not."""
+        bucket = self.makeBucket("reuse")
+        account = f"account-of-{bucket}"
+        made = self.call("POST", "keys", {"account": account}).json["accessKey"]
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"AWS": f"arn:aws:iam::{account}:root"},
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": statement}))
+        other = self.call("POST", "keys", {"account": account, "disabled": True})
+        self.assertEqual(self.call("DELETE", f"keys/{made}").status, 204)
+        again = self.call("POST", "keys", {"account": account})
+        self.assertEqual(again.status, 200)
+        for each in (other, again):
+            self.assertEqual(self.call("DELETE", f"keys/{each.json['accessKey']}").status, 204)
+        refused = self.call("POST", "keys", {"account": account})
+        self.assertEqual(refused.status, 409)
+        self.assertEqual(
+            refused.json,
+            {
+                "error": "FAILED_PRECONDITION",
+                "message": f"The removed account {account} is still named in a policy or an ACL"
+                f" of: {bucket}",
+                "details": {"buckets": [bucket]},
+            },
+        )
+        self.assertEqual(self.call("POST", "keys", {"account": f"new-{account}"}).status, 200)
+        issued = self.call("POST", "keys", {"account": account, "reuse": True})
+        self.assertEqual((issued.status, issued.json["account"]), (200, account))

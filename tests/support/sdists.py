@@ -1,0 +1,55 @@
+"""The test suites in source distributions of clients: downloaded once per run by pip."""
+
+import atexit
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest
+
+DOWNLOAD_SECONDS = 120
+
+
+@cache
+def _download(name: str) -> Path | str:
+    """Download and unpack the sources of a distribution; return them, or the error as text."""
+    directory = tempfile.mkdtemp(prefix="storagegate-sdist-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    # The version that is installed, so that suite and client agree.
+    wanted = f"{name}=={version(name)}"
+    options = ("--quiet", "--no-deps", "--no-binary", name, "--no-build-isolation")
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", directory, wanted]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DOWNLOAD_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"pip did not answer within {DOWNLOAD_SECONDS} s"
+    if done.returncode:
+        return f"pip could not download {wanted}: {done.stderr.decode('utf-8', 'replace')[-300:]}"
+    [archive] = Path(directory).glob("*.tar.gz")
+    with tarfile.open(archive) as sources:
+        sources.extractall(directory, filter="data")
+    return archive.with_name(archive.name.removesuffix(".tar.gz"))
+
+
+def sourcesOf(name: str) -> Path:
+    """
+    Return the unpacked sources of an installed distribution, with its tests. Blocks.
+
+    @raise SkipTest: If pip cannot download them.
+    """
+    found = _download(name)
+    if isinstance(found, str):
+        raise SkipTest(found)
+    return found

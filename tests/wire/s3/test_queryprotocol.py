@@ -1,0 +1,69 @@
+"""Calls to IAM and STS at the S3 listener, with the clients of their SDK."""
+
+from typing import Any
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tests.support.clients import REGION, ROOT
+from tests.support.s3signer import Outgoing
+from tests.wire.s3.fixture import S3Case
+
+
+class QueryCallTests(S3Case):
+    """Errors that these SDKs can read."""
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """Make a client."""
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=ROOT.accessKey,
+            aws_secret_access_key=ROOT.secretKey,
+            region_name=REGION,
+            config=Config(retries={"total_max_attempts": 1}, **settings),
+        )
+
+    def test_sdk(self) -> None:
+        """Each call is an error with a code, a message and an id, not of a document of S3."""
+        role = {"RoleArn": "arn:aws:iam::123456789012:role/r", "RoleSessionName": "session"}
+        unsigned = self.client("sts", signature_version=UNSIGNED)
+        for call in (
+            lambda: self.client("iam").list_users(),
+            lambda: self.client("sts").get_caller_identity(),
+            lambda: self.client("sts").assume_role(**role),
+            lambda: unsigned.assume_role_with_web_identity(**role, WebIdentityToken="token"),
+        ):
+            with self.assertRaises(ClientError) as caught:
+                call()
+            answer = caught.exception.response
+            self.assertEqual(answer["ResponseMetadata"]["HTTPStatusCode"], 400)
+            error = answer["Error"]
+            self.assertEqual((error["Type"], error["Code"]), ("Sender", "InvalidAction"))
+            self.assertIn("serves S3", error["Message"])
+            self.assertTrue(answer["ResponseMetadata"]["RequestId"])
+
+    def test_documents(self) -> None:
+        """The document has the namespace of its service; other requests get that of S3."""
+        form = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+        call = Outgoing("POST", "/", form, b"Action=ListUsers&Version=2010-05-08")
+        sts = b'<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error>'
+        self.assertIn(sts, self.send(call).body)
+        named = Outgoing("GET", "/?Action=GetCallerIdentity&Version=2011-06-15")
+        self.assertIn(sts, self.send(named).body)
+        scope = "Credential=AK/20260101/us-east-1/iam/aws4_request"
+        signed = call.adding(authorization=f"AWS4-HMAC-SHA256 {scope}, Signature=0")
+        iam = sts.replace(b"sts", b"iam").replace(b"2011-06-15", b"2010-05-08")
+        self.assertIn(iam, self.send(signed).body)
+        bucket = self.makeBucket()
+        for other in (
+            Outgoing("POST", "/", {}, b"x"),
+            Outgoing("GET", "/"),
+            Outgoing("POST", f"/{bucket}", form, b"Action=ListUsers"),
+        ):
+            answer = self.send(other)
+            self.assertIn(b"<Error><Code>", answer.body)
+            self.assertNotIn(b"ErrorResponse", answer.body)
+        self.assertEqual(self.sendSigned(Outgoing("GET", "/?Action=x")).status, 200)
