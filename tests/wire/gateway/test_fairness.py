@@ -1,11 +1,11 @@
 """A client that takes all it can leaves another one half of its throughput."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from http.client import HTTPConnection
 
 from attrs import frozen
@@ -182,7 +182,7 @@ class FairnessTests(SynchronousTestCase):
             os.sched_setaffinity(int(thread), {core})
             os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
         # With automatic groups the niceness of a process counts only within its session.
-        with suppress(FileNotFoundError), open(f"/proc/{pid}/autogroup", "w") as group:
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/autogroup", "w") as group:
             group.write(str(_NICE))
         for kind in ("flood", "silentFrames"):
             self.assertFair(kind, core)
