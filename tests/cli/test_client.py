@@ -96,7 +96,9 @@ class ClientTests(SynchronousTestCase):
                 self.addCleanup(server.server_close)
                 for words in (("status",), ("keys", "list"), ("trace",), ("config", "show")):
                     code, error = self.remote(f"http://127.0.0.1:{server.server_port}", *words)
-                    self.assertEqual((code, "not a storagegate console" in error), (UNREACHED, True), error)
+                    self.assertEqual(
+                        (code, "not a storagegate console" in error), (UNREACHED, True), error
+                    )
                 server.shutdown()
 
 
