@@ -255,6 +255,8 @@ class GRPCTransport:
         request = await anext(requests, None)
         if request is None:
             raise codedError("INVALID_ARGUMENT", f"{method} takes exactly one request")
+        if await anext(requests, None) is not None:
+            raise GrpcError("UNIMPLEMENTED", f"{method} takes exactly one request")
         transform = self._options.transformRequest
         return request if transform is None else await resolve(transform(request, method))
 
