@@ -221,8 +221,9 @@ class ClientCall:
 
     def _miscounted(self) -> GrpcError:
         """Return the error of a server that sends no response, or several, instead of one."""
-        count = "more than one" if self._messages else "no"
-        return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
+        if self._messages:
+            return GrpcError("INTERNAL", f"{self._name} was given more than one response")
+        return GrpcError("UNIMPLEMENTED", f"{self._name} was given no response")
 
     def _decode(self, message: bytes) -> Any:
         assert self._method is not None
