@@ -309,15 +309,16 @@ class ProtocolGateway:
         Give the messages of mapped protos their JSON form, whether or not gRPC is enabled.
 
         @raise ProtoError: If a proto of the options cannot be loaded.
-        @raise DefinitionError: If the options name an unknown service.
+        @raise DefinitionError: If the options name an unknown service, or a file is not used.
         """
         options = self.settings.groups.get(GRPC.name)
-        if options is None or not options.services:
+        if options is None or not (options.services or options.protoFiles):
             return
         # Imported late: protobuf's descriptors take 0.6 MB.
         from storagegate.gateway.transports.grpc.protos import MappedProtos
 
         protos = MappedProtos(options, self.protos)
+        protos.checkUse(self.services.keys())
         for service in services:
             protos.mapJSON(service, self.invoker)
 
