@@ -381,7 +381,7 @@ class RefusalTests(BackupCase):
                 "objects.copy has changed since",
             ),
             ("catalog/blobs.copy", lambda path: path.unlink(), "damaged: blobs.copy"),
-            ("blobs.list", lambda path: path.write_text("x"), "blobs.list is not as"),
+            ("blobs.list", lambda path: path.write_text("x"), "blobs.list has changed since"),
             ("catalog.json", lambda path: path.write_text("{"), "not a complete backup"),
             ("backup.json", lambda path: path.unlink(), "it has no backup.json"),
         ]

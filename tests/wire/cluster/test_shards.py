@@ -279,7 +279,7 @@ class ShardsTests(ShardsCase):
         self.assertIn("is already the catalog of a store, or a shard", text)
         code, text = self.cluster.command("cluster", "shard", "add", "host=a,b dbname=c")
         self.assertEqual(code, 1)
-        self.assertIn("number 1 has several", text)
+        self.assertIn("number 1 names several", text)
 
     def test_damage(self) -> None:
         """Each shard is checked: a blob that is gone, and a bucket that the directory has not."""
