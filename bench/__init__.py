@@ -1,1 +1,1 @@
-"""Measure storagegate side by side with other servers: see C{README.rst} beside this file."""
+"""Benchmarks of storagegate beside other servers: C{python -m bench --help}."""

@@ -1,58 +1,61 @@
-"""
-Instructions of a server, counted by callgrind: other work of the machine does not change them.
-
-Only those outside of the kernel are counted. A server runs some fifty times slower meanwhile.
-"""
+"""Instructions of a server, counted by callgrind; only those outside of the kernel."""
 
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-START_SECONDS = 300
-"""A start takes half a minute."""
+from bench.cases import Case, MeasureError
+from bench.processes import Running
+
+PREFIX = (
+    "valgrind",
+    "-q",
+    "--tool=callgrind",
+    "--instr-atstart=no",
+    "--callgrind-out-file={folder}/callgrind",
+)
+"""Words before the command of a server. Nothing is counted until L{count}."""
+
+SECONDS = 5
+CONNECTIONS = 4
+"""Few, because an accepted connection takes as much as some requests."""
 
 _TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 
 def canCount() -> bool:
-    """Say whether the program is there."""
+    """Return whether callgrind is installed."""
     return shutil.which("callgrind_control") is not None
 
 
-def commandPrefix(folder: Path) -> list[str]:
-    """Write what stands before the command of a server, which counts nothing yet."""
-    options = ["-q", "--tool=callgrind", "--instr-atstart=no"]
-    return ["valgrind", *options, f"--callgrind-out-file={folder / 'callgrind'}"]
+def count(running: Running, case: Case) -> float:
+    """Count the instructions of a request of a case."""
+    assert running.process is not None
+    pid = str(running.process.pid)
+    connections = min(CONNECTIONS, case.connections[-1])
+    case.load(running, connections, SECONDS).run(SECONDS, None)
+    load = case.load(running, connections, SECONDS)
+    _control("-i", "on", pid)
+    _control("-z", pid)
+    seen = load.run(SECONDS, None)
+    before = set(running.folder.glob("callgrind.*"))
+    _control("-d", pid)
+    [written] = set(running.folder.glob("callgrind.*")) - before
+    if not seen.requests:
+        raise MeasureError("no request was answered")
+    return readTotal(written) / seen.requests
 
 
-def begin(pid: int) -> None:
-    """Begin to count, from zero."""
-    _control("-i", "on", str(pid))
-    _control("-z", str(pid))
-
-
-def end(pid: int, folder: Path) -> int:
+def readTotal(path: Path) -> int:
     """
-    Count no more.
+    Read the total of a file of callgrind.
 
-    @return: How many instructions there were.
+    @raise MeasureError: It has none.
     """
-    before = set(folder.glob("callgrind.*"))
-    _control("-d", str(pid))
-    [written] = set(folder.glob("callgrind.*")) - before
-    return readTotal(written.read_text())
-
-
-def readTotal(text: str) -> int:
-    """
-    Read the total of a file of callgrind's.
-
-    @raise ValueError: If there is none.
-    """
-    found = _TOTAL.search(text)
+    found = _TOTAL.search(path.read_text())
     if found is None:
-        raise ValueError("there is no total")
+        raise MeasureError("callgrind wrote no total")
     return int(found[1])
 
 

@@ -1,4 +1,4 @@
-"""A server as processes: start it on its core, watch what it uses, stop it."""
+"""A server as processes: start it, read its CPU time and memory, stop it."""
 
 import contextlib
 import http.client
@@ -10,55 +10,31 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from attrs import field, frozen
+from attrs import frozen
 
-SERVER_CORE = "0"
-FLOOR_NAME = "floor"
-"""The name of the programs of C{floor/} as servers of a bench."""
+from bench.cases import Server
 
-_ASK_SECONDS = 0.05
-"""Between two questions whether a server answers yet."""
-
-START_SECONDS = 40
 STOP_SECONDS = 10
 ANSWER_SECONDS = 60
+_ASK_SECONDS = 0.05
+"""Time between two questions whether a server answers yet."""
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _nothing(folder: Path, port: int) -> None:
-    """Prepare nothing."""
-
-
-@frozen
-class Recipe:
-    """
-    A server to be.
-
-    @ivar command: Makes the command line out of the server's folder and port.
-    @ivar prepare: Makes what must lie in the folder before the start.
-    @ivar describe: Gives its version.
-    @ivar cores: Where it may run, as C{taskset} has it.
-    @ivar startSeconds: How long its start may take.
-    """
-
-    name: str
-    command: Callable[[Path, int], list[str]]
-    describe: Callable[[], str]
-    environment: Mapping[str, str] = field(factory=dict)
-    prepare: Callable[[Path, int], None] = _nothing
-    cores: str = SERVER_CORE
-    startSeconds: float = START_SECONDS
+class StartError(Exception):
+    """A server did not start."""
 
 
 @frozen
 class Answer:
     """
-    What a server answered.
+    An HTTP response.
 
     @ivar contentType: The media type without its parameters.
     """
@@ -69,39 +45,33 @@ class Answer:
 
 
 def freePort() -> int:
-    """Find a port of the loopback interface that nobody listens on."""
+    """Find a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def favour(pid: int, nice: int) -> None:
+def cpuSeconds(stat: str, withEnded: bool = False) -> float:
     """
-    Set a session's weight against the other work of the machine, where that is allowed.
+    Read the CPU time of a process from its C{/proc/PID/stat}.
 
-    With the scheduler's autogroups the nice value of a session counts, not that of a process.
+    @param withEnded: Whether to add the time of its ended children.
     """
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
-
-
-def cpuSeconds(stat: str) -> float:
-    """Read the CPU time of a process out of its C{/proc/PID/stat}."""
-    # The command's name stands in parentheses and may hold any character, so count behind it.
+    # The name of the command is in parentheses and may hold any character.
     fields = stat.rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(map(int, fields[11 : 15 if withEnded else 13])) / _TICKS
 
 
 def sessionOf(stat: str) -> int:
-    """Read a process's session out of its C{/proc/PID/stat}."""
+    """Read the session of a process from its C{/proc/PID/stat}."""
     return int(stat.rsplit(")", 1)[1].split()[3])
 
 
 def memoryBytes(status: str, name: str) -> int:
     """
-    Read a resident size out of a C{/proc/PID/status}; 0 where there is none.
+    Read a resident size from a C{/proc/PID/status}; 0 if it is absent.
 
-    @param name: C{VmRSS} for the size of now, C{VmHWM} for its peak.
+    @param name: C{VmRSS} for the present size, C{VmHWM} for the peak.
     """
     for line in status.splitlines():
         if line.startswith(f"{name}:"):
@@ -109,38 +79,60 @@ def memoryBytes(status: str, name: str) -> int:
     return 0
 
 
-class StartError(Exception):
-    """A server did not start."""
+def favour(pid: int, nice: int) -> None:
+    """
+    Set the weight of a session against other work of the machine, where that is allowed.
+
+    With the scheduler's autogroups the nice value of the session counts, not that of a process.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
-class Server:
-    """A server that runs while the context lasts; its folder goes with it."""
+class Session:
+    """
+    The directory of a run, and the resources that several servers share until it ends.
 
-    def __init__(self, recipe: Recipe, parent: Path) -> None:
-        self.recipe = recipe
+    @ivar folder: Holds all data of the run.
+    @ivar scale: Divides the number of objects and connections of the largest settings.
+    """
+
+    def __init__(self, folder: Path, stack: ExitStack, scale: int = 1) -> None:
+        self.folder = folder
+        self.stack = stack
+        self.scale = scale
+        self._shared: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Return a shared resource, which is made at the first request."""
+        if name not in self._shared:
+            self._shared[name] = self.stack.enter_context(make())
+        return self._shared[name]
+
+
+class Running:
+    """
+    A server that runs while the context lasts; its folder goes with it.
+
+    @ivar notes: Anything that the recipe has to remember about this process.
+    @ivar prefix: Words before the command, such as those of valgrind; C{{folder}} is its folder.
+    """
+
+    def __init__(self, server: Server, session: Session, prefix: tuple[str, ...] = ()) -> None:
+        self.server = server
+        self.session = session
         self.port = freePort()
         self.host = f"127.0.0.1:{self.port}"
-        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{recipe.name}-", dir=parent))
+        self.notes: dict[str, Any] = {}
+        self.prefix = prefix
+        self.process: subprocess.Popen[bytes] | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{server.name}-", dir=session.folder))
 
     def __enter__(self) -> Self:
         try:
-            self.recipe.prepare(self.folder, self.port)
-            command = self.recipe.command(self.folder, self.port)
-        except BaseException:
-            shutil.rmtree(self.folder)
-            raise
-        with (self.folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                ["taskset", "-c", self.recipe.cores, *command],
-                cwd=self.folder,
-                env={**os.environ, **self.recipe.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
-            self._awaitAnswer()
+            self.server.prepare(self)
+            if self.server.command is not None:
+                self._start([str(word) for word in self.server.command(self)])
         except BaseException:
             self._stop()
             raise
@@ -154,58 +146,57 @@ class Server:
     ) -> None:
         self._stop()
 
-    def _awaitAnswer(self) -> None:
-        """
-        Wait until a request is answered, whatever the answer; a port may be open long before.
-
-        @raise StartError: If the process ends first or takes too long; with the log's end.
-        """
-        limit = time.monotonic() + self.recipe.startSeconds
+    def _start(self, command: list[str]) -> None:
+        prefix = [word.replace("{folder}", str(self.folder)) for word in self.prefix]
+        words = ["taskset", "-c", self.server.cores, *prefix, *command]
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                words,
+                cwd=self.folder,
+                env={**os.environ, **self.server.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        slower = 10 if self.prefix else 1
+        limit = time.monotonic() + self.server.startSeconds * slower
         while time.monotonic() < limit and self.process.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                self.ask()
+                self.server.ask(self)
                 return
-            # Waiting for the process itself: one that ends at once is told of at once.
+            # A server that ends at once is reported at once.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_ASK_SECONDS)
-        raise StartError(f"{self.recipe.name} does not answer:\n{self.logEnd()}")
-
-    def ask(self) -> None:
-        """
-        Have anything answered.
-
-        @raise OSError: If nobody answers yet; that or C{HTTPException}.
-        """
-        self.exchange("GET", "/")
-
-    def watched(self) -> AbstractContextManager[None]:
-        """Give a context that lasts as long as a load; a profile is made within it."""
-        return contextlib.nullcontext()
-
-    def explain(self, error: Exception) -> str:
-        """Write on one line what went wrong, with the log's end where the server is gone."""
-        ended = self.process.poll() is not None
-        text = f"{error}; it has ended: ...{self.logEnd()[-300:]}" if ended else str(error)
-        return " ".join(text.split())[:600]
+        raise StartError(f"{self.server.name} does not answer:\n{self.logEnd()}")
 
     def _stop(self) -> None:
         """End every process of the session and remove the folder."""
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(STOP_SECONDS)
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process is not None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_SECONDS)
+            for pid in self._read("stat"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def explain(self, error: Exception) -> str:
+        """Describe an error on one line, with the end of the log if the server has ended."""
+        ended = self.process is not None and self.process.poll() is not None
+        text = f"{error}; it has ended: ...{self.logEnd()[-300:]}" if ended else str(error)
+        return " ".join(text.split())[:600]
 
     def logEnd(self) -> str:
         """Read the last lines that the server wrote."""
         return (self.folder / "log").read_text(errors="replace")[-2000:]
 
     def _read(self, name: str) -> dict[int, str]:
-        """Read one C{/proc} file of each process in the server's session."""
+        """Read a C{/proc} file of each process in the server's session."""
         texts = {}
+        if self.process is None:
+            return texts
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
@@ -213,28 +204,27 @@ class Server:
                         texts[int(entry.name)] = (entry / name).read_text()
         return texts
 
-    def pids(self) -> list[int]:
-        """List the processes of the server's session."""
-        return list(self._read("stat"))
+    def cpu(self) -> tuple[float, float]:
+        """Return the CPU seconds of the first process, and of the others."""
+        stats = self._read("stat")
+        first = stats.pop(self.process.pid, "") if self.process else ""
+        others = sum(map(cpuSeconds, stats.values()))
+        for pid in self.server.behind(self):
+            with contextlib.suppress(OSError):
+                # A database has a process for each connection, and it ends with the connection.
+                others += cpuSeconds(Path(f"/proc/{pid}/stat").read_text(), withEnded=True)
+        return cpuSeconds(first) if first else 0.0, others
 
-    def cpu(self) -> float:
-        """Add up the CPU seconds that the server has used."""
-        return sum(map(cpuSeconds, self._read("stat").values()))
-
-    def firstCpu(self) -> float:
-        """Give the CPU seconds of the process alone that was started, without those it has."""
-        return cpuSeconds(Path(f"/proc/{self.process.pid}/stat").read_text())
-
-    def memory(self) -> int:
-        """Add up the resident sizes of the server's processes, in bytes."""
-        return self._memory("VmRSS")
-
-    def peakMemory(self) -> int:
-        """Add up the peaks of the same, so far."""
-        return self._memory("VmHWM")
-
-    def _memory(self, name: str) -> int:
+    def memory(self, name: str = "VmRSS") -> int:
+        """Add up the resident sizes of its processes in bytes; C{VmHWM} for the peaks."""
         return sum(memoryBytes(status, name) for status in self._read("status").values())
+
+    def favour(self, nice: int) -> None:
+        """Set its weight against other work of the machine."""
+        if self.process is not None:
+            favour(self.process.pid, nice)
+        for pid in self.server.behind(self):
+            favour(pid, nice)
 
     def exchange(
         self,
@@ -242,9 +232,12 @@ class Server:
         target: str,
         body: bytes | None = None,
         fields: Mapping[str, str] | None = None,
+        port: int = 0,
     ) -> Answer:
-        """Send one request, outside of any measurement."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
+        """Send one HTTP request, outside of any measurement."""
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", port or self.port, timeout=ANSWER_SECONDS
+        )
         try:
             connection.request(method, target, body, dict(fields or {}))
             response = connection.getresponse()

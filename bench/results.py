@@ -1,7 +1,7 @@
 """
-What a run leaves behind: a file of JSON lines, each of one of the kinds below.
+The results of a run: one JSON document.
 
-The file keeps every round; medians are drawn from it when a table is made.
+The document keeps every round; medians are computed when a table is written.
 """
 
 import statistics
@@ -10,175 +10,197 @@ from pathlib import Path
 
 import msgspec
 
+from bench.cases import OURS, Asked, Case
 
-class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
+
+class Run(msgspec.Struct, frozen=True):
     """
-    Where and how it was measured. The first line.
+    The place and time of a run.
 
-    @ivar bench: C{s3}, C{http}, C{grpc}, C{gateway}, C{overhead}, C{growth}, C{cluster} or
-        C{console}.
-    @ivar load: How many processes of the machine wanted to run in the minute before; C{None} where
-        nobody looked.
+    @ivar load: Processes that were ready to run in the minute before.
+    @ivar versions: The version of each server, by name.
     """
 
     started: str
+    commit: str
+    python: str
     processor: str
     cores: int
     kernel: str
     filesystem: str
+    load: float
     rounds: int
     seconds: float
+    quick: bool
     versions: dict[str, str]
-    bench: str = "s3"
-    load: float | None = None
 
 
-class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
+class Cell(msgspec.Struct, frozen=True):
     """
-    One measurement.
+    One measurement: a case, a server, a number of connections, a round.
 
-    @ivar p50Ms: Milliseconds of a request; of a mixture, of its reads.
-    @ivar serverCpu: The share of its core that the server used.
-    @ivar clientCpu: The same of the client: near 1 the client was the limit, not the server.
-    @ivar grownBytes: How much the server's memory grew, where the case is about that.
-    @ivar besideMicros: What of C{cpuMicrosPerRequest} was used by processes that the server has
-        started, where somebody looked.
-    @ivar requests: How many were answered.
+    @ivar rate: Requests a second.
+    @ivar cpuMicros: CPU time of a request, in all processes of the server and behind it.
+    @ivar othersMicros: The part of it that the first process did not use.
+    @ivar serverCores: The processors that the server used.
+    @ivar clientCores: The processors that the load used; near 1 it was the limit.
+    @ivar grownBytes: Growth of the server's memory, if the case is about that.
+    @ivar doubts: Reasons to doubt the figures.
     """
 
-    server: str
     case: str
+    server: str
     connections: int
     rate: float
-    megabytesPerSecond: float
+    megabytes: float
     p50Ms: float
     p99Ms: float
-    serverCpu: float
-    clientCpu: float
-    cpuMicrosPerRequest: float
-    complaints: tuple[str, ...] = ()
-    grownBytes: int | None = None
-    besideMicros: float | None = None
-    requests: float = 0
+    cpuMicros: float
+    othersMicros: float
+    serverCores: float
+    clientCores: float
+    requests: float
+    grownBytes: float | None = None
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def ownMicros(self) -> float:
+        """Return the CPU time of a request in the first process."""
+        return self.cpuMicros - self.othersMicros
+
+    @property
+    def grownMegabytes(self) -> float:
+        """Return the growth of memory."""
+        return (self.grownBytes or 0) / 1e6
 
 
-class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind"):
+class Failure(msgspec.Struct, frozen=True):
     """A measurement that could not be made, or whose answers were wrong or lost."""
 
-    server: str
     case: str
+    server: str
     connections: int
     reason: str
 
 
-class Memory(msgspec.Struct, frozen=True, tag="memory", tag_field="kind"):
-    """The peak resident size of a server over the whole run, all preparations included."""
-
-    server: str
-    peakBytes: int
-
-
-Line = Run | Cell | Failure | Memory
 Place = tuple[str, str, int]
-"""Server, case, connections."""
+"""Case, server, connections."""
 
 
-def encodeLine(line: Line) -> bytes:
-    """Encode one line, its end included."""
-    return msgspec.json.encode(line) + b"\n"
-
-
-class Results:
+class Results(msgspec.Struct):
     """
-    The lines of one or more runs of one bench; a later run of a cell replaces an earlier one.
+    A run.
 
-    A cell that failed in a round has no figures at all.
+    @ivar memory: Peak resident bytes of each server over the run, by folder and name.
+    @ivar instructions: Instructions of a request outside of the kernel, by case and server.
     """
 
-    def __init__(self, lines: Iterable[Line]) -> None:
-        self.runs: list[Run] = []
-        self.memory: dict[str, int] = {}
-        self._measured: dict[Place, list[Cell | Failure]] = {}
-        self._owners: dict[Place, int] = {}
-        for line in lines:
-            if isinstance(line, Run):
-                self.runs.append(line)
-            elif isinstance(line, Memory):
-                self.memory[line.server] = max(line.peakBytes, self.memory.get(line.server, 0))
-            else:
-                self._add(line)
+    run: Run
+    cells: list[Cell] = []
+    failures: list[Failure] = []
+    memory: dict[str, int] = {}
+    instructions: dict[str, float] = {}
 
-    def _add(self, line: Cell | Failure) -> None:
-        """Take a measurement; the first of a new run puts those of an earlier run away."""
-        place = (line.server, line.case, line.connections)
-        if self._owners.get(place) != len(self.runs):
-            self._measured[place] = []
-            self._owners[place] = len(self.runs)
-        self._measured[place].append(line)
+    def rounds(self, case: str, server: str, connections: int) -> list[Cell]:
+        """Return the rounds of a cell; none if one of them failed."""
+        place = (case, server, connections)
+        if any((each.case, each.server, each.connections) == place for each in self.failures):
+            return []
+        return [e for e in self.cells if (e.case, e.server, e.connections) == place]
 
-    @property
-    def bench(self) -> str:
-        """Say what was measured."""
-        return self.runs[0].bench
+    def rows(self, folder: str) -> list[Place]:
+        """Return the cells of a folder in the order of their first measurement."""
+        lines: list[Cell | Failure] = [*self.cells, *self.failures]
+        places = {(each.case, each.server, each.connections): None for each in lines}
+        found = [place for place in places if place[0].partition("/")[0] == folder]
+        # A server that failed stays with its case.
+        order = list(dict.fromkeys((case, connections) for case, _, connections in found))
+        return sorted(found, key=lambda place: order.index((place[0], place[2])))
 
-    @property
-    def failures(self) -> list[Failure]:
-        """List what could not be measured."""
-        lines = (line for lines in self._measured.values() for line in lines)
-        return [line for line in lines if isinstance(line, Failure)]
+    def folders(self) -> list[str]:
+        """Return the folders that were measured."""
+        return list({cell.case.partition("/")[0]: None for cell in [*self.cells, *self.failures]})
 
-    def servers(self) -> list[str]:
-        """List the servers in the order of their first measurement."""
-        return list(dict.fromkeys(server for server, _, _ in self._measured))
-
-    def rows(self) -> list[tuple[str, int]]:
-        """List cases and connections in the order of their first measurement."""
-        return list(dict.fromkeys((case, connections) for _, case, connections in self._measured))
-
-    def cells(self, server: str, case: str, connections: int) -> list[Cell]:
-        """List the rounds of one cell; none where one failed."""
-        lines = self._measured.get((server, case, connections), [])
-        cells = [line for line in lines if isinstance(line, Cell)]
-        return cells if len(cells) == len(lines) else []
-
-    def median(
-        self, server: str, case: str, connections: int, figure: Callable[[Cell], float]
-    ) -> float | None:
-        """Draw the median of a figure over the rounds; L{None} where nothing was measured."""
-        values = [figure(cell) for cell in self.cells(server, case, connections)]
+    def median(self, place: Place, figure: Callable[[Cell], float]) -> float | None:
+        """Return the median of a figure over the rounds; L{None} without a measurement."""
+        values = [figure(cell) for cell in self.rounds(*place)]
         return statistics.median(values) if values else None
 
-    def rate(self, server: str, case: str, connections: int) -> float | None:
-        """Draw the median of requests per second."""
-        return self.median(server, case, connections, lambda cell: cell.rate)
-
-    def ratios(
-        self,
-        server: str,
-        other: str,
-        case: str,
-        connections: int,
-        figure: Callable[[Cell], float] = lambda cell: cell.rate,
-    ) -> list[float]:
-        """Set a figure of each round in relation to the same of another server in that round."""
-        ours, theirs = self.cells(server, case, connections), self.cells(other, case, connections)
-        return [figure(a) / figure(b) for a, b in zip(ours, theirs, strict=False) if figure(b)]
+    def ratios(self, place: Place, other: Place, figure: str = "rate") -> list[float]:
+        """Set a figure of each round in relation to the same figure of another cell."""
+        pairs = zip(self.rounds(*place), self.rounds(*other), strict=False)
+        found = [(getattr(ours, figure), getattr(theirs, figure)) for ours, theirs in pairs]
+        return [ours / theirs for ours, theirs in found if theirs]
 
 
-def readResults(paths: Iterable[Path]) -> list[Results]:
+class Verdict(msgspec.Struct, frozen=True):
     """
-    Read files of JSON lines.
+    A bound and the figure that was measured.
 
-    @return: What is in them, each bench apart.
-    @raise msgspec.ValidationError: If a line is of no known kind.
+    @ivar figure: L{None} if the run did not measure it.
     """
-    decoder = msgspec.json.Decoder(Line)
-    benches: dict[str, list[Line]] = {}
-    for path in paths:
-        bench: list[Line] = []
-        for text in path.read_bytes().splitlines():
-            line = decoder.decode(text)
-            if isinstance(line, Run):
-                bench = benches.setdefault(line.bench, [])
-            bench.append(line)
-    return [Results(lines) for lines in benches.values()]
+
+    text: str
+    bound: str
+    figure: float | None
+    isMet: bool
+
+    @property
+    def word(self) -> str:
+        """Return the verdict in a word or two."""
+        if self.figure is None:
+            return "not measured"
+        return "met" if self.isMet else "missed"
+
+
+def judge(results: Results, case: Case, asked: Asked) -> Verdict:
+    """Compare an asked figure with the measured one."""
+    ours = asked.ours or case.servers[0].name
+    connections = asked.connections or case.connections[0]
+    place = (case.name, ours, connections)
+    other = (
+        asked.case or case.name,
+        asked.against or ours,
+        asked.otherConnections or connections,
+    )
+    values: list[float]
+    if not asked.against and not asked.case:
+        values = [getattr(cell, asked.figure) for cell in results.rounds(*place)]
+    elif asked.isDifference:
+        pairs = zip(results.rounds(*place), results.rounds(*other), strict=False)
+        values = [getattr(a, asked.figure) - getattr(b, asked.figure) for a, b in pairs]
+    else:
+        values = results.ratios(place, other, asked.figure)
+    figure = statistics.median(values) if values else None
+    name = case.name.partition("/")[2]
+    rival = " ".join(filter(None, (asked.against, asked.case.partition("/")[2]))) or ours
+    subject = "" if ours == OURS else f"{ours} "
+    plain = f"{subject}against {rival}" if asked.against or asked.case else subject.strip()
+    text = f"{name} x{connections}: {asked.text or plain}"
+    bound = f"{'at most' if asked.isMost else 'at least'} {asked.bound:.3g}"
+    isMet = figure is not None and (
+        figure <= asked.bound if asked.isMost else figure >= asked.bound
+    )
+    return Verdict(text, bound, figure, isMet)
+
+
+def verdicts(results: Results, cases: Iterable[Case]) -> list[Verdict]:
+    """Judge all asked figures of some cases."""
+    return [judge(results, case, asked) for case in cases for asked in case.asked]
+
+
+def writeResults(path: Path, results: Results) -> None:
+    """Write the document; a file that a reader has open stays whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    part.replace(path)
+
+
+def readResults(path: Path) -> Results:
+    """
+    Read the document of a run.
+
+    @raise msgspec.ValidationError: It is no such document.
+    """
+    return msgspec.json.decode(path.read_bytes(), type=Results)

@@ -9,7 +9,13 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import CONFIG_VARIABLE, KEYS, ConfigurationError, Key, load
+from storagegate.daemon.config import (
+    CONFIG_VARIABLE,
+    KEYS,
+    ConfigurationError,
+    Key,
+    load,
+)
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import startError
 from storagegate.daemon.service import ProcessSetup
@@ -32,10 +38,10 @@ class Options(usage.Options):
     synopsis = "[options]"
     longdesc = (
         "A durable S3 server. Each flag is also a key of the configuration file and a variable"
-        " STORAGEGATE_<NAME>; flags win over variables, variables over the file."
+        " STORAGEGATE_<NAME>. Flags override variables, and variables override the file."
     )
     optParameters = [
-        ["config", None, None, f"a TOML file with any of the keys (FILE; or {CONFIG_VARIABLE})"],
+        ["config", None, None, f"a TOML configuration file (FILE; or {CONFIG_VARIABLE})"],
         *(
             [key.name, None, None, _describe(key)]
             for key in KEYS
@@ -69,7 +75,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     """
     Make the daemon from the flags, the environment variables and the file.
 
-    @raise SystemExit: If the configuration is invalid; the text is one line.
+    @raise SystemExit: If the configuration is invalid; the text is one line for each mistake.
     """
     flags = dict(options)
     path = flags.get("config") or os.environ.get(CONFIG_VARIABLE)
@@ -80,7 +86,11 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     try:
         configuration = reload()
     except ConfigurationError as error:
-        raise startError(str(error)) from error
+        from storagegate.daemon.configcheck import everyError
+
+        # Also names the mistakes in services and tables, which a valid configuration checks later.
+        errors = dict.fromkeys((*error.errors, *everyError(flags, os.environ)))
+        raise startError(ConfigurationError(*errors)) from error
     if reactor is None:
         # A supervisor runs no services.
         reactor = chooseReactor(configuration.reactor if configuration.workers == 1 else None)

@@ -1,5 +1,6 @@
 """The charts of deploy/helm: Helm and the schemas accept them, and the daemon reads the files."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import Configuration, load
 from storagegate.version import __version__
+from tests.support.documents import DOCS
 from tests.support.helm import helm, template, validate
 from tests.support.modules import CHECKOUT
 from tests.support.selection import long
@@ -23,9 +25,39 @@ ROOT = ("root.accessKey=ACCESS", "root.secretKey=SECRETSECRET")
 CLUSTER = ("catalog={host=a dbname=s,host=b dbname=s}", "blobs=s3:https://blobs.example/bucket")
 
 
+def valueNames(chart: Path) -> set[str]:
+    """Return the names of the values of a chart, with dots between levels."""
+    found: set[str] = set()
+    outer = ""
+    for line in (chart / "values.yaml").read_text().splitlines():
+        match = re.match(r"( *)(\w+):", line)
+        if match is not None and not match[1]:
+            outer = match[2]
+            found.add(outer)
+        elif match is not None and len(match[1]) == 2:
+            found.add(f"{outer}.{match[2]}")
+    return found
+
+
 def objects(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return objects by kind and name."""
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in documents}
+
+
+class PageTests(SynchronousTestCase):
+    """What C{docs/containers.rst} says of the charts."""
+
+    def test_commands(self) -> None:
+        """Each command installs a chart that exists, and sets values that the chart has."""
+        page = (DOCS / "containers.rst").read_text().replace("\\\n", " ")
+        commands = re.findall(r"^ +helm install (\S+) (\S+) (.*)$", page, re.MULTILINE)
+        charts = [CHECKOUT / chart for _, chart, _ in commands]
+        self.assertEqual(charts, [ONE, NODES])
+        for chart, (_, _, flags) in zip(charts, commands, strict=True):
+            names = re.findall(r'--set "?([\w.]+)=', flags)
+            self.assertGreater(len(names), 3)
+            for name in names:
+                self.assertIn(name, valueNames(chart))
 
 
 @long("downloads Helm")

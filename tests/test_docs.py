@@ -42,6 +42,16 @@ class ReadmeTests(SynchronousTestCase):
         self.assertIn(RUN, lines)
         self.assertIn(TEST, lines)
 
+    def test_extras(self) -> None:
+        """
+        An extra is installed from the checkout, everywhere: the name of the package at an index may
+        be somebody else's.
+        """
+        texts = [*(CHECKOUT / "storagegate").rglob("*.py"), *(CHECKOUT / "docs").glob("*.rst")]
+        texts += [CHECKOUT / name for name in ("README.rst", "CONTRIBUTING.rst")]
+        for path in texts:
+            self.assertNotRegex(path.read_text(), r"pip install [\"']?storagegate", str(path))
+
     def test_ciRunsTheCommand(self) -> None:
         """What the CI runs is the README's own command, word for word."""
         self.assertIn(TEST, (CHECKOUT / ".ci" / "run").read_text())

@@ -16,33 +16,52 @@ Commands
 
 .. Printed by tools/commands.py: change the parser that it reads, not this page.
 
-``storagegate COMMAND [FLAG ...]``, or ``python -m storagegate COMMAND [FLAG ...]``; without a
-command ``python -m storagegate`` is ``storagegate serve``. ``twistd storagegate [FLAG ...]``
-takes the flags of ``serve``, and those of ``twistd`` itself before the word.
+``storagegate COMMAND [FLAG ...]`` and ``python -m storagegate COMMAND [FLAG ...]`` are the same;
+``python -m storagegate`` without a command is ``storagegate serve``. ``twistd storagegate [FLAG
+...]`` takes the flags of ``serve``, and the flags of ``twistd`` itself before the word.
 
-``--data``, ``--config`` and the variables ``STORAGEGATE_*`` hold for every command as for the
-daemon: flags win over variables, variables over the file, the file over the defaults. `Every key
-<keys.rst>`_ has its default and what it may be.
+Every command reads ``--data``, ``--config`` and the variables ``STORAGEGATE_*`` as the daemon does:
+flags override variables, variables override the file, and the file overrides the defaults. `The
+keys <keys.rst>`_ are listed with their defaults and valid values.
 
-Most commands also work over the API of the console of a running daemon: ``--url`` is its admin
-listener, or where a proxy has the console. The key pair is that of ``STORAGEGATE_ACCESS_KEY`` and
-``STORAGEGATE_SECRET_KEY``, or that of ``--profile``: a table of
-``~/.config/storagegate/profiles.toml`` (mode 0600), with ``url``, ``accessKey``, ``secretKey`` and
-``caFile``, all optional. It is sent over TLS or to this machine only. What only a running daemon
-can do (``trace``, ``call``, ``share``, ``keys judge``, ``config reload``, ``clock confirm``) is
-done by the one of the data directory, without ``--url``, with its root pair.
+A command on a data directory finds a running daemon by ``DATA/listeners.json`` (mode 0600), which
+the daemon writes when it serves and removes when it stops. So ``storagegate status --data DIR`` and
+``storagegate connect TOOL --data DIR`` need neither the ports nor the certificates of that daemon.
+``trace``, ``call``, ``share``, ``keys judge``, ``config reload`` and ``clock confirm`` need a
+running daemon; they call its console with the root key pair.
 
-Without a command the script prints its commands, and the state of the daemon in a line. Secrets are
-read from standard input or the environment. With ``--json`` a command prints one object, ``trace``
-one a line. Colours and a bar of progress are for terminals only; ``NO_COLOR`` switches colours off.
+With ``--url``, the URL of an admin listener or of a console behind a proxy, most commands work over
+the API of that console instead. A command sends the key pair over TLS or to this machine only. The
+key pair comes from the first of these that has one:
+
+#. ``--profile NAME``: a table of ``~/.config/storagegate/profiles.toml`` (mode 0600) with ``url``,
+   ``accessKey``, ``secretKey`` and ``caFile``, all optional; or a profile of aws-cli with that name
+#. ``STORAGEGATE_ACCESS_KEY`` and ``STORAGEGATE_SECRET_KEY``
+#. ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, with ``AWS_SESSION_TOKEN`` if it is set
+#. the profile ``AWS_PROFILE`` of ``~/.aws/credentials`` and ``~/.aws/config``
+   (``AWS_SHARED_CREDENTIALS_FILE`` and ``AWS_CONFIG_FILE`` name other files)
+#. the profile ``default`` there, if it has an ``endpoint_url`` or ``AWS_ENDPOINT_URL`` is set: a
+   pair without an endpoint belongs to Amazon
+
+A session token is sent as ``x-amz-security-token``. The daemon has no temporary keys and answers
+that it does not support them.
+
+``connect`` prints the endpoint of ``--endpoint``, else of ``AWS_ENDPOINT_URL_S3`` or
+``AWS_ENDPOINT_URL``, else of the named profile, else of the daemon; and the region of ``--region``,
+else of ``AWS_REGION`` or ``AWS_DEFAULT_REGION``, else of the named profile, else of the daemon.
+
+Without a command, the script prints its commands and the state of the daemon in one line. It reads
+secrets from standard input or the environment. With ``--json`` a command prints one object, and
+``trace`` one object a line. Only terminals get colours and progress bars; ``NO_COLOR`` disables
+colours.
 
 .. csv-table:: Exit codes
     :header: code, meaning
 
     0,done
-    1,"the command failed, with a line on standard error, or it has found problems"
-    2,the command line is wrong
-    3,the daemon does not run or cannot be reached
+    1,"the command failed, with one line on standard error, or found problems"
+    2,the command line is invalid
+    3,the daemon does not run or is unreachable
     130,interrupted
 
 Completion: ``storagegate completion bash >

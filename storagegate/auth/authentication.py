@@ -34,7 +34,7 @@ from storagegate.auth.tokens import (
 from storagegate.core.context import MAX_TOKEN_LENGTH, RequestContext
 from storagegate.core.errors import GrpcError, ServiceError, asServiceError, codedError
 from storagegate.core.invoker import CallCredentials
-from storagegate.core.options import OptionError
+from storagegate.core.options import OptionError, readEach
 
 PROVIDERS = ("jwt", "apikey", "oauth")
 """The kinds of providers."""
@@ -154,7 +154,7 @@ class Authentication:
         if isinstance(error, ServiceError | GrpcError | CancelledError):
             return error
         if isinstance(error, TokenError):
-            _log.debug("a token was refused: {reason}", reason=str(error))
+            _log.debug("a token was rejected: {reason}", reason=str(error))
         else:
             noteKind(_log, self._logged, error)
         return codedError("UNAUTHENTICATED", INVALID)
@@ -229,24 +229,32 @@ def readAuthentication(
     """
     if not isinstance(config, Mapping):
         raise OptionError("the option authentication is a mapping of providers and rules")
-    for key in config:
-        if key not in ("providers", "rules"):
-            raise OptionError(
-                f"there is no option authentication.{key}; there are providers and rules"
-            )
+    errors = [
+        f"there is no option authentication.{key}; there are providers and rules"
+        for key in config
+        if key not in ("providers", "rules")
+    ]
     given = config.get("providers", {})
     if not isinstance(given, Mapping):
         raise OptionError("the option authentication.providers is a mapping of names to options")
-    providers = {}
-    for name, options in given.items():
+
+    def readProvider(name: str, options: Any) -> TokenProvider:
         if name not in PROVIDERS:
             raise OptionError(
                 f"there is no option authentication.providers.{name}; there are {sorted(PROVIDERS)}"
             )
-        providers[name] = _readProvider(name, options, oauth)
+        provider = _readProvider(name, options, oauth)
         extract = options.get("extractToken")
         if isinstance(extract, Mapping) and not set(extract) <= set(defaults):
             raise OptionError(f"the option authentication.providers.{name}.extractToken {EXTRACT}")
+        return provider
+
+    try:
+        providers = readEach(given, readProvider)
+    except OptionError as error:
+        errors += error.errors
+    if errors:
+        raise OptionError(*errors)
     rules = readRules(config.get("rules", {}), defaults)
     for protocol in config.get("rules", {}):
         for name in rules[protocol]:

@@ -142,7 +142,7 @@ def noteKind(log: Logger, logged: set[str], error: Exception) -> None:
     """
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     if kind in logged:
-        log.debug("a token was refused by {kind}", kind=kind)
+        log.debug("a token was rejected by {kind}", kind=kind)
     else:
         logged.add(kind)
         log.warn("verify raised {kind}; from now on this is logged at debug level", kind=kind)

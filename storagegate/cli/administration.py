@@ -151,7 +151,7 @@ class LocalAdministration:
                 try:
                     catalog.addAccessKey(key)
                 except KeyExists as error:
-                    raise codedError("ALREADY_EXISTS", "The access key is taken") from error
+                    raise codedError("ALREADY_EXISTS", "The access key already exists") from error
         return _document(viewNewKey(key))
 
     def changeKey(self, accessKey: str, changes: Mapping[str, Any]) -> Document:
@@ -159,9 +159,10 @@ class LocalAdministration:
         with _errors(), self._catalog() as catalog:
             found = [key for key in catalog.accessKeys() if key.accessKey == accessKey]
             read = msgspec.convert(changes, KeyChange)
-            changed = [evolve(key, **readChanges(read)) for key in found]
+            nowMs = int(time.time() * 1000)
+            changed = [evolve(key, **readChanges(read, key, nowMs)) for key in found]
             if not changed or not catalog.changeAccessKey(changed[0]):
-                raise codedError("NOT_FOUND", "There is no such access key")
+                raise codedError("NOT_FOUND", "No such access key")
             lastUsedMs = catalog.keyUses().get(accessKey, 0)
         view = viewNewKey if read.newSecret else viewKey
         return _document(view(changed[0], lastUsedMs))
@@ -171,7 +172,7 @@ class LocalAdministration:
         self._refuseRoot(accessKey)
         with _errors(), self._catalog() as catalog:
             if not catalog.removeAccessKey(accessKey):
-                raise codedError("NOT_FOUND", "There is no such access key")
+                raise codedError("NOT_FOUND", "No such access key")
 
     def buckets(self, prefix: str) -> list[Document]:
         """List the buckets whose names begin with a prefix."""
@@ -235,7 +236,7 @@ class LocalAdministration:
             raise CommandError(str(error)) from error
         if root is not None and root.accessKey == accessKey:
             raise CommandError(
-                f"{accessKey} is the root access key: to change it, write {ROOT_FILE} anew,"
+                f"{accessKey} is the root access key: to change it, replace {ROOT_FILE},"
                 " or accessKey and secretKey of the configuration"
             )
 
@@ -257,7 +258,7 @@ class LocalAdministration:
 
         @raise CommandError: The store is a cluster's.
         """
-        refuseCluster(self._invocation, "name one of its nodes by --url")
+        refuseCluster(self._invocation, "use --url with the admin listener of a node")
         from storagegate.storage.catalog.admin import openForTools
 
         return closing(openForTools(catalogPath(self._invocation)))
@@ -282,7 +283,9 @@ def refuseCluster(invocation: Invocation, instead: str) -> None:
     @raise CommandError: The store is a cluster's.
     """
     if invocation.configuration.cluster is not None:
-        raise CommandError(f"the store is that of [cluster], not in {invocation.data}: {instead}")
+        raise CommandError(
+            f"[cluster] configures the store, so it is not in {invocation.data}: {instead}"
+        )
 
 
 def catalogPath(invocation: Invocation) -> str:
@@ -300,7 +303,7 @@ def catalogPath(invocation: Invocation) -> str:
 
         refuseLostCatalog(BlobLayout(invocation.data), Files())
         raise CommandError(
-            f"{invocation.data} holds no store; the daemon makes one when it starts"
+            f"{invocation.data} contains no store; the daemon creates one when it starts"
             " (--data, --config or STORAGEGATE_DATA name another directory)"
         )
     return str(path)

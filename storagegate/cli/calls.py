@@ -39,7 +39,7 @@ def call(invocation: Invocation) -> int:
         items.append({name: event[name] for name in ("data", "ms", "bytes")})
         if not output.isJSON:
             output.line(json.dumps(event["data"], ensure_ascii=False))
-    raise CommandError("the daemon has ended the response before the call", UNREACHED)
+    raise CommandError("the daemon ended the response before the call ended", UNREACHED)
 
 
 def _end(invocation: Invocation, items: list[dict[str, Any]], event: dict[str, Any]) -> int:
@@ -74,7 +74,7 @@ def _read(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         shown = escape(text.strip())[:80]
-        raise CommandError(f"a request is no JSON: {error}: {shown}", MISUSED) from error
+        raise CommandError(f"a request is not JSON: {error}: {shown}", MISUSED) from error
 
 
 def _metadata(texts: list[str]) -> dict[str, str]:

@@ -16,13 +16,17 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from attrs import define, field
 
+from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.core.addresses import DEFAULT_PORTS
-from storagegate.s3.issuedkeys import CREDENTIAL, KeyPair
+from storagegate.s3.issuedkeys import CREDENTIAL
 
 _API = "api/v1/"
 
 _ACCESS_HEADER, _SECRET_HEADER = "x-storage-access-key", "x-storage-secret-key"
+
+# The header in which S3 clients send the token of a temporary key.
+_TOKEN_HEADER = "x-amz-security-token"
 
 _TRACE_HEADER = "x-trace-id"
 
@@ -44,12 +48,16 @@ class ConsoleClient:
     A client of one daemon. Blocks.
 
     @ivar url: The URL of the admin listener, or of the console behind a proxy.
+    @ivar credentials: The key pair; each request carries it.
     @ivar caFile: Certificates of trusted authorities, PEM; empty for the system's.
+    @ivar pinned: The files of the server's own certificates, PEM. If given, the server must present
+        one of them, whatever its name.
     """
 
     url: str
-    _pair: KeyPair
+    _credentials: S3Credentials
     _caFile: str = ""
+    _pinned: tuple[str, ...] = ()
     _host: str = field(init=False, default="")
     _port: int | None = field(init=False, default=None)
     _isSecure: bool = field(init=False, default=False)
@@ -63,16 +71,20 @@ class ConsoleClient:
             parts = urlsplit("")
         if "@" in parts.netloc:
             # The message omits the URL, which contains a password.
-            raise CommandError("a URL has no user name and no password here", MISUSED)
+            raise CommandError("the URL must not contain a user name or password", MISUSED)
         if parts.scheme not in DEFAULT_PORTS or not self._host:
             raise CommandError(f"{self.url}: expected a URL such as http://127.0.0.1:9001", MISUSED)
         self._isSecure = parts.scheme == "https"
         if not self._isSecure and not _isLoopback(self._host):
-            reason = "the secret key would be sent in clear: use https, or loopback"
+            reason = "the secret key would be sent in clear text: use https or loopback"
             raise CommandError(f"{self.url}: {reason}", MISUSED)
         if not all(
             each.isascii() and each.isprintable()
-            for each in (self._pair.accessKey, self._pair.secretKey)
+            for each in (
+                self._credentials.accessKey,
+                self._credentials.secretKey,
+                self._credentials.sessionToken,
+            )
         ):
             # The library's own error would reveal the key pair.
             raise CommandError(f"one half of the key pair is not {CREDENTIAL}", MISUSED)
@@ -132,10 +144,12 @@ class ConsoleClient:
         given = {name: value for name, value in query.items() if value not in (None, "")}
         target = f"{self._base}{path}?{urlencode(given)}" if given else self._base + path
         headers = {
-            _ACCESS_HEADER: self._pair.accessKey,
-            _SECRET_HEADER: self._pair.secretKey,
+            _ACCESS_HEADER: self._credentials.accessKey,
+            _SECRET_HEADER: self._credentials.secretKey,
             "Accept": "*/*",
         }
+        if self._credentials.sessionToken:
+            headers[_TOKEN_HEADER] = self._credentials.sessionToken
         content = None
         if body is not None:
             content = json.dumps(body).encode()
@@ -161,11 +175,30 @@ class ConsoleClient:
     def _connect(self) -> HTTPConnection:
         if not self._isSecure:
             return HTTPConnection(self._host, self._port, timeout=_SECONDS)
+        names = self._pinned or (self._caFile,)
         try:
-            context = ssl.create_default_context(cafile=self._caFile or None)
+            if self._pinned:
+                context = _pinnedContext(self._pinned)
+            else:
+                context = ssl.create_default_context(cafile=self._caFile or None)
         except (OSError, ssl.SSLError) as error:
-            raise CommandError(f"{self._caFile}: {error}", MISUSED) from error
+            raise CommandError(f"{', '.join(names)}: {error}", MISUSED) from error
         return HTTPSConnection(self._host, self._port, timeout=_SECONDS, context=context)
+
+
+def _pinnedContext(paths: tuple[str, ...]) -> ssl.SSLContext:
+    """
+    Make a context that accepts only some certificates, under any name.
+
+    @param paths: The files of the certificates, PEM.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    # A certificate of an authority is trusted by itself, too.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    for path in paths:
+        context.load_verify_locations(path)
+    return context
 
 
 def escapeSegment(text: str) -> str:
@@ -193,4 +226,4 @@ def _refusal(response: HTTPResponse, url: str) -> CommandError:
 def _stranger(response: HTTPResponse, url: str) -> CommandError:
     """Return the error for a response of another kind of server."""
     status = f"{response.status} {response.reason}"
-    return CommandError(f"{url}: {status}: this is no console of storagegate", UNREACHED)
+    return CommandError(f"{url}: {status}: this is not a storagegate console", UNREACHED)

@@ -37,11 +37,11 @@ def init(invocation: Invocation) -> int:
     store, made = initialise(options, pair.accessKey, pair.secretKey, chooseReactor(None))
     document: dict[str, object] = {"store": store, "made": made}
     if not made:
-        lines = [f"store {store} is initialised already: nothing was changed"]
+        lines = [f"store {store} is already initialised; nothing was changed"]
     else:
         lines = [f"store {store} is initialised"]
         if root is None:
-            lines += ["the root key pair, shown this once:", *shellText(pair).splitlines()]
+            lines += ["the root key pair, shown only once:", *shellText(pair).splitlines()]
             document |= {"accessKey": pair.accessKey, "secretKey": pair.secretKey}
     invocation.output.result(document, lines)
     return 0
@@ -65,7 +65,7 @@ def _options(invocation: Invocation) -> ClusterOptions:
     """
     cluster = invocation.configuration.cluster
     if cluster is None:
-        raise CommandError("the configuration has no table [cluster] (--config names the file)")
+        raise CommandError("the configuration has no [cluster] table (--config names the file)")
     return cluster
 
 
@@ -126,7 +126,7 @@ def _etcdLines(members: list[EtcdMember]) -> list[str]:
     away = sum(each.problem is not None for each in members)
     if away:
         lines.append(
-            f"warning: {away} of {len(members)} members of etcd are missing: without more than half"
+            f"warning: {away} of {len(members)} members of etcd are missing: without a majority"
             " of them no primary is elected"
         )
     return lines
@@ -158,9 +158,9 @@ def _shardLines(found: dict[str, Any]) -> list[str]:
 
 def _nodeLine(row: NodeRow) -> str:
     if not row.isAlive:
-        state = "ended, its blobs are being swept"
+        state = "expired, its blobs are being swept"
     elif row.expiresSeconds < 0:
-        state = f"over for {-row.expiresSeconds:.1f} s"
+        state = f"expired {-row.expiresSeconds:.1f} s ago"
     else:
         state = f"valid for {row.expiresSeconds:.1f} s"
     return f"node {row.node} lease {row.number} {state}"
@@ -202,7 +202,7 @@ def backup(invocation: Invocation) -> int:
             )
         if problems is None:
             emptyDirectory(flags.to)
-            raise StoreError("interrupted: there is no backup")
+            raise StoreError("interrupted: no backup was made")
         return problems
 
     problems = noting(invocation.data, "backup", act, verify=True, to=os.path.abspath(flags.to))
@@ -216,7 +216,7 @@ def restore(invocation: Invocation) -> int:
     from storagegate.cluster.migration.command import runInReactor
 
     if invocation.configuration.cluster is None:
-        raise CommandError("--to names the directory; without it a cluster is restored", MISUSED)
+        raise CommandError("--to DIR is required, except to restore a cluster", MISUSED)
     options, flags, output = _options(invocation), invocation.options, invocation.output
     with output.progress("restore") as progress:
         lacking = runInReactor(
@@ -230,7 +230,7 @@ def restore(invocation: Invocation) -> int:
             )
         )
     if lacking is None:
-        raise StoreError("interrupted: the database is as it was; run it again")
+        raise StoreError("interrupted: the database is unchanged; run the command again")
     problems = _check(options, flags.verify, output)
     output.result({"problems": problems})
     return FAILED if problems else 0
@@ -249,7 +249,7 @@ def migrate(invocation: Invocation) -> int:
     if [flags.source, flags.target, flags.bucket].count(None) != 2:
         raise CommandError("one of --from, --to and --bucket is required", MISUSED)
     if (flags.bucket is None) != (flags.toConfig is None):
-        raise CommandError("--bucket and --to-config go together", MISUSED)
+        raise CommandError("--bucket and --to-config must be given together", MISUSED)
     if flags.bucket is not None:
         with invocation.output.captured():
             code = _migrateBucket(invocation)
@@ -311,7 +311,7 @@ def addShard(invocation: Invocation) -> int:
     with closing(openForTools(_options(invocation).catalog)) as admin:
         admin.secrets()
         number = admin.addShard(servers)
-    text = f"shard {number} is added: start all nodes again, then: cluster shard open {number}"
+    text = f"shard {number} was added: restart all nodes, then run: cluster shard open {number}"
     invocation.output.result({"number": number}, [text])
     return 0
 
@@ -340,7 +340,7 @@ def listShards(invocation: Invocation) -> int:
     with closing(openForTools(_options(invocation).catalog)) as admin:
         for shard in admin.shards():
             hosts = [str(conninfo_to_dict(each).get("host", "local")) for each in shard.servers]
-            where = ", ".join(hosts) or "that of [cluster] catalog"
+            where = ", ".join(hosts) or "the catalog of [cluster]"
             state = "takes new buckets" if shard.takesBuckets else "takes no new buckets"
             lines.append(f"shard {shard.number} {state}: {where}")
             shards.append(
@@ -361,7 +361,7 @@ def _migrateBucket(invocation: Invocation) -> int:
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     if to is None:
-        raise CommandError(f"{flags.toConfig} has no table [cluster]")
+        raise CommandError(f"{flags.toConfig} has no [cluster] table")
     if flags.abandon:
         command.abandonBucket(options, flags.bucket, to)
         return 0

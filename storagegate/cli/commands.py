@@ -109,10 +109,10 @@ SHELLS = ("bash", "zsh", "fish")
 _ACCESS_KEY = _arg(
     "--access-key", dest="accessKey", required=True, metavar="K", help="the name of the key"
 )
-_TO = _arg("--to", required=True, metavar="DIR", help="an empty directory, or none")
-_REPAIR = _switch("--repair", "repair what loses no data")
-_SHARD = _arg("number", type=int, metavar="NUMBER", help="its number")
-_VERIFY = _switch("--verify", "read every byte again")
+_TO = _arg("--to", required=True, metavar="DIR", help="a directory that is empty or does not exist")
+_REPAIR = _switch("--repair", "make the repairs that lose no data")
+_SHARD = _arg("number", type=int, metavar="NUMBER", help="the number of the shard")
+_VERIFY = _switch("--verify", "verify the checksum of every byte")
 _BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
 
 
@@ -123,18 +123,18 @@ def _keyFields(emptied: str) -> tuple[Argument, ...]:
     @param emptied: Appended to the help of a text that an empty value removes.
     """
     rows = (
-        ("--email", "readName", "ADDRESS", "shown by keys list"),
+        ("--email", "readName", "ADDRESS", "the email address in keys list"),
         (
             "--bucket",
             "readBucketPattern",
             "PATTERN",
-            "only buckets that match: * is any run of characters, ? is one",
+            "limit the key to matching buckets; * matches any characters, ? one character",
         ),
         (
             "--prefix",
             "readKeyPattern",
             "PREFIX|PATTERN",
-            "only keys that begin with it; with * or ? in it, only keys that match as a whole",
+            "limit the key to object keys with this prefix; with * or ?, to matching keys",
         ),
         ("--note", "readNote", "TEXT", "a note for operators"),
     )
@@ -148,12 +148,12 @@ def _keyFields(emptied: str) -> tuple[Argument, ...]:
             _arg(flag, type=typeOf(read), metavar=metavar, help=meaning + emptied)
             for flag, read, metavar, meaning in rows
         ),
-        _arg("--role", choices=_ROLES, help="what its owner may administer"),
+        _arg("--role", choices=_ROLES, help="the administrative role of the key"),
         _arg(
             "--expires",
             type=reader("cli.keys:readExpires"),
             metavar="TIME",
-            help="its expiry: 90d, 12h, 2030-12-31, or never",
+            help="the time of expiry, in the future: 90d, 12h, 2030-12-31, or never",
         ),
     )
 
@@ -168,25 +168,29 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "init",
         "initialisation:init",
-        "make a data directory, a configuration and a systemd unit",
+        "create a data directory, a configuration file and a systemd unit",
         CommandPlace.NOWHERE,
         (
-            _arg("--data", metavar="DIR", help="the data directory; asked for on a terminal"),
-            _arg("--config", metavar="FILE", help="the configuration to write"),
-            _arg("--unit", metavar="FILE", help="the unit to write; without it there is none"),
             _arg(
-                "--user", metavar="NAME", help="the user of the unit; root's default: storagegate"
+                "--data",
+                metavar="DIR",
+                help="the data directory; on a terminal the command asks for it",
+            ),
+            _arg("--config", metavar="FILE", help="the configuration file to write"),
+            _arg("--unit", metavar="FILE", help="the unit file to write; default: no unit"),
+            _arg(
+                "--user", metavar="NAME", help="the user of the unit; default for root: storagegate"
             ),
             _arg("--s3", metavar="ENDPOINT", help="the S3 listener"),
             _arg("--admin", metavar="ENDPOINT", help="the admin listener"),
-            _switch("--yes", "ask nothing"),
+            _switch("--yes", "do not ask questions"),
         ),
     ),
-    Command("status", "status:status", "print the state of the daemon and of its store"),
+    Command("status", "status:status", "print the state of the daemon and its store"),
     Command(
         "keys create",
         "keys:create",
-        "issue a key pair and print it, once",
+        "issue a key pair and print it once",
         arguments=(
             _arg(
                 "--account",
@@ -203,7 +207,12 @@ COMMANDS: tuple[Command, ...] = (
                 help="the access key, instead of a generated one; needs --secret-stdin",
             ),
             _switch("--secret-stdin", "read the secret from standard input"),
-            _arg("--policy", choices=_POLICIES, default="readwrite", help="what the key may do"),
+            _arg(
+                "--policy",
+                choices=_POLICIES,
+                default="readwrite",
+                help="the permissions of the key",
+            ),
             *_keyFields(""),
             _switch("--reuse", "issue it even if buckets still name its removed account or user"),
         ),
@@ -215,33 +224,33 @@ COMMANDS: tuple[Command, ...] = (
         "change a key, or rotate its secret",
         arguments=(
             _ACCESS_KEY,
-            _arg("--policy", choices=_POLICIES, help="what the key may do"),
+            _arg("--policy", choices=_POLICIES, help="the permissions of the key"),
             *_keyFields("; empty for none"),
             _arg(
                 "--disabled",
                 choices=("yes", "no"),
-                help="whether the key is refused until this is changed back",
+                help="whether requests with the key are refused",
             ),
-            _switch("--new-secret", "rotate its secret and print the new one, once"),
+            _switch("--new-secret", "rotate the secret and print the new one once"),
         ),
     ),
     Command("keys revoke", "keys:revoke", "revoke a key", arguments=(_ACCESS_KEY,)),
     Command(
         "keys judge",
         "keys:judge",
-        "show whether a key may do something, and which rule decides",
+        "show whether a key allows an access, and the rule that decides",
         arguments=(
             _ACCESS_KEY,
             _arg("--access", required=True, choices=_ACCESSES, help="the kind of access"),
             _arg("--bucket", required=True, metavar="BUCKET", help="the name of the bucket"),
-            _arg("--key", metavar="KEY", help="the key of the object; without it any"),
+            _arg("--key", metavar="KEY", help="the key of the object; default: any key"),
         ),
     ),
     Command(
         "buckets list",
         "buckets:listBuckets",
         "list buckets",
-        arguments=(_arg("--prefix", metavar="PREFIX", help="only names that begin with it"),),
+        arguments=(_arg("--prefix", metavar="PREFIX", help="only names with this prefix"),),
     ),
     Command(
         "buckets create",
@@ -249,21 +258,21 @@ COMMANDS: tuple[Command, ...] = (
         "create a bucket",
         arguments=(
             _BUCKET,
-            _switch("--locked", "give it object lock, and with it versioning"),
-            _arg("--ownership", choices=_OWNERSHIPS, help="its object ownership"),
+            _switch("--locked", "enable object lock, which implies versioning"),
+            _arg("--ownership", choices=_OWNERSHIPS, help="the object ownership"),
         ),
     ),
     Command("buckets delete", "buckets:delete", "delete an empty bucket", arguments=(_BUCKET,)),
     Command(
         "buckets usage",
         "buckets:usage",
-        "print how many objects and bytes each bucket holds",
-        arguments=(_arg("--prefix", metavar="PREFIX", help="only names that begin with it"),),
+        "print the number of objects and bytes in each bucket",
+        arguments=(_arg("--prefix", metavar="PREFIX", help="only names with this prefix"),),
     ),
     Command(
         "share",
         "buckets:share",
-        "make a URL with which an object is read without a key",
+        "make a presigned URL to read an object without a key",
         arguments=(
             _BUCKET,
             _arg("key", metavar="KEY", help="the key of the object"),
@@ -272,41 +281,41 @@ COMMANDS: tuple[Command, ...] = (
                 type=reader("cli.keys:readDuration"),
                 default="1h",
                 metavar="TIME",
-                help="how long it is valid: 30m, 12h, at most 7d",
+                help="the time until the URL expires: 30m, 12h, at most 7d",
             ),
-            _switch("--download", "have browsers save it, not show it"),
-            _arg("--version-id", dest="versionId", metavar="ID", help="a version of the object"),
+            _switch("--download", "make browsers save the object instead of showing it"),
+            _arg("--version-id", dest="versionId", metavar="ID", help="the version of the object"),
         ),
     ),
     Command(
         "trace",
         "trace:trace",
-        "print requests as they are handled, until it is interrupted",
+        "print requests as they are handled, until interrupted",
         arguments=(
-            _arg("--wire", metavar=f"s3|{_WIRES}", help="only requests over it"),
+            _arg("--wire", metavar=f"s3|{_WIRES}", help="only requests over this protocol"),
             _arg("--operation", metavar="NAME", help="only this operation, or Service.method"),
             _arg("--status", metavar="STATUS", help="only this status: 404, 4xx, or error"),
             _arg("--key", metavar="K", help="only requests with this access key"),
             _arg("--bucket", metavar="BUCKET", help="only requests to this bucket"),
-            _arg("--prefix", metavar="PREFIX", help="only objects whose keys begin with it"),
+            _arg("--prefix", metavar="PREFIX", help="only objects whose keys have this prefix"),
             _arg(
                 "--slower-than",
                 dest="slowerThanMs",
                 type=float,
                 metavar="MS",
-                help="only requests that took so many milliseconds",
+                help="only requests that took at least this many milliseconds",
             ),
-            _arg("--count", type=int, metavar="N", help="end after so many requests"),
+            _arg("--count", type=int, metavar="N", help="exit after this many requests"),
         ),
         isStream=True,
     ),
     Command(
         "call",
         "calls:call",
-        "call a method of a service over a wire of the daemon",
+        "call a method of a service over a protocol of the daemon",
         arguments=(
             _arg("method", metavar="SERVICE.METHOD", help="the method"),
-            _arg("--wire", metavar=_WIRES, help="the wire; without it the first of them"),
+            _arg("--wire", metavar=_WIRES, help="the protocol; default: http"),
             _arg(
                 "--request",
                 action="append",
@@ -331,39 +340,46 @@ COMMANDS: tuple[Command, ...] = (
                 type=int,
                 default=10_000,
                 metavar="MS",
-                help="how long the call may take",
+                help="the timeout of the call in milliseconds",
             ),
         ),
     ),
-    Command("config show", "configuration:show", "print each key with its value and its origin"),
+    Command(
+        "config show",
+        "configuration:show",
+        "print each configuration key with its value and origin",
+    ),
     Command(
         "config check",
         "configuration:check",
-        "report every error of the configuration",
+        "report all mistakes in the configuration",
         CommandPlace.DATA,
     ),
     Command("config reload", "configuration:reload", "reload the configuration, as SIGHUP does"),
     Command(
         "clock confirm",
         "maintenance:confirmClock",
-        "trust the clock after it was set, so that removals by date go on",
+        "trust the clock after it was set, to resume removals by date",
     ),
     Command(
         "connect",
         "connect:connect",
-        "print the settings of a client, and where they belong",
+        "print the settings of an S3 client and where to put them",
         arguments=(
             _arg("tool", choices=TOOLS, metavar="|".join(TOOLS), help="the client"),
-            _arg("--endpoint", metavar="URL", help="where the client finds S3"),
+            _arg("--endpoint", metavar="URL", help="the URL of S3 for the client"),
+            _arg("--region", metavar="REGION", help="the region of signatures"),
             _arg("--access-key", dest="accessKey", metavar="K", help="the access key"),
-            _arg("--bucket", metavar="BUCKET", default="my-bucket", help="the bucket of examples"),
-            _switch("--with-secret", "print the secret key of the environment or the profile, too"),
+            _arg(
+                "--bucket", metavar="BUCKET", default="my-bucket", help="the bucket in the examples"
+            ),
+            _switch("--with-secret", "also print the secret key of the environment or the profile"),
         ),
     ),
     Command(
         "completion",
         "completion:completion",
-        "print the completion of a shell",
+        "print the completion script of a shell",
         CommandPlace.NOWHERE,
         (_arg("shell", choices=SHELLS, metavar="|".join(SHELLS), help="the shell"),),
     ),
@@ -377,14 +393,14 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "recover",
         "maintenance:recover",
-        "copy the blobs that no catalog names; the daemon must not run",
+        "copy the blobs of a store without a catalog; the daemon must not run",
         CommandPlace.DATA,
         (_TO,),
     ),
     Command(
         "backup",
         "maintenance:backup",
-        "copy the data of one moment; the daemon may run",
+        "make a consistent copy of the data; the daemon may run",
         CommandPlace.DATA,
         (
             _TO,
@@ -393,30 +409,31 @@ COMMANDS: tuple[Command, ...] = (
                 "--blobs-with",
                 dest="blobsWith",
                 metavar="COMMAND",
-                help="for a cluster: the shell command that copies the blobs while they are kept",
+                help="for a cluster: a shell command that copies the"
+                " blobs; none is removed meanwhile",
             ),
         ),
     ),
     Command(
         "restore",
         "maintenance:restore",
-        "restore a backup to a data directory or a cluster, whole or not at all",
+        "restore a backup to a data directory or a cluster, completely or not at all",
         CommandPlace.DATA,
         (
             _arg("--from", dest="source", required=True, metavar="BACKUP", help="the backup"),
             _arg(
                 "--to",
                 metavar="DIR",
-                help="an empty directory, or none; without it the cluster of the configuration",
+                help="a directory that is empty or does not exist; default: the configured cluster",
             ),
             _switch("--verify", "read every byte of the copy"),
-            _switch("--partial", "restore the rest although blobs are missing or damaged"),
+            _switch("--partial", "restore the intact objects even if blobs are missing or damaged"),
         ),
     ),
     Command(
         "cluster init",
         "cluster:init",
-        "initialise a store over several machines, and print its root key pair, once",
+        "initialise a store over several machines and print its root key pair once",
         CommandPlace.DATA,
     ),
     Command(
@@ -432,7 +449,12 @@ COMMANDS: tuple[Command, ...] = (
         CommandPlace.DATA,
         (
             _arg("--from", dest="source", metavar="DATA", help="a data directory"),
-            _arg("--to", dest="target", metavar="DATA", help="an empty directory, or none"),
+            _arg(
+                "--to",
+                dest="target",
+                metavar="DATA",
+                help="a directory that is empty or does not exist",
+            ),
             _arg("--bucket", metavar="NAME", help="a bucket; needs --to-config"),
             _arg(
                 "--to-config",
@@ -440,7 +462,7 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="FILE",
                 help="the configuration of the cluster that receives the bucket",
             ),
-            _switch("--abandon", "give up an unfinished move"),
+            _switch("--abandon", "abandon an unfinished migration"),
         ),
     ),
     Command(
@@ -454,21 +476,21 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "cluster shard add",
         "cluster:addShard",
-        "make an empty database the next shard",
+        "add an empty database as the next shard",
         CommandPlace.DATA,
-        (_arg("conninfos", metavar="CONNINFO", nargs="+", help="one a server"),),
+        (_arg("conninfos", metavar="CONNINFO", nargs="+", help="one for each server"),),
     ),
     Command(
         "cluster shard open",
         "cluster:openShard",
-        "let a shard that all nodes know take new buckets",
+        "allow new buckets in a shard that all nodes know",
         CommandPlace.DATA,
         (_SHARD,),
     ),
     Command(
         "cluster shard close",
         "cluster:closeShard",
-        "let a shard take no new buckets",
+        "allow no new buckets in a shard",
         CommandPlace.DATA,
         (_SHARD,),
     ),
@@ -483,7 +505,7 @@ COMMANDS: tuple[Command, ...] = (
                 type=int,
                 default=CERTIFICATE_DAYS,
                 metavar="N",
-                help="warn of certificates that end sooner",
+                help="warn of certificates that expire within this many days",
             ),
         ),
     ),
@@ -494,7 +516,7 @@ GROUPS = {
     "keys": "issue, list, change and revoke access keys",
     "buckets": "list, create and delete buckets",
     "config": "show, check and reload the configuration",
-    "clock": "trust the clock of the machine after it was set",
+    "clock": "trust the machine's clock after it was set",
     "cluster": "operate a store over several machines",
     "cluster shard": "spread the buckets over several PostgreSQL databases",
 }
@@ -503,7 +525,7 @@ GROUPS = {
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Run": ("serve", "init", "config", "doctor", "completion"),
     "Keys and buckets": ("keys", "buckets", "share", "connect"),
-    "Look": ("status", "trace", "call"),
+    "Monitor": ("status", "trace", "call"),
     "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
     "Several machines": ("cluster",),
 }
@@ -559,7 +581,7 @@ class _ScriptParser(argparse.ArgumentParser):
             lines.append(f"{title}:")
             lines += [f"  {name:<12}{meanings[name]}" for name in names]
             lines.append("")
-        lines.append("storagegate COMMAND --help has the flags of a command and an example.")
+        lines.append("storagegate COMMAND --help prints the flags of a command and an example.")
         return "\n".join(lines) + "\n"
 
 
@@ -567,21 +589,21 @@ _DATA_FLAGS = (
     _arg(
         "--data",
         metavar="DIR",
-        help="where everything is kept; under systemd the default is $STATE_DIRECTORY",
+        help="the data directory; under systemd the default is $STATE_DIRECTORY",
     ),
-    _arg(
-        "--config", metavar="FILE", help="a TOML file with any of the keys (or STORAGEGATE_CONFIG)"
-    ),
+    _arg("--config", metavar="FILE", help="a TOML configuration file (or STORAGEGATE_CONFIG)"),
 )
 
 _URL_FLAGS = (
-    _arg("--url", metavar="URL", help="the admin listener of a daemon: work over its API"),
-    _arg("--profile", metavar="NAME", help="a table of profiles.toml with url and key pair"),
-    _arg("--cacert", metavar="FILE", help="trusted authorities for --url, PEM"),
+    _arg("--url", metavar="URL", help="the URL of a daemon's admin listener, to use its API"),
+    _arg(
+        "--profile", metavar="NAME", help="a profile of profiles.toml or aws-cli with the key pair"
+    ),
+    _arg("--cacert", metavar="FILE", help="trusted certificate authorities for --url, PEM"),
 )
 
-_JSON = _arg("--json", action="store_true", help="print JSON: one object instead of lines")
-_JSON_STREAM = _arg("--json", action="store_true", help="print JSON: one object a line")
+_JSON = _arg("--json", action="store_true", help="print one JSON object instead of lines")
+_JSON_STREAM = _arg("--json", action="store_true", help="print one JSON object on each line")
 
 
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:

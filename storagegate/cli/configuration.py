@@ -28,7 +28,7 @@ def show(invocation: Invocation) -> int:
 
 def check(invocation: Invocation) -> int:
     """Print all errors of the configuration; exit code 1 if there are any."""
-    from storagegate.daemon.config import everyError
+    from storagegate.daemon.configcheck import everyError
 
     errors = everyError(invocation.flags, invocation.environment)
     output = invocation.output
@@ -36,7 +36,7 @@ def check(invocation: Invocation) -> int:
         if not output.isJSON:
             output.line(error, "red")
     isOk = not errors
-    output.result({"ok": isOk, "errors": errors}, ["the configuration is right"] if isOk else [])
+    output.result({"ok": isOk, "errors": errors}, ["the configuration is valid"] if isOk else [])
     return 0 if isOk else FAILED
 
 
@@ -45,7 +45,7 @@ def reload(invocation: Invocation) -> int:
     found = apiOf(invocation).request("POST", "config/reload")
     lines = [f"applied: {', '.join(found['applied']) or 'nothing'}"]
     if found["needRestart"]:
-        lines.append(f"take a restart: {', '.join(found['needRestart'])}")
+        lines.append(f"need a restart: {', '.join(found['needRestart'])}")
     invocation.output.result(found, lines)
     return 0
 

@@ -1,8 +1,9 @@
 """
 C{storagegate connect}: the settings for an S3 client, and the files that hold them.
 
-The access key comes from the flag, the profile or the environment. The secret key is printed only
-on request, because a terminal keeps its output.
+The access key, the endpoint and the region come from the flags, the environment or a profile, as
+for aws-cli; the daemon supplies the endpoint and the region otherwise. The secret key is printed
+only on request, because a terminal keeps its output.
 """
 
 import re
@@ -11,9 +12,11 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from storagegate.cli.daemonclient import apiOf
+from storagegate.cli.awssettings import AWSSettings
+from storagegate.cli.daemonclient import apiOf, localListeners
 from storagegate.cli.invocation import MISUSED, CommandError, Invocation
 from storagegate.core.addresses import schemeOf
+from storagegate.daemon.config import Configuration
 from storagegate.net.endpoints import ENCRYPTED
 
 _ACCESS_KEY, _SECRET_KEY = "ACCESS-KEY", "SECRET-KEY"
@@ -52,9 +55,12 @@ class Snippet:
 def connect(invocation: Invocation) -> int:
     """Print the settings of a client."""
     options = invocation.options
-    pair = invocation.pair
+    pair = invocation.credentials
     if options.with_secret and pair is None:
-        raise CommandError("--with-secret: the environment has no key pair", MISUSED)
+        raise CommandError("--with-secret: no key pair is set", MISUSED)
+    if options.with_secret and pair is not None and pair.sessionToken:
+        # Most clients have another place for the token, and the daemon issues none.
+        raise CommandError("--with-secret: the key pair has a session token", MISUSED)
     given = None if pair is None else pair.accessKey
     if options.with_secret and options.accessKey not in (None, given):
         raise CommandError("--with-secret: the pair has another --access-key", MISUSED)
@@ -91,7 +97,8 @@ def _service(invocation: Invocation) -> tuple[str, str]:
 
     @raise CommandError: The URL is unknown.
     """
-    given = invocation.options.endpoint
+    options = invocation.options
+    given = options.endpoint or invocation.amazon(AWSSettings.endpoint)
     if invocation.isRemote:
         api = apiOf(invocation)
         values = {row["key"]: row["value"] for row in api.get("config")}
@@ -102,13 +109,31 @@ def _service(invocation: Invocation) -> tuple[str, str]:
         )
         region = values["region"]
     else:
-        configuration = invocation.configuration
-        values = dict(configuration.values)
-        configured = given or values.get("s3Url") or _ofDescription(values["s3"] or "", "")
-        region = configuration.s3.region
+        configured, region = _local(invocation.configuration)
+        configured = given or configured
+    wanted = options.region or invocation.amazon(AWSSettings.region)
+    if wanted and wanted != region:
+        invocation.output.note(
+            f"storagegate: the region is {wanted}, but the daemon accepts only {region}"
+        )
+    region = wanted or region
     if not configured:
-        raise CommandError("the URL of S3 is not known: --endpoint URL, or the key s3Url")
+        raise CommandError("the URL of S3 is unknown: use --endpoint URL, or set the key s3Url")
     return checkedAddress(str(configured).rstrip("/")), checkedAddress(str(region))
+
+
+def _local(configuration: Configuration) -> tuple[str, str]:
+    """
+    Return the URL of S3 on this machine and its region: of the running daemon, otherwise of the
+    configuration. The URL is empty if it is unknown.
+    """
+    running = localListeners(configuration)
+    if running is None:
+        values = dict(configuration.values)
+        url = values.get("s3Url") or _ofDescription(values["s3"] or "", "")
+        return str(url), configuration.s3.region
+    listener = running.listeners.get("s3")
+    return running.s3Url or (listener and listener.url) or "", running.region
 
 
 def checkedAddress(text: str) -> str:
@@ -118,7 +143,7 @@ def checkedAddress(text: str) -> str:
     @raise CommandError: The text has other characters, which a remote daemon may have sent.
     """
     if not re.fullmatch(r"[A-Za-z0-9._~:/%@\[\]-]+", text):
-        raise CommandError(f"the URL of S3 or its region is none: {text!a}")
+        raise CommandError(f"invalid URL of S3 or region: {text!a}")
     return text
 
 

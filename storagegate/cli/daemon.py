@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
 
 from attrs import asdict
@@ -83,6 +82,7 @@ def examine(
 def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iterator[Finding]:
     from storagegate.cli.doctor import configuration as checks
     from storagegate.cli.doctor import network, system
+    from storagegate.daemon.gatewayservice import importingServices
 
     directory = os.path.abspath(configuration.store.directory)
     yield from system.checkFiles(directory)
@@ -103,14 +103,8 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
         yield from network.checkListener(listener, daemon)
         yield from checks.checkEndpoint(listener.description, days)
     yield from checks.checkTables(configuration.gateway, days)
-    # Services may print during their import.
-    with redirect_stdout(sys.stderr):
-        # The daemon, too, imports services from its working directory.
-        sys.path.insert(0, os.getcwd())
-        try:
-            found = list(checks.checkGateway(configuration))
-            found += checks.checkExposure(configuration, exposed)
-        finally:
-            sys.path.remove(os.getcwd())
+    with importingServices():
+        found = list(checks.checkGateway(configuration))
+        found += checks.checkExposure(configuration, exposed)
     yield from found
     yield from network.checkPeers(configuration.gateway)

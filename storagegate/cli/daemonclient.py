@@ -1,13 +1,16 @@
 """
 The daemon of a command: the one that C{--url} or C{--profile} names, or the local daemon of the
-data directory, whose console is found from the configuration.
+data directory, whose listeners are in a file there.
 
 Requests to a local daemon carry the root pair, so they go only to a verified process: the process
-has the data directory open, and no other process is seen to hold its port.
+has the data directory open, and no other process is seen to hold its port. With TLS, its listener
+must present one of its own certificates.
 """
 
 import os
+from urllib.parse import urlsplit
 
+from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.client import ConsoleClient
 from storagegate.cli.doctor.network import daemonOf, isHeldByOther, listenerAddresses
 from storagegate.cli.invocation import (
@@ -18,6 +21,7 @@ from storagegate.cli.invocation import (
     Invocation,
 )
 from storagegate.daemon.config import Configuration
+from storagegate.daemon.listenerfile import RunningDaemon, readListeners
 from storagegate.daemon.rootcredentials import CredentialsError, load
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.net.endpoints import ENCRYPTED
@@ -34,26 +38,47 @@ def apiOf(invocation: Invocation) -> ConsoleClient:
     if invocation.isRemote:
         return _remote(invocation)
     configuration = invocation.configuration
-    daemon = runningDaemon(configuration)
-    if daemon is None:
+    pid = runningDaemon(configuration)
+    if pid is None:
         raise CommandError(f"no daemon runs on {invocation.data}", UNREACHED)
-    url, port = _consoleUrl(configuration)
-    if isHeldByOther(port, daemon):
-        raise CommandError(f"port {port} is not the daemon's, but another process's", UNREACHED)
-    return ConsoleClient(url, _rootPair(configuration))
+    running = readListeners(configuration.store.directory, pid)
+    pinned: tuple[str, ...] = ()
+    if running is None:
+        # The daemon could not write the file.
+        url, port = _configuredConsole(configuration)
+    else:
+        url, port, pinned = _runningConsole(running)
+    if isHeldByOther(port, pid):
+        raise CommandError(f"another process listens on port {port}, not the daemon", UNREACHED)
+    root = _rootPair(configuration)
+    return ConsoleClient(url, S3Credentials(root.accessKey, root.secretKey), pinned=pinned)
+
+
+def localListeners(configuration: Configuration) -> RunningDaemon | None:
+    """Return the listeners of the daemon on the data directory; L{None} if they are unknown."""
+    pid = runningDaemon(configuration)
+    return None if pid is None else readListeners(configuration.store.directory, pid)
+
+
+def hasConsole(configuration: Configuration) -> bool:
+    """Return whether a daemon runs on the data directory and serves the console."""
+    if runningDaemon(configuration) is None:
+        return False
+    running = localListeners(configuration)
+    return bool(configuration.values["console"]) if running is None else running.hasConsole
 
 
 def _remote(invocation: Invocation) -> ConsoleClient:
     profile = invocation.profile
     url = invocation.options.url or profile.get("url")
     if not url:
-        raise CommandError("the profile has no url", MISUSED)
-    pair = invocation.pair
-    if pair is None:
+        raise CommandError("the profile has no URL of a console: name it by --url", MISUSED)
+    credentials = invocation.credentials
+    if credentials is None:
         names = " and ".join(PAIR_VARIABLES)
-        raise CommandError(f"no key pair: set {names}, or use --profile", MISUSED)
+        raise CommandError(f"no key pair: set {names} or AWS_PROFILE, or use --profile", MISUSED)
     authorities = invocation.options.cacert or profile.get("caFile") or ""
-    return ConsoleClient(url, pair, authorities)
+    return ConsoleClient(url, credentials, authorities)
 
 
 def runningDaemon(configuration: Configuration) -> int | None:
@@ -61,14 +86,36 @@ def runningDaemon(configuration: Configuration) -> int | None:
     return daemonOf(os.path.abspath(configuration.store.directory))
 
 
-def _consoleUrl(configuration: Configuration) -> tuple[str, int]:
+_NO_CONSOLE = "the daemon has no console: console is false"
+
+
+def _runningConsole(running: RunningDaemon) -> tuple[str, int, tuple[str, ...]]:
+    """
+    Return the URL of the admin listener of a running daemon, its port and its certificates.
+
+    @raise CommandError: The daemon has no console, or its listener has no URL.
+    """
+    if not running.hasConsole:
+        raise CommandError(_NO_CONSOLE, UNREACHED)
+    admin = running.listeners.get("admin")
+    if admin is None:
+        raise CommandError("the daemon has no admin listener", UNREACHED)
+    port = None if admin.url is None else urlsplit(admin.url).port
+    if admin.url is None or port is None:
+        raise CommandError(
+            f"the admin listener is {admin.address}: name its URL by --url", UNREACHED
+        )
+    return admin.url, port, admin.certificates
+
+
+def _configuredConsole(configuration: Configuration) -> tuple[str, int]:
     """
     Return the URL of the admin listener, and its port.
 
     @raise CommandError: There is no such URL, or it cannot be derived.
     """
     if not configuration.values["console"]:
-        raise CommandError("the daemon has no console: console is false", UNREACHED)
+        raise CommandError(_NO_CONSOLE, UNREACHED)
     found = [each for each in listenerAddresses(configuration) if each.name == "admin"]
     if not found:
         raise CommandError("the daemon has no admin listener", UNREACHED)

@@ -81,7 +81,7 @@ def _member(found: Mapping[str, Any], problems: Mapping[str, str | None]) -> Etc
     if not clients:
         # A member reports its name and its client URLs when it starts.
         peers = _urls(found, "peerURLs")
-        return EtcdMember("", peers[0] if peers else "", "was added and has never started")
+        return EtcdMember("", peers[0] if peers else "", "was added but never started")
     url = next((each for each in clients if each in problems), clients[0])
     return EtcdMember(str(found.get("name", "")), url, problems.get(url))
 
@@ -123,7 +123,7 @@ def _request(url: str, path: str, message: Mapping[str, Any] | None = None) -> A
         content = response.read(_LIMIT)
         # A member without a leader answers 503 with a document.
         if response.status not in (200, 503):
-            raise HTTPException(f"answers with {response.status}")
+            raise HTTPException(f"responds with the status {response.status}")
         return json.loads(content)
     finally:
         connection.close()
@@ -131,7 +131,7 @@ def _request(url: str, path: str, message: Mapping[str, Any] | None = None) -> A
 
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError):
-        return f"does not answer: {error.strerror or error}"
+        return f"does not respond: {error.strerror or error}"
     if isinstance(error, HTTPException) and str(error):
         return str(error)
-    return "gives no answer of etcd"
+    return "does not respond like etcd"

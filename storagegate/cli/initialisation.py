@@ -80,7 +80,7 @@ def init(invocation: Invocation) -> int:
     shown = {"accessKey": pair.accessKey, "secretKey": pair.secretKey} if isNew else {}
     lines = [*(f"made {each}" for each in made.made), *(f"kept {each}" for each in made.kept)]
     if isNew:
-        lines += ["the root key pair, shown this once:", *shellText(pair).splitlines()]
+        lines += ["the root key pair, shown only once:", *shellText(pair).splitlines()]
     warning = pythonWarning(user) if user else None
     if warning is not None:
         lines.append(f"warning: {warning}")
@@ -153,7 +153,7 @@ def _write(path: Path, text: str, mode: int) -> bool:
 
 
 def _configurationText(values: dict[str, Any]) -> str:
-    lines = ["# Made by storagegate init. docs/keys.rst has every key."]
+    lines = ["# Created by storagegate init. docs/keys.rst lists all keys."]
     for key in KEYS:
         if key.name in ("data", "s3", "admin"):
             lines += ["", f"# {key.meaning}", f"{key.name} = {_toml(values[key.name])}"]

@@ -3,25 +3,27 @@ One run of a command: its flags, its output, and the store that it works on.
 
 A command works on a store in one of two ways: on the data directory that the daemon's configuration
 names, with or without a running daemon; or, with C{--url} or C{--profile}, over the console's API
-of any daemon, with a key pair from a profile or the environment. An operation that requires a
-running daemon uses the API in both cases: the local daemon's console is found from the
-configuration, and used with the root pair.
+of any daemon, with a key pair from a profile, the environment or the settings of Amazon's tools.
+An operation that requires a running daemon uses the API in both cases: a file in the data directory
+names the local daemon's console, which is used with the root pair.
 """
 
 import argparse
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from storagegate.cli.awssettings import AWSSettings, AWSSettingsError, S3Credentials
 from storagegate.cli.output import CommandOutput
 from storagegate.core.files import readSmallFile
 
 if TYPE_CHECKING:
     from storagegate.daemon.config import Configuration
-    from storagegate.s3.issuedkeys import KeyPair
+
+T = TypeVar("T")
 
 FAILED = 1
 """Exit code of a command that failed or found problems."""
@@ -35,7 +37,7 @@ UNREACHED = 3
 _CONFIG_VARIABLE = "STORAGEGATE_CONFIG"
 
 PAIR_VARIABLES = ("STORAGEGATE_ACCESS_KEY", "STORAGEGATE_SECRET_KEY")
-"""The environment variables of the key pair; C{--url} uses it."""
+"""The environment variables of the key pair for C{--url}, before those of Amazon's tools."""
 
 # A dozen daemons with four lines each.
 _FILE_LIMIT = 1 << 16
@@ -105,33 +107,58 @@ class Invocation:
         return bool(getattr(self.options, "url", None) or getattr(self.options, "profile", None))
 
     @cached_property
-    def pair(self) -> "KeyPair | None":
+    def credentials(self) -> S3Credentials | None:
         """
-        The key pair of the profile, if it has one, otherwise of the environment.
+        The key pair: of the profile that C{--profile} names, if it has one, otherwise of the
+        environment, otherwise of Amazon's settings.
 
-        @raise CommandError: Only one half of the pair is set.
+        @raise CommandError: Only one half of the pair is set, or a profile is absent.
         """
-        from storagegate.s3.issuedkeys import KeyPair
-
         profile = self.profile
         halves = [profile.get("accessKey", ""), profile.get("secretKey", "")]
-        if not any(halves):
+        if not any(halves) and not self._amazonProfile:
             halves = [self.environment.get(name, "") for name in PAIR_VARIABLES]
         if not any(halves):
-            return None
+            return self.amazon(AWSSettings.credentials)
         if not all(halves):
             raise CommandError("only one half of the key pair is set", MISUSED)
-        return KeyPair(*halves)
+        return S3Credentials(*halves)
+
+    def amazon(self, read: Callable[[AWSSettings], T]) -> T:
+        """
+        Read one of Amazon's settings.
+
+        @raise CommandError: The settings are invalid, or name a profile that does not exist.
+        """
+        try:
+            return read(AWSSettings(self.environment, self._amazonProfile))
+        except AWSSettingsError as error:
+            raise CommandError(str(error), MISUSED) from error
+
+    @cached_property
+    def _amazonProfile(self) -> str:
+        """C{--profile}, if only the files of Amazon's tools have that profile; otherwise empty."""
+        name: str = getattr(self.options, "profile", None) or ""
+        path = profilesPath(self.environment)
+        if not name or (path.exists() and name in _readProfiles(path)):
+            return ""
+        settings = AWSSettings(self.environment)
+        try:
+            return name if settings.hasProfile(name) else ""
+        except AWSSettingsError as error:
+            raise CommandError(str(error), MISUSED) from error
 
     @cached_property
     def profile(self) -> Mapping[str, str]:
         """
-        The profile that C{--profile} names; empty without it.
+        The profile that C{--profile} names; empty without it, and for a profile of Amazon's tools.
 
         @raise CommandError: The profile is absent or invalid.
         """
         name = getattr(self.options, "profile", None)
-        return _readProfile(profilesPath(self.environment), name) if name else {}
+        if not name or self._amazonProfile:
+            return {}
+        return _readProfile(profilesPath(self.environment), name)
 
 
 def profilesPath(environment: Mapping[str, str]) -> Path:
@@ -143,27 +170,39 @@ def profilesPath(environment: Mapping[str, str]) -> Path:
 _PROFILE_KEYS = ("url", "accessKey", "secretKey", "caFile")
 
 
-def _readProfile(path: Path, name: str) -> Mapping[str, str]:
+def _readProfiles(path: Path) -> Mapping[str, Any]:
     """
-    Read a profile from the file.
+    Read all profiles of the file.
 
-    @raise CommandError: The profile is absent or invalid, or other users may read the file.
+    @raise CommandError: The file is absent or invalid, or other users may read it.
     """
     try:
         mode = path.stat().st_mode
         table = tomllib.loads(readSmallFile(str(path), _FILE_LIMIT).decode("utf-8"))
     except FileNotFoundError as error:
-        raise CommandError(f"there is no {path}", MISUSED) from error
+        raise CommandError(f"{path} does not exist", MISUSED) from error
     except (OSError, ValueError) as error:
         raise CommandError(f"{path}: {error}", MISUSED) from error
     if mode & 0o077:
-        raise CommandError(f"{path} has secrets that others may read: chmod 600 {path}", MISUSED)
+        raise CommandError(
+            f"{path} contains secrets that other users can read: chmod 600 {path}", MISUSED
+        )
+    return table
+
+
+def _readProfile(path: Path, name: str) -> Mapping[str, str]:
+    """
+    Read a profile from the file.
+
+    @raise CommandError: The profile is absent or invalid.
+    """
+    table = _readProfiles(path)
     profile = table.get(name)
     if not isinstance(profile, dict):
         known = ", ".join(sorted(table)) or "none"
-        raise CommandError(f"{path} has no table [{name}], but {known}", MISUSED)
+        raise CommandError(f"{path} has no profile [{name}]; it has {known}", MISUSED)
     for key, value in profile.items():
         if key not in _PROFILE_KEYS or not isinstance(value, str):
             keys = ", ".join(_PROFILE_KEYS)
-            raise CommandError(f"{path}: {name}.{key}: there are {keys}, all texts", MISUSED)
+            raise CommandError(f"{path}: {name}.{key}: the keys are {keys}, all strings", MISUSED)
     return profile

@@ -41,7 +41,7 @@ def create(invocation: Invocation) -> int:
     """Issue a key."""
     options = invocation.options
     if (options.accessKey is not None) != options.secret_stdin:
-        raise CommandError("--access-key and --secret-stdin go together", MISUSED)
+        raise CommandError("--access-key and --secret-stdin must be given together", MISUSED)
     wanted: dict[str, Any] = {
         "account": options.account,
         "policy": options.policy,
@@ -62,7 +62,7 @@ def create(invocation: Invocation) -> int:
         if error.error == "FAILED_PRECONDITION":
             raise CommandError(f"{error}; --reuse issues the key", error=error.error) from error
         if error.error == "ALREADY_EXISTS" and options.accessKey is not None:
-            raise CommandError(f"the access key {options.accessKey} is taken") from error
+            raise CommandError(f"the access key {options.accessKey} already exists") from error
         raise
     invocation.output.result(key, _pairLines(key))
     return 0
@@ -138,12 +138,13 @@ def readExpires(text: str) -> int:
     @param text: A duration such as C{90d}, a day such as C{2030-12-31} (its end, in UTC), a time in
         ISO 8601, or C{never}.
     @return: Milliseconds since 1970; 0 for never.
-    @raise ValueError: The text has another form.
+    @raise ValueError: The text has another form, or the time is not in the future.
     """
     if text == "never":
         return 0
+    nowMs = int(time.time() * 1000)
     if _DURATION.fullmatch(text):
-        return readExpiry(int(time.time() * 1000) + readDuration(text) * 1000)
+        return readExpiry(nowMs + readDuration(text) * 1000, nowMs)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -152,7 +153,7 @@ def readExpires(text: str) -> int:
         found = found.replace(hour=23, minute=59, second=59)
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return readExpiry(int(found.timestamp() * 1000))
+    return readExpiry(int(found.timestamp() * 1000), nowMs)
 
 
 def readDuration(text: str) -> int:
@@ -186,7 +187,7 @@ def _readSecret() -> str:
 
 def _missing(error: CommandError, accessKey: str) -> CommandError:
     if error.error == "NOT_FOUND":
-        return CommandError(f"there is no access key {accessKey}", error=error.error)
+        return CommandError(f"no such access key: {accessKey}", error=error.error)
     return error
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from storagegate.cli.administration import catalogPath, refuseCluster
-from storagegate.cli.daemonclient import apiOf, runningDaemon
+from storagegate.cli.daemonclient import apiOf, hasConsole, runningDaemon
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import formatTime
 
@@ -85,19 +85,19 @@ def confirmClock(invocation: Invocation) -> int:
     """
     configuration = invocation.configuration
     daemon = None if invocation.isRemote else runningDaemon(configuration)
-    if invocation.isRemote or (daemon is not None and configuration.values["console"]):
+    if invocation.isRemote or hasConsole(configuration):
         found = apiOf(invocation).request("POST", "clock/confirm")
-        state = "removals by date go on" if found["wasStepped"] else "it was trusted already"
+        state = "removals by date resume" if found["wasStepped"] else "it was already trusted"
     else:
-        refuseCluster(invocation, "name one of its nodes by --url")
+        refuseCluster(invocation, "use --url with the admin listener of a node")
         from storagegate.storage.catalog.admin import openForTools
         from storagegate.storage.clock import confirmIn
 
         with closing(openForTools(catalogPath(invocation))) as catalog:
             found = {"wasStepped": None, "nowMs": confirmIn(catalog).wallMs}
-        state = "the daemon trusts it from its next start on"
+        state = "the daemon trusts it from its next start"
         if daemon is not None:
-            state = "removals by date go on within two minutes"
+            state = "removals by date resume within two minutes"
     invocation.output.result(found, [f"the clock is {formatTime(found['nowMs'])}: {state}"])
     return 0
 

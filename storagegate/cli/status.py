@@ -38,7 +38,7 @@ def overview(invocation: Invocation) -> int:
     print(f"storagegate {__version__}: {_state(invocation)}\n")
     for (name, meaning), command in zip(rows, COMMANDS, strict=True):
         print(f"  {name}{' ' * (width - len(command.path))}  {meaning}")
-    print("\nstoragegate COMMAND --help prints its flags")
+    print("\nstoragegate COMMAND --help prints the flags of a command")
     return 0
 
 
@@ -123,7 +123,7 @@ def _lines(output: CommandOutput, found: dict[str, Any]) -> list[str]:
         for name, each in found["wires"].items()
     ]
     if wires:
-        headings = ("WIRE", "PER SECOND", "P50 MS", "P99 MS", "ERRORS")
+        headings = ("PROTOCOL", "PER SECOND", "P50 MS", "P99 MS", "ERRORS")
         lines += ["", *output.table(headings, wires)]
     return lines
 

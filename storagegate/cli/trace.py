@@ -20,16 +20,16 @@ def trace(invocation: Invocation) -> int:
     printed = 0
     for name, event in readEvents(lines):
         if name == "signedout":
-            raise CommandError("the key pair is not valid any more", FAILED)
+            raise CommandError("the key pair is no longer valid", FAILED)
         if name == "dropped":
-            output.note(f"storagegate: {event['total']} requests were left out so far")
+            output.note(f"storagegate: {event['total']} requests were omitted so far")
         if name != "requests":
             continue
         output.record(event, _line(output, event))
         printed += 1
         if printed == options.count:
             return 0
-    raise CommandError("the daemon has ended the stream", UNREACHED)
+    raise CommandError("the daemon ended the stream", UNREACHED)
 
 
 def readEvents(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:

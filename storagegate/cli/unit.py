@@ -97,7 +97,7 @@ def _unitWord(text: str) -> str:
     @raise CommandError: The word is invalid in a unit.
     """
     if not text.isprintable():
-        raise CommandError(f"{text!a}: a unit cannot have this path", MISUSED)
+        raise CommandError(f"{text!a}: a systemd unit cannot contain this path", MISUSED)
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if escaped != text or " " in text else text
 
@@ -145,7 +145,7 @@ def ensureUser(user: str, data: Path) -> bool:
         return False
     except KeyError:
         if os.geteuid() or user.isdecimal():
-            raise CommandError(f"there is no user {user}", MISUSED) from None
+            raise CommandError(f"no such user: {user}", MISUSED) from None
     command = ["useradd", "--system", "--user-group", "--no-create-home"]
     command += ["--home-dir", str(data), "--shell", "/usr/sbin/nologin", "--", user]
     try:

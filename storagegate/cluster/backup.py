@@ -194,7 +194,7 @@ class _Hold:
         if self._isLost or not self._renew():
             raise BackupError(
                 "the nodes have ended the lease of the backup, which could not be renewed in time:"
-                " blobs may be missing, begin again"
+                " blobs may be missing, start again"
             )
 
     def end(self) -> None:
@@ -380,9 +380,13 @@ def backup(
                 " shard 0 last"
             )
         if admin.rows("SELECT FROM bucketmoves LIMIT 1"):
-            raise BackupError("a bucket is being moved: wait for its end, or give it up")
+            raise BackupError(
+                "a bucket is being migrated: wait until it has finished, or abandon it"
+            )
         if admin.rows("SELECT FROM meta WHERE name = %s", MIGRATION):
-            raise BackupError("the store is being moved: wait for its end, or give it up")
+            raise BackupError(
+                "the store is being migrated: wait until it has finished, or abandon it"
+            )
         store = storeId(admin.secrets().store)
         makeEmptyTarget(to)
         target = os.path.realpath(to)
@@ -392,7 +396,7 @@ def backup(
             blobs.wait(checkPieces, blobs.pieces, store)
             hold.take()
             dump, rows = _dumpCatalog(admin.conninfo, target, command is None)
-            report(f"catalog copied, {rows.count} blobs named")
+            report(f"catalog copied, {rows.count} blobs referenced")
             failed = _copyBlobs(blobs, rows, target, command, progress)
             hold.check()
             replaceFile(
@@ -419,7 +423,7 @@ def backup(
     for blob in failed:
         report(f"blob {blob} is missing or damaged")
     if command is None:
-        report(f"{rows.count - len(failed)} blobs copied and read again")
+        report(f"{rows.count - len(failed)} blobs copied and verified")
     return len(failed)
 
 
@@ -597,17 +601,17 @@ def _readIndex(source: str, directory: str) -> tuple[Manifest, CatalogDump]:
     """
     manifest = readManifest(directory)
     if manifest is None:
-        raise BackupError(f"{source} is no complete backup: it has no backup.json")
+        raise BackupError(f"{source} is not a complete backup: it has no backup.json")
     if not manifest.isCluster:
         raise BackupError(f"{source} is the backup of a data directory: restore it with --to DIR")
     try:
         text = readSmallFile(os.path.join(directory, _INDEX), _INDEX_BYTES)
         dump = msgspec.json.decode(text, type=CatalogDump)
     except (OSError, ValueError) as error:
-        raise BackupError(f"{source} is no complete backup: {error}") from error
+        raise BackupError(f"{source} is not a complete backup: {error}") from error
     if dump.schema > len(MIGRATIONS):
         raise BackupError(
-            f"the backup has schema {dump.schema}, this program knows up to {len(MIGRATIONS)}: a"
+            f"the backup has schema {dump.schema}, this program supports up to {len(MIGRATIONS)}: a"
             " newer storagegate made it"
         )
     files = {_tablePath(directory, name): table for name, table in dump.tables.items()}
@@ -622,7 +626,7 @@ def _readIndex(source: str, directory: str) -> tuple[Manifest, CatalogDump]:
         except OSError as error:
             raise BackupError(f"{source} is damaged: {name}: {error.strerror}") from error
         if (size, crc) != (table.bytes, table.crc):
-            raise BackupError(f"{source} is damaged: {name} is not as it was written")
+            raise BackupError(f"{source} is damaged: {name} has changed since it was written")
     return manifest, dump
 
 
@@ -634,7 +638,7 @@ def _fillCatalog(connection: "psycopg.Connection[Any]", directory: str, dump: Ca
     """
     known = _columns(connection)
     if {name: table.columns for name, table in dump.tables.items()} != known:
-        raise BackupError("the tables of the backup are not those of its schema")
+        raise BackupError("the tables of the backup do not match its schema")
     for name in reversed(known):
         connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
     for name, columns in known.items():

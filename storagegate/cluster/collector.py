@@ -67,7 +67,7 @@ class Collector:
 
     @_task.default
     def _makeTask(self) -> PeriodicTask:
-        return PeriodicTask("the collector of garbage", self._clock)
+        return PeriodicTask("the garbage collector", self._clock)
 
     def start(self) -> None:
         """Collect in rounds until L{stop}, after which it may be called again."""
@@ -129,7 +129,7 @@ class Collector:
                 self.problem = str(error)
             except Exception as error:
                 # This node has claimed the job: no other node would continue it.
-                self._log.failure("garbage was not removed")
+                self._log.failure("cannot remove garbage")
                 self.problem = repr(error)
             self._logProblem()
             # Only one node of the cluster does this, so no jitter is needed.
@@ -149,8 +149,8 @@ class Collector:
         """Log the first failed round, and the next successful one."""
         if self.problem is not None:
             if not self._failures:
-                self._log.error("garbage was not removed: {problem}", problem=self.problem)
+                self._log.error("cannot remove garbage: {problem}", problem=self.problem)
             self._failures += 1
         elif self._failures:
             self._failures = 0
-            self._log.info("garbage is removed again")
+            self._log.info("garbage removal works again")

@@ -96,7 +96,7 @@ class ChangeFollower:
         self._journal = catalog.journal
         self._leases = catalog.leases
         self._notify: Callable[[ObjectChange], object] = lambda change: None
-        self._task = PeriodicTask("the follower of changes", clock)
+        self._task = PeriodicTask("the change follower", clock)
         # Held while the journal is read or watches change, so that watches change only between two
         # reads.
         self._lock = DeferredLock()
@@ -131,7 +131,7 @@ class ChangeFollower:
                 await self._dropUnwanted(self._leases.number)
         except StoreError as error:
             # The watches end with the lease.
-            self._log.info("watches were not ended: {error}", error=str(error))
+            self._log.info("cannot end watches: {error}", error=str(error))
 
     async def watch(self, bucket: str) -> None:
         """See L{IBucketWatches.watch}."""
@@ -139,7 +139,7 @@ class ChangeFollower:
         async with self._lock:
             lease = self._leases.number
             if not lease:
-                raise StoreBusy("this node has no lease")
+                raise StoreBusy("this node holds no lease")
             await self._takeOver(lease)
             if bucket in self._watched:
                 return
@@ -175,7 +175,7 @@ class ChangeFollower:
                 self._problem = ""
             except StoreError as error:
                 if not self._problem:
-                    self._log.warn("changes were not read: {error}", error=str(error))
+                    self._log.warn("cannot read changes: {error}", error=str(error))
                 self._problem = str(error)
                 self._isNew = False
             self._isSpacing = True
@@ -203,7 +203,7 @@ class ChangeFollower:
                 progress.reset()
                 return True
             if page.isMissed:
-                self._miss("they were removed from the journal")
+                self._miss("the journal no longer has them")
                 return False
             self._passOn(page, progress)
             if page.isUsed:
@@ -211,6 +211,12 @@ class ChangeFollower:
             return page.isMore
 
     def _passOn(self, page: ChangePage, progress: _Progress) -> None:
+        """
+        Notify the watchers of the changes of a page, and advance past it.
+
+        After a promotion the journal is read again from the saved position. Changes that were
+        delivered since then are skipped.
+        """
         for number, change in page.changes:
             if number in progress.unsaved:
                 continue
@@ -230,7 +236,7 @@ class ChangeFollower:
         """
         before, self._timeline = self._timeline, max(timeline, self._timeline)
         if timeline < before:
-            raise StoreBusy("the journal is that of an older primary")
+            raise StoreBusy("the journal belongs to an older primary")
         return 0 < before < timeline
 
     async def _save(self, lease: int, progress: _Progress) -> None:
@@ -249,7 +255,7 @@ class ChangeFollower:
         isMoved = await self._journal.move(self._lease, lease)
         self._lease = lease
         if not isMoved:
-            self._miss("the lease of this node was over for too long")
+            self._miss("the lease of this node expired too long ago")
 
     async def _dropUnwanted(self, lease: int) -> None:
         """End the watches of buckets without watchers."""

@@ -50,7 +50,7 @@ _ROWS = (
     "SELECT id, size, crc, refs, damaged FROM blobs WHERE id > %s AND refs > 0 ORDER BY id LIMIT %s"
 )
 
-# Excludes garbage: the bytes of garbage may be missing after a restore.
+# Finds a blob that is still referenced. Garbage may lack its bytes after a restore.
 _IS_NEEDED = """
     SELECT FROM blobs WHERE id = %s AND refs > (SELECT count(*) FROM freed WHERE blob = blobs.id)
 """
@@ -80,7 +80,7 @@ _MISMATCHES = f"""
         SELECT id, count(*) AS n FROM (
             SELECT each ->> 0 AS id
             FROM ({_SEGMENTS}) AS o, json_array_elements(o.segments::json) AS each
-            -- A bucket that is being moved here has one to each of its blobs.
+            -- A bucket that is being migrated here holds a reference to each of its blobs.
             UNION ALL SELECT id FROM arrivedblobs
         ) AS each GROUP BY 1
     ), given AS (SELECT blob AS id, count(*) AS n FROM freed GROUP BY 1)
@@ -103,7 +103,7 @@ _USAGE = """
         SELECT bucketid, sum(objects) AS o, sum(bytes) AS b, sum(uploads) AS u,
             sum(uploadbytes) AS p
         FROM (SELECT * FROM usage UNION ALL SELECT * FROM usagedeltas) AS each
-        -- Changes of a bucket that was removed are folded away.
+        -- Excludes the changes of removed buckets, which the next fold deletes.
         WHERE bucketid IN (SELECT id FROM buckets) GROUP BY 1
     ), counted AS (
         SELECT bucketid, sum(o) AS o, sum(b) AS b, sum(u) AS u, sum(p) AS p FROM (
@@ -111,7 +111,7 @@ _USAGE = """
             UNION ALL SELECT bucketid, 1, size, 0, 0 FROM versions WHERE NOT deletemarker
             UNION ALL SELECT bucketid, 0, 0, 1, 0 FROM uploads
             UNION ALL SELECT bucketid, 0, 0, 0, size FROM parts) AS each
-        -- What is under the number of a bucket that is being moved is counted when it serves.
+        -- Excludes buckets that are being migrated here: they are counted when they serve.
         WHERE bucketid NOT IN (SELECT bucketid FROM bucketmoves WHERE isreserved) GROUP BY 1
     )
     SELECT bucketid, coalesce(t.o, 0)::bigint, coalesce(t.b, 0)::bigint, coalesce(t.u, 0)::bigint,
@@ -201,7 +201,7 @@ def unnamed(shards: Sequence[ClusterAdmin], pieces: IPieceStore) -> Iterator[str
             # A node may have removed the object since it was listed.
             size = waitFor(pieces, _sizeOf(pieces, name))
             if size is not None:
-                yield f"object {name} of {size} bytes is named by no row"
+                yield f"object {name} of {size} bytes is not referenced by any row"
 
 
 async def _nextPage(names: AsyncIterator[Sequence[str]]) -> Sequence[str] | None:
@@ -293,7 +293,7 @@ class ClusterCheck:
                 if recorded != counted
             )
             name = f"bucket {names[id]}" if id in names else f"no bucket {id}"
-            self._problem(f"{name} is said to have {wrong}", isRepaired=self._repair)
+            self._problem(f"{name} has wrong totals: {wrong}", isRepaired=self._repair)
 
     def _references(self) -> None:
         """Compare the reference counts with the references."""
@@ -302,7 +302,7 @@ class ClusterCheck:
             self._admin.execute(_RECOUNT)
         for blob, recorded, counted in found:
             if recorded is None:
-                self._problem(f"blob {blob} has no row; named by {self._owners(blob)}")
+                self._problem(f"blob {blob} has no row; referenced by {self._owners(blob)}")
             else:
                 text = f"blob {blob} has {recorded} references, not {counted}"
                 self._problem(text, isRepaired=self._repair)
@@ -333,7 +333,7 @@ class ClusterCheck:
                 self._problem(foundBefore(row.id))
         # A node may have removed the blob meanwhile.
         elif self._admin.rows(_IS_NEEDED, row.id):
-            self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
+            self._problem(f"blob {row.id} {problem}; referenced by {self._owners(row.id)}")
             if self._repair:
                 self._admin.execute("UPDATE blobs SET damaged = true WHERE id = %s", row.id)
 
@@ -393,7 +393,7 @@ class ClusterCheck:
             for _, key, _, bucket, checksum, inline in rows:
                 if crc32c(inline, 0) != checksum:
                     name = _name(bucket, bytes(key))
-                    self._problem(f"object {name} does not hold the bytes written")
+                    self._problem(f"object {name} differs from the bytes that were written")
             after = rows[-1][:3]
 
     def _owners(self, blob: str) -> str:

@@ -125,5 +125,5 @@ class Job:
     async def _stopWork(self) -> None:
         if self._isRunning and self._work is not None:
             self._isRunning = False
-            self._log.info("{name} does not run on this node any more", name=self.name)
+            self._log.info("{name} no longer runs on this node", name=self.name)
             await self._work.stop()

@@ -63,7 +63,7 @@ class LeaseKeeper:
     _random: Callable[[float, float], float] = uniform
     onTaken: Callable[[], object] = field(default=lambda: None, init=False)
     taken: int = field(default=0, init=False)
-    _failure: str = field(default="none was taken yet", init=False)
+    _failure: str = field(default="it has not acquired one yet", init=False)
     _failures: int = field(default=0, init=False)
     # The error of the last renewal, if it failed.
     _error: str = field(default="", init=False)
@@ -74,12 +74,12 @@ class LeaseKeeper:
 
     @_task.default
     def _makeTask(self) -> PeriodicTask:
-        return PeriodicTask("the keeper of the lease", self._clock)
+        return PeriodicTask("the lease keeper", self._clock)
 
     @property
     def problem(self) -> str | None:
         """Why this node serves no requests; C{None} if it serves."""
-        return None if self._leases.number else f"this node has no lease: {self._failure}"
+        return None if self._leases.number else f"this node holds no lease: {self._failure}"
 
     def start(self) -> None:
         """Keep a lease until L{stop}, starting with the catalog's lease if it is valid."""
@@ -102,12 +102,12 @@ class LeaseKeeper:
                 await self._cleanup.endLease(number, evenValid=True)
                 # From now on no transaction commits under this lease.
                 isSettled = self._leases.isSettled
-            self._end("this node stops")
+            self._end("this node is stopping")
             self._leases.giveUp()
             if isSettled:
                 await self._cleanup.forgetLease(number)
         except StoreError as error:
-            self._end("this node stops")
+            self._end("this node is stopping")
             self._leases.giveUp()
             self._log.warn("the lease was not ended: {error}", error=str(error))
 
@@ -118,7 +118,7 @@ class LeaseKeeper:
                 if self._leases.number:
                     await self._renew()
                 else:
-                    self._end(self._error or "its time is over")
+                    self._end(self._error or "it has expired")
                     await self._take()
             except StoreBusy as error:
                 if not self._failures:
@@ -160,7 +160,7 @@ class LeaseKeeper:
         began = self._clock.seconds()
         await self._leases.take(self._node, self._seconds)
         self.taken += 1
-        self._log.info("lease {number} was taken", number=self._leases.number)
+        self._log.info("lease {number} was acquired", number=self._leases.number)
         self._renewed(began)
         self.onTaken()
 
@@ -188,10 +188,10 @@ class LeaseKeeper:
             # The two clocks differ slightly.
             self._watch(_LEAST_SECONDS)
         else:
-            self._end(self._error or "its time is over")
+            self._end(self._error or "it has expired")
 
     def _givenUp(self) -> None:
-        self._end("it was given up, for a commit has an unknown outcome or the server is another")
+        self._end("it was given up, because a commit has an unknown outcome or the server changed")
         self._wasGivenUp = True
         self._task.wake()
 
@@ -203,5 +203,5 @@ class LeaseKeeper:
         if self._hadLease:
             self._hadLease = False
             self._failure = reason
-            self._log.warn("this node has no lease: {reason}", reason=reason)
+            self._log.warn("this node holds no lease: {reason}", reason=reason)
             self._reads.end()

@@ -26,13 +26,17 @@ def watchNode(nodes: Sequence[ClusterNode], meters: MetricsRegistry) -> None:
         for name, help, value in (
             (
                 "leases",
-                "Leases that are valid now: one a process and shard.",
+                "Valid leases, one for each process and shard.",
                 total(lambda node: node.keeper.problem is None),
             ),
-            ("open_reads", "Reads that garbage waits for.", total(lambda node: len(node.reads))),
+            (
+                "open_reads",
+                "Reads that delay garbage collection.",
+                total(lambda node: len(node.reads)),
+            ),
             (
                 "garbage",
-                "Blobs to remove, on the node that removes them.",
+                "Blobs to remove, on the node that collects garbage.",
                 total(lambda node: node.collector.backlog),
             ),
         ):
@@ -40,17 +44,17 @@ def watchNode(nodes: Sequence[ClusterNode], meters: MetricsRegistry) -> None:
         for name, help, value in (
             (
                 "leases_taken",
-                "Leases that were taken after another was lost.",
+                "Leases acquired after a previous lease was lost.",
                 total(lambda node: node.keeper.taken),
             ),
             (
                 "collected",
-                "Blobs without references that were removed.",
+                "Unreferenced blobs removed.",
                 total(lambda node: node.collector.removed),
             ),
             (
                 "swept",
-                "Blobs that ended leases may have left.",
+                "Blob ids of expired leases that were swept.",
                 total(lambda node: node.sweeper.removed),
             ),
         ):

@@ -164,7 +164,7 @@ class ClusterNode:
         fullAt = self._fullAt
         isFull = fullAt is not None and self._clock.seconds() < fullAt + _FULL_SECONDS
         return {
-            "space": "the storage of the blobs is full" if isFull else None,
+            "space": "the blob store is full" if isFull else None,
             "garbage": self.collector.problem,
             "sweep": self.sweeper.problem,
         }

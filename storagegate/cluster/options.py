@@ -36,16 +36,18 @@ def readServers(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [each.strip() for each in value.split(";")]
     if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_SERVERS:
-        raise ValueError(f"is a list of 1 to {_MOST_SERVERS} conninfos, one a server")
+        raise ValueError(f"is a list of 1 to {_MOST_SERVERS} conninfos, one for each server")
     for number, each in enumerate(value, 1):
         try:
             parsed = conninfo_to_dict(each) if isinstance(each, str) else {}
         except Error:
             parsed = {}
         if not parsed:
-            raise ValueError(f"is a list of conninfos, and number {number} is none")
+            raise ValueError(f"is a list of conninfos, but number {number} is not a conninfo")
         if "," in str(parsed.get("host", "")):
-            raise ValueError(f"is a list of one conninfo a server, and number {number} has several")
+            raise ValueError(
+                f"is a list with one conninfo for each server, but number {number} names several"
+            )
     return tuple(value)
 
 
@@ -53,11 +55,11 @@ def _readEtcd(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [each.strip() for each in value.split(";")]
     if not isinstance(value, list | tuple) or len(value) > _MOST_SERVERS:
-        raise ValueError(f"is a list of at most {_MOST_SERVERS} URLs, one a member of etcd")
+        raise ValueError(f"is a list of at most {_MOST_SERVERS} URLs, one for each member of etcd")
     for number, each in enumerate(value, 1):
         if not isinstance(each, str) or not _ETCD_URL.fullmatch(each):
             raise ValueError(
-                f'is a list of URLs such as "http://10.0.0.1:2379", and number {number} is none'
+                f'is a list of URLs such as "http://10.0.0.1:2379", but number {number} is not one'
             )
     return tuple(value)
 

@@ -115,7 +115,7 @@ class OpenReads:
         @raise StoreBusy: If this node has no lease.
         """
         if not self._leases.number:
-            raise StoreBusy("this node has no lease")
+            raise StoreBusy("this node holds no lease")
         read = OpenRead(blobs, self._leases.stamp, self._clock.seconds(), self)
         self._open[read] = None
         return read
@@ -160,7 +160,9 @@ class OpenReads:
             if not self._named.number:
                 self._named = _NamedBlobs(self._leases.number)
             Deferred.fromCoroutine(self._name(self._named)).addErrback(
-                lambda failure: self._log.failure("long reads were not held", failure)
+                lambda failure: self._log.failure(
+                    "long reads are not protected from garbage collection", failure
+                )
             )
 
     async def _name(self, named: _NamedBlobs) -> None:
@@ -170,11 +172,11 @@ class OpenReads:
                 pass
             if self._isFailing:
                 self._isFailing = False
-                self._log.info("long reads are held again")
+                self._log.info("long reads are protected again")
         except StoreBusy as error:
             if not self._isFailing:
                 self._isFailing = True
-                self._log.warn("long reads are not held yet: {error}", error=str(error))
+                self._log.warn("long reads are not protected yet: {error}", error=str(error))
         finally:
             self._isWorking = False
 

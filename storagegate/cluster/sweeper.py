@@ -99,16 +99,16 @@ class Sweeper:
                 await self.sweep()
             except (StoreError, OSError) as error:
                 if self.problem is None:
-                    self._log.error("leases are not swept: {error}", error=str(error))
+                    self._log.error("cannot sweep leases: {error}", error=str(error))
                 self.problem = str(error)
             except Exception as error:
                 # This node has claimed the job: no other node would continue it.
-                self._log.failure("leases are not swept")
+                self._log.failure("cannot sweep leases")
                 self.problem = repr(error)
             else:
                 if self.problem is not None:
                     self.problem = None
-                    self._log.info("leases are swept again")
+                    self._log.info("sweeping leases works again")
             await self._task.pause(self._pauseSeconds)
 
     async def _sweepLease(self, lease: EndedLease) -> bool:
@@ -128,7 +128,7 @@ class Sweeper:
             self.removed += len(unknown)
         await cleanup.forgetLease(lease.number)
         self._log.info(
-            "lease {number} was swept: {removed} of {count} numbers are of no object",
+            "lease {number} was swept: {removed} of {count} ids belonged to no object",
             number=lease.number,
             removed=removed,
             count=max(0, lease.high - lease.low),

@@ -32,6 +32,12 @@ COOKIE = "storagegate-console"
 
 TOKEN_HEADER = "x-console-token"
 
+_SESSION_TOKEN_HEADER = "x-amz-security-token"
+
+_NO_SESSION_TOKENS = (
+    "Temporary keys are not supported: use the pair of a permanent key, without a session token"
+)
+
 _DOCUMENT_LIMIT = 1 << 20
 """Largest JSON document, in bytes; object contents are streamed instead."""
 
@@ -99,7 +105,7 @@ class Console:
             self._logChange(call, trace, "INTERNAL_ERROR" if refused is None else refused.code)
             if refused is None:
                 self._log.error(
-                    "console: {operation} has failed, trace {trace}: {error!r}",
+                    "console: {operation} failed, trace {trace}: {error!r}",
                     operation=operation.name,
                     trace=trace,
                     error=error,
@@ -144,10 +150,12 @@ class Console:
         accessKey = req.get(ACCESS_HEADER.decode())
         if accessKey is not None:
             self.guard.checkClear(req)
+            if req.get(_SESSION_TOKEN_HEADER) is not None:
+                raise codedError("UNAUTHENTICATED", _NO_SESSION_TOKENS)
             return await self.prove(accessKey, req.get(SECRET_HEADER.decode()) or "", req.ip)
         found = await self.session(req)
         if found is None and operation.least:
-            raise codedError("UNAUTHENTICATED", "Sign in first")
+            raise codedError("UNAUTHENTICATED", "Not signed in")
         return found
 
     async def session(self, req: HTTPRequest) -> Principal | None:

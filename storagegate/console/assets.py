@@ -93,7 +93,7 @@ def makeAssets() -> dict[str, bytes]:
         if name in names:
             return names[name]
         if name in open_:
-            raise ValueError(f"{name} is imported by what it imports: {open_}")
+            raise ValueError(f"{name} imports itself: {open_}")
         open_.append(name)
         text = texts[name]
         if name.endswith(".js"):
@@ -111,7 +111,7 @@ def makeAssets() -> dict[str, bytes]:
     page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(found[2])}"', page)
     unused = set(texts) - set(names)
     if unused:
-        raise ValueError(f"{sorted(unused)} are imported by nothing")
+        raise ValueError(f"{sorted(unused)} are not imported")
     made["index.html"] = page.encode()
     return made
 

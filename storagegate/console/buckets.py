@@ -81,7 +81,7 @@ async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
     """Create a bucket that the caller's account owns."""
     call.note(bucket=body.name)
     if body.ownership and body.ownership not in OWNERSHIPS:
-        raise codedError("INVALID_ARGUMENT", f"ownership is one of {', '.join(OWNERSHIPS)}")
+        raise codedError("INVALID_ARGUMENT", f"ownership must be one of {', '.join(OWNERSHIPS)}")
     caller = call.caller("CreateBucket", "admin", body.name)
     objects = call.services.objects
     await objects.createBucket(caller.identity, body.name, "", body.ownership, {}, body.locked)

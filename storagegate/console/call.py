@@ -29,7 +29,7 @@ def readKey(text: str) -> bytes:
     @raise S3Error: The key is too long.
     """
     if not text:
-        raise codedError("INVALID_ARGUMENT", "A key is not empty")
+        raise codedError("INVALID_ARGUMENT", "The key must not be empty")
     key = text.encode()
     checkKey(key)
     return key
@@ -117,7 +117,7 @@ class ConsoleCall:
         @raise ServiceError: C{PERMISSION_DENIED}.
         """
         if not self.who.has(role):
-            raise codedError("PERMISSION_DENIED", f"This takes the role {role}", {"role": role})
+            raise codedError("PERMISSION_DENIED", f"This requires the role {role}", {"role": role})
 
     def note(self, **more: Any) -> None:
         """Add fields to the log line of a change; never secrets."""

@@ -109,12 +109,12 @@ def findTarget(services: ConsoleServices, wire: str) -> CallTarget:
         not exist.
     """
     if wire not in transportNames():
-        raise codedError("INVALID_ARGUMENT", f"A wire is {', '.join(transportNames())}")
+        raise codedError("INVALID_ARGUMENT", f"wire must be one of {', '.join(transportNames())}")
     daemon = services.daemon.gateway
     row = findTransport(wire)
     port = None if daemon is None else daemon.ports.get(row.shares or wire)
     if port is None or wire not in daemon.gateway.settings.enabled:
-        raise codedError("NOT_FOUND", f"There is no listener of {row.title}")
+        raise codedError("NOT_FOUND", f"The {row.title} listener is not enabled")
     gateway = daemon.gateway
     options = gateway.settings.of(wire)
     apiKeys = gateway.authentication.providers.get("apikey")
@@ -166,11 +166,11 @@ def _makeCall(services: ConsoleServices, body: CallRequest) -> MethodCall:
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
     if len(body.requests) > MAX_ITEMS:
-        raise codedError("INVALID_ARGUMENT", f"A call has {MAX_ITEMS} requests at most")
+        raise codedError("INVALID_ARGUMENT", f"A call must not have more than {MAX_ITEMS} requests")
     if not 0 < body.deadlineMs <= MAX_DEADLINE_MS:
         raise codedError("INVALID_ARGUMENT", f"deadlineMs is 1 to {MAX_DEADLINE_MS}")
     if not body.token.isprintable() or _CONTROL.search(body.service + body.method):
-        raise codedError("INVALID_ARGUMENT", "Names and tokens have no control characters")
+        raise codedError("INVALID_ARGUMENT", "Names and tokens must not contain control characters")
     streams = False
     try:
         found = services.daemon.gateway.gateway.invoker.find(body.service, body.method)
@@ -180,7 +180,7 @@ def _makeCall(services: ConsoleServices, body: CallRequest) -> MethodCall:
     else:
         streams = found.streamsRequests
     if not streams and len(body.requests) > 1:
-        raise codedError("INVALID_ARGUMENT", "The method takes one request")
+        raise codedError("INVALID_ARGUMENT", "The method requires exactly one request")
     return MethodCall(
         body.service,
         body.method,
@@ -204,7 +204,9 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
     made = _makeCall(call.services, body)
     slots: CallSlots = call.services.keep("calls", CallSlots)
     if slots.taken >= _AT_ONCE:
-        raise codedError("RATE_LIMITED", f"{_AT_ONCE} calls are in flight", {"retryAfterMs": 1000})
+        raise codedError(
+            "RATE_LIMITED", f"{_AT_ONCE} calls are already in flight", {"retryAfterMs": 1000}
+        )
     slots.taken += 1
     try:
         caller = await _findCaller(call.services, body.wire)
@@ -246,7 +248,7 @@ class _Answers:
                 if self._bytes > MAX_BYTES:
                     raise tooLarge()
                 if self._items > MAX_ITEMS:
-                    most = f"{MAX_ITEMS} items were shown; there are more"
+                    most = f"Only the first {MAX_ITEMS} items are shown"
                     raise codedError("RESPONSE_TOO_LARGE", most)
                 await self._send("item", data, size)
 
@@ -274,7 +276,7 @@ class _Answers:
                 return
             problem = self._refusal or codedError("CANCELLED", "The call was cancelled")
         except TimeoutError:
-            problem = codedError("DEADLINE_EXCEEDED", "The deadline has passed without an end")
+            problem = codedError("DEADLINE_EXCEEDED", "The call did not end before its deadline")
         except (ServiceError, GrpcError) as error:
             problem = asServiceError(error)
         except (ConnectError, ConnectionLost, OSError) as error:

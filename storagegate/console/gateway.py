@@ -277,7 +277,7 @@ async def _refusals(call: ConsoleCall) -> Mapping[tuple[str, str], int] | None:
 async def _reflected(target: CallTarget | None) -> ReflectionView:
     """Query the gRPC listener for its services by reflection."""
     if target is None:
-        return ReflectionView([], "There is no listener of gRPC")
+        return ReflectionView([], "The gRPC listener is not enabled")
     import time
 
     from storagegate.console.callers.grpc import makeEngine

@@ -99,7 +99,7 @@ class Guard:
             return
         raise ServiceError(
             "MISDIRECTED",
-            "The console has another name: consoleUrl says which",
+            "The host is not the console's: set consoleUrl to the URL in use",
             421,
         )
 
@@ -120,7 +120,7 @@ class Guard:
             return
         raise codedError(
             "PERMISSION_DENIED",
-            "Signing in takes TLS, or loopback, or consoleClearText",
+            "Signing in requires TLS, a loopback address, or consoleClearText",
             {"reason": "clearText"},
         )
 
@@ -156,7 +156,7 @@ class SignInThrottle:
             found = await found
         if found is not None and found[0] >= _FAILURES:
             details = {"retryAfterSeconds": max(0, int(found[1] - self._now())) + 1}
-            raise codedError("RATE_LIMITED", "Too many attempts have failed", details)
+            raise codedError("RATE_LIMITED", "Too many failed attempts", details)
 
     async def failed(self, address: str) -> None:
         """Count a failure."""

@@ -62,7 +62,7 @@ class JobsUnusable(StoreError):
 
 
 _KIND = FileKind(
-    keeps="jobs of the console",
+    keeps="console jobs",
     migrations=(
         (
             """
@@ -215,7 +215,7 @@ class JobManager:
             raise
         if not isStarted:
             self._own.discard(job.id)
-            text = f"{_MOST_RUNNING} jobs are running already, or {most} of this key"
+            text = f"{_MOST_RUNNING} jobs are already running, or {most} of this key"
             raise codedError("RATE_LIMITED", text)
         started = _Run(self, self._services, key, job)
         self._running[job.id] = started
@@ -327,11 +327,11 @@ class _Run:
         except (S3Error, ServiceError, StoreError) as error:
             job.state, job.error = "failed", _describe(error)
         except Exception:
-            self._log.failure("console: the job {id} has failed", id=job.id)
+            self._log.failure("console: the job {id} failed", id=job.id)
             job.state, job.error = "failed", "Internal error"
         job.endedMs = int(self.services.now() * 1000)
         self._log.info(
-            "console: the job {id} ({kind}) of {who} has ended: {state}, {done} objects,"
+            "console: the job {id} ({kind}) of {who} ended: {state}, {done} objects,"
             " {failures} failures",
             id=job.id,
             kind=job.kind,
@@ -343,7 +343,7 @@ class _Run:
         try:
             await self._manager.write(job)
         except StoreError:
-            self._log.failure("console: the end of the job {id} was not written", id=job.id)
+            self._log.failure("console: cannot record the end of the job {id}", id=job.id)
         self._manager.forget(job.id)
 
     def caller(
@@ -381,7 +381,7 @@ class _Run:
             raise _Ended("interrupted")
         found = self.services.accounts.find(self.job.accessKey)
         if found is None or found.secretKey != self._key.secretKey:
-            raise codedError("UNAUTHENTICATED", "The key of the job is not valid any more")
+            raise codedError("UNAUTHENTICATED", "The key of the job is no longer valid")
         self._key = found
         if isBatchOver or seconds() - self._wroteSeconds >= _BEAT_SECONDS:
             self._wroteSeconds = seconds()
@@ -437,10 +437,10 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
         checkKey(each.encode())
     isCopy = body.kind in ("copyPrefix", "movePrefix")
     if not isCopy and (body.toBucket or body.toPrefix):
-        raise codedError("INVALID_ARGUMENT", f"{body.kind} has no target")
+        raise codedError("INVALID_ARGUMENT", f"{body.kind} does not take a target")
     isWithin = body.toBucket in ("", body.bucket) and body.toPrefix.startswith(body.prefix)
     if isCopy and isWithin:
-        raise codedError("INVALID_ARGUMENT", "The target is within what is copied")
+        raise codedError("INVALID_ARGUMENT", "The target must not be inside the source")
     # Refuse now instead of starting a job that fails.
     name, access = _ACCESS[body.kind]
     caller = call.caller(name, access, body.bucket, prefix=body.prefix)
@@ -461,7 +461,7 @@ async def cancelJob(call: ConsoleCall) -> None:
     manager = _manager(call)
     mine = None if call.who.has("admin") else call.who.identity.accessKey
     if not any(each.id == call.params["id"] for each in await manager.jobs(mine)):
-        raise codedError("NOT_FOUND", "There is no such job")
+        raise codedError("NOT_FOUND", "No such job")
     await manager.cancel(call.params["id"])
 
 

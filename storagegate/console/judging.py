@@ -27,7 +27,7 @@ async def judge(
     @raise ServiceError: The kind of access is unknown.
     """
     if access not in _OPERATIONS:
-        raise codedError("INVALID_ARGUMENT", f"access is one of {', '.join(_OPERATIONS)}")
+        raise codedError("INVALID_ARGUMENT", f"access must be one of {', '.join(_OPERATIONS)}")
     if key.disabled:
         return False, "the key is disabled"
     if key.expiresMs and key.expiresMs <= call.services.now() * 1000:
@@ -46,9 +46,9 @@ async def judge(
     try:
         found = await objects.find(bucket)
     except S3Error:
-        return False, "there is no such bucket"
+        return False, "the bucket does not exist"
     if found.account == key.account and not found.generation:
-        return True, "the bucket is of the account of the key"
+        return True, "the account of the key owns the bucket"
     record = None
     if isOfKey and name:
         _, record = await call.services.store.catalog.object(bucket, encoded)
@@ -60,7 +60,7 @@ async def judge(
             return False, "a statement of the bucket's policy denies it"
         return False, "no statement of the bucket's policy and no grant allows it"
     if found.account == key.account:
-        return True, "the bucket is of the account of the key, and its policy does not deny it"
+        return True, "the account of the key owns the bucket, and its policy does not deny it"
     return True, "the bucket's policy or a grant allows it"
 
 
@@ -69,5 +69,5 @@ def _limit(policy: KeyPolicy, access: str, bucket: str) -> str:
     if not KeyPolicy(policy.kind).allows(access, bucket, None):
         return f"the policy {policy.kind} of the key does not include {access}"
     if not KeyPolicy(policy.kind, policy.bucketPattern).allows(access, bucket, None):
-        return f"the key is for the buckets {policy.bucketPattern}"
-    return f"the key is for the keys {policy.prefixPattern}"
+        return f"the key is limited to buckets that match {policy.bucketPattern}"
+    return f"the key is limited to object keys that match {policy.prefixPattern}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from attrs import evolve
@@ -170,7 +171,7 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
     try:
         await call.services.store.catalog.addAccessKey(key)
     except KeyExists as error:
-        raise codedError("ALREADY_EXISTS", "The access key is taken") from error
+        raise codedError("ALREADY_EXISTS", "The access key already exists") from error
     await call.services.store.accessKeys.refresh()
     return viewNewKey(key)
 
@@ -180,12 +181,12 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     # Another process may have changed the key just now; its change must not be undone.
     await call.services.store.accessKeys.refresh()
     key = _changeable(call)
-    changes = readChanges(body)
+    changes = readChanges(body, key, int(call.services.now() * 1000))
     _checkRole(call, changes.get("role", "none"))
     call.note(changed=sorted(changes))
     changed = evolve(key, **changes)
     if not await call.services.store.catalog.changeAccessKey(changed):
-        raise codedError("NOT_FOUND", "There is no such access key")
+        raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
     uses = await call.services.store.catalog.keyUses()
     lastUsedMs = uses.get(key.accessKey, 0)
@@ -196,7 +197,7 @@ async def revokeKey(call: ConsoleCall) -> None:
     """Revoke a key."""
     key = _changeable(call)
     if not await call.services.store.catalog.removeAccessKey(key.accessKey):
-        raise codedError("NOT_FOUND", "There is no such access key")
+        raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
 
 
@@ -216,7 +217,7 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
     @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
     """
     if bool(body.accessKey) != bool(body.secretKey):
-        raise codedError("INVALID_ARGUMENT", "accessKey and secretKey go together")
+        raise codedError("INVALID_ARGUMENT", "accessKey and secretKey must be given together")
     generated = generateKeyPair()
     return AccessKey(
         accessKey=_read("accessKey", readCredential, body.accessKey or generated.accessKey),
@@ -228,17 +229,19 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
         email=_read("email", readName, body.email) if body.email else "",
         createdMs=nowMs,
         role=_read("role", readRole, body.role),
-        expiresMs=_read("expiresMs", readExpiry, body.expiresMs),
+        expiresMs=_read("expiresMs", partial(readExpiry, nowMs=nowMs), body.expiresMs),
         disabled=body.disabled,
         note=_read("note", readNote, body.note),
     )
 
 
-def readChanges(body: KeyChange) -> dict[str, Any]:
+def readChanges(body: KeyChange, key: AccessKey, nowMs: int) -> dict[str, Any]:
     """
     Return the fields of an L{AccessKey} that a change sets; whether the caller may give the role is
     not checked.
 
+    @param key: The key to change. A form that repeats the expiry of an expired key is valid.
+    @param nowMs: The time of the change, in milliseconds since the epoch.
     @raise ServiceError: C{INVALID_ARGUMENT}, with the name of the field.
     """
     changes: dict[str, Any] = {
@@ -248,8 +251,8 @@ def readChanges(body: KeyChange) -> dict[str, Any]:
         "email": _changed("email", readName, body.email),
         "note": _changed("note", readNote, body.note),
         "expiresMs": UNSET
-        if isinstance(body.expiresMs, UnsetType)
-        else _read("expiresMs", readExpiry, body.expiresMs),
+        if isinstance(body.expiresMs, UnsetType) or body.expiresMs == key.expiresMs
+        else _read("expiresMs", partial(readExpiry, nowMs=nowMs), body.expiresMs),
         "disabled": body.disabled,
         "role": UNSET if isinstance(body.role, UnsetType) else _read("role", readRole, body.role),
         "secretKey": generateKeyPair().secretKey if body.newSecret else UNSET,
@@ -306,7 +309,7 @@ def _visible(call: ConsoleCall) -> AccessKey:
     if not call.who.has("auditor") and name != call.who.identity.accessKey:
         call.require("auditor")
     if key is None:
-        raise codedError("NOT_FOUND", "There is no such access key")
+        raise codedError("NOT_FOUND", "No such access key")
     return key
 
 
@@ -329,7 +332,7 @@ def _checkRole(call: ConsoleCall, role: str) -> None:
     @raise ServiceError: C{PERMISSION_DENIED}: the role is higher than the caller's own.
     """
     if ROLES.index(role) > ROLES.index(call.who.role):
-        raise codedError("PERMISSION_DENIED", "The role is higher than one's own", {"role": role})
+        raise codedError("PERMISSION_DENIED", "The role is higher than your own", {"role": role})
 
 
 def _changed(name: str, read: Callable[[str], str], value: str | UnsetType) -> str | UnsetType:

@@ -83,7 +83,7 @@ async def streamEvents(call: ConsoleCall, query: EventsQuery) -> Any:
     """Respond with a stream of events."""
     topics = frozenset(filter(None, query.topics.split(",")))
     if not topics or not topics <= _ROLES.keys():
-        raise codedError("INVALID_ARGUMENT", f"topics are some of {', '.join(_ROLES)}")
+        raise codedError("INVALID_ARGUMENT", f"topics must be a list of {', '.join(_ROLES)}")
     if not isfinite(query.slowerThanMs):
         raise codedError("INVALID_ARGUMENT", "slowerThanMs is a number")
     for topic in topics:
@@ -300,12 +300,12 @@ class LiveStreams:
         """
         monitor = self._services.monitor
         if len(self._streams) + monitor.streamsElsewhere() >= MOST_STREAMS:
-            raise codedError("RATE_LIMITED", f"{MOST_STREAMS} streams are open already")
+            raise codedError("RATE_LIMITED", f"{MOST_STREAMS} streams are already open")
         who = stream.call.who
         name = who.identity.accessKey
         most = placesFor(who.role, MOST_STREAMS)
         if sum(each.call.who.identity.accessKey == name for each in self._streams) >= most:
-            raise codedError("RATE_LIMITED", f"{most} streams of this key are open already")
+            raise codedError("RATE_LIMITED", f"{most} streams of this key are already open")
         self._streams.append(stream)
         self._watch()
         if not self._ticks.running:

@@ -341,7 +341,7 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
     """Delete those objects that the caller may delete, in one transaction."""
     bucket = call.params["bucket"]
     if not 1 <= len(body.items) <= MOST:
-        raise codedError("INVALID_ARGUMENT", f"items are 1 to {MOST}")
+        raise codedError("INVALID_ARGUMENT", f"items must have 1 to {MOST} entries")
     call.note(objects=len(body.items))
     refused = []
     allowed: list[Named] = []
@@ -398,7 +398,7 @@ async def checkStill(call: ConsoleCall) -> None:
         sessions = call.services.kept["console"].sessions
         isValid = await sessions.exists(session.id)
     if not isValid:
-        raise codedError("UNAUTHENTICATED", "The session is over")
+        raise codedError("UNAUTHENTICATED", "The session has ended")
 
 
 async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> IngestedBody:
@@ -429,7 +429,7 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     watch = LoopingCall(lambda: Deferred.fromCoroutine(check()))
     watch.clock = call.services.reactor
     watching = watch.start(_CHECK_SECONDS, now=False)
-    watching.addErrback(lambda failure: _log.failure("a session was not checked", failure))
+    watching.addErrback(lambda failure: _log.failure("a session could not be checked", failure))
     try:
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
     finally:
@@ -453,7 +453,7 @@ def attributesOf(
     for field, content in fields.items():
         isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
         if not isName or not isFieldText(content.decode()):
-            raise codedError("INVALID_ARGUMENT", "A name or a value cannot be in a header field")
+            raise codedError("INVALID_ARGUMENT", "A name or a value is not valid in a header field")
     return attributesFrom(fields)
 
 

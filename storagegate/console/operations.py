@@ -8,7 +8,7 @@ sends bytes or a stream responds itself, and returns L{ANSWERED<storagegate.cons
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import get_annotations
 from pkgutil import resolve_name
@@ -116,18 +116,18 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("POST", "session", "signIn", "", "Sign in with a key pair"),
         ("GET", "session", "showSession", "", "Describe the session of the request"),
         ("DELETE", "session", "signOut", "none", "End the session of the request"),
-        ("GET", "sessions", "listSessions", "none", "List sessions: one's own, or all"),
+        ("GET", "sessions", "listSessions", "none", "List your own sessions, or all"),
         ("DELETE", "sessions/{id}", "endSession", "none", "End a session"),
     ),
     *_rows("openapi", ("GET", "openapi.json", "showOpenAPI", "none", "Describe this API")),
     *_rows(
         "keys",
-        ("GET", "keys", "listKeys", "none", "List access keys: one's own, or all"),
-        ("POST", "keys", "createKey", "admin", "Issue a key; the answer has its secret, once"),
+        ("GET", "keys", "listKeys", "none", "List your own access keys, or all"),
+        ("POST", "keys", "createKey", "admin", "Issue a key; the secret is only in this response"),
         ("GET", "keys/{key}", "showKey", "none", "Describe a key"),
         ("PATCH", "keys/{key}", "changeKey", "admin", "Change a key, or rotate its secret"),
         ("DELETE", "keys/{key}", "revokeKey", "admin", "Revoke a key"),
-        ("POST", "keys/{key}/judge", "judgeAccess", "none", "Tell whether a key may do something"),
+        ("POST", "keys/{key}/judge", "judgeAccess", "none", "Check whether a key allows an access"),
     ),
     *_rows(
         "buckets",
@@ -143,9 +143,21 @@ OPERATIONS: tuple[APIOperation, ...] = (
         "objects",
         ("GET", "buckets/{bucket}/objects", "listObjects", "none", "List a page of objects"),
         ("GET", "buckets/{bucket}/versions", "listVersions", "none", "List a page of versions"),
-        ("GET", "buckets/{bucket}/objects/{key}", "showObject", "none", "Its record, or its bytes"),
+        (
+            "GET",
+            "buckets/{bucket}/objects/{key}",
+            "showObject",
+            "none",
+            "Return the metadata or the bytes of an object",
+        ),
         ("PUT", "buckets/{bucket}/objects/{key}", "putObject", "none", "Store an object"),
-        ("PATCH", "buckets/{bucket}/objects/{key}", "changeObject", "none", "Change its metadata"),
+        (
+            "PATCH",
+            "buckets/{bucket}/objects/{key}",
+            "changeObject",
+            "none",
+            "Change the metadata of an object",
+        ),
         ("DELETE", "buckets/{bucket}/objects/{key}", "deleteObject", "none", "Delete an object"),
         ("POST", "buckets/{bucket}/delete", "deleteMany", "none", "Delete up to 1,000 objects"),
         *(
@@ -153,23 +165,29 @@ OPERATIONS: tuple[APIOperation, ...] = (
             for method, function, summary in (
                 ("GET", "showObjectSetting", "Read tags, retention or legal hold"),
                 ("PUT", "putObjectSetting", "Store tags, retention or legal hold"),
-                ("DELETE", "deleteObjectSetting", "Remove the tags"),
+                ("DELETE", "deleteObjectSetting", "Remove the tags of an object"),
             )
         ),
     ),
     *_rows(
         "tickets",
-        ("POST", "tickets", "makeTicket", "none", "Make a URL that the browser may fetch itself"),
-        ("GET", "endpoint", "showEndpoint", "none", "Where clients find S3"),
-        ("GET", "bytes/{ticket}", "sendBytes", "", "The object of a ticket"),
-        ("GET", "zip/{ticket}", "sendZip", "", "The objects of a ticket as one zip"),
+        ("POST", "tickets", "makeTicket", "none", "Make a URL that a browser can fetch"),
+        ("GET", "endpoint", "showEndpoint", "none", "Return the URL of S3 for clients"),
+        ("GET", "bytes/{ticket}", "sendBytes", "", "Return the object of a ticket"),
+        ("GET", "zip/{ticket}", "sendZip", "", "Return the objects of a ticket as a zip file"),
         ("POST", "buckets/{bucket}/share", "shareObject", "none", "Make a presigned URL"),
     ),
     *_rows(
         "uploads",
         ("POST", "buckets/{bucket}/uploads", "createUpload", "none", "Begin a multipart upload"),
         ("GET", "buckets/{bucket}/uploads", "listUploads", "none", "List uploads in progress"),
-        ("GET", "buckets/{bucket}/uploads/{id}", "showUpload", "none", "List its parts"),
+        (
+            "GET",
+            "buckets/{bucket}/uploads/{id}",
+            "showUpload",
+            "none",
+            "List the parts of an upload",
+        ),
         ("DELETE", "buckets/{bucket}/uploads/{id}", "abortUpload", "none", "Abort an upload"),
         (
             "PUT",
@@ -183,49 +201,74 @@ OPERATIONS: tuple[APIOperation, ...] = (
             "buckets/{bucket}/uploads/{id}/complete",
             "completeUpload",
             "none",
-            "Make an object of the parts",
+            "Complete a multipart upload",
         ),
     ),
     *_rows(
         "jobs",
-        ("GET", "jobs", "listJobs", "none", "List jobs: one's own, or all"),
+        ("GET", "jobs", "listJobs", "none", "List your own jobs, or all"),
         ("POST", "jobs", "startJob", "none", "Delete, copy or move by prefix, or abort uploads"),
         ("DELETE", "jobs/{id}", "cancelJob", "none", "Cancel a job"),
     ),
     *_rows(
         "overview",
-        ("GET", "overview", "showOverview", "auditor", "The state of the daemon"),
-        ("GET", "metrics", "showHistory", "auditor", "The figures of the last hour"),
+        ("GET", "overview", "showOverview", "auditor", "Return the state of the daemon"),
+        ("GET", "metrics", "showHistory", "auditor", "Return the metrics of the last hour"),
     ),
     *_rows(
         "maintenance",
-        ("GET", "maintenance", "showMaintenance", "auditor", "Scrubbing, damage and disk"),
-        ("POST", "doctor", "runDoctor", "admin", "The findings of the doctor"),
-        ("POST", "clock/confirm", "confirmClock", "admin", "Trust the machine's clock as it is"),
+        (
+            "GET",
+            "maintenance",
+            "showMaintenance",
+            "auditor",
+            "Return the state of scrubbing, damage and disk",
+        ),
+        ("POST", "doctor", "runDoctor", "admin", "Run the doctor and return its findings"),
+        (
+            "POST",
+            "clock/confirm",
+            "confirmClock",
+            "admin",
+            "Trust the current time of the machine's clock",
+        ),
     ),
     *_rows(
         "configuration",
-        ("GET", "config", "showConfiguration", "auditor", "Each key of the configuration"),
-        ("POST", "config/reload", "reloadConfiguration", "admin", "Read the configuration again"),
+        ("GET", "config", "showConfiguration", "auditor", "List the configuration keys"),
+        ("POST", "config/reload", "reloadConfiguration", "admin", "Reload the configuration"),
     ),
     *_rows(
         "discovery",
-        ("GET", "discovery", "showDiscovery", "auditor", "Services and their instances"),
+        ("GET", "discovery", "showDiscovery", "auditor", "List services and their instances"),
     ),
     *_rows(
         "live",
-        ("GET", "events", "streamEvents", "none", "Requests, health, jobs and metrics, live"),
+        ("GET", "events", "streamEvents", "none", "Stream requests, health, jobs and metrics"),
     ),
     *_rows(
         "gateway",
-        ("GET", "gateway", "showGateway", "auditor", "The services and their methods"),
+        ("GET", "gateway", "showGateway", "auditor", "List the services and their methods"),
     ),
     *_rows(
         "calls",
-        ("POST", "gateway/calls", "callMethod", "admin", "Call a method over a wire"),
+        ("POST", "gateway/calls", "callMethod", "admin", "Call a method over a protocol"),
     ),
 )
 """All operations; the first match serves a request."""
+
+
+class MethodNotAllowed(ServiceError):
+    """
+    The path exists, but not with this method: the status is 405.
+
+    @ivar headers: C{Allow}, which RFC 9110 section 15.5.6 requires.
+    """
+
+    def __init__(self, methods: Sequence[str]) -> None:
+        allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+        super().__init__("METHOD_NOT_ALLOWED", f"This path supports {allowed}", 405)
+        self.headers = {"Allow": allowed}
 
 
 def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]:
@@ -234,11 +277,11 @@ def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]
 
     @param path: The raw path below L{PREFIX}.
     @return: The operation and the decoded parameters of the path.
-    @raise ServiceError: C{NOT_FOUND}, or C{METHOD_NOT_ALLOWED} with the status 405.
+    @raise ServiceError: C{NOT_FOUND}, or L{MethodNotAllowed}.
     """
     segments = tuple(path.split("/"))
     wanted = "GET" if method == "HEAD" else method
-    allowed = []
+    allowed: list[str] = []
     for operation in OPERATIONS:
         params = operation.match(segments)
         if params is None:
@@ -247,5 +290,5 @@ def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]
             return operation, params
         allowed.append(operation.method)
     if allowed:
-        raise ServiceError("METHOD_NOT_ALLOWED", f"Allowed are {', '.join(allowed)}", 405)
-    raise codedError("NOT_FOUND", "There is no such operation")
+        raise MethodNotAllowed(allowed)
+    raise codedError("NOT_FOUND", "The API has no such operation")

@@ -32,7 +32,7 @@ def checkLimit(limit: int) -> int:
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
     if not 1 <= limit <= MOST:
-        raise codedError("INVALID_ARGUMENT", f"limit is a number from 1 to {MOST}")
+        raise codedError("INVALID_ARGUMENT", f"limit must be a number from 1 to {MOST}")
     return limit
 
 

@@ -48,7 +48,7 @@ class SessionsUnusable(StoreError):
 
 
 _KIND = FileKind(
-    keeps="sessions of the console",
+    keeps="console sessions",
     migrations=(
         (
             """

@@ -208,7 +208,7 @@ async def storeSetting(call: ConsoleCall, target: Target, name: str, document: A
     """
     setting = target.setting(name)
     if not isinstance(document, dict):
-        raise codedError("INVALID_ARGUMENT", "The document of a setting is an object")
+        raise codedError("INVALID_ARGUMENT", "The document of a setting must be an object")
     operation = OPERATIONS[f"Put{setting.operation}"]
     if setting.root:
         encoded = _encode(setting.root, document, operation.documentLimit)
@@ -225,7 +225,7 @@ async def removeSetting(call: ConsoleCall, target: Target, name: str) -> None:
     """
     operation = target.setting(name).delete
     if operation is None:
-        raise codedError("INVALID_ARGUMENT", f"{name} is changed, never removed")
+        raise codedError("INVALID_ARGUMENT", f"{name} can be changed but not removed")
     await _run(call, OPERATIONS[operation], target)
 
 

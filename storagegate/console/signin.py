@@ -166,5 +166,5 @@ async def endSession(call: ConsoleCall) -> None:
     mine = None if principal.has("admin") else principal.identity.accessKey
     found = await console.sessions.sessions(mine)
     if not any(each.id == call.params["id"] for each in found):
-        raise codedError("NOT_FOUND", "There is no such session")
+        raise codedError("NOT_FOUND", "No such session")
     await console.sessions.end(call.params["id"])

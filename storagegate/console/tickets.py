@@ -111,18 +111,21 @@ async def makeTicket(call: ConsoleCall, body: NewTicket) -> Ticket:
     """Make a URL that the browser may fetch with only the cookie of this session."""
     session = call.who.session
     if session is None:
-        raise codedError("INVALID_ARGUMENT", "A ticket is for a session; send the key pair instead")
+        raise codedError(
+            "INVALID_ARGUMENT", "Only sessions can use tickets: send the key pair instead"
+        )
     call.note(bucket=body.bucket, key=body.key, purpose=body.purpose)
     if body.purpose == "zip":
         names = [*body.keys, *body.prefixes, *([] if body.prefix is None else [body.prefix])]
         if not names or len(names) > _MOST_NAMES or body.key:
             raise codedError(
-                "INVALID_ARGUMENT", f"A zip has a prefix, or 1 to {_MOST_NAMES} keys and prefixes"
+                "INVALID_ARGUMENT",
+                f"A zip file needs a prefix, or 1 to {_MOST_NAMES} keys and prefixes",
             )
         where = "zip"
     else:
         if not body.key or body.keys or body.prefixes or body.prefix is not None:
-            raise codedError("INVALID_ARGUMENT", "A download or a preview has one key")
+            raise codedError("INVALID_ARGUMENT", "A download or a preview needs exactly one key")
         caller = call.caller("GetObject", "read", body.bucket, body.key.encode())
         key = body.key.encode()
         await call.services.objects.object(caller, body.bucket, key, body.versionId)
@@ -143,11 +146,11 @@ async def _redeem(call: ConsoleCall, isZip: bool) -> NewTicket:
     console = call.services.kept["console"]
     principal = await console.cookiePrincipal(call.request)
     if principal is None:
-        raise codedError("UNAUTHENTICATED", "Sign in first")
+        raise codedError("UNAUTHENTICATED", "Not signed in")
     found = await console.sessions.ticket(principal.session.id, call.params["ticket"])
     wanted = None if found is None else msgspec.json.decode(found, type=NewTicket)
     if wanted is None or (wanted.purpose == "zip") != isZip:
-        raise codedError("NOT_FOUND", "There is no such ticket, or it is too old")
+        raise codedError("NOT_FOUND", "No such ticket, or it has expired")
     call.principal = principal
     return wanted
 
@@ -181,7 +184,7 @@ async def shareObject(call: ConsoleCall, body: Share) -> Link:
     bucket, key = call.params["bucket"], body.key.encode()
     if not 1 <= body.expiresSeconds <= _LONGEST_SHARE:
         raise codedError(
-            "INVALID_ARGUMENT", f"expiresSeconds is a number from 1 to {_LONGEST_SHARE}"
+            "INVALID_ARGUMENT", f"expiresSeconds must be a number from 1 to {_LONGEST_SHARE}"
         )
     call.note(key=body.key, expiresSeconds=body.expiresSeconds)
     caller = call.caller("GetObject", "read", bucket, key)
@@ -244,7 +247,7 @@ def _address(call: ConsoleCall) -> tuple[str, str]:
         return configured.rstrip("/"), ""
     address = call.services.daemon.listeners().get("s3", "")
     if not re.fullmatch(r".+:[0-9]+", address):
-        text = "No listener of S3 has an address: set s3Url"
+        text = "The S3 listener has no address: set s3Url"
         raise ServiceError("FAILED_PRECONDITION", text, 409)
     host = urlsplit("//" + address).hostname or ""
     if host in ("0.0.0.0", "::"):
@@ -252,5 +255,7 @@ def _address(call: ConsoleCall) -> tuple[str, str]:
         port = address.rpartition(":")[2]
         host = urlsplit("//" + (call.request.get("host") or "")).hostname or "127.0.0.1"
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    warning = "Only this machine finds S3 at this address: set s3Url" if isLoopback(host) else ""
+    warning = (
+        "Only this machine can reach S3 at this address: set s3Url" if isLoopback(host) else ""
+    )
     return f"http://{address}", warning

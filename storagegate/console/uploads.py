@@ -143,7 +143,7 @@ async def createUpload(call: ConsoleCall, body: NewUpload) -> UploadView:
     call.note(key=body.key)
     checkKey(key)
     if not key:
-        raise codedError("INVALID_ARGUMENT", "A key is not empty")
+        raise codedError("INVALID_ARGUMENT", "The key must not be empty")
     caller = call.caller("CreateMultipartUpload", "write", bucket, key)
     attributes = attributesOf(body.contentType, body.metadata, {})
     file = {_FILE_SIZE: str(body.size)}
@@ -206,7 +206,7 @@ async def putPart(call: ConsoleCall) -> PartView:
     except ValueError:
         number = 0
     if not number:
-        raise codedError("INVALID_ARGUMENT", f"A part is a number from 1 to {_MOST_PARTS}")
+        raise codedError("INVALID_ARGUMENT", f"The part number must be from 1 to {_MOST_PARTS}")
     upload = await _find(call, "UploadPart")
     algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
     ingested = await receive(call, algorithm, 0)
@@ -310,7 +310,7 @@ def _parseId(id: str) -> tuple[bytes, str]:
     except ValueError:
         key = b""
     if not key or not uploadId:
-        raise codedError("NOT_FOUND", "There is no such upload")
+        raise codedError("NOT_FOUND", "No such upload")
     return key, uploadId
 
 

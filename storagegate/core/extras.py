@@ -24,7 +24,7 @@ def installHint(name: str) -> str:
 
     @param name: The full name of a module of the package.
     """
-    return f"pip install 'storagegate[{EXTRAS[name.partition('.')[0]]}]'"
+    return f"pip install '.[{EXTRAS[name.partition('.')[0]]}]' in a checkout of storagegate"
 
 
 def missingExtra(error: ImportError) -> str | None:

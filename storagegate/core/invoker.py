@@ -245,7 +245,7 @@ class Invoker:
         @raise DefinitionError: If its name is taken, or a schema is invalid.
         """
         if service.name in self.services:
-            raise DefinitionError(f"there is a service {service.name} already")
+            raise DefinitionError(f"the service {service.name} already exists")
         self._methods[service.name] = {
             name: self._bind(service, name, method, isKnown)
             for name, method in service.methods.items()

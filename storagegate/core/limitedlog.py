@@ -50,6 +50,6 @@ class RateLimitedLog:
             known.held += 1
         else:
             if known.held:
-                text += " (and {held} more since the last line)"
+                text += " ({held} more since the last line)"
             self._log.emit(LogLevel.warn, text, held=known.held, **values)
             known.loggedAt, known.held = now, 0

@@ -69,7 +69,7 @@ def parseSize(value: int | str) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
-            raise ValueError("a size cannot be negative")
+            raise ValueError("a size must not be negative")
         return value
     match = None if isinstance(value, bool) else _SIZE.fullmatch(value.strip())
     if match is None:
@@ -88,7 +88,7 @@ def parseAge(value: float | str) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # Written this way, it also rejects NaN.
         if not 0 <= value < float("inf"):
-            raise ValueError("an age cannot be negative or without end")
+            raise ValueError("an age must be finite and not negative")
         return int(value)
     match = _AGE.fullmatch(value.strip()) if isinstance(value, str) else None
     factor = None if match is None else _AGES.get(match[3].lower())
@@ -106,6 +106,7 @@ def _scaled(match: re.Match[str], factor: int) -> int:
 
 K = TypeVar("K", bound=AttrsInstance)
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 Hook = Callable[..., Any]
@@ -121,7 +122,15 @@ The metadata key of a field whose changes are merged: parts that are not named k
 
 
 class OptionError(ValueError):
-    """An option is unknown or its value invalid; the message names it."""
+    """
+    An option is unknown or its value invalid; the message names it.
+
+    @ivar errors: The error of each wrong option, if several options are read at once.
+    """
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
 
 
 def joinOptions(
@@ -350,14 +359,35 @@ def _checkGroup(instance: Any, attribute: Any, value: Any) -> None:
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Prefix the error of a reader with the name of the option."""
+def _gathering(errors: list[str], name: str) -> Iterator[None]:
+    """
+    Append the errors of a reader of one option to a list.
+
+    @param name: The name of the option.
+    """
     try:
         yield
-    except OptionError:
-        raise
+    except OptionError as error:
+        errors += error.errors
     except ValueError as error:
-        raise OptionError(f"the option {name} {error}") from None
+        errors.append(f"the option {name} {error}")
+
+
+def readEach(given: Mapping[str, Any], read: Callable[[str, Any], R]) -> dict[str, R]:
+    """
+    Read each entry of a mapping.
+
+    @param read: Called with the name and the value of an entry; its errors contain the name.
+    @raise OptionError: If entries are invalid: with the error of each.
+    """
+    found: dict[str, R] = {}
+    errors: list[str] = []
+    for name, value in given.items():
+        with _gathering(errors, name):
+            found[name] = read(name, value)
+    if errors:
+        raise OptionError(*errors)
+    return found
 
 
 def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
@@ -366,17 +396,20 @@ def makeOptions(kind: type[K], given: Mapping[str, Any], prefix: str = "") -> K:
 
     @param given: Values by the names of the fields' arguments.
     @param prefix: The prefix of names in errors.
-    @raise OptionError: If an option is unknown, invalid or missing.
+    @raise OptionError: If options are unknown, invalid or missing: with the error of each.
     """
     known = {attribute.alias: attribute for attribute in fields(kind)}
+    errors: list[str] = []
     for name, value in given.items():
-        _checkKnown(name, known, prefix)
-        with _naming(f"{prefix}{name}"):
+        with _gathering(errors, f"{prefix}{name}"):
+            _checkKnown(name, known, prefix)
             # The converter runs again below; this run puts the name into the error.
             known[name].converter(value)
     for name, attribute in known.items():
         if attribute.default is NOTHING and name not in given:
-            raise OptionError(f"the option {prefix}{name} is missing")
+            errors.append(f"the option {prefix}{name} is missing")
+    if errors:
+        raise OptionError(*errors)
     return kind(**given)
 
 
@@ -392,15 +425,18 @@ def changeOptions(before: K, changes: Mapping[str, Any], prefix: str = "") -> K:
     @param changes: New values by name; for a field with the metadata L{MERGED}, a mapping of its
         parts.
     @param prefix: The prefix of names in errors.
-    @raise OptionError: If an option is unknown or its value invalid.
+    @raise OptionError: If options are unknown or their values invalid: with the error of each.
     """
     known = {attribute.name: attribute for attribute in fields(type(before))}
     result: Any = before
+    errors: list[str] = []
     for name, value in changes.items():
-        _checkKnown(name, known, prefix)
-        with _naming(f"{prefix}{name}"):
+        with _gathering(errors, f"{prefix}{name}"):
+            _checkKnown(name, known, prefix)
             if MERGED in known[name].metadata and isinstance(value, Mapping):
                 value = changeOptions(getattr(result, name), value, f"{prefix}{name}.")
             result = evolve(result, **{name: value})
+    if errors:
+        raise OptionError(*errors)
     changed: K = result
     return changed

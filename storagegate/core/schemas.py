@@ -212,7 +212,7 @@ class Schema:
             if not isKnown:
                 _checkKeywords(self.document, "")
         except ValueError as error:
-            raise DefinitionError(f"{name} has a schema that is none: {error}") from None
+            raise DefinitionError(f"{name} has an invalid schema: {error}") from None
         self._bytes = _bytesReader(self.document)
         self._validate: Validator = self._compileAndValidate
         if not isKnown:
@@ -454,7 +454,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
             use_default=False,
         )
     except (JsonSchemaException, ValueError, TypeError, AttributeError) as error:
-        raise DefinitionError(f"{name} has a schema that is none: {error}") from None
+        raise DefinitionError(f"{name} has an invalid schema: {error}") from None
 
     def validate(value: Any) -> None:
         try:

@@ -142,12 +142,12 @@ class SharedTable:
         """
         whole = os.fstat(fd).st_size
         if whole < _PAGE:
-            raise ValueError("the shared memory holds no table")
+            raise ValueError("the shared memory contains no table")
         self._memory = mmap(fd, whole)
         magic, buckets, size, key = _HEADER.unpack_from(self._memory)
         if magic != _MAGIC or whole != _PAGE + buckets * _stride(size):
             self._memory.close()
-            raise ValueError("the shared memory holds no table")
+            raise ValueError("the shared memory contains no table")
         self.now = now
         self.size: int = size
         self.fd = fd
@@ -305,7 +305,7 @@ class SharedTable:
             from twisted.logger import Logger
 
             Logger().warn(
-                "a process that was stopped holds a place in the shared memory, {count} times so"
+                "a stopped process holds a slot of the shared memory, {count} times so"
                 " far; this one counts by itself meanwhile",
                 count=self.refusals,
             )

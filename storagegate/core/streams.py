@@ -201,7 +201,7 @@ class BoundedStream(Generic[T]):
         @raise RuntimeError: If the stream is being read already.
         """
         if self._consumer is not None:
-            raise RuntimeError("a stream has one consumer")
+            raise RuntimeError("a stream can have only one consumer")
         waiting = self._consumer = Deferred(self._forgetConsumer)
         if self._producer is not None:
             self._isPaused = False
@@ -428,7 +428,7 @@ class GuardedRequests:
         if self._isLost:
             raise ReadAfterLoss("the stream of requests broke off")
         if self._isReading:
-            raise RuntimeError("a stream has one consumer")
+            raise RuntimeError("a stream can have only one consumer")
         self._isReading = True
         try:
             request = await self._requests.__anext__()

@@ -17,7 +17,13 @@ from twisted.internet.interfaces import IListeningPort
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
 from storagegate.daemon.adminresource import AdminResource
-from storagegate.daemon.config import Configuration, S3Options, StoreOptions
+from storagegate.daemon.config import (
+    Configuration,
+    S3Options,
+    StoreOptions,
+    collectErrors,
+    raiseErrors,
+)
 from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
 from storagegate.daemon.systemd import Notifier
@@ -576,12 +582,20 @@ class Components:
 
         @param configuration: The listeners determine whether a gateway is made; the tables
             configure it.
-        @raise ConfigurationError: If a service or an option is invalid.
+        @raise ConfigurationError: If services or options are invalid: with all mistakes. They are
+            also checked if no listener is enabled.
         """
-        self.monitor(configuration)
-        isServed = any(configuration.listeners.transports.values())
-        if isServed:
-            self._gateway = self.gatewayService(configuration)
+        errors: list[str] = []
+        with collectErrors(errors):
+            self.monitor(configuration)
+        with collectErrors(errors):
+            if any(configuration.listeners.transports.values()):
+                self._gateway = self.gatewayService(configuration)
+            elif configuration.gateway or configuration.services:
+                from storagegate.daemon.gatewayservice import gatewayErrors
+
+                errors += gatewayErrors(configuration.services, configuration.gateway)
+        raiseErrors(errors)
         return self._gateway
 
     def gatewayService(self, configuration: Configuration) -> "DaemonGatewayService":

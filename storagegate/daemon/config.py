@@ -2,14 +2,15 @@
 The configuration: flags override environment variables, variables override the file, and the file
 overrides the defaults.
 
-An unknown key or an invalid value stops the start: L{ConfigurationError} is one line with the key
-and its origin. L{KEYS} is the table of the keys. The reader of a key accepts the text of a flag or
-a variable as well as a TOML value (string, number, boolean, list). It returns the value, or raises
-C{ValueError} with a description of the expected value.
+Unknown keys and invalid values stop the start: L{ConfigurationError} has one line for each mistake,
+with the key and its origin. L{KEYS} is the table of the keys. The reader of a key accepts the text
+of a flag or a variable as well as a TOML value (string, number, boolean, list). It returns the
+value, or raises C{ValueError} with a description of the expected value.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -81,7 +82,34 @@ _OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
 
 
 class ConfigurationError(ValueError):
-    """The configuration cannot be used; the text is one line for the operator."""
+    """
+    The configuration cannot be used; the text is one line for the operator.
+
+    @ivar errors: One line for each mistake.
+    """
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+
+
+@contextmanager
+def collectErrors(errors: list[str]) -> Iterator[None]:
+    """Append the mistakes of a L{ConfigurationError} to a list, so that further ones are found."""
+    try:
+        yield
+    except ConfigurationError as error:
+        errors += error.errors
+
+
+def raiseErrors(errors: list[str]) -> None:
+    """
+    Raise an error with all mistakes of a list, if there are any.
+
+    @raise ConfigurationError: The list is not empty.
+    """
+    if errors:
+        raise ConfigurationError(*dict.fromkeys(errors))
 
 
 # ---- Keys
@@ -248,7 +276,7 @@ KEYS = (
         "data",
         "./storagegate-data",
         _readText,
-        "where everything is kept; under systemd the default is $STATE_DIRECTORY",
+        "the data directory; under systemd the default is $STATE_DIRECTORY",
         "DIR",
         isShared=True,
     ),
@@ -271,42 +299,42 @@ KEYS = (
         "console",
         "true",
         _readBoolean,
-        "whether the admin listener has the console, at /console/",
+        "whether the admin listener serves the console at /console/",
         isShared=True,
     ),
     Key(
         "consoleUrl",
         "",
         _readUrl,
-        "where browsers find the console behind a proxy",
+        "the URL of the console for browsers, if a proxy serves it",
         isShared=True,
     ),
     Key(
         "s3Url",
         "",
         _readUrl,
-        "where clients find S3, for the links that the console makes",
+        "the URL of S3 for clients, for links from the console",
         isShared=True,
     ),
     Key(
         "consoleClearText",
         "false",
         _readBoolean,
-        "whether signing in to the console from another machine is allowed without TLS",
+        "whether other machines may sign in to the console without TLS",
         isShared=True,
     ),
     Key(
         "service",
         "",
         _readServices,
-        "a service to serve, or UserService or Storage of ours; may be repeated",
+        "a service to serve, or the built-in UserService or Storage; may be repeated",
         "MODULE:NAME",
     ),
     Key(
         "workers",
         "1",
         _wholeNumber(1, _MAXIMUM_WORKERS),
-        "how many processes serve",
+        "the number of worker processes",
         "N",
         isShared=True,
     ),
@@ -314,7 +342,7 @@ KEYS = (
         "durability",
         "full",
         _oneOf("full", "os"),
-        "what an answer promises: full, that all of it is synced; os, that the system has it",
+        "when a write is acknowledged: full, after it is synced; os, once the kernel has it",
         "full|os",
         isShared=True,
     ),
@@ -324,58 +352,58 @@ KEYS = (
         "region",
         "us-east-1",
         _matching(_REGION, "lower-case letters, digits and hyphens"),
-        "the region that signatures name",
+        "the region of signatures",
         reloads=True,
     ),
     Key(
         "s3Domain",
         "",
         _matching(_DOMAIN, "a lower-case domain name"),
-        "the domain under which buckets are host names",
+        "the domain of virtual-hosted buckets, BUCKET.DOMAIN",
         reloads=True,
     ),
     Key(
         "requireSignedPayload",
         "false",
         _readBoolean,
-        "refuse bodies without a signed hash where there is no TLS",
+        "whether connections without TLS require a signed hash of the body",
         reloads=True,
     ),
     Key(
         "objectOwnership",
         "",
         _oneOf(*_OWNERSHIPS),
-        "the object ownership of new buckets that name none",
+        "the default object ownership of new buckets",
         reloads=True,
     ),
     Key(
         "shutdownGraceSeconds",
         "30",
         _wholeNumber(0, _MAXIMUM_GRACE_SECONDS, "seconds"),
-        "how long a stop waits for what is in flight",
+        "how long a stop waits for requests in flight",
         reloads=True,
     ),
     Key(
         "heldBytes",
         "64mb",
         _readBytes,
-        "how much a process holds for requests that are incomplete, on all listeners together",
+        "the memory limit of a process for incomplete requests, on all listeners together",
         reloads=True,
     ),
     Key(
         "reactor",
         "default",
         _oneOf("default", "asyncio"),
-        "the loop of the process: with asyncio, services may await asyncio's libraries",
+        "the reactor of the process; with asyncio, services may await asyncio libraries",
         "default|asyncio",
     ),
-    Key("logFormat", "text", _oneOf("text", "json"), "the form of the log", reloads=True),
-    Key("logLevel", "info", _oneOf(*LEVELS), "what is logged, and what matters more", reloads=True),
+    Key("logFormat", "text", _oneOf("text", "json"), "the format of the log", reloads=True),
+    Key("logLevel", "info", _oneOf(*LEVELS), "the lowest level that is logged", reloads=True),
     Key(
         "accessLog",
         "",
         _readText,
-        "the file of the lines of requests and calls; without it they are in the log",
+        "the file of the access log; default: the log",
         "FILE",
         isShared=True,
     ),
@@ -383,21 +411,21 @@ KEYS = (
         "lifecycleDaySeconds",
         "86400",
         _wholeNumber(1, _DAY_SECONDS, "seconds"),
-        "how long a day of the rules of life cycles is, for tests",
+        "the length of a day in lifecycle rules, for tests",
         isShared=True,
     ),
     Key(
         "bucketMetrics",
         "false",
         _readBoolean,
-        "whether /metrics names buckets; else it has what all of them hold together",
+        "whether /metrics has figures for each bucket; default: totals only",
         isShared=True,
     ),
     Key(
         "metricsToken",
         "",
         _readSecret,
-        "the bearer token without which there are no metrics, and /readyz has no details",
+        "the bearer token that /metrics and the details of /readyz require",
         isShared=True,
         secret=True,
     ),
@@ -405,7 +433,7 @@ KEYS = (
         "verifyReads",
         "false",
         _readBoolean,
-        "check the bytes of every read while sending",
+        "whether reads verify the checksums of the bytes they send",
         isShared=True,
     ),
 )
@@ -516,14 +544,63 @@ class _Found(Struct, frozen=True):
     origin: str
 
 
+@frozen
+class Reading:
+    """
+    The valid part of a configuration.
+
+    @ivar values: The values by key.
+    @ivar origins: The origin of each value, by key.
+    @ivar gateway: The table C{gateway} of the file.
+    @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
+    @ivar errors: The mistakes; without any, the other attributes are the whole configuration.
+    """
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    gateway: Mapping[str, Any]
+    cluster: "ClusterOptions | None"
+    errors: list[str]
+
+
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configuration:
     """
     Read the configuration from flags, variables and the file.
 
     @param flags: The given flags, by key; C{config} is the path of the file.
     @param environment: The environment variables of the process.
-    @raise ConfigurationError: If a key is unknown or a value is invalid.
+    @raise ConfigurationError: If keys are unknown or values are invalid; with all mistakes.
     """
+    reading = readAll(flags, environment)
+    raiseErrors(reading.errors)
+    configuration = _assemble(reading.values, reading.gateway, reading.cluster)
+    return evolve(configuration, origins=reading.origins)
+
+
+def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
+    """Return the mistakes of all values, though a later source may override them."""
+    found: list[str] = []
+    path = str(flags.get("config") or "")
+    table: dict[str, Any] = {}
+    if path:
+        with collectErrors(found):
+            table = _readFile(path)
+    for name in (_GATEWAY, _CLUSTER):
+        table.pop(name, None)
+    for item in (
+        *_fromTable(table, f"file {path}", found),
+        *_fromVariables(environment, found),
+        *_fromFlags(flags),
+    ):
+        with collectErrors(found):
+            _read(item)
+    return found
+
+
+def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Reading:
+    """Read the valid part of a configuration, see L{load}."""
+    errors: list[str] = []
+    table: dict[str, Any] = {}
     gateway: Mapping[str, Any] = {}
     cluster: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
@@ -531,55 +608,35 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
         # systemd separates the directories with colons if a unit has several.
         directory = environment["STATE_DIRECTORY"].split(":")[0]
         found["data"] = _Found(found["data"].key, directory, "variable STATE_DIRECTORY")
-    if flags.get("config"):
-        table = _readFile(str(flags["config"]))
-        gateway = _takeTable(table, _GATEWAY, str(flags["config"]))
-        cluster = _takeTable(table, _CLUSTER, str(flags["config"]))
-        found.update((item.key.name, item) for item in _fromTable(table, f"file {flags['config']}"))
-    found.update((item.key.name, item) for item in _fromVariables(environment))
-    found.update((item.key.name, item) for item in _fromFlags(flags))
+    path = str(flags.get("config") or "")
+    if path:
+        with collectErrors(errors):
+            table = _readFile(path)
+        with collectErrors(errors):
+            gateway = _takeTable(table, _GATEWAY, path)
+        with collectErrors(errors):
+            cluster = _takeTable(table, _CLUSTER, path)
+    for source in (
+        _fromTable(table, f"file {path}", errors),
+        _fromVariables(environment, errors),
+        _fromFlags(flags),
+    ):
+        found.update((item.key.name, item) for item in source)
     for present, absent in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
         if present in found and absent not in found:
             origin = found[present].origin
-            raise ConfigurationError(f"{absent}: missing, though {present} is set ({origin})")
-    options = _readCluster(cluster, environment, str(flags.get("config") or ""))
-    values = {name: _read(item) for name, item in found.items()}
+            errors.append(f"{absent}: missing, though {present} is set ({origin})")
+    options = None
+    with collectErrors(errors):
+        options = _readCluster(cluster, environment, path)
+    values = {}
+    for name, item in found.items():
+        with collectErrors(errors):
+            values[name] = _read(item)
+    with collectErrors(errors):
+        _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}
-    return evolve(_assemble(values, gateway, options), origins=origins)
-
-
-def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """
-    Return all errors, one line each; L{load} stops at the first one.
-
-    @param flags: The flags, as in L{load}; the same applies to C{environment}.
-    """
-    path = str(flags.get("config") or "")
-    table: dict[str, Any] = {}
-    found: list[str] = []
-    if path:
-        try:
-            table = _readFile(path)
-            _takeTable(table, _GATEWAY, path)
-            _takeTable(table, _CLUSTER, path)
-        except ConfigurationError as error:
-            found.append(str(error))
-    for readings in (
-        *(_fromTable({name: raw}, f"file {path}") for name, raw in table.items()),
-        *(_fromVariables({name: raw}) for name, raw in environment.items()),
-        *(_fromFlags({name: raw}) for name, raw in flags.items()),
-    ):
-        try:
-            for item in readings:
-                _read(item)
-        except ConfigurationError as error:
-            found.append(str(error))
-    try:
-        load(flags, environment)
-    except ConfigurationError as error:
-        # Errors that involve several keys.
-        found.append(str(error))
-    return list(dict.fromkeys(found))
+    return Reading(values, origins, gateway, options, errors)
 
 
 def restore(options: Mapping[str, Any]) -> Configuration:
@@ -680,21 +737,30 @@ def _readCluster(
             raise
         raise ConfigurationError(f"{_CLUSTER}: {reason}") from error
     except OptionError as error:
-        wrong = [name for name in given if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
-        origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))
-        text = str(error).removeprefix("the option ")
-        raise ConfigurationError(f"{_CLUSTER} ({origin}): {text}") from error
+        raise ConfigurationError(
+            *(_clusterError(each, origins) for each in error.errors)
+        ) from error
 
 
-def _fromTable(table: Mapping[str, Any], origin: str) -> Iterator[_Found]:
+def _clusterError(error: str, origins: Mapping[str, str]) -> str:
+    """Add the origin of the option to an error of the table C{cluster}."""
+    wrong = [name for name in origins if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
+    origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))
+    return f"{_CLUSTER} ({origin}): {error.removeprefix('the option ')}"
+
+
+def _fromTable(table: Mapping[str, Any], origin: str, errors: list[str]) -> Iterator[_Found]:
+    """Yield the values of the file; append the unknown keys to the errors."""
     known = {key.name: key for key in KEYS}
     for name, raw in table.items():
-        if name not in known:
-            raise ConfigurationError(f"{name!r} ({origin}): unknown key")
-        yield _Found(known[name], raw, origin)
+        if name in known:
+            yield _Found(known[name], raw, origin)
+        else:
+            errors.append(f"{name!r} ({origin}): unknown key")
 
 
-def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
+def _fromVariables(environment: Mapping[str, str], errors: list[str]) -> Iterator[_Found]:
+    """Yield the values of variables; append the unknown keys to the errors."""
     known = {key.variable: key for key in KEYS}
     for variable, raw in environment.items():
         if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
@@ -704,7 +770,8 @@ def _fromVariables(environment: Mapping[str, str]) -> Iterator[_Found]:
                 continue
             if _FOREIGN_VARIABLE.fullmatch(variable):
                 continue
-            raise ConfigurationError(f"{variable} (variable): unknown key")
+            errors.append(f"{variable} (variable): unknown key")
+            continue
         # Many tools set an empty variable to mean that it is not set.
         if raw:
             yield _Found(known[variable], raw, f"variable {variable}")

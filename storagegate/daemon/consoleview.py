@@ -114,7 +114,7 @@ class ConsoleView:
             no findings.
         """
         if self._isExamining:
-            raise codedError("RATE_LIMITED", "The doctor is at work already")
+            raise codedError("RATE_LIMITED", "The doctor is already running")
         self._isExamining = True
         try:
             ended = _Doctor()
@@ -133,7 +133,7 @@ class ConsoleView:
         try:
             found: list[Mapping[str, str]] = json.loads(output)["findings"]
         except (ValueError, KeyError) as error:
-            raise codedError("UNAVAILABLE", "The doctor has ended without findings") from error
+            raise codedError("UNAVAILABLE", "The doctor ended without findings") from error
         return found
 
 

@@ -29,6 +29,7 @@ from storagegate.daemon.health import (
     certificateWarnings,
     listening,
 )
+from storagegate.daemon.listenerfile import removeListeners
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
@@ -116,7 +117,8 @@ class Daemon(ProcessService):
             self._gateway.attachStore(self._store, root, region, directory)
         self._beginListening()
         if self._link is None:
-            # With workers, the supervisor logs this once for all.
+            # With workers, the supervisor does this once for all.
+            self._publishListeners()
             self._logServing()
         self._checks.start()
         self._reactor.callWhenRunning(self._notifyReady)
@@ -157,6 +159,7 @@ class Daemon(ProcessService):
             return self._refusedReload(error)
         else:
             self._parts.configure(self._configuration)
+            self._publishListeners()
             self._log.info("configuration reloaded")
             unchanged = needRestart(self._started, self._configuration)
             self._logUnchanged(unchanged)
@@ -207,11 +210,14 @@ class Daemon(ProcessService):
         await self._parts.stopMonitoring()
         if self._console is not None:
             await self._console.close()
+        if self._link is None:
+            # Closing the store releases the lock of the directory.
+            removeListeners(self._directory())
         if self._store is not None:
             try:
                 await self._store.close()
             except Exception:
-                self._log.failure("the store did not close in order")
+                self._log.failure("closing the store failed")
             self._store = None
         self._parts.closeCounts()
         await self._close("admin", _ADMIN_GRACE_SECONDS)
@@ -227,7 +233,7 @@ class Daemon(ProcessService):
             await self._sites.pop(name).drain(graceSeconds, self._idleGraceSeconds)
         except Exception:
             # Closing the store matters more than this listener.
-            self._log.failure("listener {name} did not close in order", name=name)
+            self._log.failure("listener {name} failed to close", name=name)
 
     async def _closeGateway(self, graceSeconds: float) -> None:
         gateway, self._gateway = self._gateway, None
@@ -236,13 +242,13 @@ class Daemon(ProcessService):
         try:
             await gateway.close(graceSeconds, self._idleGraceSeconds)
         except Exception:
-            self._log.failure("the gateway did not close in order")
+            self._log.failure("the gateway failed to close")
 
     def _bind(self, name: str, description: str, root: Any = None) -> None:
         site = self._parts.site(name, root)
         results: list[IListeningPort | Failure] = []
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
-        port = results[0] if results else Failure(StartError("it did not open at once"))
+        port = results[0] if results else Failure(StartError("it did not open synchronously"))
         if isinstance(port, Failure):
             raise self._cannotListen(name, description, port.value)
         self._sites[name] = site

@@ -15,7 +15,9 @@ transport are imported when it opens.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,13 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invoker import CallCredentials, InvocationObserver
 from storagegate.core.options import OptionError
-from storagegate.daemon.config import OWN_SERVICES, Configuration, ConfigurationError
+from storagegate.daemon.config import (
+    OWN_SERVICES,
+    Configuration,
+    ConfigurationError,
+    collectErrors,
+    raiseErrors,
+)
 from storagegate.daemon.health import Readiness
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
@@ -57,10 +65,10 @@ _INTERFACE = re.compile(r":interface=((?:[^:\\]|\\.)*)")
 
 
 UNSERVED = (
-    "UserService is not served, for other machines reach {listeners}, and it needs no credentials: "
-    "name it as a service to serve it"
+    "UserService is not served: it needs no credentials, and other machines can reach {listeners}."
+    " To serve it anyway, set service."
 )
-ANONYMOUS = "other machines may call by {listeners} without credentials: {methods}"
+ANONYMOUS = "other machines can call these methods over {listeners} without credentials: {methods}"
 """Log messages about listeners that are not on loopback."""
 
 _log = Logger()
@@ -91,6 +99,22 @@ def loadObject(name: str) -> Any:
     return found
 
 
+@contextmanager
+def importingServices() -> Iterator[None]:
+    """
+    Import from the working directory, as the daemon does.
+
+    Services may print during their import: it goes to standard error.
+    """
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.path.remove(here)
+
+
 _FUNCTIONS = frozenset(
     {
         "transformRequest",
@@ -118,7 +142,8 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
 
     @param gateway: A gateway that has not started.
     @param tables: The tables C{[gateway.*]}, by name.
-    @raise ConfigurationError: If a table or a key is unknown, or a value is invalid.
+    @raise ConfigurationError: If tables or keys are unknown, or values are invalid: with all
+        mistakes.
     """
     configure: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         **{name: partial(gateway.configure, name) for name in transportNames()},
@@ -128,21 +153,86 @@ def configureGateway(gateway: ProtocolGateway, tables: Mapping[str, Any]) -> Non
         "monitoring": gateway.configureMonitoring,
         "discovery": gateway.configureServiceDiscovery,
     }
+    errors: list[str] = []
     for name, table in tables.items():
         if name == _TRUSTED:
             try:
                 gateway.settings = readOptions(gateway.settings, {name: table})
             except OptionError as error:
-                raise ConfigurationError(f"gateway.{name}: {error}") from error
+                errors.append(f"gateway.{name}: {error}")
             continue
         if name not in configure:
-            raise ConfigurationError(
-                f"gateway.{name}: unknown key; beside {_TRUSTED} there are "
-                f"{', '.join(sorted(configure))}"
-            )
-        for key in LISTENER_OPTIONS.intersection(table if isinstance(table, Mapping) else ()):
-            raise ConfigurationError(f"gateway.{name}.{key}: the listener's own key says where")
-        _apply(name, table, configure[name])
+            known = ", ".join(sorted((*configure, _TRUSTED)))
+            errors.append(f"gateway.{name}: unknown key; the keys are {known}")
+            continue
+        if isinstance(table, Mapping):
+            for key in sorted(LISTENER_OPTIONS.intersection(table)):
+                errors.append(f"gateway.{name}.{key}: set the key {name} of the listener instead")
+            table = {key: each for key, each in table.items() if key not in LISTENER_OPTIONS}
+        with collectErrors(errors):
+            _apply(name, table, configure[name])
+    raiseErrors(errors)
+
+
+def addServices(gateway: ProtocolGateway, names: Iterable[str]) -> None:
+    """
+    Import the services of the configuration and add them to a gateway.
+
+    @param names: C{MODULE:NAME} each; the reference services are omitted.
+    @raise ConfigurationError: If some cannot be imported or are invalid: with all mistakes.
+    """
+    errors: list[str] = []
+    for name in names:
+        if name in OWN_SERVICES:
+            continue
+        try:
+            gateway.addService(loadObject(name))
+        except NamingError as error:
+            errors.append(f"service: {error}")
+        except DefinitionError as error:
+            errors.append(f"service: {name}: {error}")
+    raiseErrors(errors)
+
+
+def gatewayErrors(services: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
+    """
+    Return all mistakes of services and tables, whether or not a listener of the gateway is enabled.
+
+    @param services: The value of the key C{service}.
+    @param tables: The tables C{[gateway.*]}, by name.
+    """
+    errors: list[str] = []
+    if services or tables:
+        gateway = ProtocolGateway({"protocols": ()})
+        with collectErrors(errors):
+            addServices(gateway, services)
+        with collectErrors(errors):
+            configureGateway(gateway, tables)
+        with collectErrors(errors):
+            checkDiscoveryFiles(gateway)
+    return errors
+
+
+def checkDiscoveryFiles(gateway: ProtocolGateway) -> None:
+    """
+    Check the options of discovery that depend on each other, and the files that they name.
+
+    @raise ConfigurationError: If they are invalid.
+    """
+    options = gateway.discovery
+    if options is None:
+        return
+    from storagegate.upstream.options import checkDiscovery, tlsTables
+
+    try:
+        checkDiscovery(options)
+        for table, tls in tlsTables(options).items():
+            if tls.caFile is not None or tls.certFile is not None:
+                from storagegate.net.tls import checkFiles
+
+                checkFiles(tls, table)
+    except OptionError as error:
+        raise ConfigurationError(f"gateway.discovery: {error}") from error
 
 
 def anonymousMethods(services: Iterable[ServiceDefinition]) -> list[str]:
@@ -182,27 +272,41 @@ def _apply(name: str, table: Any, read: Callable[[Mapping[str, Any]], Any]) -> A
     """Pass a table to a reader, with functions in place of their names; errors name the table."""
     if not isinstance(table, Mapping):
         raise ConfigurationError(f"gateway.{name}: expected a table")
+    errors: list[str] = []
+    result = None
     try:
-        return read(_resolved(table))
-    except (OptionError, DefinitionError, NamingError) as error:
-        raise ConfigurationError(f"gateway.{name}: {error}") from error
+        result = read(_resolved(table, errors))
+    except OptionError as error:
+        errors += error.errors
+    except DefinitionError as error:
+        errors.append(str(error))
+    raiseErrors([f"gateway.{name}: {each}" for each in errors])
+    return result
 
 
-def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the names of functions with the functions."""
+def _resolved(table: Mapping[str, Any], errors: list[str]) -> dict[str, Any]:
+    """Replace the names of functions with the functions; append unknown names to the errors."""
+
+    def load(name: str) -> Any:
+        try:
+            return loadObject(name)
+        except NamingError as error:
+            errors.append(str(error))
+            # Stands for the function while the other options are read.
+            return errors.append
+
     resolved: dict[str, Any] = {}
     for key, value in table.items():
         if key in _FUNCTIONS and isinstance(value, str):
-            value = loadObject(value)
+            value = load(value)
         elif key in _FUNCTIONS and isinstance(value, Mapping):
             value = {
-                name: loadObject(each) if isinstance(each, str) else each
-                for name, each in value.items()
+                name: load(each) if isinstance(each, str) else each for name, each in value.items()
             }
         elif key == "handleStreaming" and isinstance(value, Mapping):
-            value = {name: loadObject(each) for name, each in value.items()}
+            value = {name: load(each) for name, each in value.items()}
         elif isinstance(value, Mapping):
-            value = _resolved(value)
+            value = _resolved(value, errors)
         resolved[key] = value
     return resolved
 
@@ -221,7 +325,7 @@ class DaemonGatewayService:
         @param configuration: The configuration with the services, tables and listeners.
         @param surroundings: The resources that the gateway shares with the daemon.
         @param link: The connection of a worker to the other workers, which share its listeners.
-        @raise ConfigurationError: If a service or an option is invalid; the text is one line.
+        @raise ConfigurationError: If services or options are invalid: with all mistakes.
         """
         listeners = configuration.listeners
         self._reactor = reactor
@@ -244,19 +348,17 @@ class DaemonGatewayService:
             {name: given for name, given in options.items() if given} | {"protocols": served},
             surroundings=surroundings,
         )
-        for name in named:
-            if name in OWN_SERVICES:
-                continue
-            try:
-                self._gateway.addService(loadObject(name))
-            except NamingError as error:
-                raise ConfigurationError(f"service: {error}") from error
-            except DefinitionError as error:
-                raise ConfigurationError(f"service: {name}: {error}") from error
+        errors: list[str] = []
+        with collectErrors(errors):
+            addServices(self._gateway, named)
         if self._own and listeners.of(GRPC.name) is not None:
             self._useProtos()
-        configureGateway(self._gateway, configuration.gateway)
-        self._checkDiscovery(listeners.of(HTTP.name))
+        with collectErrors(errors):
+            configureGateway(self._gateway, configuration.gateway)
+        with collectErrors(errors):
+            checkDiscoveryFiles(self._gateway)
+        raiseErrors(errors)
+        self._checkRegistration(listeners.of(HTTP.name))
 
     def _useProtos(self) -> None:
         """Serve the reference services over gRPC with their protos."""
@@ -283,7 +385,7 @@ class DaemonGatewayService:
         place = f"{HELD}{endpoint}" if isStream else endpoint
         self._gateway.start(self._reactor).open(name, place).addBoth(found.append)
         if not found:
-            raise OptionError(f"the listener {name} did not open at once")
+            raise OptionError(f"the listener {name} did not open synchronously")
         [port] = found
         if hasattr(port, "raiseException"):
             port.raiseException()
@@ -389,27 +491,20 @@ class DaemonGatewayService:
         """
         return self._registration
 
-    def _checkDiscovery(self, endpoint: str | None) -> None:
+    def _checkRegistration(self, endpoint: str | None) -> None:
         """
-        Check the options of discovery before a listener opens.
+        Check the registration of this daemon with discovery before a listener opens.
 
         @param endpoint: The endpoint of the HTTP listener.
+        @raise ConfigurationError: If it is invalid.
         """
         options = self._gateway.discovery
-        if options is None:
+        if options is None or options.register is None:
             return
-        from storagegate.upstream.options import checkDiscovery, tlsTables
         from storagegate.upstream.registration import checkRegistration
 
         try:
-            checkDiscovery(options)
-            for table, tls in tlsTables(options).items():
-                if tls.caFile is not None or tls.certFile is not None:
-                    from storagegate.net.tls import checkFiles
-
-                    checkFiles(tls, table)
-            if options.register is not None:
-                checkRegistration(options, self._servedHere(), _interface(endpoint))
+            checkRegistration(options, self._servedHere(), _interface(endpoint))
         except OptionError as error:
             raise ConfigurationError(f"gateway.discovery: {error}") from error
 

@@ -213,7 +213,7 @@ class ReadinessChecks:
             warnings.update(self._peers.warnings())
         wrong = _problemOf({**parts, **listeners})
         if self.isDraining:
-            status, error = "draining", "the daemon stops"
+            status, error = "draining", "the daemon is stopping"
         elif wrong is not None:
             status, error = "unavailable", wrong
         else:
@@ -291,7 +291,7 @@ class WorkerHealth:
 def listening(ports: Mapping[str, Any]) -> Mapping[str, str | None]:
     """Return the problems of ports: a socket error may have closed a port."""
     return {
-        name: None if getattr(port, "connected", True) else "listens no more"
+        name: None if getattr(port, "connected", True) else "no longer listens"
         for name, port in ports.items()
     }
 
@@ -316,7 +316,7 @@ def certificateWarnings(ports: Mapping[str, Any], now: float) -> Mapping[str, st
         for file, end in certificates.ends.items():
             if end - now < CERTIFICATE_DAYS * 86400:
                 day = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d")
-                wrong.append(f"{file} {'ends' if end > now else 'has ended'} on {day}")
+                wrong.append(f"{file} {'expires' if end > now else 'expired'} on {day}")
         found[f"certificate of {name}"] = "; ".join(wrong) or None
     return found
 
@@ -329,7 +329,7 @@ def certificateFamily(ports: Mapping[str, Any]) -> MetricFamily:
         for file, end in getattr(getattr(port, "certificates", None), "ends", {}).items()
     ]
     name = "storagegate_tls_certificate_expiry_timestamp_seconds"
-    help = "When a certificate of a listener ends, since 1970."
+    help = "Time at which a listener's certificate expires, since 1970."
     return gaugesFamily(name, help, ("listener", "file"), samples, "max")
 
 

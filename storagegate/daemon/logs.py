@@ -156,7 +156,7 @@ class Logs:
             return
         count = dropped - self._droppedLines
         self._log.info(
-            "the access log {path} is written again, {count} lines were dropped",
+            "the access log {path} is writable again, {count} lines were dropped",
             path=path,
             count=count,
         )
@@ -229,7 +229,7 @@ class Logs:
     def _families(self) -> Iterable[MetricFamily]:
         writers = {self._writer, self.accessSink}
         dropped = sum(writer.dropped for writer in writers if writer is not None)
-        text = "Lines of the logs that found no room, for they could not be written."
+        text = "Log lines dropped because the buffer was full."
         return [MetricFamily(DROPPED, text, "counter", (), (), "sum", [((), dropped)])]
 
 

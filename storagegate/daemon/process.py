@@ -9,10 +9,10 @@ the exit code of a graceful shutdown is 0::
     SIGHUP            reload the configuration
     SIGUSR2           write the stacks of all threads to standard error
 
-A failed start ends with one line and a non-zero exit code. C{twistd} cleans up after exceptions,
-whose traceback it prints, but not after a L{SystemExit}. Therefore L{startError} removes the pid
-file, which would prevent the next start in a container, where process ids repeat. It also notifies
-the command that waits for the daemon in the background.
+A failed start ends with one line for each mistake, and a non-zero exit code. C{twistd} cleans up
+after exceptions, whose traceback it prints, but not after a L{SystemExit}. Therefore L{startError}
+removes the pid file, which would prevent the next start in a container, where process ids repeat.
+It also notifies the command that waits for the daemon in the background.
 """
 
 import ctypes
@@ -28,6 +28,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from storagegate.daemon.config import ConfigurationError
 from storagegate.net.heap import trimHeap
 
 _COLLECT_AFTER = 10_000
@@ -167,20 +168,23 @@ def oneLine(text: str) -> str:
     return " ".join(text.split())
 
 
-def startError(reason: str, twistdOptions: Mapping[str, Any] | None = None) -> SystemExit:
+def startError(
+    reason: str | ConfigurationError, twistdOptions: Mapping[str, Any] | None = None
+) -> SystemExit:
     """
     Make the exception that ends a start.
 
-    @param reason: The line for the operator.
+    @param reason: The reason for the operator; each mistake of a configuration gets its own line.
     @param twistdOptions: The options of C{twistd} itself, if it is starting the service.
     """
-    line = oneLine(f"storagegate: {reason}")
+    reasons = reason.errors if isinstance(reason, ConfigurationError) else (reason,)
+    text = "\n".join(oneLine(f"storagegate: {each}") for each in reasons)
     options = twistdOptions or {}
     if options.get("pidfile"):
         with suppress(OSError):
             os.unlink(options["pidfile"])
     if options.get("statusPipe") is not None:
-        status = f"1 {line}".encode("ascii", "backslashreplace")[:_STATUS_BYTES]
+        status = f"1 {oneLine(text)}".encode("ascii", "backslashreplace")[:_STATUS_BYTES]
         with suppress(OSError):
             os.write(options["statusPipe"], status)
-    return SystemExit(line)
+    return SystemExit(text)

@@ -25,6 +25,13 @@ from twisted.logger import Logger, LogLevel
 from storagegate.core.addresses import schemeOf
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError
+from storagegate.daemon.listenerfile import (
+    ListenerRecord,
+    RunningDaemon,
+    ownCertificates,
+    removeListeners,
+    writeListeners,
+)
 from storagegate.daemon.process import oneLine, startError
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
 from storagegate.gateway.transports.registry import listenerTransports
@@ -98,7 +105,7 @@ def firstKeyText(
     @param consoleURL: The URL of the console, if it is enabled.
     """
     lines = [
-        f"generated the root key pair, shown this once and kept in {path}:",
+        f"generated the root key pair, shown only once and stored in {path}:",
         f"aws configure set aws_access_key_id {pair.accessKey}",
         f"aws configure set aws_secret_access_key {pair.secretKey}",
         f"aws configure set region {region}",
@@ -106,7 +113,7 @@ def firstKeyText(
     if url is not None:
         lines.append(f"aws configure set endpoint_url {url}")
     if consoleURL is not None:
-        lines.append(f"the console, where the pair signs in: {consoleURL}")
+        lines.append(f"sign in to the console with the pair: {consoleURL}")
     return "\n".join(lines)
 
 
@@ -220,7 +227,8 @@ class ProcessService(Service):
 
     def _refusal(self, reason: object) -> SystemExit:
         """Make the exception of a failed start."""
-        return startError(str(reason), self._twistdOptions)
+        text = reason if isinstance(reason, ConfigurationError) else str(reason)
+        return startError(text, self._twistdOptions)
 
     def _cannotListen(self, name: str, endpoint: str, reason: object) -> SystemExit:
         """Make the exception of a start that failed because a listener cannot open."""
@@ -250,7 +258,7 @@ class ProcessService(Service):
                 left = end - time.monotonic()
                 if not isinstance(error, StoreBusy) or left <= 0 or self._signals.isStopping:
                     raise ConfigurationError(f"cannot open the store: {error}") from error
-                text = f"waiting {left:.0f} s for the cluster: {error}"
+                text = f"waiting up to {left:.0f} s for the cluster: {error}"
             if not isTold:
                 isTold = True
                 self._log.warn("{text}", text=text)
@@ -271,6 +279,8 @@ class ProcessService(Service):
         try:
             makeDirectory(directory, 0o700)
             self._parts.lockData(directory)
+            # A killed process has left it, and process ids repeat in containers.
+            removeListeners(directory)
             yield directory
         except (OSError, CredentialsError, StoreError) as error:
             raise self._refusal(f"cannot open the data: {error}") from error
@@ -317,6 +327,42 @@ class ProcessService(Service):
         """Log a message that the start screen repeats; with the screen its level is debug."""
         self._log.emit(LogLevel.debug if self._hasScreen else LogLevel.info, format, **values)
 
+    def _publishListeners(self) -> None:
+        """Write the listeners into the data directory, for commands on this machine."""
+        if self._isStopping:
+            return
+        configuration = self._configuration
+        values = configuration.values
+        try:
+            found = RunningDaemon(
+                os.getpid(),
+                configuration.s3.region,
+                str(values.get("s3Url") or ""),
+                bool(values["console"]),
+                {name: self._listenerRecord(name) for name in self._addresses},
+            )
+            writeListeners(self._directory(), found)
+        except OSError as error:
+            # Commands then use their own configuration. A full disk must not prevent a start.
+            self._log.warn(
+                "cannot write the listeners into the data directory: {reason}",
+                reason=error.strerror,
+            )
+
+    def _listenerRecord(self, name: str) -> ListenerRecord:
+        """
+        Describe an open listener.
+
+        @raise OSError: If its certificates cannot be listed.
+        """
+        configuration = self._configuration
+        speaksHTTP = all(row.hasStatus for row in listenerTransports() if row.name == name)
+        return ListenerRecord(
+            formatAddress(self._addresses[name]),
+            self._clientURL(configuration, name) if speaksHTTP else None,
+            ownCertificates(configuration.endpoint(name) or ""),
+        )
+
     def _logServing(self) -> None:
         """Log the data directory, the listeners and warnings, or show the start screen."""
         warnings = self._exposures()
@@ -338,7 +384,7 @@ class ProcessService(Service):
         if description is not None and isExposed(description, self._addresses["s3"]):
             warnings.append(
                 "the s3 listener is reachable from other machines without TLS: requests with "
-                "x-storage-secret-key carry the secret in clear; listen on ssl: or tls: instead"
+                "x-storage-secret-key send the secret in clear text; use an ssl: or tls: endpoint"
             )
         clear = [
             f"{name} {formatAddress(address)}"
@@ -392,8 +438,8 @@ class ProcessService(Service):
     def _notifyStopping(self) -> int:
         """Log the stop and notify the service manager; return the grace period in seconds."""
         grace = self._configuration.shutdownGraceSeconds
-        self._log.info("stopping, {grace} s for what is in flight", grace=grace)
-        self._notifier.stopping(f"stopping, {grace} s for what is in flight")
+        self._log.info("stopping, requests in flight have {grace} s", grace=grace)
+        self._notifier.stopping(f"stopping, requests in flight have {grace} s")
         return grace
 
     def _refusedReload(self, error: Exception) -> ReloadResult:

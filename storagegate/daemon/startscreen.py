@@ -12,10 +12,10 @@ The screen at the end of a start on a terminal.
       TCP       127.0.0.1:9102
       UDP       off
       Data      /srv/storagegate-data, 74.2 GiB free
-    Root key pair, shown once and kept in /srv/storagegate-data/root-credentials:
+    Root key pair, shown only once and stored in /srv/storagegate-data/root-credentials:
       AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_ENDPOINT_URL=... aws s3 ls
       curl -H 'x-storage-access-key: ...' -H 'x-storage-secret-key: ...' http://...
-    Ctrl-C stops it. Documentation: docs/index.rst
+    Press Ctrl-C to stop. Documentation: docs/index.rst
 
 The screen has at most L{MOST_LINES} lines. Without a terminal the log contains the same facts, one
 a line.
@@ -92,14 +92,14 @@ class StartScreen:
         if len(self.warnings) > len(shown):
             more = len(self.warnings) - len(shown)
             lines[-1] += paint(f" ({more} more in the log)", _YELLOW)
-        lines.append(paint("Ctrl-C stops it. Documentation: docs/index.rst", _DIM))
+        lines.append(paint("Press Ctrl-C to stop. Documentation: docs/index.rst", _DIM))
         assert len(lines) <= MOST_LINES
         return "\n".join(lines) + "\n"
 
     def _keyLines(self, new: NewKeyPair) -> list[str]:
         """Return the pair as one aws-cli command and one curl command."""
         access, secret = new.pair.accessKey, new.pair.secretKey
-        lines = [f"Root key pair, shown once and kept in {new.path}:"]
+        lines = [f"Root key pair, shown only once and stored in {new.path}:"]
         if new.url is None:
             return [*lines, f"  {access} {secret}"]
         variables = f"AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret}"

@@ -30,7 +30,8 @@ from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 
 from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, applied, portable
-from storagegate.daemon.process import setParentDeathSignal
+from storagegate.daemon.listenerfile import removeListeners
+from storagegate.daemon.process import oneLine, setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
@@ -75,7 +76,8 @@ def preflight(
             if os.getppid() == parent:
                 act()
         except ConfigurationError as error:
-            os.write(writer, str(error).encode("utf-8", "backslashreplace")[:_MAX_TEXT])
+            lines = "\n".join(map(oneLine, error.errors))
+            os.write(writer, lines.encode("utf-8", "backslashreplace")[:_MAX_TEXT])
         finally:
             # Skips the exit handlers of the parent.
             os._exit(0)
@@ -94,7 +96,7 @@ def preflight(
         os.waitpid(child, 0)
         os.close(reader)
     if wrong:
-        raise ConfigurationError(wrong)
+        raise ConfigurationError(*wrong.splitlines())
 
 
 class Supervisor(ProcessService):
@@ -126,7 +128,7 @@ class Supervisor(ProcessService):
             cluster = configuration.cluster
             moreSeconds = 0.0 if cluster is None else float(cluster.connectWait)
             if cluster is not None:
-                self._notifier.starting("looking for the cluster", moreSeconds)
+                self._notifier.starting("connecting to the cluster", moreSeconds)
 
             def check() -> None:
                 # The service manager only accepts notifications from the parent.
@@ -176,8 +178,9 @@ class Supervisor(ProcessService):
                 return
         except WorkerFailed as error:
             raise self._refusal(error) from error
+        self._publishListeners()
         self._logServing()
-        self._log.info("{count} workers serve", count=self._configuration.workers)
+        self._log.info("{count} workers are serving", count=self._configuration.workers)
         self._reactor.callWhenRunning(self._notifyReady)
         self._parts.freezeHeap()
 
@@ -191,7 +194,7 @@ class Supervisor(ProcessService):
             return ReloadResult(error="the daemon is stopping")
         if self._isReloading:
             self._isReloadWanted = True
-            return ReloadResult(error="the workers are being replaced already")
+            return ReloadResult(error="the workers are already being replaced")
         self._isReloading = True
         self._notifier.reloading()
         # The coroutine reads the configuration before this method returns.
@@ -224,6 +227,7 @@ class Supervisor(ProcessService):
             if not self._isStopping:
                 self._reloadResult = self._refusedReload(error)
             return
+        self._publishListeners()
         count = self._started.workers
         self._log.info("configuration reloaded, {count} workers replaced", count=count)
         self._logUnchanged(names)
@@ -282,7 +286,9 @@ class Supervisor(ProcessService):
         if inherit == "stream":
             found: list[Any] = []
             bind(self._reactor, endpoint).addBoth(found.append)
-            [bound] = found or [Failure(CannotListenError("", 0, OSError("not bound at once")))]
+            [bound] = found or [
+                Failure(CannotListenError("", 0, OSError("not bound synchronously")))
+            ]
             if isinstance(bound, Failure):
                 bound.raiseException()
             self._bound[name] = bound
@@ -355,6 +361,7 @@ class Supervisor(ProcessService):
             bound.port.stopListening()
         if self._workers is not None:
             await self._workers.stop(grace)
+        removeListeners(self._directory())
         for each in (*chain(*self._datagrams.values()), *self._reserved.values()):
             each.close()
         self._notifier.close()

@@ -156,7 +156,7 @@ class Notifier:
             if not self._complained:
                 self._complained = True
                 reason = error.strerror or error
-                self._log.warn("the service manager does not hear us: {reason}", reason=reason)
+                self._log.warn("cannot notify the service manager: {reason}", reason=reason)
 
 
 def _addressOf(text: str) -> str | None:

@@ -62,7 +62,7 @@ def main() -> None:
     setParentDeathSignal(signal.SIGKILL)
     message = readBlocking(control)
     if message is None or _isAlone(control):
-        raise SystemExit("storagegate: a worker is started by its supervisor")
+        raise SystemExit("storagegate: only the supervisor can start a worker")
     setup = readSetup(message)
     reactor = chooseReactor(setup.options["values"]["reactor"])
     try:

@@ -17,7 +17,7 @@ from storagegate.version import __version__
 
 ID: Mapping[str, Any] = {
     "type": ["string", "integer"],
-    "description": "Comes back with every answer",
+    "description": "Returned with every response",
 }
 """The schema of a call's id."""
 

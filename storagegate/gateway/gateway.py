@@ -159,7 +159,7 @@ class ProtocolGateway:
 
     def _checkIdle(self) -> None:
         if self._transports is not None:
-            raise RuntimeError("the gateway serves already: configure it before")
+            raise RuntimeError("the gateway is already serving: configure it before")
 
     def configure(self, name: str, config: Options = None, **more: Any) -> Self:
         """
@@ -284,7 +284,7 @@ class ProtocolGateway:
             name, definition = None, name
         if more:
             if isinstance(definition, ServiceDefinition):
-                raise DefinitionError(f"the service {definition.name} is defined already")
+                raise DefinitionError(f"the service {definition.name} is already defined")
             definition = {**(definition or {}), **more}
         service = readService({} if definition is None else definition, name)
         return self.addKnown(service, isKnown=False)
@@ -309,15 +309,16 @@ class ProtocolGateway:
         Give the messages of mapped protos their JSON form, whether or not gRPC is enabled.
 
         @raise ProtoError: If a proto of the options cannot be loaded.
-        @raise DefinitionError: If the options name an unknown service.
+        @raise DefinitionError: If the options name an unknown service, or a file is not used.
         """
         options = self.settings.groups.get(GRPC.name)
-        if options is None or not options.services:
+        if options is None or not (options.services or options.protoFiles):
             return
         # Imported late: protobuf's descriptors take 0.6 MB.
         from storagegate.gateway.transports.grpc.protos import MappedProtos
 
         protos = MappedProtos(options, self.protos)
+        protos.checkUse(self.services.keys())
         for service in services:
             protos.mapJSON(service, self.invoker)
 

@@ -34,9 +34,10 @@ from storagegate.telemetry.tracecontext import tracingOfFields
 
 class SocketOwnership(Protocol):
     """
-    The right to read a datagram socket that several processes share: one reads at a time.
+    The right to read a worker's datagram socket, which a reload hands to the worker's successor:
+    one of the two processes reads at a time.
 
-    @ivar isWaiting: Whether another process still reads.
+    @ivar isWaiting: Whether the other process still reads.
     @ivar entered: Called when the other process stops reading.
     """
 
@@ -44,7 +45,7 @@ class SocketOwnership(Protocol):
     entered: Callable[[], object]
 
     def leave(self) -> None:
-        """Let another process read."""
+        """Let the other process read."""
 
 
 ErrorHook = Callable[[ServiceError, str], Any]
@@ -179,7 +180,9 @@ class TransportContext:
         if isinstance(described, ServiceError | Mapping):
             return described
         if described is not None:
-            _log.error("transformError gave {kind}, no error", kind=type(described).__name__)
+            _log.error(
+                "transformError returned {kind} instead of an error", kind=type(described).__name__
+            )
         return error
 
 
@@ -199,7 +202,7 @@ def _settled(described: Any) -> Any:
         return None
     if hasattr(steps, "close"):
         steps.close()
-    _log.error("transformError waits for something: errors cannot")
+    _log.error("transformError must not be asynchronous")
     return None
 
 
@@ -345,7 +348,7 @@ class TransportSet:
 
         def close(name: str, closeOne: Callable[..., Any], *graces: float) -> Deferred[Any]:
             def failed(failure: Any) -> None:
-                _log.failure("the transport {name} did not close in order", failure, name=name)
+                _log.failure("the transport {name} failed to close", failure, name=name)
 
             return maybeDeferred(closeOne, *graces).addErrback(failed)
 

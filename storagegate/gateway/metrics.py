@@ -219,18 +219,18 @@ class CallMetrics:
         if "request_count" in self._collectors:
             self._requests = meters.counter(
                 "storagegate_requests_total",
-                "Calls that have ended, by how.",
+                "Ended calls by outcome.",
                 (*_ROUTE, "status"),
             )
             self._requests.maxSets = MAX_ROUTES
         if "request_duration" in self._collectors:
             self._durations = meters.histogram(
-                "storagegate_request_duration_seconds", "How long calls took.", _ROUTE
+                "storagegate_request_duration_seconds", "Duration of calls.", _ROUTE
             )
             self._durations.maxSets = MAX_ROUTES
         if "error_rate" in self._collectors:
             self._errors = meters.counter(
-                "storagegate_errors_total", "Calls that failed.", ("protocol", "code")
+                "storagegate_errors_total", "Failed calls.", ("protocol", "code")
             )
         if "error_rate" in self._collectors or "throughput" in self._collectors:
             self._minute = SlidingWindowCounter()
@@ -364,7 +364,7 @@ class CallMetrics:
         if "error_rate" in self._collectors:
             yield gaugesFamily(
                 "storagegate_error_ratio",
-                "The share of the last minute's calls that failed; of several workers the worst.",
+                "Share of failed calls in the last minute; the maximum of all workers.",
                 ("protocol",),
                 [((name,), errors) for name, (_, errors) in shares.items()],
                 "max",
@@ -372,13 +372,13 @@ class CallMetrics:
         if "throughput" in self._collectors:
             yield gaugesFamily(
                 "storagegate_requests_per_second",
-                "Calls a second, over the last minute.",
+                "Calls per second over the last minute.",
                 ("protocol",),
                 [((name,), rate) for name, (rate, _) in shares.items()],
             )
             yield counterFamily(
                 "storagegate_wire_bytes_total",
-                "Bytes that came and went: of HTTP those of bodies, of gRPC those of messages.",
+                "Bytes received and sent: of bodies for HTTP, of messages for gRPC.",
                 ("protocol", "direction"),
                 [
                     ((name, direction), count)
@@ -389,7 +389,7 @@ class CallMetrics:
         if "active_connections" in self._collectors:
             yield gaugesFamily(
                 "storagegate_active_connections",
-                "Connections; of UDP the addresses that are remembered.",
+                "Open connections; for UDP, remembered addresses.",
                 ("protocol",),
                 [
                     ((name,), counts.connections())

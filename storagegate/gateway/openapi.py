@@ -39,7 +39,7 @@ _PARAMETERS = {
     "deadline": {
         "name": "X-Deadline-Ms",
         "in": "header",
-        "description": "Milliseconds from the arrival of the request that the call may take",
+        "description": "Timeout of the call in milliseconds, from the arrival of the request",
         "schema": {"type": "integer", "minimum": 1},
     },
     "trace": {
@@ -51,11 +51,11 @@ _PARAMETERS = {
 }
 
 _STATUSES = {
-    "400": "The request is none, or does not fit",
+    "400": "The request is malformed or invalid",
     "401": "The caller is not authenticated",
-    "403": "The caller may not",
+    "403": "The caller is not permitted",
     "413": "The request is too large",
-    "415": "The request is no JSON",
+    "415": "The request is not JSON",
     "429": "Too many calls",
     "504": "The deadline has passed",
     "default": "The call failed",

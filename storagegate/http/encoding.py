@@ -65,7 +65,7 @@ class IBodyEncoder(Interface):
     The methods may be called in any thread, but only one at a time.
     """
 
-    flushes: bool = Attribute("Whether every piece that is written should leave at once.")
+    flushes: bool = Attribute("Whether every written chunk should be sent at once.")
 
     def feed(chunk: bytes) -> bytes:
         """Encode a piece; return the available output, possibly empty."""

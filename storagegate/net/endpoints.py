@@ -227,7 +227,7 @@ def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
     except (AttributeError, LookupError, TypeError) as error:
         # Raised by the parsers of endpoints, for an unknown socket or option.
         isAdopted = description.startswith("systemd:")
-        reason = "systemd has handed over no such socket" if isAdopted else str(error)
+        reason = "systemd passed no such socket" if isAdopted else str(error)
         raise ValueError(reason) from error
     return endpoint
 

@@ -79,10 +79,12 @@ def _networks(names: Iterable[Any]) -> Trust:
         try:
             networks.extend(readNetwork(str(part)) for part in _NAMED.get(name, (name,)))
         except ValueError as error:
-            raise ValueError(f"names what is no network: {error}") from None
+            raise ValueError(f"contains an invalid network: {error}") from None
         if ":" in str(name) and networks[-1] == _EVERY_IPV4:
             # The network of an address translator is not meant as all of IPv4.
-            raise ValueError(f"{name} stands for every IPv4 address; name those of the proxies")
+            raise ValueError(
+                f"{name} matches every IPv4 address; name the addresses of the proxies"
+            )
 
     def trust(address: str, hop: int) -> bool:
         try:
@@ -171,7 +173,7 @@ def clientAddresses(
         if address is None:
             _limited.warn(
                 "element",
-                "the proxy {proxy} names a client that is no address: {element!a:.64}",
+                "the proxy {proxy} names an invalid client address: {element!a:.64}",
                 proxy=addresses[-1],
                 element=element.strip()[:_LONGEST_ELEMENT],
             )

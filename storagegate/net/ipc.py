@@ -157,7 +157,7 @@ class ControlProtocol(Int32StringReceiver):
             self._waitingBytes += len(frame)
         elif not self._isFull:
             self._isFull = True
-            self._log.warn("a process of this daemon does not read: messages to it are lost")
+            self._log.warn("a process of this daemon does not read its messages, which are lost")
 
     def pauseProducing(self) -> None:
         """Buffer messages."""
@@ -305,7 +305,7 @@ class WorkerIPC:
                     value = answer(message["payload"])
                     self.control.send({"kind": "reply", "id": message["id"], "value": value})
                 except Exception:
-                    _log.failure("a question of {topic} has no reply", topic=topic)
+                    _log.failure("a question about {topic} got no reply", topic=topic)
         elif kind == "replies":
             replies = self._questions.pop(message["id"], None)
             if replies is not None and not replies.called:

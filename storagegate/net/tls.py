@@ -274,7 +274,7 @@ class TLSContexts:
             if self._loaded is None:
                 raise
             _log.error(
-                "the option {table}.{error}; what it was before holds",
+                "the option {table}.{error}; the previous files stay in use",
                 table=self._table,
                 error=error,
             )
@@ -410,7 +410,7 @@ def readCertificates(option: str, file: str) -> "list[Certificate]":
     except (CryptoError, ValueError):
         found = []
     if not found:
-        raise TLSFileError(f"{option}: there is no certificate in {file}")
+        raise TLSFileError(f"{option}: {file} contains no certificate")
     return found
 
 
@@ -511,7 +511,7 @@ def describeError(error: BaseException | None) -> str:
     from twisted.internet.ssl import VerificationError
 
     if isinstance(error, VerificationError):
-        return "the certificate is for another name"
+        return "the certificate has another name"
     if isinstance(error, TLSError) and error.args and error.args[0]:
         # OpenSSL's error queue: the library, the function and the problem of each error.
         return str(error.args[0][-1][-1])

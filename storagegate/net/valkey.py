@@ -139,12 +139,12 @@ def readValkeyURL(url: str) -> ValkeyOptions:
     authority = query.pop("ca", None)
     database = query.pop("db", None) if isUnix else parts.path.strip("/") or None
     if query or parts.fragment:
-        raise ValueError("the address has parts that are unknown; ?ca=FILE and ?db=N are known")
+        raise ValueError("the address has unknown parts; only ?ca=FILE and ?db=N are supported")
     if database is not None and not (database.isascii() and database.isdigit()):
-        raise ValueError("the database of the address is no number")
+        raise ValueError("the database in the address is not a number")
     if isUnix:
         if not parts.path:
-            raise ValueError("the address has no path of a socket")
+            raise ValueError("the address has no socket path")
         return ValkeyOptions(
             path=parts.path, user=user, password=password, database=int(database or 0)
         )
@@ -152,7 +152,7 @@ def readValkeyURL(url: str) -> ValkeyOptions:
         raise ValueError("the address has no host")
     isSecure = _SCHEMES[parts.scheme]
     if authority is not None and not isSecure:
-        raise ValueError("an address without TLS has no authority: begin it with valkeys://")
+        raise ValueError("an address without TLS takes no ca: begin it with valkeys://")
     return ValkeyOptions(
         host=parts.hostname,
         port=parts.port or PORT,
@@ -300,7 +300,7 @@ class ValkeyConnection(Protocol):
             return fail(ValkeyUnavailable(self._reason))
         wire: bytes = _pack(words)
         if len(self._commands) >= MAX_WAITING or self._bytes + len(wire) > MAX_BYTES:
-            return fail(ValkeyUnavailable("too many commands wait for the server"))
+            return fail(ValkeyUnavailable("too many commands are waiting for the server"))
         command = _Command(self._reactor.seconds(), len(wire))
         self._bytes += command.size
         self._commands.append(command)
@@ -361,7 +361,7 @@ class ValkeyConnection(Protocol):
         try:
             while (reply := reader.gets()) is not False and self._reason is None:
                 if not commands:
-                    self._end("the server sent what was not asked for", True)
+                    self._end("the server sent an unexpected reply", True)
                     return
                 command = commands.popleft()
                 self._bytes -= command.size
@@ -507,7 +507,7 @@ class ValkeyClient:
         """Wait for the first attempt to connect, if it is in progress."""
         if self._waiting is not None:
             if len(self._waiting) >= MAX_WAITING:
-                raise ValkeyUnavailable("too many commands wait for the server")
+                raise ValkeyUnavailable("too many commands are waiting for the server")
             waiting: Deferred[None] = Deferred()
             self._waiting.append(waiting)
             await waiting
@@ -548,7 +548,7 @@ class ValkeyClient:
             connection.close()
             return
         if self._failures:
-            _log.info("{server} can be reached again", server=self._options.name)
+            _log.info("{server} is reachable again", server=self._options.name)
         self._openedAt = self._reactor.seconds()
         self._connection = connection
         self._release()
@@ -564,7 +564,7 @@ class ValkeyClient:
         isLate = (
             failure.check(DeferredTimeout, CancelledError, ConnectingCancelledError) is not None
         )
-        reason = "it does not reply" if isLate else failure.getErrorMessage()
+        reason = "it does not respond" if isLate else failure.getErrorMessage()
         self._failure = f"{self._options.name}: {reason}"
         if not self._failures:
             _log.warn("{failure}", failure=self._failure)

@@ -130,7 +130,7 @@ class _WorkerProcess(ProcessProtocol):
             if found is not None:
                 kind = "exit code" if found.si_code == os.CLD_EXITED else "signal"
                 status = f"{kind} {found.si_status}"
-            raise WorkerFailed(f"a worker ended while it started: {status}")
+            raise WorkerFailed(f"a worker exited during its start: {status}")
         if message["kind"] == "failed":
             raise WorkerFailed(message["reason"])
         self.raw.setblocking(False)
@@ -156,7 +156,7 @@ class _WorkerProcess(ProcessProtocol):
             if timer.active():
                 timer.cancel()
         if not self.started.called:
-            self.started.errback(WorkerFailed(self.reason or f"a worker ended: {reason.value}"))
+            self.started.errback(WorkerFailed(self.reason or f"a worker exited: {reason.value}"))
             # Handled by its waiter, or logged by the owner.
             self.started.addErrback(lambda _: None)
         self.owner.workerEnded(self, reason)
@@ -308,7 +308,7 @@ class WorkerPool:
             use C{program}.
         """
         if self._isRolling or self._isStopping:
-            raise WorkerFailed("the workers are being replaced already")
+            raise WorkerFailed("the workers are already being replaced")
         self._isRolling = True
         before, self.program = self.program, program
         try:
@@ -340,7 +340,7 @@ class WorkerPool:
 
     def _checkRolling(self) -> None:
         if self._isStopping:
-            raise WorkerFailed("the workers stop")
+            raise WorkerFailed("the workers are stopping")
 
     def _left(self, worker: _WorkerProcess) -> None:
         """Let the successor of a worker read exclusive input."""
@@ -496,7 +496,7 @@ class WorkerPool:
         for worker in self._all:
             worker.silences += worker.isReady
             if worker.silences > _SIGNS:
-                self._log.error("worker {index} does not answer: killed", index=worker.index)
+                self._log.error("worker {index} does not respond: killed", index=worker.index)
                 worker.kill("KILL")
             worker.control.send({"kind": "ping"})
 

@@ -192,7 +192,8 @@ class ClientCall:
             # The end was already in flight; a cancelled call always has the same status.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
         if status and self._error is None:
-            self._error = statusError(status, message, received)
+            pool = None if self._method is None else self._method.response.pool
+            self._error = statusError(status, message, received, pool)
         self._trailers.set(received)
         if self._sending is not None:
             self._sending.cancel()
@@ -339,18 +340,19 @@ class Responses:
         self._call.abandon()
 
 
-def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
+def statusError(status: int, message: str, trailers: CallMetadata, pool: Any = None) -> GrpcError:
     """
     Return the error of a call that ended with a status other than C{OK}.
 
     @param status: The number of the status; an unknown one becomes C{UNKNOWN}.
     @param message: The text from the server.
     @param trailers: The trailers, which become the metadata of the error and may hold its details.
+    @param pool: The descriptor pool of the service, with the types of its details.
     """
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"
         status = GRPC_STATUSES["UNKNOWN"]
     details = trailers.get(DETAILS_KEY)
-    error = GrpcError(status, message, decodeDetails(details[0]) if details else None)
+    error = GrpcError(status, message, decodeDetails(details[0], pool) if details else None)
     error.metadata = trailers
     return error

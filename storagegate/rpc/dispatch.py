@@ -52,7 +52,7 @@ from storagegate.rpc.converters import ConversionError
 from storagegate.rpc.interfaces import IServerCall, Metadata
 from storagegate.rpc.pendingreads import PendingReads
 from storagegate.rpc.protos import RPCMethod, RPCService, loadedService
-from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
+from storagegate.rpc.status import DETAILS_KEY, DetailError, encodeDetails, statusMessage
 
 Handler = Callable[[Call], Any]
 """Returns a method's result, an awaitable of it, or an iterable of results."""
@@ -739,9 +739,8 @@ class CallDispatch(Task):
                 _log.failure(
                     "{path} failed", Failure(error), path=self._engineCall.path, peer=self.peer
                 )
-            grpcError = asGrpcError(error)
+            grpcError, details = self._withDetails(asGrpcError(error))
             trailers: Metadata = self._call.trailers
-            details = None if grpcError.details is None else encodeDetails(grpcError)
             if details is not None:
                 trailers = [*trailers, (DETAILS_KEY, details)]
             self._engineCall.finish(grpcError.status, statusMessage(grpcError.message), trailers)
@@ -751,6 +750,24 @@ class CallDispatch(Task):
                 Failure(error),
                 path=self._engineCall.path,
             )
+
+    def _withDetails(self, error: GrpcError) -> tuple[GrpcError, bytes | None]:
+        """
+        Return an error and its encoded details. A detail that does not fit the type that it names
+        is a mistake of the handler: the call ends with C{INTERNAL}.
+        """
+        if error.details is None:
+            return error, None
+        try:
+            return error, encodeDetails(error, self._route.method.response.pool)
+        except DetailError as mistake:
+            _log.error(
+                "{path} failed with {status}: {mistake}",
+                path=self._engineCall.path,
+                status=error.statusName,
+                mistake=str(mistake),
+            )
+            return GrpcError(_INTERNAL, UNKNOWN_MESSAGE), None
 
 
 @define(eq=False)

@@ -50,8 +50,10 @@ class IServerCall(Interface):
 
     path: str = Attribute("The full name of the method, C{/package.Service/Method}.")
     metadata: Metadata = Attribute("The client's metadata, names in lower case.")
-    deadline: float | None = Attribute("When the client gives up, in seconds since 1970.")
-    isOver: bool = Attribute("Whether it was finished, or the client has left.")
+    deadline: float | None = Attribute(
+        "The time at which the client gives up, in seconds since 1970."
+    )
+    isOver: bool = Attribute("Whether the call has finished, or the client has left.")
     isRefused: bool = Attribute(
         "Whether the engine accepts no more messages and has sent the status, as for a message "
         "over the limit."
@@ -246,7 +248,7 @@ class ClientClosedError(Exception):
 class IClientEngine(Interface):
     """A channel to a server, which connects and reconnects as needed."""
 
-    isClosed: bool = Attribute("Whether it was closed and makes no more calls.")
+    isClosed: bool = Attribute("Whether the client is closed and makes no more calls.")
 
     def call(path: str, options: CallOptions, request: bytes | None = None) -> Any:
         """

@@ -248,7 +248,7 @@ class AccessKeyStore:
             return self._root
         keys = self._keys
         if keys.isInDoubt:
-            raise StoreBusy(f"access keys were not read: {keys.problem or 'no answer'}")
+            raise StoreBusy(f"cannot read access keys: {keys.problem or 'no answer'}")
         if keys.generation != self._generation or (
             self._areLimited and not self._judgedAt <= self._now() < self._expiry
         ):

@@ -125,7 +125,7 @@ class LifecycleScanner:
 
     @_task.default
     def _makeTask(self) -> PeriodicTask:
-        return PeriodicTask("the scanner of life cycles", self._clock)
+        return PeriodicTask("the lifecycle scanner", self._clock)
 
     def start(self) -> None:
         """Scan, round after round, until L{stop}. Call once."""
@@ -177,11 +177,11 @@ class LifecycleScanner:
             try:
                 await self.scan()
             except (StoreError, OSError) as error:
-                self._log.error("the round was broken off: {error}", error=str(error))
+                self._log.error("the round was aborted: {error}", error=str(error))
                 pause = longest
             except Exception:
                 # The next round may succeed.
-                self._log.failure("the round was broken off")
+                self._log.failure("the round was aborted")
                 pause = longest
             await self._task.pause(pause)
 
@@ -350,15 +350,19 @@ def watchScanner(scanner: LifecycleScanner, meters: MetricsRegistry) -> None:
 
     def families() -> Iterable[MetricFamily]:
         for name, help, value in (
-            ("seen", "Versions and uploads that were judged by rules of life cycles.", "seen"),
-            ("removed", "Versions and uploads that rules have removed.", "removed"),
-            ("kept", "Versions that were due and stay: locked, or changed.", "kept"),
+            ("seen", "Versions and uploads checked against lifecycle rules.", "seen"),
+            ("removed", "Versions and uploads removed by lifecycle rules.", "removed"),
+            (
+                "kept",
+                "Versions that were due but kept, because they were locked or changed.",
+                "kept",
+            ),
         ):
             samples = [((), getattr(scanner, value))]
             yield counterFamily(f"storagegate_lifecycle_{name}_total", help, (), samples)
         yield gaugeFamily(
             "storagegate_lifecycle_round_age_seconds",
-            "Time since the round that runs, or the last one, began.",
+            "Time since the current or last round began.",
             scanner.ageSeconds,
             "max",
         )

@@ -106,10 +106,16 @@ def readRole(value: str) -> str:
     return value
 
 
-def readExpiry(value: int) -> int:
-    """Validate a time in milliseconds since 1970, or 0 for never."""
+def readExpiry(value: int, nowMs: int) -> int:
+    """
+    Validate a time of expiry in milliseconds since 1970, or 0 for never.
+
+    @param nowMs: The present; an earlier time would make a key that never works.
+    """
     if not 0 <= value <= _LATEST_MS:
         raise ValueError("not a time in milliseconds since 1970, or 0")
+    if value and value <= nowMs:
+        raise ValueError("not a time in the future")
     return value
 
 

@@ -237,16 +237,16 @@ class S3Metrics:
         self._requests.maxSets = 3000
         self._durations = meters.histogram(
             "storagegate_s3_request_duration_seconds",
-            "From a request's head until its whole response was out.",
+            "Time from the head of a request to the end of its response.",
             ("operation",),
         )
         self._bytes = meters.counter(
             "storagegate_s3_bytes_total",
-            "Bytes of bodies that were read, and that went out.",
+            "Bytes of bodies received and sent.",
             ("operation", "direction"),
         )
         self._errors = meters.counter(
-            "storagegate_s3_errors_total", "Responses that were errors, by code.", ("code",)
+            "storagegate_s3_errors_total", "Error responses by code.", ("code",)
         )
         meters.watch(self._collect)
 

@@ -145,9 +145,9 @@ def backup(
     """
     source, target = os.path.realpath(data), os.path.realpath(to)
     if not os.path.exists(os.path.join(source, CATALOG)):
-        raise BackupError(f"{data} holds no store; the daemon makes one when it starts")
+        raise BackupError(f"{data} contains no store; the daemon creates one when it starts")
     if f"{target}/".startswith(f"{source}/"):
-        raise BackupError(f"{to} lies in the data directory")
+        raise BackupError(f"{to} is inside the data directory")
     makeEmptyTarget(to)
     try:
         _Backup(BlobLayout(source), BlobLayout(target), files or Files(), report).run()
@@ -156,7 +156,7 @@ def backup(
         raise
     problems = check(target, False, verify, report, progress=progress)
     _voidLogs(target)
-    report(f"the copy has {problems} problems" if problems else "the copy was checked")
+    report(f"the copy has {problems} problems" if problems else "the copy was verified")
     return problems
 
 
@@ -295,7 +295,8 @@ class _Backup:
                         gone.add(blob)
             if deadline is not None and monotonic() > deadline:
                 raise BackupError(
-                    "blobs come and go faster than they can be held; try when less is written"
+                    "blobs are written and removed too fast to hold them;"
+                    " retry when there are fewer writes"
                 )
         return gone
 

@@ -76,10 +76,9 @@ class ByteSink(Protocol):
 class IBlobReader(Interface):
     """A blob that is open for reading, on this machine or another."""
 
-    size: int = Attribute("Bytes in the blob.")
+    size: int = Attribute("The size of the blob in bytes.")
     isVerified: bool = Attribute(
-        "Whether the bytes are compared with checksums that are stored with them, before they are"
-        " returned."
+        "Whether reads verify the bytes by stored checksums before they return them."
     )
 
     async def sendTo(response: ByteSink, offset: int, length: int) -> None:
@@ -133,29 +132,30 @@ class IBlobStore(Interface):
     """
 
     failure: str | None = Attribute(
-        "Why nothing is written or removed until a restart; C{None} while that is possible."
+        "The reason why writes and removals have stopped until a restart; C{None} if they work."
     )
-    corrupt: frozenset[str] = Attribute("The blobs that are known to be corrupt.")
+    corrupt: frozenset[str] = Attribute("The blobs known to be corrupt.")
     onFull: Callable[[], object] = Attribute(
-        "Called in any thread when an upload is refused because the disk is full; set by the store."
+        "Called in any thread when an upload is refused because the disk is full. The store "
+        "sets it."
     )
     onShort: Callable[[str, int], object] = Attribute(
-        "Called with a blob that L{open} finds short, or, where nodes share the blobs, missing, and"
-        " the bytes it has; set by the store."
+        "Called with a blob that L{open} finds too short, and the bytes present; for blobs that "
+        "several nodes share, also with a missing blob. The store sets it."
     )
     onDamaged: Callable[[str], object] = Attribute(
-        "Called with a blob whose bytes are not the bytes that were written; set by the store."
+        "Called with a blob whose bytes differ from the bytes that were written. The store sets it."
     )
     reexamine: Callable[[str], Deferred[bool]] = Attribute(
-        "Called by L{open} with a blob that is marked as corrupt; fires with whether its bytes are"
-        " right again, and its mark was taken away; set by the store."
+        "Called by L{open} with a blob that is marked as corrupt. The result is whether its "
+        "bytes are correct again, in which case the mark was removed. The store sets it."
     )
     unconfirmedWrites: int = Attribute(
-        "How many writes a server has answered without confirming the bytes."
+        "Number of writes that a server answered without confirming the bytes."
     )
-    rereads: int = Attribute("How many reads were made once more because the bytes were wrong.")
+    rereads: int = Attribute("Number of reads that were repeated because the bytes were wrong.")
     isRemote: bool = Attribute(
-        "Whether the bytes come over a network, so that every read of them is verified."
+        "Whether the bytes are read over a network, so that every read is verified."
     )
 
     def writer(inlineLimit: int, expectedSize: int | None = None, bucket: str = "") -> IBlobWriter:

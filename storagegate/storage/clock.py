@@ -171,7 +171,8 @@ class StoreClock:
         if not self._isStepped:
             return None
         return (
-            f"the clock {self._reason}: life cycles, retentions that end and other removals by date"
+            f"the clock {self._reason}: lifecycle rules, expiring"
+            " retentions and other removals by date"
             " wait until it has run steadily for an hour, or until storagegate clock confirm"
         )
 
@@ -210,7 +211,7 @@ class StoreClock:
         self.isConfirmed = True
         self._settle(wall - passed, passed)
         if isStepped:
-            self._log.info("the clock was confirmed: removals by date go on")
+            self._log.info("the clock was confirmed: removals by date resume")
         return isStepped
 
     def isConfirmedBy(self, reading: ClockReading) -> bool:
@@ -248,7 +249,9 @@ class StoreClock:
                 self._steady, self._since = lead, passed
             elif passed - self._since >= AGREED_SECONDS:
                 if self._isStepped:
-                    self._log.info("the clock has run steadily for an hour: removals by date go on")
+                    self._log.info(
+                        "the clock has run steadily for an hour: removals by date resume"
+                    )
                 self._settle(lead, passed)
         return wall, passed
 
@@ -294,7 +297,7 @@ class ClockRecorder:
 
     @_task.default
     def _makeTask(self) -> PeriodicTask:
-        return PeriodicTask("the recorder of the clock", self._reactor)
+        return PeriodicTask("the clock recorder", self._reactor)
 
     def start(self) -> None:
         """
@@ -315,7 +318,7 @@ class ClockRecorder:
                 reading = await self._read()
             except Exception as error:
                 # The clock is not trusted until the catalog answers.
-                self._log.info("the clock was not compared: {error}", error=str(error))
+                self._log.info("cannot compare the clock: {error}", error=str(error))
                 await self._task.pause(_FIRST_SECONDS)
             else:
                 self._clock.compare(reading)
@@ -346,7 +349,7 @@ class ClockRecorder:
                 await self._catalog.putProgress(_TASK, msgspec.json.encode(reading))
                 self._clock.isConfirmed = False
         except StoreError as error:
-            self._log.info("the clock was not noted: {error}", error=str(error))
+            self._log.info("cannot record the clock: {error}", error=str(error))
 
     async def _read(self) -> ClockReading | None:
         """Read the last reading; L{None} if it is absent or cannot be decoded."""

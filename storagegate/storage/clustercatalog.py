@@ -78,13 +78,14 @@ class INodeLeases(Interface):
     The node itself measures the lease by its own clock, from before it sent the renewal.
     """
 
-    number: int = Attribute("The number of the lease that is valid now; 0 if there is none.")
+    number: int = Attribute("The number of the valid lease; 0 for none.")
     stamp: int = Attribute(
-        "That of reads that begin now. What was removed before the last renewal, they do not find."
+        "The stamp of reads that begin now. Such reads cannot find what was removed before the "
+        "last renewal."
     )
 
     isSettled: bool = Attribute(
-        "Whether no blob of the current lease is left that may be in no row of the catalog."
+        "Whether every blob of the current lease is in a row of the catalog or was removed."
     )
 
     onGivenUp: Callable[[], object] = Attribute(
@@ -225,7 +226,7 @@ class IChangeJournal(Interface):
     C{StoreBusy}.
     """
 
-    onEvents: Callable[[], object] = Attribute("Called when there are new ones, or may be.")
+    onEvents: Callable[[], object] = Attribute("Called when there are, or may be, new events.")
 
     async def watch(bucket: str, lease: int) -> str:
         """
@@ -283,14 +284,14 @@ class IClusterCatalog(ICatalog):
     """A catalog that several nodes share."""
 
     leases: INodeLeases = Attribute("The lease of this node, which its owner renews.")
-    cleanup: ICleanup = Attribute("The work for all nodes.")
+    cleanup: ICleanup = Attribute("The work of one node for all nodes.")
     journal: IChangeJournal = Attribute("The changes of buckets that nodes watch.")
     onBlobCleared: Callable[[str], object] = Attribute(
-        "Called with a blob that any node, or the fsck, has found right again."
+        "Called with a blob that any node, or fsck, has found to be correct again."
     )
     onBucketChanged: Callable[[str], object] = Attribute(
-        "Called with the name of a bucket that any node has changed, made or removed, and with an"
-        " empty name if some may have been missed."
+        "Called with the name of a bucket that any node has changed, created or removed; with "
+        "an empty name if changes may have been missed."
     )
 
     async def shard(bucket: str) -> int | None:
@@ -306,7 +307,9 @@ class IClusterCatalog(ICatalog):
 class IShardedCatalog(ICatalog):
     """A catalog of several shards, each with its own leases and garbage."""
 
-    shards: Mapping[int, IClusterCatalog] = Attribute("The shards by their numbers; 0 is one.")
+    shards: Mapping[int, IClusterCatalog] = Attribute(
+        "The shards by number; shard 0 always exists."
+    )
 
     async def shard(bucket: str) -> int | None:
         """See L{IClusterCatalog.shard}."""

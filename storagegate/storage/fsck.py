@@ -128,12 +128,12 @@ Progress = Callable[[int, int], object]
 
 def rightAgain(blob: str) -> str:
     """Return the line for a marked blob that was read and found intact."""
-    return f"blob {blob} was found damaged before, and is right: it is served again"
+    return f"blob {blob} was marked as damaged and is correct: it is served again"
 
 
 def foundBefore(blob: str) -> str:
     """Return the line for a marked blob that was not read."""
-    return f"blob {blob} was found damaged before: --verify finds out whether it is right again"
+    return f"blob {blob} is marked as damaged: use --verify to check it again"
 
 
 def noProgress(done: int, total: int) -> None:
@@ -165,7 +165,7 @@ def check(
     files = files or Files()
     refuseLostCatalog(BlobLayout(directory), files)
     if not os.path.exists(path):
-        raise CatalogUnusable(f"there is no store in {directory}")
+        raise CatalogUnusable(f"no store in {directory}")
     latch = FailStopLatch(directory)
     syncs = SyncGroup(files, latch, True)
     with ExitStack() as stack:
@@ -250,14 +250,18 @@ class _Check:
                 if recorded != counted
             )
             name = f"bucket {each.name}" if each.name else f"no bucket {each.bucketId}"
-            self._problem(f"{name} is said to have {wrong}", partial(self._mutate, setUsage, each))
+            self._problem(
+                f"{name} has wrong totals: {wrong}", partial(self._mutate, setUsage, each)
+            )
 
     def _references(self) -> frozenset[str]:
         """Check reference counts; return the referenced blobs that have no row."""
         mismatches = recount(self._connection)
         for each in mismatches:
             if each.recorded is None:
-                self._problem(f"blob {each.blob} has no row; named by {self._owners(each.blob)}")
+                self._problem(
+                    f"blob {each.blob} has no row; referenced by {self._owners(each.blob)}"
+                )
             else:
                 self._problem(
                     f"blob {each.blob} has {each.recorded} references, not {each.counted}",
@@ -269,7 +273,7 @@ class _Check:
         names = self._files.names(self._layout.staging)
         left = [name for name in names if isBlobId(name)]
         for name in sorted(set(names) - set(left) - {MARKER}):
-            self._problem(f"staging/{name} is no file of the store")
+            self._problem(f"staging/{name} is not a file of the store")
         if left:
             syncs, known = self._syncs, self._known
             sweep = partial(sweepStaging, self._layout, self._files, syncs, known, self._settle)
@@ -288,7 +292,7 @@ class _Check:
                 if not row.refs:
                     self._problem(f"blob {row.id} is garbage", partial(self._collect, row.id))
                 elif (problem := self._compare(row, verify)) is not None:
-                    self._problem(f"blob {row.id} {problem}; named by {self._owners(row.id)}")
+                    self._problem(f"blob {row.id} {problem}; referenced by {self._owners(row.id)}")
                     if self._repair:
                         self._mutate(refcounts.markCorrupt, row.id)
                 elif row.damaged and verify:
@@ -331,9 +335,9 @@ class _Check:
             for name in names:
                 path = os.path.join(shard, name)
                 if path != self._layout.path(name) or not isBlobId(name):
-                    self._problem(f"{path} is no file of the store")
+                    self._problem(f"{path} is not a file of the store")
                 elif name not in known:
-                    self._problem(f"blob {name} is named by nothing", partial(self._remove, path))
+                    self._problem(f"blob {name} is not referenced", partial(self._remove, path))
 
     def _inline(self) -> None:
         """Compare inline bytes with their checksums."""
@@ -341,7 +345,9 @@ class _Check:
         while True:
             page = objects.checkInline(self._connection, position, _PAGE)
             for bucket, key in page.damaged:
-                self._problem(f"object {_name(bucket, key)} does not hold the bytes written")
+                self._problem(
+                    f"object {_name(bucket, key)} differs from the bytes that were written"
+                )
             if page.next is None:
                 return
             position = page.next

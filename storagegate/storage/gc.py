@@ -226,8 +226,8 @@ class GarbageCollector:
         """
         Record an unexpected error. The rows stay, and the next garbage starts another attempt.
         """
-        self._log.failure("garbage was not removed", failure)
-        self.problem = f"garbage was not removed: {failure.getErrorMessage()}"
+        self._log.failure("cannot remove garbage", failure)
+        self.problem = f"cannot remove garbage: {failure.getErrorMessage()}"
 
     async def _work(self) -> None:
         try:
@@ -251,7 +251,7 @@ class GarbageCollector:
             self._queue.clear()
             self._mustReadCatalog = False
             if not isinstance(error, CancelledError):
-                self._log.error("garbage was not read: {error}", error=str(error))
+                self._log.error("cannot read garbage: {error}", error=str(error))
         finally:
             self._running = False
             if not self._inGrace:
@@ -266,5 +266,5 @@ class GarbageCollector:
         except (StoreError, OSError) as error:
             # The rows stay, so the next start retries.
             self._log.error(
-                "{count} blobs were not removed: {error}", count=len(blobs), error=str(error)
+                "cannot remove {count} blobs: {error}", count=len(blobs), error=str(error)
             )

@@ -69,7 +69,7 @@ def refuseLostCatalog(layout: BlobLayout, files: Files) -> None:
             return
     if os.path.isdir(os.path.join(layout.data, UNFINISHED)):
         raise CatalogUnusable(
-            f"{layout.data} holds an unfinished restore: empty it, and restore once more"
+            f"{layout.data} contains an unfinished restore: empty it, then restore again"
         )
     with suppress(FileNotFoundError):
         if _readMarker(layout, files) or any(map(_ids, _names(layout, files))):
@@ -104,7 +104,7 @@ def findForeignBlobs(
         if known(ids):
             return None
         isEmpty = isEmpty and staged.issuperset(ids)
-    return None if isEmpty else f"catalog.sqlite names none of the blobs in {layout.blobs}"
+    return None if isEmpty else f"catalog.sqlite references none of the blobs in {layout.blobs}"
 
 
 def claimBlobs(
@@ -120,7 +120,7 @@ def claimBlobs(
     @raise ForeignBlobs: The blobs belong to another store.
     """
     if (problem := findForeignBlobs(layout, files, secret, known)) is not None:
-        raise ForeignBlobs(f"{problem}: nothing was changed; put the right catalog back")
+        raise ForeignBlobs(f"{problem}; nothing was changed: restore the matching catalog")
     path = os.path.join(layout.blobs, MARKER)
     if os.path.exists(path):
         return

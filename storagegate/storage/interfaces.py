@@ -54,26 +54,28 @@ class ICatalog(Interface):
     """
 
     keysStaleSeconds: float | None = Attribute(
-        "How long issued keys that were read may be used, where reading them may take long."
+        "Maximum age of cached access keys, if reading them may be slow; C{None} if it is fast."
     )
     onKeysChanged: Callable[[], object] | None = Attribute(
-        "Called when another process has changed the keys, where the catalog is notified of it."
+        "Called when another process has changed the keys, if the catalog is notified of it."
     )
     graceSeconds: float = Attribute(
-        "How long a blob is kept after the end of its last reference: longer than a look-up may"
-        " take. 0 if look-ups do not suspend, so that leases suffice."
+        "How long a blob is kept after its last reference ended, which is longer than any "
+        "look-up. 0 if look-ups do not suspend, because leases then suffice."
     )
     failure: str | None = Attribute(
-        "Why nothing more is written until a restart; C{None} while writes are possible."
+        "The reason why writes have stopped until a restart; C{None} if they work."
     )
-    waiting: int = Attribute("How many mutations wait for a commit.")
+    waiting: int = Attribute("Number of mutations that wait for a commit.")
 
-    isRemote: bool = Attribute("Whether the catalog is on other machines, for several nodes.")
+    isRemote: bool = Attribute(
+        "Whether the catalog is on other machines, and several nodes use it."
+    )
 
     recentBucket: Callable[[str], tuple[Bucket, int] | None] | None = Attribute(
-        "Returns from memory a bucket as it was some time ago, with the revision by which a"
-        " C{WriteCondition} makes sure that it still is so; L{None} where look-ups are from"
-        " memory anyway."
+        "Returns a recent copy of a bucket from memory, with the revision by which a "
+        "C{WriteCondition} checks that it is still current; L{None} if all look-ups are from "
+        "memory."
     )
 
     async def bucket(name: str) -> Bucket | None:

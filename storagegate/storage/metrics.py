@@ -49,7 +49,7 @@ class MeteredFiles(Files):
         samples = [(("file",), self._file.values()), (("directory",), self._directory.values())]
         yield MetricFamily(
             "storagegate_store_fsync_seconds",
-            "How long fsyncs of blobs and their directories took; commits have their own.",
+            "Duration of fsyncs of blobs and their directories, without commits.",
             "histogram",
             ("kind",),
             _SYNC_SECONDS,
@@ -115,10 +115,10 @@ class _UsageReader:
         if usage is None:
             return
         for name, help in (
-            ("objects", "Objects of a bucket, or of all."),
-            ("bytes", "Bytes of these objects."),
+            ("objects", "Objects in a bucket, or in all buckets."),
+            ("bytes", "Bytes in these objects."),
             ("uploads", "Multipart uploads in progress."),
-            ("uploadBytes", "Bytes of the parts of these uploads."),
+            ("uploadBytes", "Bytes in the parts of these uploads."),
         ):
             word = name.replace("uploadBytes", "upload_bytes")
             metric = f"storagegate_bucket_{word}"
@@ -131,9 +131,7 @@ class _UsageReader:
                 # A bucket may be named like the aggregate.
                 samples[(OTHER,)] = samples.get((OTHER,), 0) + getattr(usage.others, name)
             yield gaugesFamily(metric, help, ("bucket",), samples.items(), "max")
-        yield gaugeFamily(
-            "storagegate_access_keys", "Access keys that are issued.", usage.accessKeys, "max"
-        )
+        yield gaugeFamily("storagegate_access_keys", "Issued access keys.", usage.accessKeys, "max")
 
     def _took(self, usage: StoreUsage) -> None:
         self._usage = usage
@@ -153,11 +151,11 @@ def watchStore(store: Any, meters: MetricsRegistry, directory: str, byBucket: bo
         metrics.
     """
     rows = meters.histogram(
-        "storagegate_store_commit_mutations", "Mutations in a transaction.", (), _ROWS
+        "storagegate_store_commit_mutations", "Mutations per transaction.", (), _ROWS
     )
     seconds = meters.histogram(
         "storagegate_store_commit_seconds",
-        "How long transactions took, with their fsync.",
+        "Duration of transactions, with their fsync.",
         (),
         _SYNC_SECONDS,
     )
@@ -175,29 +173,34 @@ def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
     """
     figures, scrubber = store.pool.figures(), store.scrubber
     for name, help, value, merge in (
-        ("pool_threads", "Threads for what waits for the disk.", figures.threads, "sum"),
-        ("pool_waiting", "Jobs that no thread has taken yet.", figures.waiting, "sum"),
-        ("pool_lag_seconds", "How long the oldest of them waits.", figures.lagSeconds, "max"),
+        ("pool_threads", "Threads for disk operations.", figures.threads, "sum"),
+        ("pool_waiting", "Pool jobs that wait for a thread.", figures.waiting, "sum"),
+        (
+            "pool_lag_seconds",
+            "Waiting time of the oldest of these jobs.",
+            figures.lagSeconds,
+            "max",
+        ),
         ("commit_waiting", "Mutations that wait for a commit.", store.catalog.waiting, "sum"),
-        ("reclaim_backlog", "Blobs that are to be removed.", store.reclaimBacklog, "sum"),
-        ("read_only", "1 when nothing can be written.", int(store.readOnly is not None), "max"),
-        ("damaged", "Objects and blobs found damaged.", store.damagedCount, "max"),
-        ("wal_bytes", "The length of the catalog's log.", _sizeOf(wal), "max"),
+        ("reclaim_backlog", "Blobs to remove.", store.reclaimBacklog, "sum"),
+        ("read_only", "1 if the store refuses writes.", int(store.readOnly is not None), "max"),
+        ("damaged", "Damaged objects and blobs.", store.damagedCount, "max"),
+        ("wal_bytes", "Size of the catalog's log.", _sizeOf(wal), "max"),
     ):
         yield gaugeFamily(f"storagegate_store_{name}", help, value, merge)
     commits = sum(rows.values.get((), ())[:-1])
     for name, help, value in (
         ("commits", "Transactions of the catalog.", commits),
-        ("scrubbed_bytes", "Bytes read again to find damage.", scrubber.bytesRead),
-        ("scrub_rounds", "Times that everything was read again.", scrubber.rounds),
+        ("scrubbed_bytes", "Bytes read by scrubbing.", scrubber.bytesRead),
+        ("scrub_rounds", "Completed scrubbing rounds.", scrubber.rounds),
         (
             "unconfirmed_writes",
-            "Writes that the server of the blobs has answered without confirming the bytes.",
+            "Writes that the blob server answered without confirming the bytes.",
             store.blobs.unconfirmedWrites,
         ),
         (
             "blob_rereads",
-            "Reads of blobs that were made once more because the bytes were wrong.",
+            "Reads of blobs that were repeated because the bytes were wrong.",
             store.blobs.rereads,
         ),
     ):
@@ -212,7 +215,7 @@ def _families(store: Any, wal: str, rows: Histogram) -> Iterable[MetricFamily]:
     free, total = space
     yield gaugesFamily(
         "storagegate_store_disk_bytes",
-        "The file system of the data: what is free, and all of it.",
+        "Free and total space of the file system with the data.",
         ("kind",),
         [(("free",), free), (("total",), total)],
         "max",

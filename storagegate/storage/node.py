@@ -52,8 +52,8 @@ class IBucketWatches(Interface):
     """
 
     missedObservers: list[Callable[[], object]] = Attribute(
-        "Called when changes of watched buckets were missed: this process was too long without the"
-        " catalog, or too slow."
+        "Called when changes of watched buckets were missed, because this process was without "
+        "the catalog for too long, or too slow."
     )
 
     async def watch(bucket: str) -> None:
@@ -78,18 +78,18 @@ class IStoreNode(Interface):
     """The node of a process in a store. Methods: reactor thread."""
 
     admit: Callable[[], object] | None = Attribute(
-        "Called when a request comes, in its own context; raises C{StoreBusy} while this process"
-        " may serve none. L{None}: all are served."
+        "Called for each request, in its own context. Raises C{StoreBusy} while this process "
+        "may serve no requests. L{None} if it may always serve."
     )
     hold: Callable[[Iterable[str]], HeldBlobs] = Attribute(
         "Keeps blobs until the lease is released; see"
         " L{ObjectStore.hold<storagegate.storage.store.ObjectStore.hold>}."
     )
     watches: IBucketWatches | None = Attribute(
-        "Without them the observers are called with the changes of all buckets."
+        "The watches of buckets; without them the observers receive the changes of all buckets."
     )
-    backlog: int = Attribute("How many blobs are to be removed, as far as it is known here.")
-    publishes: bool = Attribute("Whether L{committed} does more than to call the observers.")
+    backlog: int = Attribute("Number of blobs to remove, as far as this node knows.")
+    publishes: bool = Attribute("Whether L{committed} does more than call the observers.")
 
     def start(observe: Callable[[ObjectChange], None]) -> None:
         """
@@ -289,8 +289,8 @@ class EmbeddedNode:
         now = self._clock.seconds()
         if isFull:
             if self._fullAt is None:
-                text = problem or "a write did not fit"
-                self._log.error("the disk is full, deletes work: {text}", text=text)
+                text = problem or "a write found no space"
+                self._log.error("the disk is full, only deletes work: {text}", text=text)
             self._fullAt = now
         elif self._fullAt is not None and now - self._fullAt >= _SPACE_SECONDS:
             self._fullAt = None

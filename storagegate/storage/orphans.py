@@ -55,9 +55,9 @@ def recover(data: str, to: str, report: Callable[[str], object]) -> int:
     """
     layout, files, target = BlobLayout(data), Files(), os.path.abspath(to)
     if not os.path.isdir(layout.blobs):
-        raise NothingRecovered(f"{data} holds no store")
+        raise NothingRecovered(f"{data} contains no store")
     if f"{os.path.realpath(target)}/".startswith(f"{os.path.realpath(data)}/"):
-        raise NothingRecovered(f"{to} lies in the data directory")
+        raise NothingRecovered(f"{to} is inside the data directory")
     if os.path.isdir(target) and os.listdir(target):
         raise NothingRecovered(f"{to} is not empty")
     copied = size = failed = 0
@@ -75,14 +75,14 @@ def recover(data: str, to: str, report: Callable[[str], object]) -> int:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(target, blob))
                     failed += 1
-                    report(f"blob {blob} was not copied: {error.strerror or error}")
+                    report(f"cannot copy blob {blob}: {error.strerror or error}")
                     continue
                 copied += 1
                 size += found["bytes"]
                 index.write(msgspec.json.encode({"blob": blob, **found}) + b"\n")
         index.flush()
         os.fsync(index.fileno())
-    report(f"{copied} blobs with {size} bytes were copied to {to}; {INDEX} says what is known")
+    report(f"{copied} blobs with {size} bytes were copied to {to}; {INDEX} lists them")
     return failed
 
 
@@ -93,14 +93,14 @@ def _openCatalog(stack: ExitStack, path: str, report: Callable[[str], object]) -
         return frozenset()
 
     if not os.path.exists(path) or not os.path.getsize(path):
-        report(f"{path} is gone: no blob has a name")
+        report(f"{path} is missing: the blobs have no names")
         return none
     try:
         connection = connect(path, Durability.FULL, Purpose.POOL)
         stack.callback(leave, connection)
         refcounts.knownBlobs(connection, [])
     except sqlite3.DatabaseError as error:
-        report(f"{path} cannot be read: {error}; no blob has a name")
+        report(f"cannot read {path}: {error}; the blobs have no names")
         return none
     return partial(refcounts.knownBlobs, connection)
 

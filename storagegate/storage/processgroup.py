@@ -511,7 +511,7 @@ class ProcessGroup:
                 )
         except (StoreReadOnly, StoreFull) as error:
             # The files and the slots stay for the next start.
-            _log.error("what a process has left stays: {error}", error=str(error))
+            _log.error("cannot remove the leftovers of a process: {error}", error=str(error))
             return
         for slot in self._left:
             self._memory.clear(slot)

@@ -165,7 +165,7 @@ def _settled(settle: Callable[[], object]) -> bool:
     try:
         settle()
     except StoreFull as error:
-        _log.error("staging was not swept: {error}", error=str(error))
+        _log.error("cannot sweep staging: {error}", error=str(error))
         return False
     return True
 

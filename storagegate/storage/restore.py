@@ -85,7 +85,7 @@ def restore(
     backup, target = os.path.realpath(source), os.path.realpath(to)
     _refuseIncomplete(source, backup)
     if f"{target}/".startswith(f"{backup}/") or f"{backup}/".startswith(f"{target}/"):
-        raise BackupError(f"{source} and {to} lie in each other")
+        raise BackupError(f"{source} and {to} must not contain each other")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise BackupError(f"{to} is no directory")
     if os.path.isdir(target) and set(os.listdir(target)) - {UNFINISHED}:
@@ -125,12 +125,12 @@ def _refuseIncomplete(source: str, backup: str) -> None:
         )
     path = os.path.join(backup, CATALOG)
     if not os.path.isfile(path) or not os.path.getsize(path):
-        raise BackupError(f"{source} is no complete backup: it has no {CATALOG}")
+        raise BackupError(f"{source} is not a complete backup: it has no {CATALOG}")
     logs = [name for name in os.listdir(backup) if name.endswith("-wal")]
     if any(hasFrames(os.path.join(backup, name)) for name in logs):
         raise BackupError(
-            f"{source} was opened after the backup and not closed: storagegate fsck --data {source}"
-            " closes it"
+            f"{source} was opened after the backup and not closed: run storagegate fsck --data"
+            f" {source} first"
         )
 
 

@@ -47,7 +47,7 @@ def checkBlob(size: int, crc: int | None, foundSize: int, foundCrc: int) -> str 
     if foundSize != size:
         return f"has {foundSize} bytes, not {size}"
     if crc is not None and foundCrc != crc:
-        return "does not hold the bytes that were written"
+        return "differs from the bytes that were written"
     return None
 
 
@@ -96,7 +96,7 @@ class CorruptionLog:
 
         @raise StoreError: The catalog could not record it.
         """
-        self._log.info("blob {blob} is right again", blob=blob)
+        self._log.info("blob {blob} is correct again", blob=blob)
         self._onRight([blob])
         await self._catalog.clearCorrupt(blob)
 
@@ -180,7 +180,7 @@ class Scrubber:
             try:
                 await self.scrub()
             except (StoreError, OSError) as error:
-                self._log.error("the round was broken off: {error}", error=str(error))
+                self._log.error("the round was aborted: {error}", error=str(error))
             await self._task.pause(self._pauseSeconds)
 
     async def _between(self, after: str, last: str) -> None:
@@ -422,7 +422,7 @@ class VerifyingReader:
             return
         row: BlobRow | None = await self._catalog.blobRow(segment.blob)
         if row is None:
-            raise CorruptBlob(f"blob {segment.blob} is not known")
+            raise CorruptBlob(f"blob {segment.blob} is unknown")
         reader = await self._blobs.open(segment)
         try:
             if segment.length == row.size:
@@ -449,7 +449,7 @@ class VerifyingReader:
             looking.addErrback(lambda failure: None).cancel()
             raise
         if row is None:
-            raise CorruptBlob(f"blob {segment.blob} is not known")
+            raise CorruptBlob(f"blob {segment.blob} is unknown")
         problem = checkBlob(row.size, row.crc, reader.size, crc)
         if problem is not None and not held.isSent:
             # The response may be wrong rather than the blob.
@@ -460,7 +460,7 @@ class VerifyingReader:
             await _send(sink, held.held)
             return
         if held.isSent and await readProblem(self._blobs, row) is None:
-            raise StoreBusy(f"an answer with blob {segment.blob} was wrong")
+            raise StoreBusy(f"a response with blob {segment.blob} was wrong")
         raise await self._corruption(row, problem)
 
     async def _sendHeld(self, reader: IBlobReader, segment: Segment, held: _HeldSink) -> int:
@@ -510,5 +510,5 @@ class VerifyingReader:
             await self._report.add(row, problem)
         except StoreError as error:
             # The read must fail even if the catalog cannot record the corruption.
-            self._log.error("damage could not be noted: {error}", error=str(error))
+            self._log.error("cannot record damage: {error}", error=str(error))
         return CorruptBlob(f"blob {row.id} {problem}")

@@ -90,7 +90,7 @@ class StoreMemory:
             self.locks = ByteLocks(descriptor)
             self._map = mmap.mmap(self.locks.fd, MEMORY_SIZE)
         except (OSError, ValueError) as error:
-            raise StoreError(f"the memory of the store cannot be shared: {error}") from error
+            raise StoreError(f"cannot share the memory of the store: {error}") from error
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
         self._counters = self._bytes[_HELD:].cast("H")

@@ -175,7 +175,7 @@ class SQLiteFile:
                 os.makedirs(directory, mode=0o700, exist_ok=True)
             createFile(self.path)
         except OSError as error:
-            text = f"{self.path} cannot keep {self._kind.keeps}: {error.strerror}"
+            text = f"{self.path} cannot store {self._kind.keeps}: {error.strerror}"
             raise self._kind.error(text) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -200,9 +200,9 @@ class SQLiteFile:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
         if bool(version) != bool(names) or (names and kind.mark not in names):
-            raise kind.error(f"{self.path} is a database of something else")
+            raise kind.error(f"{self.path} is a database of another program")
         if version > len(kind.migrations):
-            raise kind.error(f"{self.path} was written by a newer storagegate")
+            raise kind.error(f"{self.path} was written by a newer version of storagegate")
         for migration in kind.migrations[version:]:
             for statement in migration:
                 connection.execute(statement)

@@ -192,7 +192,7 @@ class AccessKeySnapshot:
             raise
         except Exception as error:
             if self.problem is None:
-                self._log.error("access keys were not read: {error}", error=str(error))
+                self._log.error("cannot read access keys: {error}", error=str(error))
             self.problem = str(error) or type(error).__name__
             return
         self.problem = None
@@ -219,7 +219,7 @@ class AccessKeySnapshot:
             try:
                 await self._catalog.noteKeyUses(uses)
             except StoreError as error:
-                self._log.info("the uses of keys were not noted: {error}", error=str(error))
+                self._log.info("cannot record the use of keys: {error}", error=str(error))
 
     async def _poll(self) -> None:
         try:
@@ -723,7 +723,7 @@ class ObjectStore:
         if newBlobs and self.blobs.failure is None:
             self.blobs.remove(tuple(newBlobs)).addErrback(
                 lambda failure: self._log.error(
-                    "an upload was not removed: {error}", error=failure.getErrorMessage()
+                    "cannot remove an upload: {error}", error=failure.getErrorMessage()
                 )
             )
 
@@ -733,7 +733,7 @@ class ObjectStore:
 
     def _markDamaged(self, blob: str) -> None:
         """Record a blob whose bytes a reader has found wrong."""
-        self._mark(blob, lambda row: "does not hold the bytes that were written")
+        self._mark(blob, lambda row: "differs from the bytes that were written")
 
     def _mark(self, blob: str, problem: Callable[[BlobRow], str]) -> None:
         """Record damage that a reader has found."""
@@ -750,7 +750,7 @@ class ObjectStore:
         self._markCorrupt([blob])
         Deferred.fromCoroutine(record()).addErrback(
             lambda failure: self._log.error(
-                "damage was not recorded: {error}", error=failure.getErrorMessage()
+                "cannot record damage: {error}", error=failure.getErrorMessage()
             )
         )
 

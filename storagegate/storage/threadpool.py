@@ -109,7 +109,7 @@ class BoundedThreadPool:
     def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
         """See L{IWorkPool.run}."""
         if self._pending >= self._size + self._waitingLimit:
-            return fail(StoreBusy("too much work waits for the disk"))
+            return fail(StoreBusy("too much work is waiting for the disk"))
         return self.runAnyway(function, *args)
 
     def runAnyway(self, function: Callable[..., T], *args: Any) -> Deferred[T]:

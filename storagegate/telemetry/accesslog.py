@@ -139,7 +139,7 @@ class AccessLog:
                 template = templates.get(key) or self._makeTemplate(key)
                 lines.append(template % (timestamp, seconds * 1000, trace, *values))
             except Exception:
-                self._log.failure("the line of a call could not be made")
+                self._log.failure("the log line of a call could not be formatted")
         return lines
 
     def _makeLine(self, entry: Entry, more: Mapping[str, str] | None) -> bytes:
@@ -263,7 +263,7 @@ def compileFormat(text: str) -> LineFormat:
         end = match.end()
     if not tokens:
         names = ", ".join([*REQUEST_FORMATS, "dev"])
-        raise ValueError(f"{text!r} is no log format: neither one of {names}, nor has it a :token")
+        raise ValueError(f"{text!r} is not a log format: use {names}, or a format with a :token")
     template = "%s".join(piece.replace("%", "%%") for piece in [*pieces, text[end:]])
     return lambda record: template % tuple([token(record) or "-" for token in tokens])
 

@@ -501,7 +501,7 @@ def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]} ... {len(text) - 2 * half} characters left out ... {text[-half:]}"
+    return f"{text[:half]} ... {len(text) - 2 * half} characters omitted ... {text[-half:]}"
 
 
 # ---- Outputs

@@ -242,7 +242,7 @@ class MetricsRegistry:
                 families.extend(collect())
             except Exception:
                 # The other families are still reported.
-                _log.failure("a part of the process could not be counted")
+                _log.failure("a metric could not be read")
         families.extend([each.family() for each in self._meters.values()])
         # Several functions may return the same family.
         return mergeFamilies([families])
@@ -251,7 +251,7 @@ class MetricsRegistry:
         known = self._meters.setdefault(meter.name, meter)
         hasSameShape = (known.labels, known.buckets) == (meter.labels, meter.buckets)
         if type(known) is not type(meter) or not hasSameShape:
-            raise ValueError(f"there is another meter {meter.name}")
+            raise ValueError(f"the meter {meter.name} already exists")
         return known
 
 
@@ -338,11 +338,11 @@ def watchSites(meters: MetricsRegistry, sites: Mapping[str, ConnectionCounts]) -
 
     def collect() -> Iterable[MetricFamily]:
         connections = [((name,), site.connections) for name, site in sites.items()]
-        name, help = "storagegate_http_connections", "Connections of the S3 and the admin listener."
+        name, help = "storagegate_http_connections", "Connections to the S3 and admin listeners."
         yield gaugesFamily(name, help, ("listener",), connections)
         requests = [((name,), site.requests) for name, site in sites.items()]
         name = "storagegate_http_requests_in_flight"
-        help = "Requests of these listeners that are being answered."
+        help = "Requests in flight on these listeners."
         yield gaugesFamily(name, help, ("listener",), requests)
 
     meters.watch(collect)
@@ -355,7 +355,7 @@ def watchProcess(meters: MetricsRegistry, clock: IReactorTime) -> None:
 
     def collect() -> Iterable[MetricFamily]:
         times = os.times()
-        name, help = "process_cpu_seconds_total", "Processor time, the system's included."
+        name, help = "process_cpu_seconds_total", "CPU time, user and system."
         yield counterFamily(name, help, (), [((), times.user + times.system)])
         with open("/proc/self/statm", "rb") as file:
             size = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -364,19 +364,27 @@ def watchProcess(meters: MetricsRegistry, clock: IReactorTime) -> None:
         count = len(os.listdir("/proc/self/fd")) - 1
         yield gaugeFamily("process_open_fds", "Open descriptors.", count)
         yield gaugeFamily(
-            "process_start_time_seconds", "When it began, since 1970.", started, "max"
+            "process_start_time_seconds", "Start time of the process, since 1970.", started, "max"
         )
-        name, help = "storagegate_reactor_lag_seconds", "How late the reactor was, at worst lately."
+        name, help = "storagegate_reactor_lag_seconds", "Largest recent delay of the reactor."
         yield gaugeFamily(name, help, lag.worst(), "max")
         runs = [((str(at),), each["collections"]) for at, each in enumerate(gc.get_stats())]
         name, help = "storagegate_gc_collections_total", "Runs of Python's garbage collector."
         yield counterFamily(name, help, ("generation",), runs)
-        name, help = "storagegate_held_bytes", "Bytes of incomplete requests, on all listeners."
+        name, help = (
+            "storagegate_held_bytes",
+            "Bytes held for incomplete requests, on all listeners.",
+        )
         yield gaugeFamily(name, help, PROCESS_BUDGET.total)
-        name, help = "storagegate_held_refused_total", "Requests refused as they were too many."
+        name, help = (
+            "storagegate_held_refused_total",
+            "Requests refused because the budget was used up.",
+        )
         yield counterFamily(name, help, (), [((), PROCESS_BUDGET.refused)])
         name, version = "storagegate_build_info", [((__version__,), 1)]
-        yield gaugesFamily(name, "1, for the version.", ("version",), version, "max")
+        yield gaugesFamily(
+            name, "Always 1; the label has the version.", ("version",), version, "max"
+        )
 
     meters.watch(collect)
 

@@ -68,10 +68,10 @@ class CollectorSession(requests.Session):
             with super().send(request, **more) as response:
                 _drain(response, deadline)
         except requests.RequestException as error:
-            self.problem = f"the collector does not answer: {_innermost(error)}"
+            self.problem = f"the collector does not respond: {_innermost(error)}"
             raise
         status = response.status_code
-        self.problem = None if status < 300 else f"the collector answers {status}"
+        self.problem = None if status < 300 else f"the collector responds with {status}"
         result = requests.Response()
         # A redirect is not a success, although an exporter treats it as one.
         result.status_code = status if status < 300 or status >= 400 else 404
@@ -241,7 +241,7 @@ class Tracer:
         except Exception as error:
             # An invalid environment variable that only the package reads: calls are served
             # untraced.
-            _log.error("tracing does not work: {problem}", problem=_oneLine(str(error)))
+            _log.error("tracing failed: {problem}", problem=_oneLine(str(error)))
             exporter = SpanExporter()
             self._isStopping = True
         self.exporter = CountingExporter(
@@ -285,7 +285,7 @@ class Tracer:
             return True
         self.dropped += 1
         if not self._isStopping:
-            self._complain("the collector does not take them fast enough")
+            self._complain("the collector is too slow")
         return False
 
     def record(
@@ -409,7 +409,7 @@ class Tracer:
             return
         self._lastComplaint = now
         _log.warn(
-            "spans are lost: {problem}; exported={exported} failed={failed} dropped={dropped}",
+            "spans were lost: {problem}; exported={exported} failed={failed} dropped={dropped}",
             problem=_oneLine(problem),
             exported=self.exporter.exported,
             failed=self.exporter.failed,
@@ -423,7 +423,7 @@ class Tracer:
             "failed": self.exporter.failed,
         }
         samples = [((outcome,), value) for outcome, value in counts.items()]
-        help = "Spans by what became of them."
+        help = "Spans by outcome."
         return [counterFamily("storagegate_spans_total", help, ("outcome",), samples)]
 
 

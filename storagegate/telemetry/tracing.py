@@ -109,7 +109,8 @@ class TracingOptions:
     """
     Options of tracing: sampling and the destination of spans.
 
-    @ivar enabled: Whether spans are recorded, which needs C{pip install 'storagegate[tracing]'}.
+    @ivar enabled: Whether spans are recorded, which needs the packages of C{pip install
+        '.[tracing]'}.
     @ivar provider: The export protocol, C{otlp} by default. C{jaeger} also uses OTLP.
     @ivar endpoint: The collector's URL; by default C{http://127.0.0.1:4318/v1/traces}, and
         C{http://127.0.0.1:9411/api/v2/spans} for C{zipkin}.

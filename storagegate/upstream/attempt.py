@@ -101,7 +101,7 @@ class RequestHeads:
             hops = MAX_HOPS
         if hops >= MAX_HOPS:
             # The instance has not failed, so the call is not retried.
-            raise codedError("INTERNAL_ERROR", f"{context.service} is forwarded in circles")
+            raise codedError("INTERNAL_ERROR", f"{context.service} is forwarded in a loop")
         lines = [
             f"POST {self._path}{quote(context.method, safe='')} HTTP/1.1",
             f"Host: {formatAddress(instance.host, instance.port)}",
@@ -222,7 +222,9 @@ def encodeRequest(request: Any) -> bytes:
     try:
         return JSON.encode(request)
     except ValueError as error:
-        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+        raise codedError(
+            "INVALID_ARGUMENT", f"The request is not valid JSON: {error!s:.200}"
+        ) from None
 
 
 @frozen
@@ -306,7 +308,7 @@ class Attempt:
             raise
         except Exception as error:
             self._end("failed")
-            raise AttemptFailed(self._unavailable("cannot be reached"), isUnsent=True) from error
+            raise AttemptFailed(self._unavailable("is unreachable"), isUnsent=True) from error
         self.request = connection.begin(head, body)
         if self._isTimed and self._seconds is not None:
             self._timer = self._shared.clock.callLater(self._seconds, self._late)
@@ -337,7 +339,7 @@ class Attempt:
         """End the call with the exception of the caller's stream."""
         if not self._isOver and self.request is not None:
             self._pumpError = failure.value
-            self.request.fail(ConnectionLostError("the requests broke off"))
+            self.request.fail(ConnectionLostError("the request stream was interrupted"))
 
     # The response
 
@@ -469,7 +471,7 @@ class Attempt:
         elif isinstance(error, ConnectionLostError):
             reported = self._unavailable("broke off")
         else:
-            reported = self._unavailable("gave no valid response")
+            reported = self._unavailable("sent no valid response")
         # The requests of a stream were taken from the caller, and cannot be sent again.
         return AttemptFailed(causedBy(reported, error), isUnread and not self._hasPumped)
 

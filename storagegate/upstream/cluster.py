@@ -344,7 +344,7 @@ class Cluster:
         self._meters.forget(self._gauges)
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
-            waiter.slot.errback(codedError("UNAVAILABLE", "No further calls are taken"))
+            waiter.slot.errback(codedError("UNAVAILABLE", "No further calls are accepted"))
         members = [*self.members.values(), *self._leaving]
         self.onChange((), list(self.members.values()))
         self.members = {}
@@ -375,7 +375,8 @@ class Cluster:
         if isOut:
             self._meters.ejections.add(1, (self.name,))
             _log.warn(
-                "the instance {id} of {service} gets no calls for {seconds:.1f} s: they failed",
+                "the instance {id} of {service} gets no calls for"
+                " {seconds:.1f} s, because calls failed",
                 id=member.id,
                 service=self.name,
                 seconds=member.breaker.waitSeconds or 0.0,

@@ -134,7 +134,7 @@ class ConsulWatch:
             found = 0
         if found == 0:
             # Consul always sends an index.
-            raise SourceError("the response is without an index")
+            raise SourceError("the response has no index")
         self._publish(*readEach(readMessage(response.body, list[msgspec.Raw]), _instances))
         # A smaller index comes from another history; the old index means nothing there.
         self._index = found if found >= index else 0

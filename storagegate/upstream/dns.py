@@ -170,7 +170,7 @@ def _systemResolvers() -> list[tuple[str, int]]:
     named = [each[1] for each in words if len(each) > 1 and each[0] == "nameserver"]
     known = [each for each in named if isIPAddress(each) or isIPv6Address(each)]
     if not known:
-        raise SourceError(f"there is no resolver in {_RESOLV_CONF}")
+        raise SourceError(f"no resolver in {_RESOLV_CONF}")
     return [(each, dns.PORT) for each in known[:_MAX_RESOLVERS]]
 
 

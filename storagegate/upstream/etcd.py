@@ -213,7 +213,7 @@ class EtcdWatch:
         if found.header.revision <= 0:
             raise SourceError("the response of etcd has no revision")
         if found.more:
-            raise SourceError(f"etcd knows more than {MAX_INSTANCES} instances")
+            raise SourceError(f"etcd has more than {MAX_INSTANCES} instances")
         self._cluster = found.header.cluster
         self._values = {pair.key: pair.value for pair in found.kvs}
         self._publishValues()
@@ -227,17 +227,17 @@ class EtcdWatch:
             nonlocal revision, isCreated
             news = readMessage(line, _Line, lax=True).result
             if news is None:
-                raise SourceError("etcd ends the watch with an error")
+                raise SourceError("etcd ended the watch with an error")
             if news.header.cluster != self._cluster:
-                raise SourceError("etcd is another cluster than it was")
+                raise SourceError("the etcd cluster is a different one")
             if news.canceled:
                 reason = "its revision is compacted" if news.compacted else news.reason
-                raise SourceError(f"etcd cancels the watch: {reason}")
+                raise SourceError(f"etcd cancelled the watch: {reason}")
             if news.created:
                 isCreated = True
                 if news.header.revision < revision:
                     # A restored backup: the watch would be silent until its revision is as high.
-                    raise SourceError("etcd has gone back to an earlier revision")
+                    raise SourceError("etcd returned to an earlier revision")
                 return
             revision = max(revision, news.header.revision)
             if news.events:
@@ -246,7 +246,7 @@ class EtcdWatch:
         message = {"create_request": {**self._keys, "start_revision": str(revision + 1)}}
         await self._api.follow("/v3/watch", message, onLine, self._life)
         if not isCreated:
-            raise SourceError("etcd ends the watch before it has begun")
+            raise SourceError("etcd ended the watch before it began")
         return revision
 
     def _apply(self, events: Iterable[_KeyEvent]) -> None:
@@ -301,7 +301,7 @@ class EtcdRegistry:
             self._isPut = False
             granted = await self._api.call("/v3/lease/grant", {"TTL": str(self._ttl)}, _Lease)
             if granted.id == 0:
-                raise SourceError("etcd grants no lease")
+                raise SourceError("etcd granted no lease")
             self._lease = granted.id
         if not self._isPut:
             for entry in self._entries:

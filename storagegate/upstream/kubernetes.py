@@ -138,7 +138,7 @@ class KubernetesWatch:
             raise HTTPStatusError("Kubernetes", response.status, problem.message)
         found = readMessage(response.body, _List)
         if found.kind != "EndpointSliceList" or not found.metadata.version:
-            raise SourceError("the response of Kubernetes is no list")
+            raise SourceError("the response of Kubernetes is not a list")
         self._slices = {_named(raw): raw for raw in found.items or ()}
         self._publishSlices()
         return found.metadata.version
@@ -180,7 +180,7 @@ class KubernetesWatch:
         elif event.type == "DELETED":
             self._slices.pop(_named(event.object), None)
         elif event.type != "BOOKMARK":
-            raise SourceError(f"Kubernetes sends the event {event.type}")
+            raise SourceError(f"Kubernetes sent the event {event.type}")
         if event.type != "BOOKMARK":
             self._publishSlices()
 
@@ -197,7 +197,7 @@ class KubernetesWatch:
 def _named(raw: msgspec.Raw) -> str:
     name = readMessage(bytes(raw), _Bookmark).metadata.name
     if not name:
-        raise SourceError("Kubernetes sends a slice without a name")
+        raise SourceError("Kubernetes sent a slice without a name")
     return name
 
 

@@ -15,8 +15,8 @@ name of a service; and the number.
 """
 
 _GAUGES = {
-    "active": "Calls in flight with instances.",
-    "queued": "Calls that wait until an instance may have another.",
+    "active": "Calls in flight to instances.",
+    "queued": "Calls waiting for an instance with capacity.",
     "connections": "Connections to instances.",
 }
 
@@ -47,17 +47,17 @@ class UpstreamMetrics:
             "Time until the response of an instance, or the start of its stream.",
             ("service",),
         )
-        self.retries = counter("retries", "Calls that went to another instance.")
+        self.retries = counter("retries", "Calls retried on another instance.")
         self.refusedRetries = counter(
             "retries_refused",
-            "Calls that might have gone to another instance, if fewer had done so before.",
+            "Retries refused because the retry budget was used up.",
         )
-        self.ejections = counter("ejections", "Instances put out for calls that failed in a row.")
-        self.checks = counter("checks", "Health checks, healthy or unhealthy.", "result")
-        self.panics = counter("panics", "Calls sent though no instance was available.")
+        self.ejections = counter("ejections", "Instances ejected after consecutive failed calls.")
+        self.checks = counter("checks", "Health checks by result, healthy or unhealthy.", "result")
+        self.panics = counter("panics", "Calls sent while no instance was healthy.")
         self.refused = counter(
             "refused",
-            "Calls that no instance got: all were busy (full), or there was none (none).",
+            "Calls that no instance received: all were busy (full), or none was known (none).",
             "reason",
         )
         registry.watch(self._families)

@@ -21,6 +21,7 @@ from storagegate.core.options import (
     groupField,
     makeOptions,
     optionField,
+    readEach,
     readFieldName,
     readFlag,
     readNumber,
@@ -90,7 +91,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,253}(%[A-Za-z0-9_.-]{1,32})?")
 def readHost(value: Any) -> str:
     """Read a host name or an IP address without brackets."""
     if not isinstance(value, str) or _HOST.fullmatch(value) is None:
-        raise ValueError("is the name or address of a machine")
+        raise ValueError("is the name or address of a host")
     return value
 
 
@@ -176,7 +177,7 @@ def _readWords(value: Any) -> tuple[str, ...]:
 
 def _readPrefix(value: Any) -> str:
     if not isinstance(value, str) or not value.strip("/") or not value.isprintable():
-        raise ValueError('is what keys begin with, such as "/storagegate/services"')
+        raise ValueError('is a prefix of keys, such as "/storagegate/services"')
     return value.rstrip("/")
 
 
@@ -293,9 +294,7 @@ class RemoteMethod:
 def _readMethods(value: Any) -> Mapping[str, RemoteMethod]:
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of methods")
-    return {
-        name: _readEntry(RemoteMethod, given, f"methods.{name}") for name, given in value.items()
-    }
+    return readEach(value, lambda name, given: _readEntry(RemoteMethod, given, f"methods.{name}"))
 
 
 def _readEntry(kind: type[T], given: Any, name: str) -> T:
@@ -375,7 +374,7 @@ def readServices(value: Any) -> Mapping[str, DiscoveredService]:
     """Read a mapping of services by name."""
     if not isinstance(value, Mapping):
         raise ValueError("is a mapping of services")
-    return {name: _service(name, given) for name, given in value.items()}
+    return readEach(value, _service)
 
 
 def _service(name: str, given: Any) -> DiscoveredService:
@@ -632,7 +631,9 @@ def checkDiscovery(options: DiscoveryOptions) -> None:
                     f"one of {', '.join(PROVIDERS[1:])}"
                 )
     if options.provider == "kubernetes" and not (options.kubernetes.address or ownCluster()):
-        raise OptionError("the option kubernetes.address is missing: this is no pod of a cluster")
+        raise OptionError(
+            "the option kubernetes.address is missing: this process does not run in a pod"
+        )
     if options.register is not None and options.provider not in REGISTRIES:
         raise OptionError(f"the option register needs a provider, {' or '.join(REGISTRIES)}")
     if (options.etcd.username is None) != (options.etcd.passwordFile is None):

@@ -131,7 +131,7 @@ class RetryLoop:
                 reason: str | None = str(error) or "was cancelled"
             except Exception as error:
                 # An internal error must not end a loop that runs for months.
-                _log.failure("a step of discovery failed")
+                _log.failure("a discovery step failed")
                 reason = f"{type(error).__name__}: {error}"
             else:
                 reason = None
@@ -181,7 +181,7 @@ class ProblemReporter:
         """Clear the problem of a service."""
         if self._texts.pop(key, None) is not None and not self._texts and self._isLogged:
             self._isLogged = False
-            _log.info("{name}: all is well again", name=self.name)
+            _log.info("{name}: works again", name=self.name)
 
 
 @define(eq=False)
@@ -220,13 +220,11 @@ class InstanceProvider:
         self._problems = ProblemReporter(f"discovery by {self.name}", self._reactor.seconds)
         prefix, labels = "storagegate_discovery", ["service"]
         self._gauge = self.meters.gauge(
-            f"{prefix}_instances", "Instances known of a service.", labels, "max"
+            f"{prefix}_instances", "Known instances of a service.", labels, "max"
         )
-        self._failures = self.meters.counter(
-            f"{prefix}_failures_total", "Queries that failed.", labels
-        )
+        self._failures = self.meters.counter(f"{prefix}_failures_total", "Failed queries.", labels)
         self._changes = self.meters.counter(
-            f"{prefix}_changes_total", "Changes of the instances known.", labels
+            f"{prefix}_changes_total", "Changes of the known instances.", labels
         )
 
     @property
@@ -292,7 +290,7 @@ class InstanceProvider:
             try:
                 changed(instances)
             except Exception:
-                _log.failure("the instances of {service} were not taken", service=service)
+                _log.failure("the instances of {service} could not be applied", service=service)
 
 
 def readMessage(data: bytes, kind: type[T], lax: bool = False, default: T | None = None) -> T:
@@ -330,9 +328,9 @@ def readEach(
             instances.extend(read(each))
             hasValid = True
         except (ValueError, SourceError) as error:
-            problem = f"an entry is left out: {error}"
+            problem = f"ignoring an entry: {error}"
         if len(instances) > MAX_INSTANCES:
-            raise SourceError(f"knows more than {MAX_INSTANCES} instances")
+            raise SourceError(f"has more than {MAX_INSTANCES} instances")
     if problem is not None and not hasValid:
         raise SourceError(problem)
     return distinct(instances), problem
@@ -364,5 +362,5 @@ def readSecret(file: str) -> str:
     except FileTooLong as error:
         raise SourceError(f"cannot read {file}: {error}") from None
     if not text or not text.isprintable():
-        raise SourceError(f"there is no secret in {file}")
+        raise SourceError(f"{file} contains no secret")
     return text

@@ -132,10 +132,12 @@ def checkRegistration(options: DiscoveryOptions, services: Iterable[str], host: 
     if host is None and (register.address is None or register.port is None):
         raise OptionError("the options register.address and register.port are missing")
     if register.address is None and host in _ANYWHERE:
-        raise OptionError("the option register.address is missing: http listens at all of them")
+        raise OptionError("the option register.address is missing: http listens on all addresses")
     for name in register.services or ():
         if name not in services:
-            raise OptionError(f"the option register.services names {name}, which is not here")
+            raise OptionError(
+                f"the option register.services names {name}, which this daemon does not serve"
+            )
 
 
 def makeRegistration(

@@ -18,9 +18,10 @@ from storagegate.upstream.cluster import CallSlot, Choose, Cluster
 from storagegate.upstream.metrics import UpstreamMetrics
 
 RESERVE = 100.0
-"""Retries in reserve: as many calls as may be in flight at an instance that dies."""
+"""Capacity of the budget: enough to retry all calls in flight to an instance that fails."""
 
-# Retries a second for a service with few calls, whose reserve would otherwise take hours to refill.
+# Retries added to the budget each second. Without them the budget of a service with few calls would
+# take hours to refill.
 _A_SECOND = 1.0
 
 BACKOFF = Backoff(firstSeconds=0.025, maxSeconds=0.25)
@@ -38,7 +39,7 @@ class RetryBudget:
 
     def __init__(self, percent: int, seconds: Callable[[], float]) -> None:
         """
-        @param percent: The most retries in a hundred calls; 0 disables retries.
+        @param percent: Maximum number of retries for each hundred calls; 0 disables retries.
         @param seconds: Returns the time of a monotonic clock in seconds.
         """
         self._share = percent / 100

@@ -1,229 +1,266 @@
-"""What a bench run leaves: its lines, the verdicts on its goals, its tables."""
+"""The results of a run: their document, the asked figures, the tables."""
 
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench import goals, grpccases, grpcrecipes, httpcases, httprecipes, results, s3cases, table
-from bench.places import README
-from tests.support.selection import long
+from bench import results, tables
+from bench.__main__ import allCases
+from bench.cases import Asked, Case, Load, Server
+
+RUN = results.Run(
+    started="2026-03-04 05:06 UTC",
+    commit="abc1234",
+    python="3.11.7",
+    processor="Z80",
+    cores=2,
+    kernel="6.1",
+    filesystem="ext4",
+    load=0.5,
+    rounds=3,
+    seconds=1.0,
+    quick=False,
+    versions={"storagegate": "abc1234", "rclone": "1.75.2", "klein": "24.8"},
+)
 
 
-def cell(server: str, case: str, connections: int, rate: float, **changes: object) -> results.Cell:
-    """Make a measurement of which only the rate matters."""
+def cell(server: str, rate: float, case: str = "s3/put4k", **changes: object) -> results.Cell:
+    """Make a measurement."""
     fields: dict[str, object] = {
-        "server": server,
         "case": case,
-        "connections": connections,
+        "server": server,
+        "connections": 64,
         "rate": rate,
-        "megabytesPerSecond": 1.0,
+        "megabytes": 1.0,
         "p50Ms": 1.0,
         "p99Ms": 2.0,
-        "serverCpu": 1.0,
-        "clientCpu": 0.5,
-        "cpuMicrosPerRequest": 100.0,
+        "cpuMicros": 100.0,
+        "othersMicros": 0.0,
+        "serverCores": 1.0,
+        "clientCores": 0.5,
+        "requests": 1000.0,
     }
     return results.Cell(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-RUN = results.Run("2026-03-04", "Z80", 2, "6.1", "ext4", 3, 1.5, {"rclone": "1.75.2"})
-HTTP_RUN = results.Run("2026-03-05", "Z80", 2, "6.1", "ext4", 3, 4, {"klein": "24.8"}, "http")
-GRPC_RUN = results.Run("2026-03-06", "Z80", 2, "6.1", "ext4", 3, 4, {"grpclib": "0.4"}, "grpc")
+def made(*lines: results.Cell | results.Failure, **fields: object) -> results.Results:
+    """Make the results of a run."""
+    cells = [each for each in lines if isinstance(each, results.Cell)]
+    failures = [each for each in lines if isinstance(each, results.Failure)]
+    return results.Results(RUN, cells, failures, **fields)  # type: ignore[arg-type]
 
 
-@long("a check of CI")
+def case(*asked: Asked, isSetting: bool = False, name: str = "s3/put4k") -> Case:
+    """Make a case of which only the asked figures matter."""
+    servers = tuple(Server(each, None) for each in ("storagegate", "rclone", "nginx"))
+    return Case(
+        name,
+        "something",
+        servers,
+        lambda running, connections, seconds: Load(lambda seconds, started: None),  # type: ignore[arg-type,return-value]
+        asked=asked,
+        isSetting=isSetting,
+    )
+
+
 class ResultsTests(SynchronousTestCase):
-    """What is kept of a run."""
+    """The document of a run."""
 
     def test_roundTrip(self) -> None:
-        """Every kind of line is read back as it was written."""
-        lines: list[results.Line] = [
-            RUN,
-            cell("rclone", "head", 1, 5.0, complaints=("x",)),
-            results.Failure("rclone", "head", 16, "why"),
-            results.Memory("rclone", 10**8),
-        ]
-        path = Path(self.mktemp())
-        path.write_bytes(b"".join(map(results.encodeLine, lines)))
-        [read] = results.readResults([path])
-        self.assertEqual(read.runs, [RUN])
-        self.assertEqual(read.cells("rclone", "head", 1), [lines[1]])
-        self.assertEqual((read.failures, read.memory), ([lines[2]], {"rclone": 10**8}))
-
-    def test_benchesApart(self) -> None:
-        """What was measured of S3 and of HTTP is kept apart, however it lies in files."""
-        lines = [RUN, cell("a", "head", 1, 1.0), HTTP_RUN, cell("a", "hello", 64, 2.0)]
-        path = Path(self.mktemp())
-        path.write_bytes(b"".join(map(results.encodeLine, [*lines, *lines])))
-        s3, http = results.readResults([path, path])
-        self.assertEqual((s3.bench, s3.rows()), ("s3", [("head", 1)]))
-        self.assertEqual((http.bench, http.rows()), ("http", [("hello", 64)]))
-        self.assertEqual(len(s3.runs), 4)
-
-    def test_failedRound(self) -> None:
-        """A cell of which one round failed has no figure, until a later run measures it whole."""
-        rounds = [cell("a", "head", 1, 5.0), results.Failure("a", "head", 1, "why")]
-        read = results.Results([RUN, *rounds])
-        self.assertIsNone(read.rate("a", "head", 1))
-        self.assertEqual((read.rows(), read.failures), ([("head", 1)], rounds[1:]))
-        again = results.Results([RUN, *rounds, RUN, cell("a", "head", 1, 7.0)])
-        self.assertEqual((again.rate("a", "head", 1), again.failures), (7.0, []))
+        """A document is read back as it was written, and no part of it is left behind."""
+        before = made(
+            cell("rclone", 5.0, doubts=("x",)),
+            results.Failure("s3/head", "rclone", 16, "why"),
+            memory={"s3/rclone": 10**8},
+            instructions={"s3/put4k storagegate": 5.5},
+        )
+        path = Path(self.mktemp()) / "run.json"
+        results.writeResults(path, before)
+        self.assertEqual(results.readResults(path), before)
+        self.assertEqual([each.name for each in path.parent.iterdir()], ["run.json"])
 
     def test_median(self) -> None:
-        """A rate is the median of its rounds, and absent where nothing was measured."""
-        read = results.Results([RUN, *(cell("a", "head", 1, rate) for rate in (9.0, 1.0, 5.0))])
-        self.assertEqual(read.rate("a", "head", 1), 5.0)
-        self.assertIsNone(read.rate("a", "head", 16))
+        """A figure is the median of its rounds, and absent without a measurement."""
+        found = made(*(cell("a", rate) for rate in (9.0, 1.0, 5.0)))
+        self.assertEqual(found.median(("s3/put4k", "a", 64), lambda each: each.rate), 5.0)
+        self.assertIsNone(found.median(("s3/put4k", "a", 16), lambda each: each.rate))
 
-    def test_rerunReplaces(self) -> None:
-        """A later run's rounds of a cell stand in place of the earlier ones."""
-        read = results.Results([RUN, cell("a", "head", 1, 1.0), RUN, cell("a", "head", 1, 7.0)])
-        self.assertEqual(read.rate("a", "head", 1), 7.0)
+    def test_failedRound(self) -> None:
+        """A cell of which one round failed has no figure, and keeps its row."""
+        failure = results.Failure("s3/put4k", "a", 64, "why")
+        found = made(cell("a", 5.0), failure)
+        self.assertEqual(found.rounds("s3/put4k", "a", 64), [])
+        self.assertEqual(found.rows("s3"), [("s3/put4k", "a", 64)])
+        lines = (cell("b", 1.0), cell("b", 1.0, case="s3/head"), failure)
+        order = [place[:2] for place in made(*lines).rows("s3")]
+        self.assertEqual(order, [("s3/put4k", "b"), ("s3/put4k", "a"), ("s3/head", "b")])
+
+    def test_ratios(self) -> None:
+        """A ratio sets two figures of the same round in relation."""
+        rates = ((10.0, 5.0), (40.0, 10.0), (6.0, 0.0))
+        lines = [cell(name, pair[i]) for pair in rates for i, name in enumerate("ab")]
+        places = (("s3/put4k", "a", 64), ("s3/put4k", "b", 64))
+        self.assertEqual(made(*lines).ratios(*places), [2.0, 4.0])
 
 
-@long("a check of CI")
-class GoalTests(SynchronousTestCase):
-    """Goals are judged by ratios of one run."""
+class VerdictTests(SynchronousTestCase):
+    """Asked figures are judged by the median of the rounds."""
 
-    def verdict(self, ours: float, theirs: float) -> str:
-        """Judge the first goal (five times rclone) for two rates."""
-        read = results.Results(
-            [RUN, cell("storagegate", "put4k", 64, ours), cell("rclone", "put4k", 64, theirs)]
-        )
-        return goals.judge(goals.S3_GOALS[0], read).word
+    def judge(self, asked: Asked, *cells: results.Cell) -> tuple[str, str, float | None, str]:
+        """Judge an asked figure."""
+        [found] = results.verdicts(made(*cells), [case(asked)])
+        return found.text, found.bound, found.figure, found.word
 
-    def test_reachedAndMissed(self) -> None:
-        """A goal is reached from its ratio on, and missed under it."""
-        self.assertEqual(self.verdict(500, 100), "reached")
-        self.assertEqual(self.verdict(499, 100), "missed")
+    def test_ratio(self) -> None:
+        """A ratio is met from its bound on."""
+        asked = Asked("rclone", 5)
+        cells = (cell("storagegate", 500), cell("rclone", 100))
+        met = ("put4k x64: against rclone", "at least 5", 5.0, "met")
+        self.assertEqual(self.judge(asked, *cells), met)
+        self.assertEqual(self.judge(asked, cell("storagegate", 499), cells[1])[3], "missed")
+
+    def test_rounds(self) -> None:
+        """The median of the rounds' ratios counts, not the ratio of the medians."""
+        pairs = ((100, 10), (10, 10), (12, 4))
+        cells = [
+            cell(name, rate)
+            for pair in pairs
+            for name, rate in zip(("storagegate", "rclone"), pair, strict=True)
+        ]
+        self.assertEqual(self.judge(Asked("rclone", 2), *cells)[2], 3.0)
 
     def test_notMeasured(self) -> None:
-        """Nothing is claimed of what was not measured."""
-        for run in (RUN, HTTP_RUN, GRPC_RUN):
-            words = {verdict.word for verdict in goals.verdicts(results.Results([run]))}
-            self.assertEqual(words, {"not measured"})
+        """A figure that the run did not measure is neither met nor missed."""
+        found = self.judge(Asked("rclone", 5), cell("storagegate", 500))
+        self.assertEqual(found[2:], (None, "not measured"))
 
-    def test_memory(self) -> None:
-        """The peak must stay under its limit."""
-        for size, word in ((99_999_999, "reached"), (100_000_000, "missed")):
-            read = results.Results([RUN, results.Memory("storagegate", size)])
-            self.assertEqual(goals.judgeLimit(goals.S3_LIMITS[0], read).word, word)
+    def test_limit(self) -> None:
+        """A figure by itself stays at or below its limit."""
+        asked = Asked("", 100, figure="p99Ms", text="p99 in ms", isMost=True)
+        for value, word in ((100.0, "met"), (100.1, "missed")):
+            found = self.judge(asked, cell("storagegate", 1, p99Ms=value))
+            self.assertEqual(found, ("put4k x64: p99 in ms", "at most 100", value, word))
 
-    def test_openStreams(self) -> None:
-        """What open streams take, and do to other calls, is judged by the median of the rounds."""
-        rounds = [
-            cell("storagegate", "open300", 64, 1, p99Ms=p99, grownBytes=grown)
-            for p99, grown in ((250.0, 12_000_000), (20.0, 50_000_000), (30.0, 45_000_000))
-        ]
-        found = goals.verdicts(results.Results([GRPC_RUN, *rounds]))[-2:]
-        told = [(verdict.measured, verdict.word) for verdict in found]
-        self.assertEqual(told, [("30", "reached"), ("45", "missed")])
+    def test_difference(self) -> None:
+        """Two figures can be subtracted; the CPU of the first process is one of them."""
+        asked = Asked("rclone", 30, figure="ownMicros", isMost=True, isDifference=True)
+        ours = cell("storagegate", 1, cpuMicros=90.0, othersMicros=20.0)
+        self.assertEqual(self.judge(asked, ours, cell("rclone", 1, cpuMicros=45.0))[2], 25.0)
 
-    def test_goalsNameCases(self) -> None:
-        """Every goal speaks of a cell that a default run measures."""
-        benches = (("s3", s3cases.CASES), ("http", httpcases.CASES), ("grpc", grpccases.CASES))
-        for bench, known in benches:
-            for goal in goals.GOALS[bench]:
-                for name in (goal.case, goal.otherCase or goal.case):
-                    self.assertIn(goal.connections, known[name].connections)
+    def test_otherCase(self) -> None:
+        """A figure can be compared with another case, at its own number of connections."""
+        asked = Asked("storagegate", 0.5, case="s3/list", otherConnections=1)
+        other = cell("storagegate", 100, case="s3/list", connections=1)
+        found = self.judge(asked, cell("storagegate", 60), other)
+        expected = ("put4k x64: against storagegate list", "at least 0.5", 0.6, "met")
+        self.assertEqual(found, expected)
 
-    def test_goalsNameServers(self) -> None:
-        """Every goal of HTTP and gRPC speaks of a server that a default run measures."""
-        for goal in goals.HTTP_GOALS:
-            self.assertIn(goal.against, httprecipes.RECIPES)
-        for goal in goals.GRPC_GOALS:
-            self.assertIn(goal.against, grpcrecipes.RECIPES)
-
-    def test_ownCase(self) -> None:
-        """A goal may compare two of our own cases."""
-        rates = (cell("storagegate", f"route{n}", 64, 100 - n / 5) for n in (10, 100))
-        [verdict] = [
-            verdict
-            for verdict in goals.verdicts(results.Results([HTTP_RUN, *rates]))
-            if verdict.measured is not None
-        ]
-        self.assertEqual((verdict.text[:8], verdict.measured), ("route100", "0.82"))
+    def test_everyCase(self) -> None:
+        """Every asked figure of the benchmarks names servers, cases and figures that exist."""
+        cases = {each.name: each for each in allCases()}
+        self.assertGreater(len(cases), 40)
+        for each in cases.values():
+            names = [server.name for server in each.servers]
+            self.assertEqual(len(set(names)), len(names), each.name)
+            self.assertLessEqual(set(each.quick), set(each.connections), each.name)
+            for asked in each.asked:
+                other = cases[asked.case or each.name]
+                self.assertIn(asked.ours or names[0], names, each.name)
+                known = [server.name for server in other.servers]
+                self.assertIn(asked.against or known[0], known, each.name)
+                self.assertTrue(hasattr(cell("a", 1), asked.figure), each.name)
+                self.assertIn(asked.connections or each.connections[0], each.connections)
 
 
-@long("a check of CI")
 class TableTests(SynchronousTestCase):
-    """The tables of the read-me."""
+    """The tables of the documents."""
 
     def test_simpleTable(self) -> None:
         """A table is laid out as reStructuredText's simple table."""
         self.assertEqual(
-            table.simpleTable([["a", "bcd"], ["long", ""]]),
+            tables.simpleTable([["a", "bcd"], ["long", ""]]),
             "====  ===\na     bcd\n====  ===\nlong\n====  ===\n",
         )
 
-    def test_marks(self) -> None:
-        """Doubtful answers and a busy client are marked."""
-        read = results.Results([RUN, cell("a", "head", 1, 50, complaints=("x",), clientCpu=0.99)])
-        self.assertEqual(table.rateCell(read, "a", "head", 1), "50 [50-50] !c")
-
     def test_figure(self) -> None:
-        """Rates have three digits that mean something."""
-        self.assertEqual(
-            [table.figure(x) for x in (12345.6, 123.4, 1.234)], ["12,346", "123", "1.23"]
-        )
+        """Figures have three significant digits."""
+        found = [tables.figure(x) for x in (12345.6, 123.4, 1.234)]
+        self.assertEqual(found, ["12,346", "123", "1.23"])
+
+    def test_marks(self) -> None:
+        """Doubtful answers and a busy load are marked."""
+        cells = [cell("a", 50, doubts=("x",), clientCores=0.99), cell("a", 70)]
+        self.assertEqual(tables.rateOf(cells), "60 [50-70] !c")
 
     def test_document(self) -> None:
-        """A document holds where it was measured, goals, ratios, memory and what failed."""
-        text = table.document(
-            results.Results(
-                [
-                    RUN,
-                    cell("storagegate", "put4k", 64, 600),
-                    cell("rclone", "put4k", 64, 100),
-                    results.Failure("nginx", "put4k", 64, "went away"),
-                    results.Memory("storagegate", 55_000_000),
-                ]
-            )
-        )
-        for part in (
-            "2 cores (Z80)",
-            "6.00      reached",
-            "put4k x64  6.00    -",
-            "nginx put4k x64: ``went",
-        ):
-            self.assertIn(part, text)
+        """A document has the machine, each cell with its ratio, the asked figures, the failures."""
+        failure = results.Failure("s3/put4k", "nginx", 64, "went `away")
+        memory = {"s3/storagegate": 55_000_000, "http/klein": 1}
+        lines = (cell("storagegate", 600), cell("rclone", 100), failure)
+        text = tables.document(made(*lines, memory=memory), [case(Asked("rclone", 5))])
+        self.assertIn("at abc1234 on 2 cores (Z80)", text)
+        self.assertIn("load 0.5 before. rclone 1.75.2.\n", text)
+        rows = [line.split() for line in text.splitlines()]
+        ours = ["put4k", "x64", "storagegate", "600", "[600-600]", "1", "2", "100", "0", "1", "-"]
+        self.assertIn(ours, rows)
+        self.assertIn(["\\", "rclone", *ours[3:4], *ours[4:]][:2], [row[:2] for row in rows])
+        self.assertIn("6.00", next(row for row in rows if row[:2] == ["\\", "rclone"]))
+        self.assertIn(["\\", "nginx", "failed", *"-" * 6], rows)
+        self.assertIn("put4k x64: against rclone  at least 5  6         met\n", text)
+        self.assertIn("in MB: storagegate 55.\n", text)
+        self.assertIn("Not measured: s3/put4k x64 nginx: ``went away``", text)
 
-    def test_openStreams(self) -> None:
-        """How much memory open streams took has a table of its own, where it was measured."""
-        plain = cell("grpclib", "unary", 64, 1)
-        self.assertEqual(table.grownTable(results.Results([GRPC_RUN, plain])), "")
-        grown = cell("grpclib", "open300", 64, 1, grownBytes=12_340_000)
-        text = table.document(results.Results([GRPC_RUN, plain, grown]))
-        self.assertIn("open300  grpclib  12.3\n", text)
+    def test_settings(self) -> None:
+        """A setting of ours is set in relation to the first one, not the other way round."""
+        lines = (cell("storagegate", 100), cell("rclone", 80))
+        for isSetting, ratio in ((True, "0.80"), (False, "1.25")):
+            text = tables.cellTable(made(*lines), [case(isSetting=isSetting)])
+            row = next(line.split() for line in text.splitlines() if "rclone" in line)
+            self.assertEqual(row[-1], ratio)
+
+    def test_headlines(self) -> None:
+        """The README has the measured rows, with the median of the rounds' ratios."""
+        lines = [cell("storagegate", 300), cell("rclone", 100)]
+        lines += [cell("storagegate", 200), cell("rclone", 100)]
+        text = tables.headlines(made(*lines))
+        row = next(line for line in text.splitlines() if line.startswith("PUT"))
+        self.assertEqual(row.split("  ")[0::1][0], "PUT of 4 KiB")
+        self.assertEqual(row.split()[-2:], ["100", "2.5"])
+        self.assertIn("Measured 2026-03-04 at abc1234 on Z80.", text)
+        self.assertEqual(tables.headlines(made(lines[0])), "")
+
+    def test_headlinesExist(self) -> None:
+        """Every row of the README belongs to a case of a quick run, and to its peer."""
+        cases = {each.name: each for each in allCases()}
+        for each in tables.HEADLINES:
+            found = cases[each.case]
+            self.assertIn(each.connections, found.quick)
+            self.assertEqual(found.servers[0].name, "storagegate")
+            self.assertIn(each.peer, [server.name for server in found.servers])
 
     def test_replace(self) -> None:
-        """Only what stands between the markers of the bench is replaced."""
-        other = "".join(mark.format("http") for mark in (table.BEGIN, table.END))
-        begin, end = table.BEGIN.format("s3"), table.END.format("s3")
-        text = f"a\n{begin}old\n{end}b\n{other}"
-        once = table.replaceGenerated(text, "s3", "new")
+        """The text between the markers of a table is replaced, and nothing else."""
+        other = "".join(mark.format("http") for mark in (tables.BEGIN, tables.END))
+        begin, end = tables.BEGIN.format("s3"), tables.END.format("s3")
+        once = tables.replaceGenerated(f"a\n{begin}old\n{end}b\n{other}", "s3", "new")
         self.assertEqual(once, f"a\n{begin}\nnew\n{end}b\n{other}")
-        self.assertEqual(table.replaceGenerated(once, "s3", "new"), once)
+        self.assertEqual(tables.replaceGenerated(once, "s3", "new"), once)
 
     def test_markersMissing(self) -> None:
         """A document without both markers is not touched."""
-        text = table.BEGIN.format("s3") + table.END.format("http")
-        self.assertRaises(ValueError, table.replaceGenerated, text, "s3", "x")
+        text = tables.BEGIN.format("s3") + tables.END.format("http")
+        self.assertRaises(ValueError, tables.replaceGenerated, text, "s3", "x")
 
-    def test_readMe(self) -> None:
-        """The read-me has a place for the tables of each bench, and one command fills both."""
-        copy = Path(self.mktemp())
-        copy.write_text(README.read_text())
-        lines = Path(self.mktemp())
-        lines.write_bytes(b"".join(map(results.encodeLine, [RUN, HTTP_RUN, GRPC_RUN])))
-        table.main([str(lines), "--into", str(copy)])
-        text = copy.read_text()
-        self.assertIn("Measured 2026-03-04 on", text)
-        self.assertIn("Measured 2026-03-05 on", text)
-        self.assertIn("Measured 2026-03-06 on", text)
-
-    def test_alone(self) -> None:
-        """Without a peer beside us, or without us, there is nothing to set in relation."""
-        for server in ("storagegate", "klein"):
-            text = table.document(results.Results([HTTP_RUN, cell(server, "hello", 64, 10)]))
-            self.assertNotIn("How many times", text)
+    def test_documents(self) -> None:
+        """Both documents of the repository have a place for every table."""
+        page, readme = Path(self.mktemp()), Path(self.mktemp())
+        page.write_text(tables.PAGE.read_text())
+        readme.write_text(tables.README.read_text())
+        folders = list({each.folder: None for each in allCases()})
+        lines = [cell("storagegate", 7, case=f"{folder}/x") for folder in folders]
+        lines += [cell("storagegate", 6), cell("rclone", 2)]
+        cases = [case(name=f"{folder}/x") for folder in folders] + [case()]
+        tables.writeTables(made(*lines), cases, page, readme)
+        self.assertEqual(page.read_text().count("Measured 2026-03-04 05:06 UTC"), len(folders))
+        self.assertEqual(readme.read_text().count("Measured 2026-03-04 at"), 1)
+        self.assertLess(len(readme.read_bytes()), 6 * 1024)

@@ -47,7 +47,7 @@ class MaintenancePagesTests(SynchronousTestCase):
         page.waitText("It has never run here: storagegate backup")
         page.waitText("a commit")
         page.press("Run the doctor")
-        page.waitText("every key is right")
+        page.waitText("all keys are valid")
 
     def _configuration(self, page: ConsoleBrowser, file: Path) -> None:
         page.press("Configuration")

@@ -313,7 +313,7 @@ class ObjectDetailsTests(BrowserCase):
         page.show(self.bucket, object="a b/ü'", tab="share")
         page.choose("select[name=expires]", "604800")
         page.press("Make a link")
-        page.waitText("Only this machine finds S3")
+        page.waitText("Only this machine can reach S3")
         link = page.evaluate("document.querySelector('#link').textContent")
         self.assertIn("X-Amz-Expires=604800", link)
         with urlopen(link, timeout=20) as found:

@@ -9,8 +9,8 @@ from statistics import median
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench.places import CHECKOUT
-from bench.s3cases import listedKeys
+from bench.peers import CHECKOUT
+from bench.s3.requests import listedKeys
 from tests.browser.test_objects import ObjectsBrowser
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT
@@ -54,7 +54,7 @@ _FRAMES = """
 
 def fill(data: Path, bucket: str) -> None:
     """Make the bucket of a store that no daemon has open, through the catalog's interface."""
-    command = ["bench/bulkfill.py", str(data), bucket, str(COUNT), "0"]
+    command = ["-m", "bench.s3.bulkfill", str(data), bucket, str(COUNT), "0"]
     subprocess.run([sys.executable, *command], cwd=CHECKOUT, check=True)
 
 

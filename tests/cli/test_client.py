@@ -12,12 +12,12 @@ from threading import Thread
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.client import ConsoleClient
 from storagegate.cli.connect import checkedAddress
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.cli.main import main
 from storagegate.cli.unit import unitText
-from storagegate.s3.issuedkeys import KeyPair
 from tests.support.selection import long
 
 
@@ -27,7 +27,11 @@ class ClientTests(SynchronousTestCase):
     def test_unsendable(self) -> None:
         """A pair that cannot be in a header is an error that does not show it."""
         for secretKey in ("hush-hush\r", "hush-hush\nx: y", "hush\u202e", "hüsh-hush"):
-            for pair in (KeyPair("AKIAX", secretKey), KeyPair(secretKey, "hush-hush")):
+            for pair in (
+                S3Credentials("AKIAX", secretKey),
+                S3Credentials(secretKey, "hush-hush"),
+                S3Credentials("AKIAX", "hush-hush", secretKey),
+            ):
                 error = self.assertRaises(CommandError, ConsoleClient, "http://[::1]:1", pair)
                 self.assertEqual(error.code, MISUSED)
                 self.assertNotIn("h-hush", f"{error}")
@@ -92,7 +96,9 @@ class ClientTests(SynchronousTestCase):
                 self.addCleanup(server.server_close)
                 for words in (("status",), ("keys", "list"), ("trace",), ("config", "show")):
                     code, error = self.remote(f"http://127.0.0.1:{server.server_port}", *words)
-                    self.assertEqual((code, "no console" in error), (UNREACHED, True), error)
+                    self.assertEqual(
+                        (code, "not a storagegate console" in error), (UNREACHED, True), error
+                    )
                 server.shutdown()
 
 

@@ -128,6 +128,6 @@ class FishTests(ShellCase):
             found = {each.split("\t")[0] for each in printed}
             self.assertEqual(found, expected, line)
         [line] = self.run_("fish", "--no-config", "-c", call, "storagegate comp")
-        self.assertEqual(line, "completion\tprint the completion of a shell")
+        self.assertEqual(line, "completion\tprint the completion script of a shell")
         printed = self.run_("fish", "--no-config", "-c", call, "storagegate backup --to ")
         self.assertEqual([each.split("\t")[0] for each in printed], ["a directory/"])

@@ -83,14 +83,14 @@ class MemberTests(SynchronousTestCase):
 
     def test_away(self) -> None:
         """A member that does not answer is named, also one that the configuration lacks."""
-        expected = {"one": None, "two": None, "three": "does not answer: Connection refused"}
+        expected = {"one": None, "two": None, "three": "does not respond: Connection refused"}
         self.assertEqual(self.read(self.one.url, self.two.url, self.away), expected)
         self.assertEqual(self.read(f"{self.one.url}/"), expected)
         self.assertEqual(self.read(), {})
 
     def test_noneAnswers(self) -> None:
         """Without a member that lists the others, the URLs of the configuration are named."""
-        refused = "does not answer: Connection refused"
+        refused = "does not respond: Connection refused"
         self.assertEqual(self.read(self.away), {self.away: refused})
 
     def test_unhealthy(self) -> None:
@@ -100,18 +100,20 @@ class MemberTests(SynchronousTestCase):
             self.read(self.one.url, self.two.url)["one"], "is unhealthy RAFT NO LEADER"
         )
         for status, body, expected in (
-            (200, b"<html>", "gives no answer of etcd"),
-            (200, b"[]", "gives no answer of etcd"),
-            (200, b"{}", "gives no answer of etcd"),
-            (404, b"", "answers with 404"),
+            (200, b"<html>", "does not respond like etcd"),
+            (200, b"[]", "does not respond like etcd"),
+            (200, b"{}", "does not respond like etcd"),
+            (404, b"", "responds with the status 404"),
         ):
             self.one.health = (status, body)
             self.assertEqual(self.read(self.one.url, self.two.url)["one"], expected)
         self.one.health = HEALTHY
         self.one.members = (404, b"no gateway")
-        self.assertEqual(self.read(self.one.url)[self.one.url], "answers with 404")
+        self.assertEqual(self.read(self.one.url)[self.one.url], "responds with the status 404")
         # The next member lists them.
-        self.assertEqual(self.read(self.one.url, self.two.url)["one"], "answers with 404")
+        self.assertEqual(
+            self.read(self.one.url, self.two.url)["one"], "responds with the status 404"
+        )
 
     def test_added(self) -> None:
         """A member that was added and never started is one, beside its URL in the configuration."""
@@ -125,7 +127,7 @@ class MemberTests(SynchronousTestCase):
         client = self.away.replace("127.0.0.1", "127.0.0.9")
         self.assertEqual(
             self.read(self.one.url, self.two.url, client),
-            {"one": None, "two": None, peer: "was added and has never started"},
+            {"one": None, "two": None, peer: "was added but never started"},
         )
 
     def test_removed(self) -> None:

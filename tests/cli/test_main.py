@@ -152,7 +152,7 @@ class KeysTests(ScriptCase):
                 stdin=f"{secret}\n",
             )
             self.assertEqual(code, expected)
-        self.assertEqual(errors, "storagegate: the access key mykey is taken\n")
+        self.assertEqual(errors, "storagegate: the access key mykey already exists\n")
         self.assertEqual(self.stored()["mykey"].secretKey, "geheimnis")
 
     def test_list(self) -> None:
@@ -173,7 +173,7 @@ class KeysTests(ScriptCase):
         self.assertEqual(self.keys("revoke", "--access-key", "mykey"), (0, "", ""))
         self.assertEqual(self.stored(), {})
         code, _output, errors = self.keys("revoke", "--access-key", "mykey")
-        self.assertEqual((code, errors), (1, "storagegate: there is no access key mykey\n"))
+        self.assertEqual((code, errors), (1, "storagegate: no such access key: mykey\n"))
 
     def test_badArguments(self) -> None:
         """A command line that is not right is exit code 2, and changes nothing."""
@@ -234,7 +234,7 @@ class DirectoryTests(ScriptCase):
             for command in (("keys", "list"), ("fsck",), ("backup", "--to", self.mktemp())):
                 code, _output, errors = self.script(*command, *flags)
                 self.assertEqual(code, int(not isFound), (command, flags, variables, errors))
-        self.assertIn("storagegate-data holds no store", errors)
+        self.assertIn("storagegate-data contains no store", errors)
         self.assertIn("--data", errors)
 
     def test_configuration(self) -> None:
@@ -270,7 +270,7 @@ class ClockTests(ScriptCase):
         """The reading in the catalog agrees with the machine's clock, so the next start does."""
         code, output, errors = self.confirm()
         self.assertEqual((code, errors), (0, ""))
-        self.assertRegex(output, "^the clock is 20.*: the daemon trusts it from its next start on")
+        self.assertRegex(output, "^the clock is 20.*: the daemon trusts it from its next start")
         with closing(sqlite3.connect(self.data / "catalog.sqlite")) as catalog:
             document = readProgress(catalog, "clock")
         clock = StoreClock()
@@ -282,7 +282,7 @@ class ClockTests(ScriptCase):
         self.patch(maintenance, "runningDaemon", lambda configuration: 1)
         code, output, errors = self.confirm()
         self.assertEqual((code, errors), (0, ""))
-        self.assertIn("removals by date go on within two minutes", output)
+        self.assertIn("removals by date resume within two minutes", output)
 
 
 class FsckTests(ScriptCase):

@@ -181,6 +181,21 @@ class ScriptTests(ScriptCase):
         for text in ("", "2", "d", "-1d", "yesterday", "2030-13-01", "1e3d"):
             self.assertEqual(self.keys(*given, text)[0], 2, text)
 
+    def test_past(self) -> None:
+        """A time of expiry that is not in the future is refused, for a new key and for a change."""
+        account = ("--account", "a", "--access-key", "mykey", "--secret-stdin")
+        for text in ("2020-01-01", "1999-12-31T23:59:59Z", "0s"):
+            code, output, errors = self.keys("create", *account, "--expires", text)
+            self.assertEqual((code, output), (2, ""), text)
+            self.assertIn("not a time in the future", errors)
+        self.assertEqual(self.stored(), {})
+        self.assertEqual(self.keys("create", *account)[0], 0)
+        code, _output, errors = self.keys(
+            "edit", "--access-key", "mykey", "--expires", "2020-01-01"
+        )
+        self.assertEqual((code, self.stored()["mykey"].expiresMs), (2, 0))
+        self.assertIn("not a time in the future", errors)
+
 
 class InitTests(ScriptCase):
     """C{storagegate init}."""

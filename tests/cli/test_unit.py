@@ -153,5 +153,5 @@ class UserTests(ScriptCase):
             "init", *places, "--unit", str(base / "u"), "--user", "4000123"
         )
         self.assertEqual(code, 2)
-        self.assertIn("there is no user 4000123", errors)
+        self.assertIn("no such user: 4000123", errors)
         self.assertFalse(base.exists())

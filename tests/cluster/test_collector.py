@@ -118,7 +118,7 @@ class CollectorTests(ModelCase):
         self.assertEqual(len(self.cluster.stored), 2)
         self.assertEqual(self.node.collector.failed, 1)
         self.assertIn("it is stuck", self.node.collector.problem or "")
-        self.assertEqual(sum("garbage was not removed" in each for each in lines), 1)
+        self.assertEqual(sum("cannot remove garbage" in each for each in lines), 1)
 
     def test_away(self) -> None:
         """While the blobs cannot be reached it is tried more and more rarely, and whole batches."""

@@ -237,7 +237,7 @@ class ApplicationTests(CountsCase):
         self.server.failure = "away"
         refused = client.get("/")
         self.assertEqual(refused.status, 503)
-        self.assertEqual(refused.json(), {"error": "sessions are not available now"})
+        self.assertEqual(refused.json(), {"error": "sessions are unavailable"})
         self.assertEqual(len(self.flushLoggedErrors(CountsUnavailable)), 1)
         self.server.failure = None
         self.assertEqual(client.get("/").text, "3")

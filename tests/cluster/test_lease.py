@@ -30,7 +30,7 @@ class LeaseKeeperTests(ModelCase):
         self.wait(0.3)
         self.assertEqual((self.node.leases.number, read.isOpen), (0, False))
         self.assertRaises(StoreBusy, self.node.reads.hold, ["a"])
-        self.assertIn("time is over", self.node.keeper.problem or "")
+        self.assertIn("has expired", self.node.keeper.problem or "")
         self.mend(self.node)
         self.wait(2.1)
         self.assertGreater(self.node.leases.number, number)
@@ -125,7 +125,7 @@ class LeaseKeeperTests(ModelCase):
 
         self.node.keeper._check = refuse
         self.wait(LEASE_SECONDS + 0.1)
-        self.assertEqual(self.node.keeper.problem, "this node has no lease: no standby")
+        self.assertEqual(self.node.keeper.problem, "this node holds no lease: no standby")
 
     def test_unexpected(self) -> None:
         """An unexpected error is logged, and the lease goes on."""

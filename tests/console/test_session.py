@@ -211,6 +211,26 @@ class SignInTests(ConsoleCase):
         foreign = {**halves, "Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
         self.assertEqual(self.send("POST", "buckets", {"name": bucket}, foreign).status, 403)
 
+    def test_allow(self) -> None:
+        """A method that a path does not support is 405 with the methods that it supports."""
+        for method, path, allowed in (
+            ("DELETE", "keys", "GET, POST, HEAD"),
+            ("GET", "doctor", "POST"),
+            ("PUT", "overview", "GET, HEAD"),
+        ):
+            reply = self.call(method, path)
+            self.assertEqual((reply.status, reply.headers["Allow"]), (405, allowed), path)
+            self.assertEqual(reply.json["error"], "METHOD_NOT_ALLOWED")
+
+    def test_expiryInThePast(self) -> None:
+        """A key that would never work is not issued, and no change makes one."""
+        made = self.call("POST", "keys", {"account": "x", "expiresMs": 1_577_836_800_000})
+        self.assertEqual((made.status, made.json["error"]), (400, "INVALID_ARGUMENT"))
+        self.assertEqual(made.json["message"], "expiresMs: not a time in the future")
+        path = f"keys/{self.issueKey('current').accessKey}"
+        self.assertEqual(self.call("PATCH", path, {"expiresMs": 1}).status, 400)
+        self.assertEqual(self.call("PATCH", path, {"expiresMs": 0}).status, 200)
+
     @long("takes a second or more")
     def test_roles(self) -> None:
         """A key without a role sees its own, and nothing of the administration."""

@@ -1,4 +1,4 @@
-"""The catalog's contract: what the scanner of life cycles needs."""
+"""The catalog's contract: what the lifecycle scanner needs."""
 
 from typing import Any
 

@@ -31,12 +31,12 @@ class RateLimitedLogTests(SynchronousTestCase):
         self.clock.advance(INTERVAL_SECONDS)
         self.log.warn("frame", "frame {number}", number=7)
         self.log.warn("frame", "frame {number}", number=8)
-        self.assertEqual(self.lines()[1:], ["frame 7 (and 999 more since the last line)"])
+        self.assertEqual(self.lines()[1:], ["frame 7 (999 more since the last line)"])
         self.clock.advance(2 * INTERVAL_SECONDS)
         self.log.warn("frame", "frame {number}", number=9)
         self.clock.advance(INTERVAL_SECONDS)
         self.log.warn("frame", "frame {number}", number=10)
-        expected = ["frame 9 (and 1 more since the last line)", "frame 10"]
+        expected = ["frame 9 (1 more since the last line)", "frame 10"]
         self.assertEqual(self.lines()[2:], expected)
 
     def test_kinds(self) -> None:

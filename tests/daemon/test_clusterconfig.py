@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.daemon.config import (
     Configuration,
     ConfigurationError,
-    everyError,
     load,
     needRestart,
     portable,
     restore,
 )
+from storagegate.daemon.configcheck import everyError
 from storagegate.daemon.logs import _secretsOf
 
 PASSWORD = "pass-word-1"
@@ -105,7 +105,7 @@ class ClusterTableTests(SynchronousTestCase):
             ('synchronous = "on"', 'cluster.synchronous is "required" or "off"'),
             (
                 'etcd = "x"',
-                'cluster.etcd is a list of URLs such as "http://10.0.0.1:2379", and number',
+                'cluster.etcd is a list of URLs such as "http://10.0.0.1:2379", but number',
             ),
             ('etcd = ["http://a:b@c:1"]', "cluster.etcd is a list of URLs"),
             (f'counts = "{PASSWORD}"', 'cluster.counts is "postgresql" or "valkey:URL"'),
@@ -122,10 +122,11 @@ class ClusterTableTests(SynchronousTestCase):
             line = self.refused(f'catalog = {wrong}\nblobs = "files:/b"')
             self.assertEqual(
                 line,
-                "cluster (file F): cluster.catalog is a list of conninfos, and number 2 is none",
+                "cluster (file F): cluster.catalog is a list of conninfos,"
+                " but number 2 is not a conninfo",
             )
         line = self.refused(f'catalog = ["host=a,b password={PASSWORD}"]\nblobs = "files:/b"')
-        self.assertIn("number 1 has several", line)
+        self.assertIn("number 1 names several", line)
         self.assertIn("1 to 16 conninfos", self.refused('catalog = []\nblobs = "files:/b"'))
 
     def test_noTable(self) -> None:

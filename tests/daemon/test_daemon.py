@@ -160,10 +160,10 @@ class RootTests(DaemonCase):
         self.assertEqual([line for line in self.logged() if root.secretKey in line], [])
 
     def test_configured(self) -> None:
-        """A configured pair is used; no file is made and nothing is shown."""
+        """A configured pair is used; no file of a pair is made and nothing is shown."""
         self.started(accessKey="root", secretKey="geheimnis")
         self.assertEqual(self.parts.sites[0].resource[2], KeyPair("root", "geheimnis"))
-        self.assertEqual(list(Path(self.data).iterdir()), [])
+        self.assertEqual([path.name for path in Path(self.data).iterdir()], ["listeners.json"])
         self.assertNotIn("geheimnis", "".join(self.logged()))
 
     def test_damaged(self) -> None:
@@ -365,7 +365,7 @@ class NotificationTests(DaemonCase):
         self.parts.sites[0].drained = Deferred()
         stopping = daemon.stopService()
         daemon.reload()
-        told = ["stopping: stopping, 30 s for what is in flight"]
+        told = ["stopping: stopping, requests in flight have 30 s"]
         self.assertEqual(self.parts.theNotifier.told, told)
         self.parts.sites[0].drained.callback(None)
         self.successResultOf(stopping)

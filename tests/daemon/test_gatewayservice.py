@@ -69,4 +69,4 @@ class TrustedProxiesTests(SynchronousTestCase):
         self.assertEqual(gateway.settings.trustedProxies, ["10.0.0.0/8"])
         wrong = {"trustedProxies": "nowhere"}
         error = self.assertRaises(ConfigurationError, configureGateway, gateway, wrong)
-        self.assertIn("trustedProxies names what is no network", str(error))
+        self.assertIn("trustedProxies contains an invalid network", str(error))

@@ -73,20 +73,20 @@ class BoardTests(SynchronousTestCase):
         """One part or listener that is not well is enough, and all that are not are named."""
         self.wrong["catalog"] = "gone"
         self.assertEqual(self.checks.evaluate().error, "catalog: gone")
-        self.ports["s3"] = "listens no more"
+        self.ports["s3"] = "no longer listens"
         seen = self.checks.evaluate()
         self.assertEqual(seen.status, "unavailable")
-        self.assertEqual(seen.error, "catalog: gone; s3: listens no more")
+        self.assertEqual(seen.error, "catalog: gone; s3: no longer listens")
         self.wrong["blobs"] = "gone"
         seen = self.checks.evaluate()
-        self.assertEqual(seen.error, "catalog, blobs: gone; s3: listens no more")
+        self.assertEqual(seen.error, "catalog, blobs: gone; s3: no longer listens")
 
     def test_draining(self) -> None:
         """While it stops it says so, and not what its parts lack because of that."""
         self.wrong["catalog"] = "closed"
         self.checks.isDraining = True
         seen = self.checks.evaluate()
-        self.assertEqual((seen.status, seen.error), ("draining", "the daemon stops"))
+        self.assertEqual((seen.status, seen.error), ("draining", "the daemon is stopping"))
 
     def test_listening(self) -> None:
         """A port that was closed by itself is found out."""
@@ -95,7 +95,7 @@ class BoardTests(SynchronousTestCase):
             connected = False
 
         self.assertEqual(
-            listening({"s3": object(), "tcp": Port()}), {"s3": None, "tcp": "listens no more"}
+            listening({"s3": object(), "tcp": Port()}), {"s3": None, "tcp": "no longer listens"}
         )
 
     def test_monitor(self) -> None:
@@ -111,7 +111,7 @@ class BoardTests(SynchronousTestCase):
         self.assertEqual(told, [None, "catalog: gone", None])
         self.checks.isDraining = True
         self.checks.check()
-        self.assertEqual(told[-1], "the daemon stops")
+        self.assertEqual(told[-1], "the daemon is stopping")
         self.checks.stop()
         self.assertEqual(clock.getDelayedCalls(), [])
 
@@ -199,7 +199,7 @@ class DaemonTests(DaemonCase):
         """A listener that was lost takes the daemon out of service."""
         self.parts.theRoom.ports["tcp"] = type("Port", (), {"connected": False})
         seen = self.started(tcp="tcp:9102").readiness()
-        self.assertEqual((seen.status, seen.error), ("unavailable", "tcp: listens no more"))
+        self.assertEqual((seen.status, seen.error), ("unavailable", "tcp: no longer listens"))
 
     def test_told(self) -> None:
         """The room behind the gateway is told of each change, and at once of the stop."""

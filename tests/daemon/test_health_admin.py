@@ -71,9 +71,11 @@ class AnswerTests(SynchronousTestCase):
 
     def test_draining(self) -> None:
         """A daemon that stops takes no new work."""
-        code, document = self.ask(b"/readyz", Readiness("draining", "the daemon stops"))
+        code, document = self.ask(b"/readyz", Readiness("draining", "the daemon is stopping"))
         self.assertEqual(code, 503)
-        self.assertEqual(document, {"status": "draining", "error": "the daemon stops", "parts": {}})
+        self.assertEqual(
+            document, {"status": "draining", "error": "the daemon is stopping", "parts": {}}
+        )
 
     def test_head(self) -> None:
         """A probe may ask by HEAD."""

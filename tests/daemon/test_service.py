@@ -57,11 +57,12 @@ class TextTests(SynchronousTestCase):
         self.assertEqual(
             text.splitlines(),
             [
-                "generated the root key pair, shown this once and kept in /data/root-credentials:",
+                "generated the root key pair, shown only once and"
+                " stored in /data/root-credentials:",
                 "aws configure set aws_access_key_id AKEY",
                 "aws configure set aws_secret_access_key SKEY",
                 "aws configure set region us-east-1",
                 "aws configure set endpoint_url http://127.0.0.1:9000",
-                "the console, where the pair signs in: http://[::1]:9001/console/",
+                "sign in to the console with the pair: http://[::1]:9001/console/",
             ],
         )

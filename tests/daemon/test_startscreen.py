@@ -39,12 +39,12 @@ class ScreenTests(SynchronousTestCase):
                 "  TCP       127.0.0.1:9102",
                 "  UDP       off",
                 "  Data      /data, 1.5 GiB free",
-                "Root key pair, shown once and kept in /data/root-credentials:",
+                "Root key pair, shown only once and stored in /data/root-credentials:",
                 "  AWS_ACCESS_KEY_ID=ACCESS AWS_SECRET_ACCESS_KEY=SECRET"
                 " AWS_ENDPOINT_URL=http://127.0.0.1:9000 aws s3 ls",
                 "  curl -H 'x-storage-access-key: ACCESS' -H 'x-storage-secret-key: SECRET'"
                 " http://127.0.0.1:9000",
-                "Ctrl-C stops it. Documentation: docs/index.rst",
+                "Press Ctrl-C to stop. Documentation: docs/index.rst",
             ],
         )
 

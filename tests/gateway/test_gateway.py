@@ -93,7 +93,7 @@ class ServiceTests(SynchronousTestCase):
         """What is no service is refused, and the message says why."""
         gateway = createProtocolGateway().addService("A", {"methods": {"echo": echo}})
         for arguments, expected in (
-            (("A", {"methods": {"echo": echo}}), "there is a service A already"),
+            (("A", {"methods": {"echo": echo}}), "the service A already exists"),
             (("B",), "the service B has no methods"),
             (("B", {"methods": {}}), "the service B has no methods"),
             (("B", {"methods": {"echo": echo}, "mehtods": 1}), "mehtods"),

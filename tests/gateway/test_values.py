@@ -8,6 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import ServiceError, createProtocolGateway
+from storagegate.core.definitions import DefinitionError
 from storagegate.gateway.testing import GatewayClient
 
 TRANSPORTS = ("http", "websocket", "tcp", "udp", "grpc")
@@ -184,6 +185,28 @@ class ProtoTests(ValueCase):
             for transport in TRANSPORTS[:4]:
                 self.ask(transport, "echo", text)
                 self.assertEqual(repr(self.seen.pop()), repr(value), (transport, text))
+
+    def test_fullName(self) -> None:
+        """A service with the full name of the proto's service needs no mapping."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(PROTO, encoding="utf-8")
+        options = {"protoFiles": [str(file.absolute())]}
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
+        gateway.addService("table.Table", {"methods": {"echo": lambda request: request}})
+        connection = GatewayClient(gateway).connect("grpc")
+        value = {"int64Field": 1 << 60}
+        self.assertEqual(connection.call("table.Table", "echo", value), value)
+
+    def test_unanswered(self) -> None:
+        """A file none of whose services is answered is an error that names what to write."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(PROTO, encoding="utf-8")
+        options = {"protoFiles": [str(file.absolute())]}
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
+        gateway.addService("Table", {"methods": {"echo": lambda request: request}})
+        error = self.assertRaises(DefinitionError, GatewayClient, gateway)
+        self.assertIn('grpc.services = {"table.Table": "NAME"}', str(error))
+        self.assertIn("(Table)", str(error))
 
     def test_streams(self) -> None:
         """The items of streams are values of the same form."""

@@ -4,7 +4,14 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.scheduling import SLICE_MESSAGES, SLICE_SECONDS, InputScheduler
+from storagegate.net.scheduling import (
+    PAUSE_SECONDS,
+    SLICE_MESSAGES,
+    SLICE_SECONDS,
+    CPUContention,
+    InputScheduler,
+    readCPUWait,
+)
 
 
 class Greedy:
@@ -45,6 +52,22 @@ class SchedulerTests(SynchronousTestCase):
         self.clock.advance(SLICE_SECONDS)
         self.assertTrue(self.scheduler.isOver(1))
 
+    def test_waiting(self) -> None:
+        """While connections wait, input of another one has no slice, however many there are."""
+        over: list[bool] = []
+
+        def resume() -> None:
+            self.scheduler.begin()
+            over.append(self.scheduler.isOver(1))
+
+        self.scheduler.wait(resume)
+        self.scheduler.begin()
+        self.assertTrue(self.scheduler.isOver(1))
+        self.clock.advance(0)
+        self.assertEqual(over, [False])
+        self.scheduler.begin()
+        self.assertFalse(self.scheduler.isOver(1))
+
     def test_turn(self) -> None:
         """Other work waits in the same queue, and does no harm if it is cancelled meanwhile."""
         cancelled, other = self.scheduler.turn(), self.scheduler.turn()
@@ -77,3 +100,60 @@ class SchedulerTests(SynchronousTestCase):
         self.assertRaises(ValueError, self.clock.advance, 0)
         self.clock.advance(0)
         self.assertEqual(self.log, ["a"])
+
+
+class ContentionTests(SynchronousTestCase):
+    """The pauses of a process that waits for a CPU."""
+
+    def setUp(self) -> None:
+        """Make a scheduler, and the time that the process has waited for a CPU."""
+        self.clock = Clock()
+        self.waited = 0.0
+        contention = CPUContention(lambda: self.waited, self.clock.seconds)
+        self.scheduler = InputScheduler(self.clock, contention)
+
+    def passTime(self, seconds: float, share: float) -> float:
+        """Let time pass, a share of which the process waits; return the pause after it."""
+        self.clock.advance(seconds)
+        self.waited += seconds * share
+        return self.scheduler.pauseSeconds()
+
+    def test_idle(self) -> None:
+        """A process that gets a CPU almost at once does not pause."""
+        self.assertEqual(self.passTime(0.1, 0.05), 0)
+        self.assertEqual(self.passTime(0.1, 0.1), 0)
+
+    def test_contended(self) -> None:
+        """A process that waits for a fifth of the time pauses until it waits less."""
+        self.assertEqual(self.passTime(0.1, 0.21), PAUSE_SECONDS)
+        self.assertEqual(self.passTime(0.01, 0), PAUSE_SECONDS)
+        self.assertEqual(self.passTime(0.1, 0), 0)
+
+    def test_slices(self) -> None:
+        """It pauses before each slice of the queue."""
+        log: list[str | None] = []
+        self.passTime(0.1, 0.5)
+        self.scheduler.wait(Greedy("a", self.scheduler, log, 2).resume)
+        for expected in ([], ["a"], ["a"], ["a", "a"]):
+            self.clock.advance(PAUSE_SECONDS * 0.6)
+            self.assertEqual(log, expected)
+
+    def test_uncounted(self) -> None:
+        """A system that does not count the waiting has no pauses."""
+
+        def fail() -> float:
+            raise FileNotFoundError
+
+        scheduler = InputScheduler(self.clock, CPUContention(fail, self.clock.seconds))
+        self.clock.advance(1)
+        self.assertEqual(scheduler.pauseSeconds(), 0)
+
+    def test_clock(self) -> None:
+        """A clock without threads, as here, has no pauses."""
+        self.assertIsNone(InputScheduler(self.clock)._contention)
+
+    def test_kernel(self) -> None:
+        """The kernel counts the waiting of a thread, which never falls."""
+        first = readCPUWait()
+        self.assertGreaterEqual(first, 0)
+        self.assertGreaterEqual(readCPUWait(), first)

@@ -67,11 +67,11 @@ class CheckTests(FilesCase):
         for changed, expected in (
             ({"caFile": "/nowhere/ca"}, "caFile: /nowhere/ca: No such file or directory"),
             ({"caFile": str(self.folder)}, f"caFile: {self.folder}: Is a directory"),
-            ({"caFile": words}, f"caFile: there is no certificate in {words}"),
-            ({"caFile": broken}, f"caFile: there is no certificate in {broken}"),
+            ({"caFile": words}, f"caFile: {words} contains no certificate"),
+            ({"caFile": broken}, f"caFile: {broken} contains no certificate"),
             ({"caFile": long}, f"caFile: {long} is longer than 1 MiB"),
             ({"certFile": "/nowhere/cert"}, "certFile: /nowhere/cert: No such file"),
-            ({"certFile": words}, f"certFile: there is no certificate in {words}"),
+            ({"certFile": words}, f"certFile: {words} contains no certificate"),
             ({"keyFile": "/nowhere/key"}, "keyFile: /nowhere/key: No such file"),
             ({"keyFile": words}, f"keyFile: {words} is no PEM key, or needs a password"),
             ({"keyFile": other}, f"keyFile: {other} does not belong to the certificate"),
@@ -176,7 +176,7 @@ class CreatorTests(FilesCase, LogCase):
             self.assertIs(self.tls.creator("a.example"), first)
         told = [line for line in self.logged() if "services.A.tls.certFile" in line]
         self.assertEqual(len(told), 1)
-        self.assertIn("there is no certificate in", told[0])
+        self.assertIn("contains no certificate", told[0])
         self.exchange("certFile", good)
         self.assertIsNot(self.tls.creator("a.example"), first)
 

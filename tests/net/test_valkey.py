@@ -250,7 +250,7 @@ class ClientTests(SynchronousTestCase):
         self.clock.advance(0.01)
         self.failureResultOf(result, ValkeyUnavailable)
         self.failureResultOf(self.run_(b"A"), ValkeyUnavailable)
-        self.assertEqual(self.client.failure, "/run/s: it does not reply")
+        self.assertEqual(self.client.failure, "/run/s: it does not respond")
         self.clock.advance(0.1)
         for seconds in (0.2, 0.4, 0.8, 1.6, 2.0, 2.0):
             self.clock.advance(2)

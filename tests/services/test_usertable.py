@@ -103,12 +103,12 @@ class FileTests(UserCase):
             self.assertEqual(file.read(), "hello " * 1000)
 
     async def test_foreign(self) -> None:
-        """So is a database of something else, whatever its version."""
+        """So is a database of another program, whatever its version."""
         os.mkdir(self.directory)
         self.query("CREATE TABLE users (a, b)")
-        self.assertIn("something else", await self.unusable())
+        self.assertIn("another program", await self.unusable())
         self.query("PRAGMA user_version = 1")
-        self.assertIn("something else", await self.unusable())
+        self.assertIn("another program", await self.unusable())
 
     async def test_newer(self) -> None:
         """A file that a newer program has written is not touched."""
@@ -123,7 +123,7 @@ class FileTests(UserCase):
         """Where no file can be made the error says so; when one can, it is."""
         with open(self.directory, "w"):
             pass
-        self.assertIn(f"{self.path} cannot keep users: ", await self.unusable())
+        self.assertIn(f"{self.path} cannot store users: ", await self.unusable())
         os.unlink(self.directory)
         await self.create()
 

@@ -99,7 +99,7 @@ class CopyTests(BackupCase):
     def test_whole(self) -> None:
         """Every object is in the copy, which is checked; the store goes on."""
         self.assertEqual(self.backUp(), 0)
-        self.assertEqual(self.reported, ["2 blobs linked", "the copy was checked"])
+        self.assertEqual(self.reported, ["2 blobs linked", "the copy was verified"])
         self.driver.put("bucket", b"later", b"3" * 5000)
         self.driver.delete("bucket", [b"one"])
         self.assertEqual(self.copied(), self.bodies)
@@ -304,14 +304,14 @@ class RefusalTests(BackupCase):
         data = self.driver.directory
         for place in (data, os.path.join(data, "copy")):
             self.target = place
-            self.assertIn("lies in the data directory", self.refused())
+            self.assertIn("is inside the data directory", self.refused())
 
     def test_noStore(self) -> None:
         """Where there is no store none is made."""
         nowhere = self.mktemp()
         with self.assertRaises(BackupError) as caught:
             backup(nowhere, self.target, False, print)
-        self.assertIn("holds no store", str(caught.exception))
+        self.assertIn("contains no store", str(caught.exception))
         self.assertFalse(os.path.exists(nowhere) or os.path.exists(self.target))
 
     def test_interrupted(self) -> None:
@@ -353,7 +353,7 @@ class CommandTests(ScriptCase):
         target = self.mktemp()
         code, output, errors = self.script("backup", "--data", str(self.data), "--to", target)
         self.assertEqual((code, errors), (0, ""))
-        self.assertEqual(output, "0 blobs linked\nthe copy was checked\n")
+        self.assertEqual(output, "0 blobs linked\nthe copy was verified\n")
         self.assertEqual(self.script("fsck", "--data", target)[0], 0)
 
     def test_refused(self) -> None:

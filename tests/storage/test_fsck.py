@@ -85,12 +85,12 @@ class FsckTests(SynchronousTestCase):
         """What a bucket is said to hold is counted again; a bucket that is gone holds nothing."""
         self.sql("UPDATE usage SET objects = 7, uploadBytes = -1")
         self.assertRepairs(
-            "bucket b is said to have 7 objects, not 3, -1 bytes of uploads, not 700"
+            "bucket b has wrong totals: 7 objects, not 3, -1 bytes of uploads, not 700"
         )
         self.sql("DELETE FROM usage")
-        self.assertRepairs("bucket b is said to have 0 objects, not 3, 0 bytes, not 10006, 0 upl")
+        self.assertRepairs("bucket b has wrong totals: 0 objects, not 3, 0 bytes, not 10006, 0 upl")
         self.sql("INSERT INTO usage VALUES (99, 1, 0, 0, 0)")
-        self.assertRepairs("no bucket 99 is said to have 1 objects, not 0")
+        self.assertRepairs("no bucket 99 has wrong totals: 1 objects, not 0")
 
     def test_everyRow(self) -> None:
         """A repair loses nothing of any kind of row, also where all counts are wrong."""
@@ -132,7 +132,7 @@ class FsckTests(SynchronousTestCase):
         self.driver.close()
         self.assertEqual(self.check(verify=True), (0, []))
         self.sql("UPDATE inline SET bytes = CAST('inLine' AS BLOB) WHERE bytes = x'696e6c696e65'")
-        self.assertReports("object b/'small' does not hold the bytes written", verify=True)
+        self.assertReports("object b/'small' differs from the bytes that were written", verify=True)
         self.sql("UPDATE blobs SET refs = 7 WHERE id = ?", self.blob)
         self.driver.open()
         self.driver.put("b", b"big\n", b"")
@@ -140,7 +140,7 @@ class FsckTests(SynchronousTestCase):
         os.unlink(self.path)
         left, lines = self.check(repair=True)
         self.assertEqual(left, 1)
-        self.assertIn("is missing; named by b/'big\\n', b/'copy'", lines[1])
+        self.assertIn("is missing; referenced by b/'big\\n', b/'copy'", lines[1])
 
     def test_noReferences(self) -> None:
         """A blob that seems to be garbage and is named is counted before anything is removed."""
@@ -154,7 +154,7 @@ class FsckTests(SynchronousTestCase):
         os.makedirs(self.layout.shard(STRAY))
         with open(self.layout.path(STRAY), "wb") as file:
             file.write(b"orphan")
-        self.assertRepairs(f"blob {STRAY} is named by nothing")
+        self.assertRepairs(f"blob {STRAY} is not referenced")
         self.assertFalse(os.path.exists(self.layout.path(STRAY)))
 
     def test_garbage(self) -> None:
@@ -182,7 +182,7 @@ class FsckTests(SynchronousTestCase):
     def test_missing(self) -> None:
         """A blob whose file is gone is reported with the objects that it was part of."""
         os.unlink(self.path)
-        self.assertReports(f"blob {self.blob} is missing; named by b/'big\\n', b/'copy'")
+        self.assertReports(f"blob {self.blob} is missing; referenced by b/'big\\n', b/'copy'")
 
     def test_short(self) -> None:
         """A blob that is short is reported, and read no more after a repair."""
@@ -198,17 +198,17 @@ class FsckTests(SynchronousTestCase):
             file.seek(2000)
             file.write(b"X")
         self.assertEqual(self.check(), (0, []))
-        self.assertReports("does not hold the bytes that were written", verify=True)
+        self.assertReports("differs from the bytes that were written", verify=True)
         left, lines = self.check()
         self.assertEqual(left, 1)
-        self.assertIn("was found damaged before", lines[0])
+        self.assertIn("is marked as damaged", lines[0])
         with open(self.path, "r+b") as file:
             file.seek(2000)
             file.write(b"x")
         self.assertEqual(self.check(repair=True)[0], 1)
         left, lines = self.check(verify=True)
         self.assertEqual((left, len(lines)), (0, 1))
-        self.assertIn("is right: it is served again", lines[0])
+        self.assertIn("is correct: it is served again", lines[0])
         self.assertEqual(self.check(), (0, []))
         self.driver.open()
         self.assertEqual(self.driver.get("b", b"copy"), b"x" * 5000)
@@ -217,12 +217,12 @@ class FsckTests(SynchronousTestCase):
     def test_inlineRot(self) -> None:
         """A byte that has changed in a small object is found too."""
         self.sql("UPDATE inline SET bytes = CAST('inLine' AS BLOB)")
-        self.assertReports("object b/'small' does not hold the bytes written", verify=True)
+        self.assertReports("object b/'small' differs from the bytes that were written", verify=True)
 
     def test_noRow(self) -> None:
         """A blob that objects name but no row knows is reported, and its file stays."""
         self.sql("DELETE FROM blobs WHERE id = ?", self.blob)
-        self.assertReports(f"blob {self.blob} has no row; named by b/'big\\n', b/'copy'")
+        self.assertReports(f"blob {self.blob} has no row; referenced by b/'big\\n', b/'copy'")
         self.assertTrue(os.path.exists(self.path))
 
     def test_strangers(self) -> None:
@@ -241,7 +241,7 @@ class FsckTests(SynchronousTestCase):
                 file.write("mine")
         left, lines = self.check(repair=True)
         self.assertEqual((left, len(lines)), (5, 5), lines)
-        self.assertTrue(all(line.endswith("is no file of the store") for line in lines), lines)
+        self.assertTrue(all(line.endswith("is not a file of the store") for line in lines), lines)
         self.assertTrue(all(os.path.exists(path) for path in places))
 
     def test_brokenCatalog(self) -> None:

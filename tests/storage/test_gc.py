@@ -59,7 +59,7 @@ class ReclaimerTests(SynchronousTestCase):
         self.removals.pop(0)[1].errback(MemoryError("no memory"))
         self.successResultOf(idle)
         self.assertEqual(len(self.flushLoggedErrors(MemoryError)), 1)
-        self.assertEqual(self.reclaimer.problem, "garbage was not removed: no memory")
+        self.assertEqual(self.reclaimer.problem, "cannot remove garbage: no memory")
         self.reclaimer.reclaim(["b"])
         self.assertEqual(self.removed(), ["b"])
         self.assertIsNone(self.reclaimer.problem)

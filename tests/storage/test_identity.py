@@ -87,7 +87,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertTrue(os.path.exists(self.marker))
         os.unlink(self.marker)
         shutil.copy(os.path.join(self.other, "catalog.sqlite"), self.path)
-        self.assertRefused(ForeignBlobs, "catalog.sqlite names none of the blobs")
+        self.assertRefused(ForeignBlobs, "catalog.sqlite references none of the blobs")
         self.assertFalse(os.path.exists(self.marker))
 
     def test_interrupted(self) -> None:

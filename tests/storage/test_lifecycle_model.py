@@ -1,4 +1,4 @@
-"""Rounds of the scanner of life cycles among other operations, on the store and on its model."""
+"""Rounds of the lifecycle scanner among other operations, on the store and on its model."""
 
 from random import Random
 

@@ -79,9 +79,9 @@ class RecoverTests(ScriptCase):
         (self.target / "notes").write_text("mine")
         self.assertIn("is not empty", self.recover()[2])
         self.target = self.data / "staging" / "copy"
-        self.assertIn("lies in the data directory", self.recover()[2])
+        self.assertIn("is inside the data directory", self.recover()[2])
         self.data = self.target
-        self.assertIn("holds no store", self.recover()[2])
+        self.assertIn("contains no store", self.recover()[2])
 
     def test_commandsNameTheLoss(self) -> None:
         """The other commands do not say that a store whose catalog is lost is none."""

@@ -95,5 +95,5 @@ class StoreMemoryTests(SynchronousTestCase):
         small = os.memfd_create("small")
         self.addCleanup(os.close, small)
         for descriptor in (small, 1_000_000):
-            with self.assertRaisesRegex(StoreError, "cannot be shared"):
+            with self.assertRaisesRegex(StoreError, "cannot share the memory"):
                 StoreMemory(descriptor)

@@ -22,7 +22,7 @@ SECOND = ("CREATE INDEX notesByText ON notes (text)", "INSERT INTO notes VALUES 
 
 
 class NotesUnusable(Exception):
-    """The file cannot keep notes."""
+    """The file cannot store notes."""
 
 
 def kind(*migrations: Sequence[str], makesDirectory: bool = False) -> FileKind:
@@ -88,7 +88,7 @@ class OpenTests(FileCase):
         """Its directory is made, for its owner alone, where the kind says so; else it is named."""
         directory = self.path
         self.path = os.path.join(directory, "notes")
-        self.assertIn(f"{self.path} cannot keep notes: ", self.refused(self.file()))
+        self.assertIn(f"{self.path} cannot store notes: ", self.refused(self.file()))
         self.note(self.file(kind(FIRST, makesDirectory=True)), "a")
         self.assertEqual(os.stat(directory).st_mode & 0o777, 0o700)
 
@@ -213,7 +213,7 @@ class VersionTests(FileCase):
             with closing(self.other()) as other:
                 other.execute("CREATE TABLE IF NOT EXISTS letters (text)")
                 other.execute(f"PRAGMA user_version = {version}")
-            self.assertIn("a database of something else", self.refused(self.file()))
+            self.assertIn("a database of another program", self.refused(self.file()))
 
     def test_noDatabase(self) -> None:
         """So is what is no database."""

@@ -218,7 +218,7 @@ class FullDiskTests(SynchronousTestCase):
             self.driver.store.health()
             self.assertEqual([line for line in lines if "disk" in line], lines)
             self.assertEqual(len(lines), 1, lines)
-            self.assertIn("the disk is full, deletes work: ", lines[0])
+            self.assertIn("the disk is full, only deletes work: ", lines[0])
             self.driver.delete("b", keys)
             self.driver.reactor.settle(self.driver.store.idle())
             for _ in range(20):

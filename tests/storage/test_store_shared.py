@@ -81,7 +81,7 @@ class SharingTests(SynchronousTestCase):
         """Less memory than is needed is refused, and no slot is lost by it."""
         self.addCleanup(ObjectStore.prepare(self.directory).release)
         os.ftruncate(self.descriptor, ProcessGroupConfig.memorySize() - 4096)
-        with self.assertRaisesRegex(StoreError, "cannot be shared"):
+        with self.assertRaisesRegex(StoreError, "cannot share the memory"):
             self.open(0)
 
     def test_firstScrubs(self) -> None:

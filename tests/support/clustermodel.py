@@ -169,7 +169,7 @@ class ModelConnection:
         """Fail the callers that wait for a connection."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.errback(ConnectionLost("the catalog does not answer"))
+            each.errback(ConnectionLost("the catalog does not respond"))
 
 
 @define(eq=False)
@@ -344,7 +344,7 @@ class Node:
         @raise StoreError: If the commit is refused, or its outcome is unknown.
         """
         if not self.writer.isOpen:
-            raise StoreBusy("the catalog does not answer")
+            raise StoreBusy("the catalog does not respond")
         try:
             await self.writer.run([(name, values[0] if name == "put" else values)])
         except StatementRefused as error:

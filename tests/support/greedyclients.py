@@ -22,6 +22,7 @@ from tests.support.wsclient import CONTINUATION, KEY, TEXT, frame
 _PIECE = 64 * 1024
 _FRAGMENTS = 4000
 _SILENT = 20
+_SILENT_FRAMES = 50
 _ADDRESSES = 500
 _KEYS = 600_000
 _MESSAGE_KEYS = 80_000
@@ -75,10 +76,9 @@ def _message(fragments: Sequence[bytes]) -> bytes:
     return b"".join(pieces) + frame(CONTINUATION, b"}")
 
 
-def _silent(port: int) -> None:
-    """Send calls over many WebSockets without reading."""
-    clients = [_connected(port, _HANDSHAKE) for _ in range(_SILENT)]
-    input = b"".join(frame(TEXT, _call(number)) for number in range(500))
+def _unread(port: int, opening: bytes, input: bytes, count: int, pause: float) -> None:
+    """Send the same bytes over many connections without reading."""
+    clients = [_connected(port, opening) for _ in range(count)]
     for client in clients:
         client.setblocking(False)
     rest = dict.fromkeys(clients, input)
@@ -86,17 +86,28 @@ def _silent(port: int) -> None:
         for client in clients:
             with suppress(BlockingIOError):
                 rest[client] = rest[client][client.send(rest[client]) :] or input
-        _pause.wait(0.001)
+        if pause:
+            _pause.wait(pause)
 
 
-def _datagrams(port: int) -> None:
+def _silent(port: int) -> None:
+    input = b"".join(frame(TEXT, _call(number)) for number in range(500))
+    _unread(port, _HANDSHAKE, input, _SILENT, 0.001)
+
+
+def _datagrams(port: int, burst: int = 0) -> None:
+    """
+    Send calls as datagrams.
+
+    @param burst: How many are sent a millisecond; 0 for as many as possible.
+    """
     clients = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(_ADDRESSES)]
     for client in clients:
         client.connect(("127.0.0.1", port))
     for number, client in enumerate(cycle(clients)):
         with suppress(OSError):
             client.send(_framed(_call(number)))
-        if not number % _BURST:
+        if burst and not number % burst:
             _pause.wait(0.001)
 
 
@@ -166,7 +177,9 @@ KINDS: dict[str, tuple[str, Callable[[int], None]]] = {
         "tcp",
         lambda port: _flood(port, b"", b"".join(_call(each) + b"\n" for each in range(500))),
     ),
-    "datagrams": ("udp", _datagrams),
+    "silentFrames": ("tcp", lambda port: _unread(port, b"", _frames(), _SILENT_FRAMES, 0)),
+    "datagrams": ("udp", lambda port: _datagrams(port, _BURST)),
+    "flood": ("udp", _datagrams),
     "keys": ("http", lambda port: _flood(port, b"", _keys())),
     "messageKeys": ("http", lambda port: _flood(port, _HANDSHAKE, frame(TEXT, _keysCall()))),
     "frameKeys": ("tcp", lambda port: _flood(port, b"", _framed(_keysCall()))),

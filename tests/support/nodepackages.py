@@ -40,7 +40,7 @@ def _install(packages: tuple[str, ...]) -> Path | str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"npm did not answer within {INSTALL_SECONDS} s"
+        return f"npm did not respond within {INSTALL_SECONDS} s"
     if done.returncode:
         error = (done.stderr or done.stdout).decode("utf-8", "backslashreplace")
         return f"npm could not install {', '.join(packages)}: {error.strip()[-300:]}"

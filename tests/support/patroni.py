@@ -57,11 +57,11 @@ def until(
 
 class ClusterMachine:
     """
-    A machine, whose programs start and die together.
+    A machine: a group of programs that start together and are killed together.
 
     @ivar name: The name in all files.
     @ivar address: The address in the loopback network.
-    @ivar directory: The directory of the machine's files and the state of its programs.
+    @ivar directory: The directory with the machine's configuration files and data.
     """
 
     def __init__(self, name: str, address: str, directory: Path) -> None:
@@ -179,7 +179,7 @@ class ClusterMachine:
         """
         Return the role and state of each member, according to this machine's Patroni.
 
-        @return: An empty mapping if it does not answer.
+        @return: An empty mapping if Patroni does not respond.
         """
         try:
             with urlopen(f"http://{self.address}:8008/cluster", timeout=2) as answer:

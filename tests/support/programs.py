@@ -51,6 +51,7 @@ PACKAGES = {
     "systemd-analyze": "systemd",
     "systemd-nspawn": "systemd-container",
     "systemd-socket-activate": "systemd",
+    "taskset": "util-linux",
     "zsh": "zsh",
 }
 """Debian's package of each program."""

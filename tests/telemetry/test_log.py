@@ -440,7 +440,7 @@ class JSONTests(ObserverCase):
         self.log.info("{text}", text=("x" * MESSAGE_CHARACTERS + SECRET) * 20)
         message = self.only()["message"]
         self.assertLess(len(message), MESSAGE_CHARACTERS + 100)
-        self.assertIn("characters left out", message)
+        self.assertIn("characters omitted", message)
         self.assertNotIn(SECRET, message)
 
 

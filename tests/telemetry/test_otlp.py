@@ -263,8 +263,7 @@ class FailureTests(PipelineCase):
         self.put(pipeline, "x")
         self.assertEqual(
             self.logged()[1],
-            "spans are lost: the collector does not take them fast enough; "
-            "exported=0 failed=0 dropped=50",
+            "spans were lost: the collector is too slow; exported=0 failed=0 dropped=50",
         )
         self.finish(pipeline)
 
@@ -276,7 +275,7 @@ class FailureTests(PipelineCase):
         self.finish(pipeline)
         self.reactor.turnUntil(lambda: bool(self.logged()), lambda: None)
         [line] = self.logged()
-        self.assertIn("spans are lost: 'OSError: the collector answers\\r\\n500 xx", line)
+        self.assertIn("spans were lost: 'OSError: the collector answers\\r\\n500 xx", line)
         self.assertLess(len(line), 400)
         self.assertNotIn("\n", line)
 
@@ -305,7 +304,7 @@ class FailureTests(PipelineCase):
 
         pipeline = Tracer(TracingOptions(), self.reactor, meters=self.meters, makeExporter=refuse)
         self.put(pipeline, "a", "b")
-        self.assertEqual(self.logged(), ["tracing does not work: 'no such\\npackage'"])
+        self.assertEqual(self.logged(), ["tracing failed: 'no such\\npackage'"])
         self.assertEqual(self.counts(), {"exported": 0, "dropped": 2, "failed": 0})
         self.successResultOf(pipeline.stop())
 

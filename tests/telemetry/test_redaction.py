@@ -53,7 +53,7 @@ class ShapeTests(SynchronousTestCase):
         """What is no secret stays: a log is for reading."""
         for text in (
             "listening name=s3 address=127.0.0.1:9000",
-            "a token was refused: Signature has expired",
+            "a token was rejected: Signature has expired",
             "Invalid token: expired",
             "GET /b/k?prefix=a%2Fb&continuation-token",
             "generated the root key pair path=/srv/data/root-credentials",

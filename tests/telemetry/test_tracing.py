@@ -385,7 +385,7 @@ class CollectorTests(SynchronousTestCase):
         """Without the packages the error names the extra."""
         self.patch(module, "find_spec", lambda name: None)
         error = self.assertRaises(OptionError, readCollector, TracingOptions(), {})
-        self.assertIn("pip install 'storagegate[tracing]'", str(error))
+        self.assertIn("pip install '.[tracing]' in a checkout", str(error))
         self.assertNotIn("\n", str(error))
 
 

@@ -182,7 +182,7 @@ class SecuringTests(LogCase):
         self.carry()
         self.lose()
         self.failureResultOf(connecting)
-        self.assertIn("Probe: localhost:8443: the certificate is for another name", self.told()[0])
+        self.assertIn("Probe: localhost:8443: the certificate has another name", self.told()[0])
 
     def refused(self, reason: str) -> None:
         """Check that a connection is refused, after which nothing has been sent."""
@@ -218,7 +218,7 @@ class SecuringTests(LogCase):
             raise TypeError("the library has changed")
 
         self.patch(_sslverify, "extract_patterns", broken)
-        self.refused("the certificate is for another name")
+        self.refused("the certificate has another name")
 
     def test_logged(self) -> None:
         """The log says so once a minute, however many handshakes fail."""

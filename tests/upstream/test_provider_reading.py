@@ -42,7 +42,7 @@ class EntryTests(SynchronousTestCase):
         """An entry that is nonsense is left out, and said to be."""
         instances, wrong = self.read(1, "x", 2)
         self.assertEqual([each.port for each in instances], [1, 2])
-        self.assertIn("an entry is left out", wrong)
+        self.assertIn("ignoring an entry", wrong)
         self.assertEqual(self.read(1), ((Instance("h", 1),), None))
 
     def test_none(self) -> None:

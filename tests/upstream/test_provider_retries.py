@@ -180,9 +180,7 @@ class TroubleTests(SynchronousTestCase):
         self.assertIsNone(self.trouble.problem)
         self.trouble.begin("A", "again")
         self.trouble.end("A")
-        self.assertEqual(
-            self.logged, ["discovery by x: A: one", "discovery by x: all is well again"]
-        )
+        self.assertEqual(self.logged, ["discovery by x: A: one", "discovery by x: works again"])
 
     def test_oneLine(self) -> None:
         """What a source says stays within its line."""

@@ -127,7 +127,7 @@ class ForwardingTests(SynchronousTestCase):
     def test_late(self) -> None:
         """A service that is added here while it is elsewhere has its name taken."""
         gateway = self.start({"Probe": {"instances": INSTANCES}})
-        with self.assertRaisesRegex(ValueError, "there is a service Probe already"):
+        with self.assertRaisesRegex(ValueError, "the service Probe already exists"):
             gateway.addService(self.local())
 
     def test_notRefused(self) -> None:

@@ -23,7 +23,6 @@ from storagegate.daemon.config import (
     OWN_SERVICES,
     Configuration,
     ConfigurationError,
-    everyError,
     load,
 )
 from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
@@ -50,9 +49,11 @@ def read(
     try:
         configuration = load(flags, environment)
     except ConfigurationError:
+        from storagegate.daemon.configcheck import everyError
+
         return None, [_CONFIGURATION.problem(line) for line in everyError(flags, environment)]
-    origin = f"of {flags['config']}" if flags.get("config") else "without a file"
-    return configuration, [_CONFIGURATION.ok(f"every key is right, {origin}")]
+    origin = f"in {flags['config']}" if flags.get("config") else "without a file"
+    return configuration, [_CONFIGURATION.ok(f"all keys are valid, {origin}")]
 
 
 def checkGateway(configuration: Configuration) -> Iterator[Finding]:
@@ -71,14 +72,14 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
         except (NamingError, DefinitionError) as error:
             yield services.problem(f"{name}: {error}")
         else:
-            yield services.ok(f"{name} is one")
+            yield services.ok(f"{name} can be imported")
     for name, table in configuration.gateway.items():
         try:
             configureGateway(ProtocolGateway(), {name: table})
         except ConfigurationError as error:
-            yield _CONFIGURATION.problem(str(error))
+            yield from map(_CONFIGURATION.problem, error.errors)
         else:
-            yield _CONFIGURATION.ok(f"gateway.{name} is right")
+            yield _CONFIGURATION.ok(f"gateway.{name} is valid")
 
 
 _EXPOSURE = Check("exposure")
@@ -102,7 +103,7 @@ def checkExposure(configuration: Configuration, exposed: Sequence[str]) -> Itera
     for name in exposed:
         isEncrypted = (configuration.endpoint(name) or "").startswith(ENCRYPTED)
         if not (isEncrypted or configuration.tlsTable(name)):
-            yield _EXPOSURE.warning(f"{name}: other machines reach it, and it has no TLS")
+            yield _EXPOSURE.warning(f"{name}: reachable from other machines without TLS")
     listeners = [
         name
         for name in exposed
@@ -178,7 +179,7 @@ def checkFile(path: str, days: int) -> Iterator[Finding]:
         yield _CERTIFICATES.problem(str(error))
         return
     except ValueError:
-        yield _CERTIFICATES.problem(f"{path} holds no certificate")
+        yield _CERTIFICATES.problem(f"{path} contains no certificate")
         return
     now = datetime.now(UTC)
     left = (certificate.not_valid_after_utc - now).days
@@ -187,7 +188,7 @@ def checkFile(path: str, days: int) -> Iterator[Finding]:
         begin = certificate.not_valid_before_utc.strftime("%Y-%m-%d")
         yield _CERTIFICATES.problem(f"{path} is not valid before {begin}")
     elif left < 0:
-        yield _CERTIFICATES.problem(f"{path} has expired on {end}")
+        yield _CERTIFICATES.problem(f"{path} expired on {end}")
     elif left < days:
         yield _CERTIFICATES.warning(f"{path} expires in {left} days, on {end}")
     else:
@@ -201,7 +202,7 @@ def _checkDirectory(directory: str, days: int) -> Iterator[Finding]:
         yield _CERTIFICATES.problem(f"{directory}: {error.strerror}")
         return
     if not names:
-        yield _CERTIFICATES.problem(f"{directory} holds no *.pem: no client can be answered")
+        yield _CERTIFICATES.problem(f"{directory} contains no *.pem file: no client can connect")
     for name in names:
         path = os.path.join(directory, name)
         yield from checkSecretFile(path, "the key in")
@@ -227,7 +228,7 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     """
     path = os.path.join(directory, _NAME)
     if (reason := readFailStop(directory)) is not None:
-        yield _CATALOG.problem(f"writing has stopped until the daemon is restarted: {reason}")
+        yield _CATALOG.problem(f"the daemon has stopped writing, restart it: {reason}")
     try:
         # A named pipe must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -242,17 +243,16 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
     if isInUse:
         return
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-        yield _CATALOG.problem(f"{path} is no database: put a copy of the data in its place")
+        yield _CATALOG.problem(f"{path} is not a database: restore the data from a backup")
         return
     _, pageBytes, changes, pages, validFor = _HEAD.unpack(head)
     needed = pages * (65536 if pageBytes == 1 else pageBytes)
     if changes == validFor and size < needed:
         yield _CATALOG.problem(
-            f"{path} is cut off, {size} of {needed} bytes are there: put a copy of the data in its"
-            " place"
+            f"{path} is truncated to {size} of {needed} bytes: restore the data from a backup"
         )
     else:
-        yield _CATALOG.ok(f"{path} begins and ends as a catalog does")
+        yield _CATALOG.ok(f"{path} has the header and the size of a catalog")
 
 
 _CLUSTER = Check("cluster")
@@ -273,14 +273,16 @@ def checkCluster(options: "ClusterOptions") -> Iterator[Finding]:
         yield _CLUSTER.problem(str(error))
         return
     yield _CLUSTER.ok(
-        f"catalog and blobs are of store {storeId(found.store)}, {nodes} nodes have a lease"
+        f"catalog and blobs are of store {storeId(found.store)}, {nodes} nodes hold a lease"
     )
     if isConfirmed:
         yield _CLUSTER.ok(f"{len(standbys)} synchronous standbys confirm commits")
     elif options.synchronous == "required":
-        yield _CLUSTER.problem("no synchronous standby confirms commits: nothing will be served")
+        yield _CLUSTER.problem(
+            "no synchronous standby confirms commits: all requests will be refused"
+        )
     else:
-        yield _CLUSTER.warning("what is acknowledged last may be lost with the primary")
+        yield _CLUSTER.warning("the latest acknowledged writes may be lost with the primary")
 
 
 _VERSIONS = Check("versions")
@@ -299,14 +301,17 @@ def checkVersions() -> Iterator[Finding]:
         declared = metadata.metadata(_DISTRIBUTION)
         requirements = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        yield _VERSIONS.warning("storagegate is not installed by pip: versions are not compared")
+        yield _VERSIONS.warning("pip did not install storagegate, so versions are not compared")
         return
     found = list(evaluatePackages(requirements, metadata.version))
     needed = str(declared.json.get("requires_python", ""))
     if not _isWithin(version, needed):
-        found.append(_VERSIONS.problem(f"Python {version} is installed, {needed} is needed"))
+        found.append(_VERSIONS.problem(f"Python {version} is installed, {needed} is required"))
     yield from found or [
-        _VERSIONS.ok(f"Python {version}, SQLite {sqlite3.sqlite_version}, every package as needed")
+        _VERSIONS.ok(
+            f"Python {version}, SQLite {sqlite3.sqlite_version}, all"
+            " packages meet their requirements"
+        )
     ]
 
 
@@ -327,10 +332,10 @@ def evaluatePackages(
         try:
             version = installed(name)
         except metadata.PackageNotFoundError:
-            yield _VERSIONS.problem(f"{name} is not installed: {name}{bounds} is needed")
+            yield _VERSIONS.problem(f"{name} is not installed: {name}{bounds} is required")
             continue
         if not _isWithin(version, bounds):
-            yield _VERSIONS.problem(f"{name} {version} is installed, {bounds} is needed")
+            yield _VERSIONS.problem(f"{name} {version} is installed, {bounds} is required")
 
 
 def _isWithin(version: str, bounds: str) -> bool:

@@ -101,7 +101,7 @@ def _endpoint(name: str, description: str) -> ListenerAddress:
             name, description, error=" ".join(str(error).split()) or type(error).__name__
         )
     if not recorder.addresses:
-        return ListenerAddress(name, description, error="this kind of endpoint is not known here")
+        return ListenerAddress(name, description, error="unknown kind of endpoint")
     return ListenerAddress(name, description, **recorder.addresses[0])
 
 
@@ -189,9 +189,9 @@ def _ofPort(listener: ListenerAddress, daemon: int | None) -> Finding:
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EACCES:
-        return "only root, or a process with CAP_NET_BIND_SERVICE, may listen there"
+        return "only root or a process with CAP_NET_BIND_SERVICE may listen on this port"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine has no such address"
+        return "this machine does not have this address"
     return error.strerror or str(error)
 
 
@@ -204,10 +204,10 @@ def isHeldByOther(port: int, daemon: int) -> bool:
 def _taken(listener: ListenerAddress, kind: socket.SocketKind, daemon: int | None) -> Finding:
     holders = _holders(listener.port or 0, kind)
     if daemon is not None and any(daemon in (pid, _parentOf(pid)) for pid in holders):
-        return _PORTS.ok(f"{listener.name}: {listener.description} is the running daemon's")
+        return _PORTS.ok(f"{listener.name}: {listener.description} is in use by the running daemon")
     names = ", ".join(f"process {pid} ({_nameOf(pid)})" for pid in sorted(holders))
-    by = names or "another process, which only root can name"
-    return _PORTS.problem(f"{listener.name}: {listener.description} is taken by {by}")
+    by = names or "another process, which only root can identify"
+    return _PORTS.problem(f"{listener.name}: {listener.description} is in use by {by}")
 
 
 def _ofPath(listener: ListenerAddress, daemon: int | None) -> Finding:
@@ -221,8 +221,8 @@ def _ofPath(listener: ListenerAddress, daemon: int | None) -> Finding:
         except OSError:
             return _PORTS.ok(f"{listener.name}: {path} is free")
     if daemon is not None:
-        return _PORTS.ok(f"{listener.name}: {path} is the running daemon's")
-    return _PORTS.problem(f"{listener.name}: {path} is taken")
+        return _PORTS.ok(f"{listener.name}: {path} is in use by the running daemon")
+    return _PORTS.problem(f"{listener.name}: {path} is in use")
 
 
 def _holders(port: int, kind: socket.SocketKind) -> set[int]:
@@ -323,7 +323,7 @@ class _Attempt:
     def __init__(self, what: str, host: str, port: int) -> None:
         self._what = what
         self._address = (host, port)
-        self._finding = _NETWORK.warning(f"{what}: the name {host} is not found in time")
+        self._finding = _NETWORK.warning(f"{what}: the name {host} was not resolved in time")
         # A daemon thread does not delay the end of the process.
         self._thread = Thread(target=self._try, daemon=True)
         self._thread.start()
@@ -339,12 +339,12 @@ class _Attempt:
             socket.create_connection(self._address, _SECONDS).close()
         except socket.gaierror as error:
             reason = error.strerror
-            self._finding = _NETWORK.warning(f"{what}: there is no host {host}: {reason}")
+            self._finding = _NETWORK.warning(f"{what}: the host {host} is unknown: {reason}")
         except OSError as error:
             reason = error.strerror or f"no answer in {_SECONDS:.0f} s"
-            self._finding = _NETWORK.warning(f"{what} at {host}:{port} does not answer: {reason}")
+            self._finding = _NETWORK.warning(f"{what} at {host}:{port} does not respond: {reason}")
         else:
-            self._finding = _NETWORK.ok(f"{what} at {host}:{port} answers")
+            self._finding = _NETWORK.ok(f"{what} at {host}:{port} responds")
 
 
 def _ofDiscovery(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
@@ -380,7 +380,7 @@ def _ofTracing(tables: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         endpoint = readCollector(makeOptions(TracingOptions, given)).endpoint
     except OptionError:
         return
-    yield "the collector of traces", *_split(endpoint or "")
+    yield "the trace collector", *_split(endpoint or "")
 
 
 def _split(url: str) -> tuple[str, int]:

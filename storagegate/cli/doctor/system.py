@@ -57,7 +57,7 @@ class ClockWatch:
         """Report whether the clock was set in the meantime."""
         jump = self._difference() - self._start
         if abs(jump) > _JUMP_SECONDS:
-            yield _CLOCK.problem(f"it jumped by {jump:.1f} s while it was looked at")
+            yield _CLOCK.problem(f"the clock jumped by {jump:.1f} s during the check")
 
 
 def checkSynchronisation() -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def checkSynchronisation() -> Iterator[Finding]:
     timex = _Timex()
     adjust = getattr(ctypes.CDLL(None), "adjtimex", None)
     if adjust is None or adjust(ctypes.byref(timex)) < 0:
-        yield _CLOCK.warning("the kernel does not say whether the clock is synchronised")
+        yield _CLOCK.warning("the kernel does not report whether the clock is synchronised")
         return
     yield evaluateSynchronisation(timex.status, timex.maximumError)
 
@@ -117,12 +117,12 @@ def checkLimits() -> Iterator[Finding]:
 def evaluateFiles(hard: int) -> Finding:
     """Evaluate the hard limit of descriptors."""
     if hard == resource.RLIM_INFINITY:
-        return _LIMITS.ok("there is no limit of open files")
+        return _LIMITS.ok("the number of open files is unlimited")
     text = f"{hard} open files are allowed (ulimit -Hn, LimitNOFILE=)"
     if hard < _LEAST_FILES:
         return _LIMITS.problem(f"{text}: connections will be refused")
     if hard < _FEW_FILES:
-        return _LIMITS.warning(f"{text}: that is few for a server")
+        return _LIMITS.warning(f"{text}: this is low for a server")
     return _LIMITS.ok(text)
 
 
@@ -144,12 +144,12 @@ def checkData(directory: str) -> Iterator[Finding]:
     if not os.path.exists(directory):
         above = _nearest(directory)
         if os.access(above, os.W_OK | os.X_OK) and os.path.isdir(above):
-            yield _PERMISSIONS.ok(f"{directory} is made by the first start")
+            yield _PERMISSIONS.ok(f"{directory} will be created by the first start")
         else:
-            yield _PERMISSIONS.problem(f"{directory} cannot be made: {above} is not writable")
+            yield _PERMISSIONS.problem(f"{directory} cannot be created: {above} is not writable")
         return
     if not os.path.isdir(directory):
-        yield _PERMISSIONS.problem(f"{directory} is no directory")
+        yield _PERMISSIONS.problem(f"{directory} is not a directory")
         return
     found = [*_ofDirectory(directory), *_ofFiles(directory)]
     yield from found or [
@@ -172,9 +172,9 @@ def checkSecretFile(path: str, what: str) -> Iterator[Finding]:
     if not os.access(path, os.R_OK):
         yield _PERMISSIONS.problem(f"{what} {path} cannot be read by {_user(os.geteuid())}")
     elif mode & stat.S_IROTH:
-        yield _PERMISSIONS.problem(f"{what} {path} can be read by every user: chmod o-r {path}")
+        yield _PERMISSIONS.problem(f"{what} {path} is readable by every user: chmod o-r {path}")
     else:
-        yield _PERMISSIONS.ok(f"{what} {path} is hidden from other users")
+        yield _PERMISSIONS.ok(f"{what} {path} is not readable by other users")
 
 
 def _ofDirectory(directory: str) -> Iterator[Finding]:
@@ -184,7 +184,7 @@ def _ofDirectory(directory: str) -> Iterator[Finding]:
         yield _PERMISSIONS.problem(f"{directory} belongs to {owner} and is not writable by {us}")
     if status.st_mode & 0o077:
         yield _PERMISSIONS.warning(
-            f"{directory} has mode {stat.S_IMODE(status.st_mode):04o}, others may look into it:"
+            f"{directory} has mode {stat.S_IMODE(status.st_mode):04o}, other users can list it:"
             f" chmod 700 {directory}"
         )
 
@@ -209,7 +209,7 @@ def _ofFiles(directory: str) -> Iterator[Finding]:
             )
         if name.endswith(_SECRETS) and status.st_mode & 0o077:
             yield _PERMISSIONS.problem(
-                f"{path} holds secrets and has mode {stat.S_IMODE(status.st_mode):04o}:"
+                f"{path} contains secrets and has mode {stat.S_IMODE(status.st_mode):04o}:"
                 f" chmod 600 {path}"
             )
 
@@ -252,7 +252,7 @@ def evaluateSpace(directory: str, figures: os.statvfs_result) -> Finding:
     free, total = figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
     space = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free at {directory}"
     if free < _LEAST_BYTES:
-        return _DISK.problem(f"{space}: nothing can be stored")
+        return _DISK.problem(f"{space}: nothing more can be stored")
     if free * _LOW < total:
         return _DISK.warning(f"{space}, less than 5 %")
     # File systems without an inode limit report 0 of 0.
@@ -268,16 +268,16 @@ def checkSyncs(directory: str) -> Iterator[Finding]:
     path = _nearest(directory)
     kind = _kindOf(path, _mounts())
     if kind in _VOLATILE:
-        yield _DISK.problem(f"{directory} is kept in memory ({kind}): a restart loses all of it")
+        yield _DISK.problem(f"{directory} is in memory ({kind}): a restart loses all data")
         return
     if kind in _REMOTE:
         yield _DISK.warning(
-            f"{directory} is on a network ({kind}): locks and syncs may not hold what they promise"
+            f"{directory} is on a network file system ({kind}): locks and syncs may be unreliable"
         )
     try:
         times = _measure(path)
     except OSError as error:
-        yield _DISK.problem(f"nothing can be written at {path}: {error.strerror}")
+        yield _DISK.problem(f"cannot write to {path}: {error.strerror}")
         return
     yield evaluateSyncs(times)
 
@@ -289,9 +289,9 @@ def evaluateSyncs(seconds: list[float]) -> Finding:
     middle = milliseconds[len(milliseconds) // 2]
     figures = f"a sync takes {middle:.2f} ms, {worst:.2f} ms at the 99th percentile"
     if worst > _BAD_MS:
-        return _DISK.problem(f"{figures}: this disk is no place for a store")
+        return _DISK.problem(f"{figures}: the disk is too slow for a store")
     if worst > _SLOW_MS:
-        return _DISK.warning(f"{figures}: clients will wait for this disk")
+        return _DISK.warning(f"{figures}: the disk will slow down clients")
     return _DISK.ok(figures)
 
 

@@ -51,7 +51,7 @@ def readCounts(where: str, catalog: Sequence[str] = ()) -> MakeServer:
 
         conninfos = list(catalog) if where == "postgresql" else [where]
         if not conninfos:
-            raise ValueError("no server of the catalog is named")
+            raise ValueError("no catalog server is configured")
         return lambda reactor: PostgreSQLCounts(reactor, conninfos)
     from storagegate.cluster.counts.valkey import ValkeyCounts
 
@@ -114,7 +114,7 @@ class Counts:
         if meters is not None:
             self._failures = meters.counter(
                 "storagegate_counts_failures_total",
-                "Steps that the server of rate limits, sessions and replies did not do.",
+                "Failed operations of the server of rate limits, sessions and replies.",
                 ("kind",),
             )
 

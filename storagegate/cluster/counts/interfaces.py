@@ -49,7 +49,7 @@ class ICountsServer(Interface):
     L{CountsUnavailable} within the time limit of a request. Methods must run in the reactor thread.
     """
 
-    failure = Attribute("Why the server cannot be used; L{None} if it can.")
+    failure = Attribute("The reason why the server is unusable; L{None} if it works.")
 
     def open() -> None:
         """Start to connect. May be called once."""

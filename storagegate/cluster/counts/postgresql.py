@@ -222,7 +222,7 @@ def createTables(conninfos: Sequence[str]) -> None:
                         connection.execute(statement.encode())
     except psycopg.Error as error:
         text = " ".join(str(error).split())
-        raise CatalogUnusable(f"the tables of counts cannot be made: {text}") from error
+        raise CatalogUnusable(f"cannot create the tables of the counts: {text}") from error
 
 
 @implementer(ICountsServer)
@@ -334,7 +334,7 @@ class PostgreSQLCounts:
             return None
         if not found.ntuples:
             # The row was removed in between. The client will resend the datagram.
-            raise CountsUnavailable("the request has just expired")
+            raise CountsUnavailable("the request has expired")
         return RecordedCall(
             found.get_value(0, 0),
             integer(found.get_value(0, 1)),
@@ -390,7 +390,7 @@ class PostgreSQLCounts:
         if connection is None:
             connection = await self._first()
         if self._bytes + size > MAX_BYTES:
-            raise CountsUnavailable("too many sessions wait for the server")
+            raise CountsUnavailable("too many sessions are waiting for the server")
         self._bytes += size
         try:
             return await connection.run(steps)
@@ -411,7 +411,7 @@ class PostgreSQLCounts:
             except StoreBusy as error:
                 self._isFirst = False
                 raise CountsUnavailable(str(error)) from error
-        raise CountsUnavailable(f"there is no connection: {self.failure}")
+        raise CountsUnavailable(f"not connected: {self.failure}")
 
     def _opened(self, connection: Connection) -> None:
         self._isFirst = False
@@ -446,7 +446,7 @@ class _CountBatches:
         """Count, see L{ICountsServer.count}."""
         waiting = _WaitingCount(key, windowMs)
         if len(self._waiting) >= MAX_WAITING:
-            return fail(CountsUnavailable("too many counts wait for the server"))
+            return fail(CountsUnavailable("too many counts are waiting for the server"))
         self._waiting.append(waiting)
         if self._underWay < _BATCHES:
             self._send()

@@ -183,7 +183,7 @@ class ClusterSessionStore:
         except CountsUnavailable as error:
             self._onFailure("sessions")
             # Clients see this text; the original one contains the server's address.
-            raise CountsUnavailable("sessions are not available now", error.isUnknown) from None
+            raise CountsUnavailable("sessions are unavailable", error.isUnknown) from None
 
 
 @implementer(IReplyCache)

@@ -84,12 +84,12 @@ class BucketEnd(SharedEnd):
         checkShard(connection, 0, None)
         if readShards(connection):
             connection.close()
-            raise CatalogUnusable("cluster migrate does not know catalogs of several shards")
+            raise CatalogUnusable("cluster migrate does not support catalogs with several shards")
         made = cls(connection, bucket)
         made.conninfo = conninfo
         if made._rows("SELECT FROM meta WHERE name = %s", (MIGRATION,)):
             connection.close()
-            raise MigrationError(f"{made.cluster} is being moved as a whole")
+            raise MigrationError(f"{made.cluster} is being migrated as a whole")
         return made
 
     @property
@@ -106,7 +106,7 @@ class BucketEnd(SharedEnd):
         try:
             self._execute("SELECT pg_advisory_lock(%s)", (self.lock,))
         except LockNotAvailable:
-            raise MigrationError(f"{self.name} is being moved by another run") from None
+            raise MigrationError(f"{self.name} is being migrated by another process") from None
         self._execute("RESET lock_timeout")
 
     def mark(self) -> Mark | None:

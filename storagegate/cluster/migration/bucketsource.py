@@ -41,7 +41,7 @@ class BucketSource(BucketEnd):
             self.number = rows[0][0]
         elif mark.state == FOLLOWING:
             if not rows or rows[0][0] != self.number:
-                raise MigrationError(f"{self.name} was deleted: give the move up with --abandon")
+                raise MigrationError(f"{self.name} was deleted: use --abandon to end the migration")
             self._withLocks(self._admitAll)
 
     def seal(self) -> bool:
@@ -56,7 +56,7 @@ class BucketSource(BucketEnd):
             if self.pending():
                 raise Rollback(transaction)
             if self._value(f"SELECT dropbucket({self.number})") is None:
-                raise MigrationError(f"{self.name} was deleted: give the move up with --abandon")
+                raise MigrationError(f"{self.name} was deleted: use --abandon to end the migration")
             self._setMark(mark)
             return True
         return False
@@ -78,7 +78,7 @@ class BucketSource(BucketEnd):
     def _guard(self) -> None:
         self._execute(f"LOCK TABLE {', '.join(self._followed)} IN SHARE ROW EXCLUSIVE MODE")
         for table in self._followed:
-            self._refuse(table, "the bucket is being moved", self.lock)
+            self._refuse(table, "the bucket is being migrated", self.lock)
 
     def _release(self) -> None:
         self._unfollow()

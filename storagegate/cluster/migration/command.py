@@ -192,7 +192,7 @@ def _bucketEnds(
     target = BucketTarget.connectTo(to.catalog, bucket)
     stack.callback(target.close)
     if source.secret() == target.secret():
-        raise MigrationError("both configurations are of the same cluster")
+        raise MigrationError("both configurations name the same cluster")
     source.reserve()
     target.reserve()
     return source, target
@@ -202,13 +202,17 @@ def abandonBucket(options: ClusterOptions, bucket: str, to: ClusterOptions) -> N
     """
     Abandon the migration of a bucket: the target removes the copied data. Blocks.
 
-    @raise MigrationError: If the bucket has moved already, or is not being moved.
+    @raise MigrationError: If the bucket has moved already, or is not being migrated.
     """
     with ExitStack() as stack:
         source, target = _bucketEnds(stack, options, bucket, to)
         mine, theirs = source.mark(), target.mark()
         if mine is None or mine.state != FOLLOWING:
-            state = "is not being moved" if mine is None else "has moved, or is being filled"
+            state = (
+                "is not being migrated"
+                if mine is None
+                else "has been migrated, or is the target of a migration"
+            )
             raise MigrationError(f"{source.name} {state}")
         if theirs is not None:
             if theirs.id != mine.id:
@@ -233,7 +237,7 @@ def abandon(options: ClusterOptions, directory: str, isTarget: bool) -> None:
 
     @param directory: The data directory as an absolute path.
     @param isTarget: Whether the cluster was the target.
-    @raise MigrationError: If the source has moved already, or is not being moved.
+    @raise MigrationError: If the source has moved already, or is not being migrated.
     """
     source: IMigrationEnd
     if isTarget:
@@ -243,7 +247,11 @@ def abandon(options: ClusterOptions, directory: str, isTarget: bool) -> None:
     with closing(source):
         mark = source.mark()
         if mark is None or mark.state != FOLLOWING:
-            state = "is not being moved" if mark is None else "has moved, or is being filled"
+            state = (
+                "is not being migrated"
+                if mark is None
+                else "has been migrated, or is the target of a migration"
+            )
             raise MigrationError(f"{source.name} {state}")
         source.abandon()
 
@@ -296,7 +304,7 @@ def run(act: Callable[[Any, Callable[[str], object]], Outcome], pause: str) -> i
 
     outcome = runInReactor(lambda reactor: act(reactor, report))
     if outcome is None:
-        report("interrupted: run it again to go on")
+        report("interrupted: run the command again to continue")
         return _STOPPED
     perSecond = outcome.rows / outcome.seconds if outcome.seconds else 0.0
     if outcome.verified:

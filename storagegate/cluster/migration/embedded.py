@@ -249,7 +249,7 @@ class EmbeddedEnd:
         """
         path = os.path.join(directory, "catalog.sqlite")
         if not os.path.exists(path):
-            raise MigrationError(f"{directory} holds no store")
+            raise MigrationError(f"{directory} contains no store")
         return cls(directory, _connect(path, migrateUnlocked), None)
 
     @classmethod

@@ -206,29 +206,29 @@ class Migration:
         source, target = self._source, self._target
         mine, theirs = source.mark(), target.mark()
         if mine is not None and mine.state == FILLING:
-            raise MigrationError(f"{source.name} is being filled itself")
+            raise MigrationError(f"{source.name} is itself the target of a migration")
         isSame = mine is not None and theirs is not None and mine.id == theirs.id
         if mine is not None and mine.state == MOVED:
             if not isSame and (theirs is not None or source.secret() != target.secret()):
-                raise MigrationError(f"{source.name} has moved to {mine.peer} already")
+                raise MigrationError(f"{source.name} was already migrated to {mine.peer}")
             self._open()
             self._clear()
-            self._report("the store was switched before: now it may serve")
+            self._report("an earlier run switched the store: it may serve now")
             return None
         isOpen = mine is None and theirs is not None and theirs.state == OPENED
         if isOpen and theirs is not None and theirs.peer == source.name:
             self._onStep("clear target")
             target.clear()
-            self._report("it was switched before, and serves")
+            self._report("an earlier run switched it, and it serves")
             return None
         if isSame and theirs is not None and theirs.state == FILLING:
-            self._report("an earlier run is continued")
+            self._report("continuing an earlier run")
             target.reopen()
             self._blobs.claim()
             return theirs
         if theirs is not None:
             raise MigrationError(
-                f"{target.name} is part of another migration: empty it, or name another one"
+                f"{target.name} is part of another migration: empty it, or use another target"
             )
         if not target.isEmpty():
             raise MigrationError(f"{target.name} is not empty, or in use")
@@ -293,7 +293,7 @@ class Migration:
         """Copy changes until few notes are left."""
         while (pending := self._source.pending()) > few:
             if self._rounds % _REPORTED == 0:
-                self._report(f"{pending} changes are left")
+                self._report(f"{pending} changes remain")
             self._round()
 
     def _round(self) -> None:
@@ -400,7 +400,7 @@ class Migration:
                 if source.pending():
                     continue
                 what = _difference(found, ending)
-                raise MigrationError(f"{target.name} is not as {source.name}: {what}")
+                raise MigrationError(f"{target.name} differs from {source.name}: {what}")
             mark = source.mark()
             assert mark is not None, "it follows"
             self._onStep("retire")

@@ -40,7 +40,7 @@ class IMigrationEnd(Interface):
     A page, or the rows of some keys, are a consistent snapshot; several pages are not.
     """
 
-    name: str = Attribute("The store in words, for operators; it has no password.")
+    name: str = Attribute("A description of the store for operators, without passwords.")
 
     def close() -> None:
         """Close the catalog."""

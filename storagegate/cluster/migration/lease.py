@@ -99,7 +99,7 @@ class MigrationLease:
         @raise StoreReadOnly: If the lease has expired.
         """
         if self._lease is None or bootSeconds() >= self._lease.validUntil:
-            raise StoreReadOnly("the lease of this migration is over: run it again")
+            raise StoreReadOnly("the lease of this migration has expired: run the command again")
 
     def end(self) -> None:
         """End the lease, if it was taken; nodes sweep its unused blobs."""
@@ -158,4 +158,4 @@ class MigrationLease:
 
 
 def _over() -> MigrationError:
-    return MigrationError("the lease of this migration is over: run it again")
+    return MigrationError("the lease of this migration has expired: run the command again")

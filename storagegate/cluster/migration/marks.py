@@ -61,7 +61,8 @@ def newMarks(source: str, target: str) -> tuple[Mark, Mark]:
     """Make the marks of a new migration: for the source and for the target."""
     id = token_hex(16)
     text = (
-        f"this store is being filled from {source}: it may be served when {_COMMAND} has switched"
+        f"this store is the target of a migration from {source}: it can be"
+        f" served once {_COMMAND} has switched"
         " to it"
     )
     return Mark(id, FOLLOWING, target), Mark(id, FILLING, source, text)
@@ -69,5 +70,7 @@ def newMarks(source: str, target: str) -> tuple[Mark, Mark]:
 
 def movedMark(mark: Mark) -> Mark:
     """Return the mark of a source after the switch."""
-    text = f"this store has moved to {mark.peer}; if that does not serve yet, run {_COMMAND} again"
+    text = (
+        f"this store was migrated to {mark.peer}; if that does not serve yet, run {_COMMAND} again"
+    )
     return replace(mark, state=MOVED, refuses=text)

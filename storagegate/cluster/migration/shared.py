@@ -53,8 +53,8 @@ _NAP_SECONDS = 0.05
 
 _LOCK_MS = 300
 """
-How long to wait for table locks while writes queue behind. The limit is shorter than the server's
-deadlock timeout, because the deadlock check would abort the write.
+Timeout of a table lock in milliseconds; writes queue behind the request for the lock. The timeout
+is below the server's C{deadlock_timeout}, after which PostgreSQL could abort such a write.
 """
 
 _LOCK = 0x6D696772617465
@@ -120,8 +120,9 @@ _SOURCES = {
     ),
 }
 
-# The last digits of an id contain the lease in reverse order; see storagegate.storage.blobids. Ids
-# of embedded stores are random, and most of them do not look like such a lease.
+# Raises the sequence of lease numbers above the leases of all blob ids. The last 16 digits of an id
+# are its lease in reverse order; see storagegate.storage.blobids. Only leases below 2**48 count,
+# which excludes almost all random ids of embedded stores.
 _RAISE_LEASES = """
     SELECT setval('leases_id_seq', greatest(last_value, (
         SELECT ('x' || max(reverse(right(id, 16))))::bit(64)::bigint FROM blobs
@@ -177,7 +178,7 @@ class SharedEnd:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS)
         if readShards(connection):
             connection.close()
-            raise CatalogUnusable("cluster migrate does not know catalogs of several shards")
+            raise CatalogUnusable("cluster migrate does not support catalogs with several shards")
         return cls(connection, root)
 
     @property
@@ -229,11 +230,11 @@ class SharedEnd:
         return self._withParts(rows) if table is UPLOADS else rows
 
     def follow(self, mark: Mark) -> None:
-        """See L{IMigrationEnd.follow}. Delays writes for at most a fraction of a second."""
+        """See L{IMigrationEnd.follow}. Each attempt delays writes by at most L{_LOCK_MS}."""
         self._withLocks(lambda: self._follow(mark))
 
     def _withLocks(self, act: Callable[[], object]) -> None:
-        """Call a function in a transaction, and retry as long as it would make writes wait."""
+        """Call a function in a transaction; retry it while a table lock times out."""
         until = monotonic() + _SETTLE_SECONDS
         while True:
             try:
@@ -248,7 +249,7 @@ class SharedEnd:
 
     def _follow(self, mark: Mark) -> None:
         if not self._suffix and self._value("SELECT EXISTS (SELECT FROM bucketmoves)"):
-            raise MigrationError(f"a bucket of {self.name} is being moved")
+            raise MigrationError(f"a bucket of {self.name} is being migrated")
         self._execute(f"LOCK TABLE {', '.join(self._followed)} IN SHARE ROW EXCLUSIVE MODE")
         self._unfollow()
         self._execute(
@@ -284,7 +285,7 @@ class SharedEnd:
                 IF TG_OP <> 'DELETE' THEN
                     {insert} ({table.number}, {key});
                 END IF;
-                -- An object that is overwritten gets another number.
+                -- An overwritten object gets a new number, so the old key is noted, too.
                 IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND ({old}) <> ({key})) THEN
                     {insert} ({table.number}, {old});
                 END IF;
@@ -332,7 +333,7 @@ class SharedEnd:
             self._execute("LOCK TABLE leases IN EXCLUSIVE MODE")
             if self._value(used):
                 raise psycopg.Rollback(transaction)
-            self._refuse("leases", "the store is being moved", _LOCK)
+            self._refuse("leases", "the store is being migrated", _LOCK)
             # Ending a lease needs its exclusive lock: no transaction is committing under it then.
             for (number,) in self._rows("SELECT id FROM leases WHERE alive"):
                 self._execute("SELECT pg_advisory_xact_lock(%s)", (LEASE_LOCKS + number,))
@@ -348,7 +349,7 @@ class SharedEnd:
             if not self._rows("SELECT rfreed FROM fold(%s)", (FOLDED,))[0][0]:
                 if monotonic() >= until:
                     raise MigrationError(
-                        f"{self.name}: a transaction that does not end keeps references"
+                        f"{self.name}: a transaction that has not ended still holds references"
                     )
                 sleep(_NAP_SECONDS)
         self._execute("SELECT foldusage()")

@@ -59,7 +59,9 @@ def checkedFields(fields: Mapping[str, str]) -> dict[str, str]:
     for name, value in fields.items():
         lowered = name.lower()
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise codedError("INVALID_ARGUMENT", f"The metadata {name!r:.80} is no header field")
+            raise codedError(
+                "INVALID_ARGUMENT", f"The metadata {name!r:.80} is not a valid header field"
+            )
         if lowered in _OWN or lowered.startswith("sec-websocket-"):
             raise codedError("INVALID_ARGUMENT", f"The metadata {name} is set by the call itself")
     return dict(fields)

@@ -126,7 +126,7 @@ class CallTarget:
         if isinstance(self.address, UNIXAddress) and self.address.name is not None:
             path = os.fsdecode(self.address.name)
             return UNIXClientEndpoint(self.reactor, path, timeout=CONNECT_SECONDS)
-        raise codedError("UNAVAILABLE", "The address of the listener is of an unknown kind")
+        raise codedError("UNAVAILABLE", "The listener has an unknown kind of address")
 
     @property
     def context(self) -> ServerContext | None:
@@ -160,7 +160,7 @@ WireCaller = Callable[[CallTarget, MethodCall], AsyncGenerator[Answer]]
 
 def tooLarge() -> ServiceError:
     """Make the error for answers over the limit."""
-    return codedError("RESPONSE_TOO_LARGE", f"The answers have more than {MAX_BYTES} bytes")
+    return codedError("RESPONSE_TOO_LARGE", f"The responses exceed {MAX_BYTES} bytes")
 
 
 def cut(reason: BaseException | None = None) -> ServiceError:

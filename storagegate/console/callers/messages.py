@@ -83,7 +83,7 @@ def checkMetadata(metadata: Mapping[str, str]) -> None:
     for name in metadata:
         if name.lower() not in TRACE_FIELDS:
             allowed = " and ".join(sorted(TRACE_FIELDS))
-            raise codedError("INVALID_ARGUMENT", f"This wire carries {allowed}, not {name:.80}")
+            raise codedError("INVALID_ARGUMENT", f"This protocol carries {allowed}, not {name:.80}")
 
 
 def readFrame(frame: Frame, id: str) -> Message:

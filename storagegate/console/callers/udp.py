@@ -85,7 +85,9 @@ class DatagramClient(DatagramProtocol):
         """
         datagram = encodeFrame(type, JSON.encode(message))
         if len(datagram) > MAX_DATAGRAM:
-            raise codedError("PAYLOAD_TOO_LARGE", f"A datagram has {MAX_DATAGRAM} bytes at most")
+            raise codedError(
+                "PAYLOAD_TOO_LARGE", f"A datagram must not exceed {MAX_DATAGRAM} bytes"
+            )
         self._send(datagram)
         if type == REQUEST:
             self._repeat(datagram, _REPEAT_SECONDS, _REPEATS)

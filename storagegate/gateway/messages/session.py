@@ -493,7 +493,7 @@ class PeerSession:
             return
         try:
             if listener.isDraining:
-                raise codedError("UNAVAILABLE", "No further calls are taken")
+                raise codedError("UNAVAILABLE", "No further calls are accepted")
             if share.calls >= listener.callsPerAddress or listener.calls >= listener.maxCalls:
                 raise codedError("UNAVAILABLE", "Too many calls at a time")
             call = PeerCall(self, message, id, native)

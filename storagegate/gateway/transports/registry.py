@@ -45,10 +45,10 @@ class Transport:
     @ivar shares: The transport whose listener serves it.
     @ivar default: Its default address in the daemon; C{None} for off.
     @ivar listener: The meaning of its key in the daemon's configuration.
-    @ivar inherit: How a worker gets its listener: C{stream} for a listening socket that all workers
-        share, C{datagram} for a datagram socket each, or C{reuseport} for its own socket, bound
-        with C{SO_REUSEPORT}. The last has an option C{reusePort}, and its port is bound after the
-        process has changed its user.
+    @ivar inherit: How a worker gets its listener. C{stream}: all workers inherit one listening
+        socket. C{datagram}: each worker inherits its own datagram socket, and hands it to its
+        successor. C{reuseport}: each worker binds its own socket with C{SO_REUSEPORT}, by the
+        option C{reusePort}, after the process has changed its user.
     @ivar providers: The authentication providers that it may use by default.
     @ivar metrics: The choices of C{metrics.protocolMetrics}, C{"module:name"} of a tuple of
         L{ProtocolMetric<storagegate.gateway.transports.metrics.ProtocolMetric>}.

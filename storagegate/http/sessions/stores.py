@@ -286,7 +286,7 @@ class SQLiteSessionStore(JobQueue[_Operation]):
         if self._closing is not None:
             return fail(SessionStoreBusy("the store of sessions was closed"))
         if len(self._jobs) >= _WAITING:
-            return fail(SessionStoreBusy("too many sessions wait for the disk"))
+            return fail(SessionStoreBusy("too many sessions are waiting for the disk"))
         operation = _Operation(statement, values)
         self._put(operation)
         return operation.done

@@ -321,7 +321,7 @@ class HTTPChannel(Protocol):
             return False
         if served == 1:
             self.owner.scheduler.begin()
-        elif self.owner.scheduler.isOver(served):
+        if self.owner.scheduler.isOver(served):
             self._keep(data)
             self._isWaiting = True
             self.connection.setReading(False)

@@ -13,11 +13,11 @@ class IRequestChannel(Interface):
     """The connection of a request and its response."""
 
     owner: Any = Attribute("The L{IChannelOwner}.")
-    transport: Any = Attribute("The connection's transport, C{None} once it was handed over.")
+    transport: Any = Attribute("The transport of the connection; C{None} after it was handed over.")
     connection: Any = Attribute(
         "The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}."
     )
-    isPaused: bool = Attribute("Whether the client is behind with reading.")
+    isPaused: bool = Attribute("Whether the client reads more slowly than the response is written.")
 
     def respond(code: int, head: bytes, body: bytes, closes: bool) -> None:
         """
@@ -132,10 +132,12 @@ class IChannelOwner(Interface):
         "The L{InputScheduler<storagegate.net.scheduling.InputScheduler>} of its channels."
     )
     now: float = Attribute("The time of C{reactor}, up to a second old.")
-    draining: bool = Attribute("Whether every connection should close when it can.")
-    requests: int = Attribute("Requests in flight; the channels count them.")
+    draining: bool = Attribute("Whether every connection should close as soon as it can.")
+    requests: int = Attribute("Number of requests in flight; the channels count them.")
     shares: Any = Attribute("The L{AddressShares<storagegate.core.shares.AddressShares>}.")
-    trust: Any = Attribute("Decides which proxies may name the client; C{None} for none.")
+    trust: Any = Attribute(
+        "Decides which proxies are trusted to name the client; C{None} for none."
+    )
 
     def requestShare(request: Any, share: Any) -> Any:
         """

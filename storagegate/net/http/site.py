@@ -148,7 +148,7 @@ class _RequestTask(Task):
             except Exception:
                 # Log the first error, which is more useful.
                 _log.failure("a handler failed", Failure(error))
-                _log.failure("and so did the description of its error")
+                _log.failure("so did the description of its error")
                 request.abort()
 
 

@@ -440,8 +440,8 @@ class WebSocketConnection(WebSocketServerProtocol):
         if not self._handled:
             scheduler.begin()
             self._handled = 1
-            return
-        self._handled += messages
+        else:
+            self._handled += messages
         if scheduler.isOver(self._handled):
             self._isWaiting = True
             self._updateReading()

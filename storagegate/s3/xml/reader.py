@@ -418,7 +418,7 @@ def _grant(row: "Element", reader: GranteeReader) -> Grant:
 
 
 def readOwnership(body: bytes) -> str:
-    """Parse OwnershipControls, which has one rule; return its object ownership."""
+    """Parse OwnershipControls, which has one rule; return the object ownership."""
     root = readTree(body, "OwnershipControls")
     names = [_local(each.tag) for each in root.iter()]
     if names != ["OwnershipControls", "Rule", "ObjectOwnership"] or not len(root[0]):

@@ -81,7 +81,7 @@ class ChunkSums:
             raise ValueError(str(error)) from error
         size = parseDecimal(chunk, _LARGEST)
         if size < CHUNK or size & (size - 1) or len(sums) % 4:
-            raise ValueError("no checksums of chunks")
+            raise ValueError("not checksums of chunks")
         return cls(
             size, tuple(int.from_bytes(sums[n : n + 4], "big") for n in range(0, len(sums), 4))
         )

@@ -67,7 +67,7 @@ class CompletionQueue:
             try:
                 call = self._calls.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                raise StoreBusy(f"no answer came within {seconds:g} s") from None
+                raise StoreBusy(f"no response within {seconds:g} s") from None
             _make(call)
         if isinstance(outcome[0], Failure):
             outcome[0].raiseException()

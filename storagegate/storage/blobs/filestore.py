@@ -112,7 +112,7 @@ class BlobReader:
             reused.
         """
         if self._onClose is None:
-            raise RuntimeError("the reader was closed already")
+            raise RuntimeError("the reader is already closed")
         onClose, self._onClose = self._onClose, None
         onClose()
 
@@ -311,7 +311,7 @@ class BackgroundUnlinker:
             try:
                 unlinkIfThere(self._files, path)
             except OSError as error:
-                self._log.error("{path} was not removed: {error}", path=path, error=str(error))
+                self._log.error("cannot remove {path}: {error}", path=path, error=str(error))
 
 
 @implementer(IBlobStore)
@@ -511,9 +511,9 @@ class FileBlobs:
         self._isProbing = self._isSuspect = False
         problem = None
         if isinstance(result, Failure) and not result.check(StoreFull, StoreBusy):
-            problem = f"cannot be written or read: {result.getErrorMessage()}"
+            problem = f"writes or reads fail: {result.getErrorMessage()}"
         if (problem is None) != (self._problem is None):
-            self._log.warn("blobs: {state}", state=problem or "can be written and read again")
+            self._log.warn("blobs: {state}", state=problem or "is writable and readable again")
         self._problem = problem
 
     def _newFile(self) -> StagingFile:
@@ -550,7 +550,7 @@ class FileBlobs:
         try:
             self._files.close(fd)
         except OSError as error:
-            self._log.error("a blob did not close well: {error}", error=str(error))
+            self._log.error("closing a blob failed: {error}", error=str(error))
 
     def _closeSoon(self, fd: int) -> None:
         """Close a descriptor in the pool, because freeing the space of a file blocks."""

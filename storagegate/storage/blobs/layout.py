@@ -63,7 +63,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _STORE_ERRORS: dict[int, tuple[type[StoreError], str]] = {
     errno.ENOSPC: (StoreFull, "the disk is full"),
-    errno.EDQUOT: (StoreFull, "the disk quota is used up"),
+    errno.EDQUOT: (StoreFull, "the disk quota is exhausted"),
     errno.EROFS: (StoreReadOnly, "the file system is read-only"),
     errno.EMFILE: (StoreBusy, "too many files are open"),
     errno.ENFILE: (StoreBusy, "too many files are open"),
@@ -84,7 +84,7 @@ class _SyncBatch:
 
     def __init__(self) -> None:
         self.ended = Event()
-        self.error: StoreError | OSError | None = StoreReadOnly("an fsync did not end")
+        self.error: StoreError | OSError | None = StoreReadOnly("an fsync did not finish")
 
 
 @define(eq=False)

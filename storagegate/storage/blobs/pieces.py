@@ -53,7 +53,7 @@ class DamagedPiece(OSError):
     """The bytes of a piece were wrong in two responses."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(errno.EIO, f"piece {name} does not hold the bytes that were written")
+        super().__init__(errno.EIO, f"piece {name} differs from the bytes that were written")
 
 
 class PieceRange(NamedTuple):
@@ -79,18 +79,22 @@ class IPieceStore(Interface):
     if a healthy store cannot read the bytes. A cancelled operation may still take effect.
     """
 
-    name: str = Attribute("The store in words, for operators.")
-    pieceSize: int = Attribute("The most bytes of a piece, or L{UNLIMITED}.")
-    growsPieces: bool = Attribute("Whether bytes can be added to a piece.")
-    bufferSize: int = Attribute("Bytes of a buffer of an upload while there are few.")
-    buffersSize: int = Attribute("Bytes of the buffers of all uploads, if there are many.")
+    name: str = Attribute("A description of the store for operators.")
+    pieceSize: int = Attribute("The largest size of a piece in bytes, or L{UNLIMITED}.")
+    growsPieces: bool = Attribute("Whether bytes can be appended to a piece.")
+    bufferSize: int = Attribute(
+        "Size of the buffer of an upload in bytes, while there are few uploads."
+    )
+    buffersSize: int = Attribute(
+        "Total size of the buffers of all uploads in bytes, if there are many."
+    )
     onError: Callable[[StoreError], object] = Attribute(
-        "Called with each C{StoreBusy} and C{StoreFull} that an operation ends with."
+        "Called with each C{StoreBusy} and C{StoreFull} that ends an operation."
     )
     unconfirmedWrites: int = Attribute(
-        "How many writes the server has answered without confirming the bytes."
+        "Number of writes that the server answered without confirming the bytes."
     )
-    rereads: int = Attribute("How many reads were made once more because the bytes were wrong.")
+    rereads: int = Attribute("Number of reads that were repeated because the bytes were wrong.")
 
     def put(name: str, offset: int, body: Sequence[Buffer], isLast: bool) -> Deferred[None]:
         """
@@ -451,7 +455,7 @@ class PieceReader:
 
     @property
     def size(self) -> int:
-        """Bytes in the blob."""
+        """The size of the blob in bytes."""
         return self._place.size
 
     async def sendTo(self, response: ByteSink, offset: int, length: int) -> None:
@@ -479,7 +483,7 @@ class PieceReader:
         @raise RuntimeError: The reader was already closed.
         """
         if self._onClose is None:
-            raise RuntimeError("the reader was closed already")
+            raise RuntimeError("the reader is already closed")
         onClose, self._onClose = self._onClose, None
         self._first = (0, b"")
         onClose()

@@ -147,7 +147,7 @@ class _PoolConnection:
             _check(lib.rados_conf_parse_env(cluster, None), "CEPH_ARGS")
             for name, value in _SETTINGS.items():
                 _check(lib.rados_conf_set(cluster, name.encode(), value.encode()), name)
-            _check(lib.rados_connect(cluster), "the Ceph cluster cannot be reached")
+            _check(lib.rados_connect(cluster), "the Ceph cluster is unreachable")
             code = lib.rados_ioctx_create(cluster, address.pool.encode(), ctypes.byref(io))
             _check(code, f"pool {address.pool}")
         except StoreError:

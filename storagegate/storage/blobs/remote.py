@@ -83,7 +83,7 @@ _AT_ONCE = 16
 
 _NOTHING = PieceRange(b"", 0, isVerified=True)
 
-_UNCHECKED = "was not reached yet"
+_UNCHECKED = "has not been reached yet"
 
 _PROVE_SECONDS = 30.0
 """After this long without a write, the health check writes a small blob, in three requests."""
@@ -139,7 +139,7 @@ class UploadRemovals:
         if not self._isRunning:
             self._isRunning = True
             Deferred.fromCoroutine(self._work()).addErrback(
-                lambda failure: self._log.failure("an upload was not removed", failure)
+                lambda failure: self._log.failure("cannot remove an upload", failure)
             )
 
     def idle(self) -> Deferred[None]:
@@ -168,7 +168,7 @@ class UploadRemovals:
                     await self._remove(blob)
                 except (StoreError, MissingPiece, OSError) as error:
                     if seconds == _RETRY_SECONDS[0]:
-                        self._log.warn("uploads are not removed: {error}", error=str(error))
+                        self._log.warn("cannot remove uploads: {error}", error=str(error))
                     if self._isStopping:
                         break
                     self._pause = deferLater(self._clock, seconds)
@@ -444,7 +444,7 @@ class RemoteBlobs:
         """Find a blob and read the first bytes of the segment."""
 
         def tookLong(value: object, seconds: float) -> Any:
-            raise StoreBusy(f"{self._pieces.name} did not answer within {seconds:g} s")
+            raise StoreBusy(f"{self._pieces.name} did not respond within {seconds:g} s")
 
         search = Deferred.fromCoroutine(self._search(segment))
         place, first = await search.addTimeout(_OPEN_SECONDS, self._clock, tookLong)
@@ -494,7 +494,7 @@ class RemoteBlobs:
         @raise CorruptBlob: Always.
         """
         self.onDamaged(blob)
-        raise CorruptBlob(f"blob {blob} does not hold the bytes that were written")
+        raise CorruptBlob(f"blob {blob} differs from the bytes that were written")
 
     async def _refuseMissing(self, place: PiecePlace, offset: int) -> Any:
         """
@@ -523,10 +523,10 @@ class RemoteBlobs:
         try:
             found = await readMarker(self._pieces)
         except MissingPiece:
-            raise StoreBusy(f"{self._pieces.name} has no {MARKER} any more") from None
+            raise StoreBusy(f"{self._pieces.name} no longer has {MARKER}") from None
         if found != self._store:
             self.failStop(f"{self._pieces.name} is of store {found}, not {self._store}")
-            raise StoreBusy(f"{self._pieces.name} is another store's")
+            raise StoreBusy(f"{self._pieces.name} belongs to another store")
         self._isChecked = True
 
     async def _removeOne(self, blob: str) -> None:
@@ -580,7 +580,9 @@ class RemoteBlobs:
             await upload.commit([body])
             found = await self._pieces.get(upload.blob, 0, len(body))
             if found.body != body:
-                raise StoreBusy(f"{self._pieces.name} returns other bytes than were written")
+                raise StoreBusy(
+                    f"{self._pieces.name} returns bytes that differ from the bytes written"
+                )
             await self._removeOne(upload.blob)
         except BaseException:
             upload.remove()
@@ -594,9 +596,9 @@ class RemoteBlobs:
         if isinstance(result, Failure) and not result.check(
             StoreFull, StoreReadOnly, CancelledError
         ):
-            problem = f"cannot be written or read: {result.getErrorMessage()}"
+            problem = f"writes or reads fail: {result.getErrorMessage()}"
         if (problem is None) != (self._problem is None):
-            self._log.warn("blobs: {state}", state=problem or "can be written and read again")
+            self._log.warn("blobs: {state}", state=problem or "is writable and readable again")
         self._problem = problem
 
 
@@ -628,7 +630,7 @@ async def checkPieces(pieces: IPieceStore, store: str) -> None:
         ) from None
     if found != store:
         raise ForeignBlobs(
-            f"the catalog is of store {store}, {pieces.name} of store {found}: nothing was changed"
+            f"the catalog is of store {store}, {pieces.name} of store {found}; nothing was changed"
         )
 
 
@@ -675,7 +677,7 @@ def openRemote(context: BackEndContext, opened: OpenCatalog, pieces: IPieceStore
             raise
         # Requests that need no blobs can be served without them.
         isChecked = False
-        _log.warn("the blobs do not answer yet: {error}", error=str(error))
+        _log.warn("the blob store does not respond yet: {error}", error=str(error))
     pieces.detach()
     return RemoteBlobs(
         pieces,

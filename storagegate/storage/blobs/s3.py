@@ -114,7 +114,7 @@ class BucketAddress:
             )
         if url.username is not None:
             raise ValueError(
-                "the URL of blobs holds credentials: they belong in AWS_ACCESS_KEY_ID and"
+                "the URL of blobs contains credentials: put them into AWS_ACCESS_KEY_ID and"
                 " AWS_SECRET_ACCESS_KEY, or in a profile"
             )
         return cls(
@@ -164,7 +164,7 @@ class BufferStream(RawIOBase):
         @raise ValueError: Any other position was requested.
         """
         if offset or whence != SEEK_SET:
-            raise ValueError("only the beginning can be sought")
+            raise ValueError("can only seek to the beginning")
         self._rest = deque(memoryview(buffer) for buffer in self._buffers)
         return 0
 
@@ -286,7 +286,7 @@ class BucketPieces:
             query = urlencode(fields, quote_via=quote)
             answer = await self._send("ListObjectsV2", "GET", None, query=query)
             if b"<ListBucketResult" not in answer.body:
-                raise self._failed(StoreBusy(f"{self.name} did not answer with a list"))
+                raise self._failed(StoreBusy(f"{self.name} did not respond with a list"))
             keys = [unescape(key.decode()) for key in _KEY.findall(answer.body)]
             yield [key.removeprefix(prefix) for key in keys]
             if b"<IsTruncated>true" not in answer.body or not keys:
@@ -399,9 +399,9 @@ class BucketPieces:
             found = await self._send("HeadObject", "HEAD", name, (mode,), None, (404,), seconds)
             problem = upload.judge(found)
             if problem is None:
-                problem = "confirms neither by a checksum nor by an MD5"
+                problem = "confirms neither with a checksum nor with an MD5"
             elif not problem and self._sizeOf(found) != upload.size:
-                problem = "has another size than the bytes"
+                problem = "has a different size than the bytes sent"
         return self._confirmed(answer, problem)
 
     def _confirmed(self, answer: S3Answer, problem: str) -> S3Answer:
@@ -415,10 +415,10 @@ class BucketPieces:
             self._isDoubted = False
             return answer
         self.unconfirmedWrites += 1
-        text = f"{self.name} has not confirmed an upload: the answer {problem}"
+        text = f"{self.name} did not confirm an upload: the response {problem}"
         if not self._isDoubted:
             self._isDoubted = True
-            self._log.error("{text}; such writes are refused", text=text)
+            self._log.error("{text}; such writes fail", text=text)
         raise self._failed(StoreBusy(text))
 
     def _get(self, name: str, offset: int, length: int, isLast: bool) -> Deferred[PieceRange]:
@@ -441,7 +441,7 @@ class BucketPieces:
             # Some servers answer a range request with status 200, and some ignore ranges.
             body = answer.body if isRange else answer.body[begin:end]
             if len(body) != max(0, min(end, size) - begin):
-                raise self._failed(StoreBusy(f"{self.name}: an answer was cut off"))
+                raise self._failed(StoreBusy(f"{self.name}: a response was truncated"))
             isVerified = _matches(answer, name, begin, body, size)
             if isVerified is False:
                 if isLast:
@@ -458,7 +458,7 @@ class BucketPieces:
         try:
             return answer.size
         except ValueError:
-            raise self._failed(StoreBusy(f"{self.name} answered without a length")) from None
+            raise self._failed(StoreBusy(f"{self.name} responded without a length")) from None
 
     def _send(
         self,
@@ -525,7 +525,7 @@ class BucketPieces:
     def _timedOut(self, exchange: _Exchange, seconds: float) -> None:
         request = exchange.request
         if not exchange.deferred.called:
-            exchange.deferred.errback(TimeoutError(f"no answer within {seconds:g} s"))
+            exchange.deferred.errback(TimeoutError(f"no response within {seconds:g} s"))
         if request is not None:
             request.cancel()
 
@@ -559,7 +559,7 @@ class BucketPieces:
 
     def _removed(self, answer: S3Answer) -> None:
         if not answer.isRemoved:
-            text = f"{self.name} answered a removal with {answer.status} {answer.code}".rstrip()
+            text = f"{self.name} responded to a removal with {answer.status} {answer.code}".rstrip()
             raise self._failed(StoreBusy(text))
 
     def _failed(self, error: StoreError) -> StoreError:

@@ -137,13 +137,13 @@ class ObjectDigest:
             L{None} if the response says nothing about them.
         """
         if answer.status != 200 or not answer.etag:
-            return f"answered {answer.status} without an ETag"
+            return f"has the status {answer.status} and no ETag"
         if answer.code:
-            return f"answered {answer.status} with the error {answer.code}"
+            return f"has the status {answer.status} and the error {answer.code}"
         if answer.checksum:
             if answer.checksum == self.checksum:
                 return ""
-            return "has another checksum than the bytes"
+            return "has a different checksum than the bytes sent"
         if digest is not None and answer.etag == digest():
             return ""
         return None

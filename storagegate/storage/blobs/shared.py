@@ -110,7 +110,7 @@ class SharedFiles:
         """See L{IPieceStore.remove}."""
         if name in self._hanging:
             # The write might create the file after the removal.
-            return fail(StoreBusy("a write of the file has not ended"))
+            return fail(StoreBusy("a write of the file has not finished"))
         return self._run("", self._removeNow, name)
 
     async def names(self) -> AsyncIterator[Sequence[str]]:
@@ -161,7 +161,9 @@ class SharedFiles:
                 job.addBoth(self._woke, written)
             if not result.called:
                 seconds = f"{OPERATION_SECONDS:g} s"
-                result.errback(self._failed(StoreBusy(f"{self.name}: no answer within {seconds}")))
+                result.errback(
+                    self._failed(StoreBusy(f"{self.name}: no response within {seconds}"))
+                )
 
         timer = self._clock.callLater(OPERATION_SECONDS, tookLong)
 

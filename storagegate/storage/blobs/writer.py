@@ -128,7 +128,7 @@ class StagingFile:
                 self._isCreated = False
         except OSError as error:
             self._log.error(
-                "upload {blob} was not removed: {error}", blob=self.blob, error=str(error)
+                "cannot remove upload {blob}: {error}", blob=self.blob, error=str(error)
             )
 
     def _link(self) -> None:
@@ -261,7 +261,7 @@ class BlobWriter:
         if self._error is not None:
             raise self._error
         if self._ended or self._waiting is not None:
-            raise RuntimeError("the writer accepts no chunk now")
+            raise RuntimeError("the writer does not accept chunks now")
         self._held += len(chunk)
         self._size += len(chunk)
         if len(chunk) >= _SMALL:
@@ -373,7 +373,7 @@ class BlobWriter:
     def _notRemoved(self, failure: Failure) -> None:
         # Only a stopped pool refuses the job; the next start then removes the file.
         if failure.check(StoreBusy) is None:
-            self._log.failure("an upload was not removed", failure)
+            self._log.failure("cannot remove an upload", failure)
 
     def _failWaiting(self, _: None = None) -> None:
         assert self._error is not None

@@ -298,8 +298,8 @@ def _version(connection: Connection, name: str) -> int:
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > len(MIGRATIONS):
         raise CatalogUnusable(
-            f"{name} has schema {found}, this program knows up to {len(MIGRATIONS)}: "
-            "a newer storagegate wrote it"
+            f"{name} has schema {found}, this program supports up to {len(MIGRATIONS)}: "
+            "it was written by a newer version"
         )
     return found
 
@@ -373,7 +373,7 @@ def prepare(path: str, durability: Durability, isLocked: bool = True) -> None:
         SQLite is too old, or the store has moved to a cluster.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
-        raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is needed")
+        raise CatalogUnusable(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is required")
     created = createFile(path)
     try:
         _migrateFile(path, durability, isLocked)
@@ -662,7 +662,7 @@ class ReaderPool:
         if self._closed is not None:
             return fail(StoreBusy("the catalog is closed"))
         if len(self._waiting) >= MAX_WAITING:
-            return fail(StoreBusy("too many lists wait"))
+            return fail(StoreBusy("too many list requests are waiting"))
         read = _Read(function, arguments)
         self._waiting.append(read)
         self._assign()

@@ -363,7 +363,7 @@ class SQLiteCatalog:
             reserve.ensure()
         except OSError as error:
             # The first commit retries.
-            _log.error("the reserve was not made: {error}", error=str(error))
+            _log.error("cannot create the reserve: {error}", error=str(error))
 
     @property
     def waiting(self) -> int:

@@ -379,8 +379,8 @@ class Committer:
         except OSError as error:
             # The next commit retries.
             if self.problem is None:
-                _log.error("the reserve was not made: {error}", error=str(error))
-            self.problem = f"the reserve cannot be made: {error.strerror or error}"
+                _log.error("cannot create the reserve: {error}", error=str(error))
+            self.problem = f"the reserve cannot be created: {error.strerror or error}"
         else:
             self.problem = None
 
@@ -628,7 +628,7 @@ class CatalogWriter:
                 thread.start()
             except RuntimeError as error:
                 # The system cannot start a thread; the next mutation retries.
-                _log.error("the catalog's writer was not started: {error}", error=str(error))
+                _log.error("cannot start the catalog's writer: {error}", error=str(error))
                 self._refuse(self._submitted, StoreBusy(str(error)))
                 return
             self._thread = thread
@@ -678,7 +678,7 @@ class CatalogWriter:
                 self._committer.close()
         except Exception:
             # The log stays, and the next start replays it.
-            _log.failure("the catalog was not closed")
+            _log.failure("closing the catalog failed")
 
     def _deliver(
         self,
@@ -698,14 +698,14 @@ class CatalogWriter:
                 self.meters[0](len(batch))
                 self.meters[1](seconds)
         except Exception:
-            _log.failure("a commit was not noted")
+            _log.failure("recording a commit failed")
         self._writeLock.commitEnded()
         if garbage:
             try:
                 self._onGarbage(garbage)
             except Exception:
                 # The rows stay and the next start finds them; the results must be delivered now.
-                _log.failure("garbage was not taken")
+                _log.failure("reading garbage failed")
         for (_, result), outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 result.errback(outcome)
@@ -722,8 +722,8 @@ class CatalogWriter:
         Fail all mutations that wait for the thread, and refuse further writes in this process. The
         outcome of the batch in progress is unknown.
         """
-        self._dead = f"the catalog's writer has ended: {failure.getErrorMessage()}"
-        _log.failure("the catalog's writer has ended", failure)
+        self._dead = f"the catalog's writer has stopped: {failure.getErrorMessage()}"
+        _log.failure("the catalog's writer has stopped", failure)
         self._thread = None
         left, self._batch = [*self._batch, *self._taken], []
         self._taken.clear()

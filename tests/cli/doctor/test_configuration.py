@@ -33,7 +33,7 @@ class CatalogTests(SynchronousTestCase):
     def test_whole(self) -> None:
         """A whole one is one; nothing is changed or made by looking at it."""
         before = self.file.read_bytes()
-        self.assertEqual(self.found(), ["ok:  begins and ends as a catalog does"])
+        self.assertEqual(self.found(), ["ok:  has the header and the size of a catalog"])
         self.assertEqual(os.listdir(self.directory), ["catalog.sqlite"])
         self.assertEqual(self.file.read_bytes(), before)
 
@@ -42,18 +42,18 @@ class CatalogTests(SynchronousTestCase):
         size = self.file.stat().st_size
         os.truncate(self.file, 5000)
         [line] = self.found()
-        self.assertRegex(line, f"^problem:  is cut off, 5000 of {size} bytes are there: ")
+        self.assertRegex(line, f"^problem:  is truncated to 5000 of {size} bytes: ")
 
     def test_none(self) -> None:
         """Neither is a file of other bytes one, nor one of few, nor a pipe."""
         for data in (b"", b"SQLite format 3\0", b"x" * 50000):
             self.file.write_bytes(data)
             [line] = self.found()
-            self.assertRegex(line, "^problem:  is no database: ")
+            self.assertRegex(line, "^problem:  is not a database: ")
         self.file.unlink()
         os.mkfifo(self.file)
         [line] = self.found()
-        self.assertRegex(line, "^problem:  is no database: ")
+        self.assertRegex(line, "^problem:  is not a database: ")
 
     def test_unreadable(self) -> None:
         """A directory of its name cannot be read; where nothing is, the daemon makes one."""
@@ -68,7 +68,7 @@ class CatalogTests(SynchronousTestCase):
         for isInUse in (False, True):
             self.assertEqual(
                 self.found(isInUse)[0],
-                "problem: writing has stopped until the daemon is restarted: a sync failed",
+                "problem: the daemon has stopped writing, restart it: a sync failed",
             )
 
     def test_inUse(self) -> None:

@@ -104,11 +104,11 @@ class PortTests(SynchronousTestCase):
                 port = taken.getsockname()[1]
                 for where in (f"tcp:{port}:interface=127.0.0.1", f"tcp:{port}"):
                     [line] = self.check(s3=where)
-                    self.assertTrue(line.startswith(f"problem s3: {where} is taken by {us}"), line)
+                    self.assertTrue(line.startswith(f"problem s3: {where} is in use by {us}"), line)
                 [line] = self.check(grpc=f"127.0.0.1:{port}")
                 self.assertIn(us, line)
                 [line] = self.check(os.getpid(), s3=f"tcp:{port}")
-                self.assertEqual(line, f"ok s3: tcp:{port} is the running daemon's")
+                self.assertEqual(line, f"ok s3: tcp:{port} is in use by the running daemon")
 
     def test_worker(self) -> None:
         """What a child of the daemon serves is the daemon's; what another's child serves is not."""
@@ -121,7 +121,9 @@ class PortTests(SynchronousTestCase):
         ) as child:
             assert child.stdout is not None
             where = f"127.0.0.1:{int(child.stdout.readline())}"
-            self.assertRegex(self.check(os.getpid(), grpc=where)[0], "^ok .* the running daemon's$")
+            self.assertRegex(
+                self.check(os.getpid(), grpc=where)[0], "^ok .* in use by the running daemon$"
+            )
             self.assertRegex(self.check(1, grpc=where)[0], f"^problem .* by process {child.pid} ")
             child.communicate()
 
@@ -137,7 +139,7 @@ class PortTests(SynchronousTestCase):
     def test_elsewhere(self) -> None:
         """An address of another machine is named as such."""
         [line] = self.check(s3="tcp:0:interface=192.0.2.1")
-        self.assertRegex(line, "^problem s3: .*: this machine has no such address$")
+        self.assertRegex(line, "^problem s3: .*: this machine does not have this address$")
 
     def test_handedOver(self) -> None:
         """A socket of systemd is not there yet, and need not be."""
@@ -151,7 +153,7 @@ class PortTests(SynchronousTestCase):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
             taken.bind(path)
             taken.listen()
-            self.assertEqual(self.check(s3=f"unix:{path}"), [f"problem s3: {path} is taken"])
+            self.assertEqual(self.check(s3=f"unix:{path}"), [f"problem s3: {path} is in use"])
         self.assertEqual(self.check(s3=f"unix:{path}"), [f"ok s3: {path} is free"])
         [line] = self.check(s3="unix:/nowhere/socket")
         self.assertEqual(line, "problem s3: /nowhere is not writable")
@@ -203,7 +205,7 @@ class CertificateTests(SynchronousTestCase):
         for begin, end, expected in (
             (-1, 90, "ok .* is valid until "),
             (-1, 10, "warning .* expires in 10 days, on "),
-            (-90, -2, "problem .* has expired on "),
+            (-90, -2, "problem .* expired on "),
             (2, 90, "problem .* is not valid before "),
         ):
             path = self.make("some", begin, end)
@@ -218,7 +220,7 @@ class CertificateTests(SynchronousTestCase):
         self.assertIn("No such file", lines(configuration.checkFile(str(path), 14))[0])
         path.write_text("-----BEGIN NONSENSE-----")
         [line] = lines(configuration.checkFile(str(path), 14))
-        self.assertEqual(line, f"problem {path} holds no certificate")
+        self.assertEqual(line, f"problem {path} contains no certificate")
 
     def test_endpoints(self) -> None:
         """Endpoints with TLS are looked at, their keys too; others have none."""
@@ -227,7 +229,7 @@ class CertificateTests(SynchronousTestCase):
         ssl = f"ssl:443:privateKey={good}:certKey={bad}"
         key, certificate = lines(configuration.checkEndpoint(ssl, 14))
         self.assertRegex(key, f"^ok the key {re.escape(str(good))} ")
-        self.assertRegex(certificate, f"^problem {re.escape(str(bad))} has expired")
+        self.assertRegex(certificate, f"^problem {re.escape(str(bad))} expired")
         found = lines(configuration.checkEndpoint(f"tls:{self.directory}:port=443", 14))
         self.assertEqual([line.split()[0] for line in found], ["problem", "problem", "ok", "ok"])
         self.assertEqual(lines(configuration.checkEndpoint("tcp:80:interface=::1", 14)), [])
@@ -235,7 +237,7 @@ class CertificateTests(SynchronousTestCase):
     def test_directory(self) -> None:
         """A directory that is empty or absent is a problem."""
         [line] = lines(configuration.checkEndpoint(f"tls:{self.directory}", 14))
-        self.assertIn("holds no *.pem", line)
+        self.assertIn("contains no *.pem", line)
         [line] = lines(configuration.checkEndpoint("tls:/nowhere", 14))
         self.assertEqual(line, "problem /nowhere: No such file or directory")
 
@@ -244,7 +246,7 @@ class CertificateTests(SynchronousTestCase):
         path = str(self.make("ours", -1, 10))
         tables = {"grpc": {"tls": {"cert": path, "key": path}}, "tcp": {"tls": True}, "http": 7}
         key, certificate = lines(configuration.checkTables(tables, 14))
-        self.assertRegex(key, "^ok the key .* is hidden from other users$")
+        self.assertRegex(key, "^ok the key .* is not readable by other users$")
         self.assertRegex(certificate, "^warning .* expires in 10 days, on ")
 
     def test_instances(self) -> None:
@@ -257,7 +259,7 @@ class CertificateTests(SynchronousTestCase):
             "C": {"instances": [], "tls": {}},
         }
         found = lines(configuration.checkTables({"discovery": {"services": services}}, 14))
-        self.assertRegex(found[0], "^ok the key .* is hidden from other users$")
+        self.assertRegex(found[0], "^ok the key .* is not readable by other users$")
         self.assertRegex(found[1], "^warning .* expires in 10 days, on ")
         expected = "problem gateway.discovery: the option services.B.tls.caFile: /nowhere: No such"
         self.assertIn(expected, found[2])
@@ -295,11 +297,11 @@ class NeighbourTests(SynchronousTestCase):
             self.assertEqual(
                 lines(network.checkPeers(tables)),
                 [
-                    f"warning Consul at 127.0.0.1:{bad} does not answer: Connection refused",
-                    f"ok an instance of Orders at 127.0.0.1:{good} answers",
-                    f"warning an instance of Orders at 127.0.0.1:{bad} does not answer:"
+                    f"warning Consul at 127.0.0.1:{bad} does not respond: Connection refused",
+                    f"ok an instance of Orders at 127.0.0.1:{good} responds",
+                    f"warning an instance of Orders at 127.0.0.1:{bad} does not respond:"
                     " Connection refused",
-                    f"ok the collector of traces at 127.0.0.1:{good} answers",
+                    f"ok the trace collector at 127.0.0.1:{good} responds",
                 ],
             )
 
@@ -312,14 +314,14 @@ class NeighbourTests(SynchronousTestCase):
             }
         }
         first, second = lines(network.checkPeers(tables))
-        self.assertIn("etcd at 127.0.0.1:1 does not answer", first)
-        self.assertIn("etcd at ::1:1 does not answer", second)
+        self.assertIn("etcd at 127.0.0.1:1 does not respond", first)
+        self.assertIn("etcd at ::1:1 does not respond", second)
 
     def test_name(self) -> None:
         """An unknown name is a warning, within seconds."""
         tables = {"discovery": {"provider": "consul", "consul": {"address": "http://x.invalid"}}}
         [line] = lines(network.checkPeers(tables))
-        self.assertRegex(line, "^warning Consul: (there is no host|the name) x.invalid")
+        self.assertRegex(line, "^warning Consul: (the host|the name) x.invalid")
 
     def test_nothing(self) -> None:
         """Tables that say nothing of others, or nothing right, are others' matter."""

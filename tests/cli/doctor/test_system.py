@@ -43,16 +43,16 @@ class PermissionTests(SynchronousTestCase):
         [line] = self.check()
         self.assertRegex(line, "^ok .* belongs to ")
         new = self.data.parent / "new" / "data"
-        self.assertEqual(self.check(new), [f"ok {new} is made by the first start"])
+        self.assertEqual(self.check(new), [f"ok {new} will be created by the first start"])
         self.assertFalse(new.parent.exists())
 
     def test_file(self) -> None:
         """A file in the directory's place, or above it, is no directory."""
         path = self.data / "lock"
-        self.assertEqual(self.check(path), [f"problem {path} is no directory"])
+        self.assertEqual(self.check(path), [f"problem {path} is not a directory"])
         self.assertEqual(
             self.check(path / "data"),
-            [f"problem {path / 'data'} cannot be made: {path} is not writable"],
+            [f"problem {path / 'data'} cannot be created: {path} is not writable"],
         )
 
     def test_open(self) -> None:
@@ -63,9 +63,9 @@ class PermissionTests(SynchronousTestCase):
         (self.data / "lock").chmod(0o644)
         directory, catalog, keys = self.check()
         self.assertIn("warning", directory)
-        self.assertIn(f"mode 0755, others may look into it: chmod 700 {self.data}", directory)
-        self.assertRegex(catalog, "^problem .*catalog.sqlite holds secrets and has mode 0604")
-        self.assertRegex(keys, "^problem .*root-credentials holds secrets and has mode 0640")
+        self.assertIn(f"mode 0755, other users can list it: chmod 700 {self.data}", directory)
+        self.assertRegex(catalog, "^problem .*catalog.sqlite contains secrets and has mode 0604")
+        self.assertRegex(keys, "^problem .*root-credentials contains secrets and has mode 0640")
 
     @skipUnless(os.geteuid() == 0, "only root can give files away")
     def test_owner(self) -> None:
@@ -83,7 +83,7 @@ class PermissionTests(SynchronousTestCase):
         path.chmod(0o644)
         [line] = lines(system.checkSecretFile(str(path), "the key"))
         self.assertEqual(
-            line, f"problem the key {path} can be read by every user: chmod o-r {path}"
+            line, f"problem the key {path} is readable by every user: chmod o-r {path}"
         )
 
 
@@ -142,13 +142,13 @@ class DiskTests(SynchronousTestCase):
         [line] = lines(system.checkSyncs("/dev/shm/nothing"))
         self.assertEqual(
             line,
-            "problem /dev/shm/nothing is kept in memory (tmpfs): a restart loses all of it",
+            "problem /dev/shm/nothing is in memory (tmpfs): a restart loses all data",
         )
 
     def test_unwritable(self) -> None:
         """Where nothing can be written, that is said."""
         [line] = lines(system.checkSyncs("/proc/nothing"))
-        self.assertRegex(line, "^problem nothing can be written at /proc: ")
+        self.assertRegex(line, "^problem cannot write to /proc: ")
 
     def test_slow(self) -> None:
         """The verdict is of the slow ones among a hundred."""
@@ -245,9 +245,9 @@ class VersionTests(SynchronousTestCase):
         self.assertEqual(
             self.evaluate("attrs>=999", "attrs<1", "nowhere-to-be-found>=2"),
             [
-                f"problem attrs {have} is installed, >=999 is needed",
-                f"problem attrs {have} is installed, <1 is needed",
-                "problem nowhere-to-be-found is not installed: nowhere-to-be-found>=2 is needed",
+                f"problem attrs {have} is installed, >=999 is required",
+                f"problem attrs {have} is installed, <1 is required",
+                "problem nowhere-to-be-found is not installed: nowhere-to-be-found>=2 is required",
             ],
         )
         self.assertEqual(

@@ -273,7 +273,7 @@ class SQLiteSessionStoreTests(SynchronousTestCase):
         connection = sqlite3.connect(other)
         connection.execute("CREATE TABLE sessions (a, b)")
         connection.close()
-        self.assertIn("something else", self.refused(other))
+        self.assertIn("another program", self.refused(other))
 
     def test_noDirectory(self) -> None:
         """Where there is no directory the error names the path."""

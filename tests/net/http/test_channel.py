@@ -109,6 +109,16 @@ class PipelineTests(SynchronousTestCase):
         self.assertEqual(len(statuses(connection.received())), 36)
         self.assertTrue(connection.reading)
 
+    def test_fairWhileOthersWait(self) -> None:
+        """While a connection waits for its turn, another one is served a request at a time."""
+        site = TestSite(hello)
+        first, second = site.connect(), site.connect()
+        self.assertEqual(len(statuses(first.send(GET * 100))), 64)
+        self.assertEqual(len(statuses(second.send(GET * 100))), 1)
+        site.clock.advance(0)
+        self.assertEqual(len(statuses(first.received())), 36)
+        self.assertEqual(len(statuses(second.received())), 99)
+
     def test_rejectionWaits(self) -> None:
         """A broken request is answered in its turn."""
         self.connection.send(GET + b"broken\r\n\r\n")

@@ -67,7 +67,7 @@ class OpenTests(FileCase):
         """A file that a newer program wrote is refused, in one line that says so."""
         self.connect().execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
         error = self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
-        self.assertIn("newer storagegate", str(error))
+        self.assertIn("newer version", str(error))
         self.assertNotIn("\n", str(error))
 
     def test_toolsDoNotMigrateWhatIsInUse(self) -> None:
@@ -180,7 +180,10 @@ class OpenTests(FileCase):
         new.close()
         self.patch(connections, "MIGRATIONS", MIGRATIONS[:3])
         error = self.assertRaises(CatalogUnusable, prepare, self.path, Durability.OS)
-        text = f"has schema {len(MIGRATIONS)}, this program knows up to 3: a newer storagegate"
+        text = (
+            f"has schema {len(MIGRATIONS)}, this program supports up to 3:"
+            " it was written by a newer version"
+        )
         self.assertIn(text, str(error))
 
     def test_settings(self) -> None:

@@ -256,7 +256,7 @@ class WriterTests(SynchronousTestCase):
         for result in (*waiting[1:], late, self.writer.submit(Mutation(_nothing, "e"))):
             self.failureResultOf(result, StoreBusy)
         self.assertEqual(self.writer.waiting, 0)
-        self.assertEqual(self.writer.problem, "the catalog's writer has ended: no memory")
+        self.assertEqual(self.writer.problem, "the catalog's writer has stopped: no memory")
         self.assertEqual(len(self.flushLoggedErrors(MemoryError)), 1)
         self.successResultOf(self.writer.stop())
         self.successResultOf(self.writer.close())

@@ -4,13 +4,16 @@ import shutil
 import struct
 from pathlib import Path
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorProcess
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
-from bench import blast, signing
+from bench import loads, peers
+from bench.s3 import signing
+from bench.s3.recipe import writeRequests
 from tests.support.selection import long
 
 REPLIES = {
@@ -79,7 +82,7 @@ class BlastTests(TestCase):
 
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
-        self.patch(blast, "peersFolder", lambda: self.folder)
+        self.patch(peers, "peersFolder", lambda: self.folder)
         self.factory = Factory.forProtocol(type("Scripted", (Script,), {}))
         self.factory.bodies = []
         self.factory.reactor = reactor
@@ -88,16 +91,14 @@ class BlastTests(TestCase):
         self.port = port.getHost().port
         self.reactor: IReactorProcess = reactor
 
-    async def blast(self, *requests: signing.Request, connections: int = 1) -> blast.Outcome:
+    async def blast(self, *requests: signing.Request, connections: int = 1) -> loads.Outcome:
         """Send each request once, and read the client's report."""
-        path = blast.writeRequests(
-            self.folder / "requests", requests, "127.0.0.1", signing.anonymous
-        )
-        load = blast.Load(path, blast.bodyFile(self.folder, 100_000), connections)
-        program, *words = blast.commandLine(blast.buildClient(), self.port, load)
+        path = writeRequests(self.folder / "requests", requests, "127.0.0.1", signing.anonymous)
+        body = loads.bodyFile(self.folder, 100_000)
+        program, *words = loads.blastWords(self.port, path, body, connections)
         out, err, code = await getProcessOutputAndValue(program, words, reactor=self.reactor)
         self.assertEqual((code, err), (0, b""))
-        return blast.readOutcome(out)
+        return msgspec.json.decode(out, type=loads.Outcome)
 
     def get(self, path: str, method: str = "GET") -> signing.Request:
         """Make a request without a body."""
@@ -132,7 +133,7 @@ class BlastTests(TestCase):
 
     async def test_bodies(self) -> None:
         """A PUT carries the first bytes of the body file, and counts for its tag."""
-        body = blast.bodyFile(self.folder, 100_000).read_bytes()
+        body = loads.bodyFile(self.folder, 100_000).read_bytes()
         requests = [signing.Request("PUT", "/length", length=n, tag=1) for n in (0, 9, 100_000)]
         outcome = await self.blast(*requests)
         self.assertEqual(self.factory.bodies, [b"", body[:9], body])
@@ -149,8 +150,8 @@ class BlastTests(TestCase):
         """A request file that ends within a record stops the client with a line."""
         path = self.folder / "requests"
         path.write_bytes(struct.pack("<IIQ", 0, 100, 0) + b"short")
-        load = blast.Load(path, blast.bodyFile(self.folder, 1), 1)
-        program, *words = blast.commandLine(blast.buildClient(), self.port, load)
+        body = loads.bodyFile(self.folder, 1)
+        program, *words = loads.blastWords(self.port, path, body, 1)
         ended = getProcessOutputAndValue(program, words, reactor=self.reactor)
 
         def check(result: tuple[bytes, bytes, int]) -> None:

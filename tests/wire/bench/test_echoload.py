@@ -13,8 +13,8 @@ from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
-from bench import echoload
-from bench.gatewaycases import CALL, FRAME, MESSAGE
+from bench import loads, peers
+from bench.gateway.recipe import CALL, FRAME, MESSAGE
 from tests.support.selection import long
 
 
@@ -82,7 +82,7 @@ class EcholoadTests(TestCase):
         self.reactor: Any = reactor
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
-        self.patch(echoload, "peersFolder", lambda: self.folder)
+        self.patch(peers, "peersFolder", lambda: self.folder)
         self.asked: Counter[Any] = Counter()
 
     async def load(self, mode: str, port: Any, message: bytes, seconds: float = 0.2) -> Any:
@@ -90,19 +90,19 @@ class EcholoadTests(TestCase):
         self.addCleanup(port.stopListening)
         path = self.folder / "message"
         path.write_bytes(message)
-        load = echoload.Load(mode, 3, seconds, path, "/ws")
-        program, *words = echoload.commandLine(echoload.buildClient(), port.getHost().port, load)
+        number = port.getHost().port
+        program, *words = loads.echoWords(number, mode, 3, seconds, path, "/ws")
         return await getProcessOutputAndValue(program, words, reactor=self.reactor)
 
-    async def report(self, *arguments: Any) -> echoload.Report:
+    async def report(self, *arguments: Any) -> loads.EchoReport:
         """Run the client, and read its report."""
         out, err, code = await self.load(*arguments)
         self.assertEqual((code, err), (0, b""))
-        return msgspec.json.decode(out, type=echoload.Report)
+        return msgspec.json.decode(out, type=loads.EchoReport)
 
     async def unhurried(
         self, mode: str, serve: Callable[[], Any], message: bytes
-    ) -> echoload.Report:
+    ) -> loads.EchoReport:
         """
         Run the client as long as it takes until each connection has asked three times, and no
         answer was late because this process had no turn.

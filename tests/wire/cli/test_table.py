@@ -209,7 +209,7 @@ class BothTests(CommandCase):
         self.assertTrue(eventually(lambda: created in there("keys", "list", "--json").json["keys"]))
         taken = there("keys", "create", *given, stdin="another-secret\n")
         self.assertEqual(
-            (taken.code, taken.errors), (1, f"storagegate: the access key {key} is taken\n")
+            (taken.code, taken.errors), (1, f"storagegate: the access key {key} already exists\n")
         )
         changes = ("--disabled", "yes", "--bucket", "", "--expires", "never")
         changed = self.succeed(there("keys", "edit", "--access-key", key, *changes, "--json"))
@@ -226,7 +226,7 @@ class BothTests(CommandCase):
         self.assertEqual((judged.code, judged.json["allowed"]), (1, False))
         self.succeed(there("keys", "revoke", "--access-key", key))
         # To revoke it again before that would be done.
-        absent = f"storagegate: there is no access key {key}\n"
+        absent = f"storagegate: no such access key: {key}\n"
         words = ("keys", "edit", "--access-key", key, "--note", "x")
         self.assertTrue(eventually(lambda: here(*words).errors == absent))
         self.assertEqual(there("keys", "revoke", "--access-key", key).errors, absent)
@@ -340,7 +340,7 @@ class RightsTests(CommandCase):
             path.chmod(mode)
             done = self.run_(*words, "here", environment=environment)
             self.assertEqual(done.code, code, done)
-        for name, reason in (("there", "no table [there]"), ("wrong", "wrong.uri")):
+        for name, reason in (("there", "no profile [there]"), ("wrong", "wrong.uri")):
             done = self.run_(*words, name, environment=environment)
             self.assertEqual(done.code, 2)
             self.assertIn(reason, done.errors)
@@ -366,6 +366,17 @@ class TLSTests(CommandCase):
         self.assertIn("certificate verify failed", refused.errors)
         absent = self.run_(*words, "--cacert", str(directory / "none"), environment=PAIR)
         self.assertEqual(absent.code, 2)
+        local = {**PAIR, "STORAGEGATE_DATA": str(daemon.data)}
+        self.assertEqual(self.run_("status", "--json", environment=local).json["status"], "ok")
+        # The file names the certificates that the listener must present.
+        listeners = daemon.data / "listeners.json"
+        found = json.loads(listeners.read_text())
+        other = Authority(self.makeDirectory()).issue()[0]
+        found["listeners"]["admin"]["certificates"] = [str(other)]
+        listeners.write_text(json.dumps(found))
+        wrong = self.run_("status", environment=local)
+        self.assertEqual((wrong.code, wrong.output), (3, ""))
+        self.assertIn("certificate verify failed", wrong.errors)
 
 
 class LiveTests(CommandCase):
@@ -421,6 +432,92 @@ class LiveTests(CommandCase):
         self.assertEqual(json.loads(records[0])["key"], "a\x1b[31m")
 
 
+class RunningTests(CommandCase):
+    """Commands that know the data directory of a running daemon, and nothing else of it."""
+
+    def test_directory(self) -> None:
+        """They reach the ports of the daemon, whatever the configuration of the caller says."""
+        environment = {name: PAIR[name] for name in PAIR}
+        data = ("--data", str(self.daemon.data))
+        status = self.succeed(self.run_("status", "--json", *data, environment=environment))
+        self.assertEqual(status.json["status"], "ok")
+        self.succeed(self.run_("buckets", "list", *data, environment=environment))
+        for variables in ({}, {"STORAGEGATE_S3": "off", "STORAGEGATE_REGION": "eu-west-1"}):
+            connect = ("connect", "aws", "--json", *data)
+            done = self.succeed(self.run_(*connect, environment={**environment, **variables}))
+            found = (done.json["endpoint"], done.json["region"])
+            self.assertEqual(found, (self.endpoint, "us-east-1"))
+
+    def test_amazon(self) -> None:
+        """The variables and profiles of Amazon's tools name key pair, endpoint and region."""
+        home = self.makeDirectory()
+        (home / ".aws").mkdir()
+        (home / ".aws" / "credentials").write_text(
+            f"[mine]\naws_access_key_id = {ROOT.accessKey}\n"
+            f"aws_secret_access_key = {ROOT.secretKey}\n"
+        )
+        (home / ".aws" / "config").write_text(
+            "[profile mine]\nregion = us-east-1\nendpoint_url = https://s3.example.com\n"
+        )
+        profile = {"HOME": str(home), "AWS_PROFILE": "mine"}
+        pair = {"AWS_ACCESS_KEY_ID": ROOT.accessKey, "AWS_SECRET_ACCESS_KEY": ROOT.secretKey}
+        remote = ("--url", self.url)
+        for words, environment in (
+            (remote, profile),
+            (remote, pair),
+            ((*remote, "--profile", "mine"), {"HOME": str(home)}),
+        ):
+            done = self.run_("buckets", "list", *words, environment=environment)
+            self.assertEqual((done.code, done.errors), (0, ""), environment)
+        connect = ("connect", "aws", "--json", "--with-secret", *remote)
+        done = self.succeed(self.run_(*connect, environment=profile))
+        self.assertEqual(
+            (done.json["endpoint"], done.json["accessKey"]),
+            ("https://s3.example.com", ROOT.accessKey),
+        )
+        flag = ("--endpoint", "https://flag.example.com")
+        done = self.run_(*connect, *flag, environment={**profile, "AWS_REGION": "eu-west-1"})
+        self.assertEqual(done.json["endpoint"], "https://flag.example.com")
+        self.assertEqual(done.json["region"], "eu-west-1")
+        self.assertIn("accepts only us-east-1", done.errors)
+
+    def test_sessionToken(self) -> None:
+        """A session token is sent, and the daemon says that it has no temporary keys."""
+        pair = {"AWS_ACCESS_KEY_ID": ROOT.accessKey, "AWS_SECRET_ACCESS_KEY": ROOT.secretKey}
+        environment = {**pair, "AWS_SESSION_TOKEN": "a-token"}
+        done = self.run_("buckets", "list", "--url", self.url, environment=environment)
+        self.assertEqual((done.code, done.output), (1, ""))
+        self.assertIn("Temporary keys are not supported", done.errors)
+        done = self.run_(
+            "connect", "aws", "--with-secret", "--endpoint", self.endpoint, environment=environment
+        )
+        self.assertEqual((done.code, done.output), (2, ""))
+
+    @long("restarts a daemon")
+    def test_end(self) -> None:
+        """The file is the owner's only; a stop removes it, and one that a kill left is ignored."""
+        for workers in ("1", "2"):
+            daemon = makeDaemon(self.makeDirectory() / "data", "--workers", workers)
+            self.addCleanup(daemon.kill)
+            path = daemon.data / "listeners.json"
+            environment = {**PAIR, "STORAGEGATE_DATA": str(daemon.data)}
+            state = lambda: self.run_("status", "--json", environment=environment).json["status"]  # noqa: B023, E731
+            daemon.start()
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+            self.assertEqual(json.loads(path.read_text())["pid"], daemon.pid)
+            self.assertEqual(state(), "ok")
+            self.assertEqual(daemon.stop(), 0)
+            self.assertFalse(path.exists())
+            self.assertEqual(state(), "stopped")
+            daemon.start().kill()
+            self.assertTrue(path.exists())
+            self.assertEqual(state(), "stopped")
+            before = path.read_text()
+            daemon.start()
+            self.assertNotEqual(path.read_text(), before)
+            self.assertEqual(state(), "ok")
+
+
 class UnreachedTests(CommandCase):
     """Daemons that are not there."""
 
@@ -450,11 +547,16 @@ class UnreachedTests(CommandCase):
         """The root pair is not sent to a port that is another process's."""
         import socket
 
+        listeners = self.daemon.data / "listeners.json"
+        written = listeners.read_text()
+        self.addCleanup(listeners.write_text, written)
+        found = json.loads(written)
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(0.2)
             port = server.getsockname()[1]
-            local = {**self.local, "STORAGEGATE_ADMIN": f"tcp:{port}:interface=127.0.0.1"}
-            done = self.run_("trace", environment=local)
+            found["listeners"]["admin"]["url"] = f"http://127.0.0.1:{port}"
+            listeners.write_text(json.dumps(found))
+            done = self.run_("trace")
             self.assertEqual(done.code, 3)
             self.assertIn("another process", done.errors)
             with self.assertRaises(TimeoutError):

@@ -309,7 +309,7 @@ class HoldTests(BackupCase):
                 self.assertEqual(list(self.copy.iterdir()), [])
         other = self.cluster(isInitialised=False)
         line = self.fail_(other, "restore", "--from", str(self.copy))
-        self.assertIn("no complete backup: it has no backup.json", line)
+        self.assertIn("not a complete backup: it has no backup.json", line)
 
 
 @long("starts a cluster")
@@ -376,7 +376,7 @@ class RefusalTests(BackupCase):
             ("catalog/objects.copy", lambda path: path.write_bytes(b""), "objects.copy is not as"),
             ("catalog/blobs.copy", lambda path: path.unlink(), "damaged: blobs.copy"),
             ("blobs.list", lambda path: path.write_text("x"), "blobs.list is not as"),
-            ("catalog.json", lambda path: path.write_text("{"), "no complete backup"),
+            ("catalog.json", lambda path: path.write_text("{"), "not a complete backup"),
             ("backup.json", lambda path: path.unlink(), "it has no backup.json"),
         ]
         for name, damage, text in damages:

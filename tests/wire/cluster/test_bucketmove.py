@@ -350,7 +350,7 @@ class RefusalTests(BucketCase):
         first.rows("UPDATE buckets SET watched = false WHERE name = %s", BUCKET)
         options = self.pair.options
         self.pair.options = [options[0], options[0]]
-        await self.assertRefuses("both configurations are of the same cluster")
+        await self.assertRefuses("both configurations name the same cluster")
         self.pair.options = options
 
         def onStep(name: str) -> None:
@@ -362,7 +362,7 @@ class RefusalTests(BucketCase):
 
         await self.assertFailure(self.move(onStep), Interrupted)
         self.pair.options = options[::-1]
-        await self.assertRefuses("is being filled itself")
+        await self.assertRefuses("is itself the target of a migration")
         self.pair.options = options
         code, text = first.command(
             *("cluster", "migrate", "--bucket", BUCKET, "--abandon", "--to-config"),
@@ -389,7 +389,7 @@ class RefusalTests(BucketCase):
         error = await self.assertFailure(self.move(onStep), MigrationError)
         self.assertIn("was deleted", str(error))
         error = await self.assertFailure(self.move(), MigrationError)
-        self.assertIn("give the move up with --abandon", str(error))
+        self.assertIn("use --abandon to end the migration", str(error))
         abandonBucket(self.pair.options[0], BUCKET, self.pair.options[1])
         self.old.create_bucket(Bucket=BUCKET)
         await self.move()

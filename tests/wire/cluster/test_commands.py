@@ -39,7 +39,7 @@ class InitTests(SynchronousTestCase):
         before = cluster.rows("SELECT * FROM meta ORDER BY name")
         code, text = cluster.command("cluster", "init")
         self.assertEqual(code, 0)
-        self.assertRegex(text, r"\Astore [0-9a-f]{32} is initialised already: nothing was changed")
+        self.assertRegex(text, r"\Astore [0-9a-f]{32} is already initialised; nothing was changed")
         self.assertEqual(cluster.rows("SELECT * FROM meta ORDER BY name"), before)
         [node] = cluster.start()
         botoClient(node.url(), Account(*pair)).create_bucket(Bucket="bucket")
@@ -79,7 +79,7 @@ class InitTests(SynchronousTestCase):
             code, text = cluster.command(*command)
             self.assertEqual(code, 1)
             self.assertRegex(
-                text, r"\Astoragegate: the store is that of \[cluster\], not in .*\n\Z"
+                text, r"\Astoragegate: \[cluster\] configures the store, so it is not in .*\n\Z"
             )
 
 
@@ -189,8 +189,8 @@ class CommandTests(SynchronousTestCase):
     def test_doctor(self) -> None:
         """The doctor looks at catalog and blobs, and not at the disk; a wrong one is a problem."""
         code, text = self.cluster.command("doctor", "--s3", "off", "--admin", "off")
-        self.assertRegex(text, r"ok +cluster: catalog and blobs are of store \w+, 2 nodes have a l")
-        self.assertIn("warning  cluster: what is acknowledged last may be lost", text)
+        self.assertRegex(text, r"ok +cluster: catalog and blobs are of store \w+, 2 nodes hold a l")
+        self.assertIn("warning  cluster: the latest acknowledged writes may be lost", text)
         self.assertNotIn("sqlite", text)
         self.assertIsNone(re.search("^problem +(?! |permissions|ports)", text, re.MULTILINE), text)
         path = self.cluster.configuration(blobs="files:/nowhere")
@@ -218,13 +218,13 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(code, 1)
         names = {size: path.name for size, path in paths.items()}
         for line in (
-            f"blob {names[100_000]} is missing; named by bucket/'key0'",
+            f"blob {names[100_000]} is missing; referenced by bucket/'key0'",
             f"blob {names[100_001]} has 5 bytes, not 100001; named by bucket/'key1'",
-            f"blob {names[100_002]} does not hold the bytes that were written; named by"
+            f"blob {names[100_002]} differs from the bytes that were written; referenced by"
             " bucket/'key2'",
             f"blob {names[100_003]} has 7 references, not 1",
-            "object bucket/'inline' does not hold the bytes written",
-            "bucket bucket is said to have 6 objects, not 5, 400007 bytes, not 400012, 2 bytes of"
+            "object bucket/'inline' differs from the bytes that were written",
+            "bucket bucket has wrong totals: 6 objects, not 5, 400007 bytes, not 400012, 2 bytes of"
             " uploads, not 0",
             "6 problems",
         ):

@@ -493,7 +493,7 @@ class PostgreSQLFaultTests(SlowMixin, FaultCase):
         """Tables are made once, by a role that may; without them the failure says so."""
         createTables([self.conninfo])
         execute(self.conninfo, "DROP TABLE IF EXISTS countcalls")
-        with self.assertRaisesRegex(CatalogUnusable, "tables of counts cannot be made"):
+        with self.assertRaisesRegex(CatalogUnusable, "cannot create the tables of the counts"):
             createTables([self.conninfo])
         with self.assertRaisesRegex(CatalogUnusable, "the catalog cannot be used"):
             createTables(["host=127.0.0.1 port=1 dbname=x"])

@@ -95,7 +95,7 @@ class LocalClusterTests(SynchronousTestCase):
         )
         done = self.shell(others)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(self.status()[0], r"\Aetcd without a name \S+ was added and has never")
+        self.assertRegex(self.status()[0], r"\Aetcd without a name \S+ was added but never")
         done = self.shell(re.sub(r"(?m)^systemctl.*\n", "", own))
         self.assertEqual(done.returncode, 0, done.stderr)
         again = self.running.configure("--up")

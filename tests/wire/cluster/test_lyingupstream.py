@@ -82,7 +82,7 @@ class LyingUpstreamTests(SynchronousTestCase):
         )
         assert found is not None
         self.assertGreaterEqual(float(found[1]), 3)
-        self.assertEqual(self.cluster.nodes[0].log.count("has not confirmed an upload"), 1)
+        self.assertEqual(self.cluster.nodes[0].log.count("did not confirm an upload"), 1)
 
     def test_wrongBit(self) -> None:
         """A wrong bit of one answer reaches no client."""
@@ -135,7 +135,7 @@ class LyingUpstreamTests(SynchronousTestCase):
         self.upstream.objects[key] = kept
         code, text = self.cluster.command("cluster", "fsck", "--verify")
         self.assertEqual(code, 0, text)
-        self.assertIn("is right: it is served again", text)
+        self.assertIn("is correct: it is served again", text)
         for node, client in enumerate(self.clients):
             until(lambda node=node: "corrupt" not in self.page(node, "/readyz")[1])
             self.assertEqual(client.get_object(Bucket="box", Key="lost")["Body"].read(), BODY)
@@ -152,7 +152,7 @@ class LyingUpstreamTests(SynchronousTestCase):
         until(lambda: any("a removal with 200" in self.page(node, "/readyz")[1] for node in (0, 1)))
         until(lambda: self.cluster.rows(row, blob) == [(0,)])
         code, text = self.cluster.command("cluster", "fsck", "--verify")
-        self.assertIn(f"object {stray} of 4 bytes is named by no row\n1 problem\n", text)
+        self.assertIn(f"object {stray} of 4 bytes is not referenced by any row\n1 problem\n", text)
         self.assertEqual(code, 1)
         del self.upstream.objects[f"blobs/{stray}"]
         self.lie(lambda sent, reply: reply)

@@ -208,7 +208,7 @@ class RefusalTests(MigrationCase):
             changes = StoreChanges(name, 1)
             changes.change(5)
             changes.close()
-        await self.assertRefuses(self.directory("missing"), True, "holds no store")
+        await self.assertRefuses(self.directory("missing"), True, "contains no store")
         await self.move(first, True)
         await self.assertRefuses(second, True, "is not empty, or in use")
         self.assertTrue(self.serves(second))

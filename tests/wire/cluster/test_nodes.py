@@ -162,7 +162,9 @@ class WorkersTests(NodesCase):
         """
         self.assertEqual(self.cluster.rows("SELECT count(*) FROM leases WHERE alive"), [(4,)])
         for each in self.nodes:
-            self.assertEqual({path.name for path in each.data.iterdir()}, {"lock"})
+            self.assertEqual(
+                {path.name for path in each.data.iterdir()}, {"lock", "listeners.json"}
+            )
         for number, body in enumerate(BODIES):
             self.one.put_object(Bucket="bucket", Key=f"key{number}", Body=body)
             for node in self.nodes:

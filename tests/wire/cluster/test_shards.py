@@ -259,7 +259,7 @@ class ShardsTests(ShardsCase):
         self.assertEqual(
             self.shardCommand("list").splitlines(),
             [
-                "shard 0 takes no new buckets: that of [cluster] catalog",
+                "shard 0 takes no new buckets: the catalog of [cluster]",
                 "shard 1 takes new buckets: 127.0.0.1",
             ],
         )
@@ -276,7 +276,7 @@ class ShardsTests(ShardsCase):
         self.assertIn("\nshard 1\nprimary ", self.cluster.command("cluster", "status")[1])
         code, text = self.cluster.command("cluster", "shard", "add", self.added)
         self.assertEqual(code, 1)
-        self.assertIn("is the catalog of a store, or a shard of one", text)
+        self.assertIn("is already the catalog of a store, or a shard", text)
         code, text = self.cluster.command("cluster", "shard", "add", "host=a,b dbname=c")
         self.assertEqual(code, 1)
         self.assertIn("number 1 has several", text)
@@ -294,7 +294,7 @@ class ShardsTests(ShardsCase):
             text.splitlines(),
             [
                 "bucket one is in shard 1, the directory has it nowhere: repaired",
-                f"blob {blob} is missing; named by one/'k'",
+                f"blob {blob} is missing; referenced by one/'k'",
                 "1 problem",
             ],
         )

@@ -183,7 +183,7 @@ class StepTests(SynchronousTestCase):
         self.daemon.waitForLog("the clock was set 366 days back")
         self.assertEqual(self.delete(version), 403)
         self.assertEqual(self.send("GET", "/expiring/k").status, 200)
-        self.assertIn("removals by date go on", self.confirm())
+        self.assertIn("removals by date resume", self.confirm())
         self.assertTrue(eventually(lambda: not self.warning()))
         self.assertEqual(self.delete(version), 403)
         # Confirmed, the date counts.

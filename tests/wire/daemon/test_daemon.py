@@ -185,7 +185,7 @@ class StartTests(DaemonCase):
         path.write_text('admin = "off"\ns3 = "off"\nshutdownGraceSeconds = 3\n')
         with self.daemon("--config", str(path)) as daemon:
             daemon.stop()
-            self.assertIn("stopping, 3 s", daemon.log)
+            self.assertIn("requests in flight have 3 s", daemon.log)
 
 
 class RefusalTests(DaemonCase):
@@ -212,6 +212,28 @@ class RefusalTests(DaemonCase):
                 line = self.refused(f"--{name}", f"tcp:{port}:interface=127.0.0.1")
                 self.assertIn(f"name={name}", line)
                 self.assertIn(str(port), line)
+        self.assertFalse(self.data.exists())
+
+    @long("takes seconds")
+    def test_allMistakes(self) -> None:
+        """
+        A start names all mistakes of its configuration, a line each, though all listeners are off:
+        of keys, services and tables together.
+        """
+        file = Path(self.mktemp()).absolute()
+        off = [word for name in ("http", "grpc", "tcp", "udp") for word in (f"--{name}", "off")]
+        tables = "[gateway.http]\nbassPath = 1\nidleMs = 1\n[gateway.tcp]\nx = 1\n"
+        for text, count in ((f'region = "-"\nx = 1\n{tables}', 6), (tables, 4)):
+            file.write_text(text)
+            for workers in ("1", "2"):
+                words = ("--workers", workers, "--service", "nowhere:Nothing")
+                daemon = self.daemon("--config", str(file), *off, *words)
+                daemon.launch()
+                self.assertGreater(daemon.wait(), 0)
+                lines = [each for each in daemon.log.splitlines() if "storagegate: " in each]
+                self.assertEqual(len(lines), count, daemon.log)
+                for mistake in ("http.bassPath", "http.idleMs", "tcp.x", "nowhere:Nothing"):
+                    self.assertEqual(sum(mistake in line for line in lines), 1, mistake)
         self.assertFalse(self.data.exists())
 
     @long("takes seconds")

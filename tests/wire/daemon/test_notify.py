@@ -186,9 +186,7 @@ class NotifierTests(LogCase):
         self.manager.close()
         notifier.status("one")
         notifier.status("two")
-        self.assertEqual(
-            self.logged(), ["the service manager does not hear us: Connection refused"]
-        )
+        self.assertEqual(self.logged(), ["cannot notify the service manager: Connection refused"])
         self.manager = self.listening(self.manager.place)
         notifier.status("three")
         self.assertEqual(self.manager.waiting(), ["STATUS=three"])

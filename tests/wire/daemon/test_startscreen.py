@@ -49,7 +49,7 @@ class ScreenTests(SynchronousTestCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         text = ""
-        while "Ctrl-C stops it" not in text:
+        while "Press Ctrl-C to stop" not in text:
             text += os.read(main, 1 << 16).decode()
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(START_SECONDS), 0)

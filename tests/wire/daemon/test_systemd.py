@@ -220,7 +220,7 @@ class SocketTests(SynchronousTestCase):
             daemon.launch()
             self.assertEqual(daemon.wait(), 1)
             self.assertIn(f"cannot listen name={name} endpoint=systemd:", daemon.log)
-            self.assertIn("systemd has handed over no such socket", daemon.log)
+            self.assertIn("systemd passed no such socket", daemon.log)
             self.assertNotIn("Traceback", daemon.log)
 
 

@@ -157,9 +157,9 @@ class EndingTests(StartsCase):
         self.write("os._exit(3)")
         self.daemon.launch()
         self.assertEqual(self.daemon.wait(), 1)
-        line = "storagegate: a worker ended while it started: exit code 3\n"
+        line = "storagegate: a worker exited during its start: exit code 3\n"
         self.assertIn(line, self.daemon.log)
         self.write("os.kill(os.getpid(), 9)")
         self.daemon.launch()
         self.assertEqual(self.daemon.wait(), 1)
-        self.assertIn("a worker ended while it started: signal 9\n", self.daemon.log)
+        self.assertIn("a worker exited during its start: signal 9\n", self.daemon.log)

@@ -1,11 +1,14 @@
 """A client that takes all it can leaves another one half of its throughput."""
 
+import contextlib
+import os
 import subprocess
 import sys
 import threading
 import time
 from http.client import HTTPConnection
 
+from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon, daemonEnvironment
@@ -16,17 +19,39 @@ from tests.support.selection import long
 WINDOW = 0.5
 """Seconds in which calls are counted."""
 
-THINKING = 0.005
-"""Seconds between its calls: a client that is not on the same machine needs longer."""
+PACE = 150
+"""
+The calls a second of the measured client, which makes one at a time. It does not catch up: a late
+answer costs the calls that were due meanwhile.
+"""
 
 ROUNDS = 6
-"""How often the two rates are compared: the machine may be busy, but not each time."""
+"""How often the rates are compared: the machine may be busy, but not each time."""
 
 SHARE = 0.5
 
+_NICE = 10
+"""A process with this niceness gets a tenth of a CPU that another one wants, too."""
+
+
+@frozen
+class Window:
+    """
+    The measured calls of a window.
+
+    @ivar rate: Calls a second.
+    @ivar p99Ms: The 99th percentile of their time in milliseconds.
+    """
+
+    rate: float
+    p99Ms: float
+
+    def __str__(self) -> str:
+        return f"{self.rate:.0f} calls a second (p99 {self.p99Ms:.0f} ms)"
+
 
 class FairnessTests(SynchronousTestCase):
-    """A daemon, a process that takes what it can get, and a client here."""
+    """A daemon, a process that takes what it can get, and a client here with 150 calls a second."""
 
     def setUp(self) -> None:
         """Start the daemon, and let a first call load what it needs."""
@@ -38,22 +63,32 @@ class FairnessTests(SynchronousTestCase):
         self.addCleanup(self.daemon.kill)
         self.client = HTTPConnection(*self.daemon.address("http"), timeout=60)
         self.addCleanup(self.client.close)
-        self.rate()
+        self.measure()
 
-    def rate(self) -> float:
-        """Call again and again for a while, and return the calls per second."""
-        calls, begin, pause = 0, time.perf_counter(), threading.Event()
-        while (taken := time.perf_counter() - begin) < WINDOW:
+    def measure(self) -> Window:
+        """Call at the pace for a while."""
+        taken: list[float] = []
+        pause = threading.Event()
+        begin = due = time.perf_counter()
+        while (called := time.perf_counter()) - begin < WINDOW:
+            if called < due:
+                pause.wait(due - called)
+                continue
+            due = called + 1 / PACE
             self.client.request("POST", "/api/Echo/echo", b"{}")
             response = self.client.getresponse()
             response.read()
             self.assertEqual(response.status, 200)
-            calls += 1
-            pause.wait(THINKING)
-        return calls / taken
+            taken.append(time.perf_counter() - called)
+        taken.sort()
+        return Window(len(taken) / (called - begin), taken[len(taken) * 99 // 100] * 1000)
 
-    def start(self, kind: str) -> "subprocess.Popen[bytes]":
-        """Start a process that is gone when the test ends."""
+    def start(self, kind: str, core: int | None = None) -> "subprocess.Popen[bytes]":
+        """
+        Start a process that is gone when the test ends.
+
+        @param core: The only CPU that it may use; C{None} for any.
+        """
         port = self.daemon.address(KINDS[kind][0])[1]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.greedyclients", kind, str(port)],
@@ -61,6 +96,8 @@ class FairnessTests(SynchronousTestCase):
             env=daemonEnvironment(),
             stdout=subprocess.PIPE,
         )
+        if core is not None:
+            os.sched_setaffinity(process.pid, {core})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         assert process.stdout is not None
@@ -68,19 +105,24 @@ class FairnessTests(SynchronousTestCase):
             self.assertEqual(output.readline(), b"begun\n")
         return process
 
-    def assertFair(self, kind: str) -> None:
-        """Beside such a client, calls keep half of the rate that they had just before."""
-        shares = []
+    def assertFair(self, kind: str, core: int | None = None) -> None:
+        """Beside such a client, calls keep half of the rate that they had before and after."""
+        windows: list[str] = []
+        before = self.measure()
         for _ in range(ROUNDS):
-            alone = self.rate()
-            greedy = self.start(kind)
-            self.rate()
-            shares.append(self.rate() / alone)
+            greedy = self.start(kind, core)
+            self.measure()
+            beside = self.measure()
             greedy.kill()
             greedy.wait()
-            if shares[-1] >= SHARE:
+            self.measure()
+            after = self.measure()
+            share = 2 * beside.rate / (before.rate + after.rate)
+            windows.append(f"{share:.2f}: {beside} between {before} and {after}")
+            if share >= SHARE:
                 return
-        self.fail(f"{kind} left {', '.join(f'{share:.2f}' for share in shares)} of the calls")
+            before = after
+        self.fail(f"{kind}, paced at {PACE} calls a second: " + "; ".join(windows))
 
     @long("takes seconds")
     def test_fragments(self) -> None:
@@ -121,6 +163,29 @@ class FairnessTests(SynchronousTestCase):
     def test_datagrams(self) -> None:
         """So beside datagrams from five hundred addresses."""
         self.assertFair("datagrams")
+
+    @long("takes seconds")
+    def test_flood(self) -> None:
+        """So beside as many datagrams as a process can send from five hundred addresses."""
+        self.assertFair("flood")
+
+    @long("takes seconds")
+    def test_silentFrames(self) -> None:
+        """So beside fifty connections of TCP that never read."""
+        self.assertFair("silentFrames")
+
+    @long("takes seconds")
+    def test_sharedCPU(self) -> None:
+        """So on a CPU of which such a process gets nine tenths."""
+        core, pid = min(os.sched_getaffinity(0)), self.daemon.pid
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setaffinity(int(thread), {core})
+            os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
+        # With automatic groups the niceness of a process counts only within its session.
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/autogroup", "w") as group:
+            group.write(str(_NICE))
+        for kind in ("flood", "silentFrames"):
+            self.assertFair(kind, core)
 
     @long("takes seconds")
     def test_announced(self) -> None:

@@ -47,7 +47,9 @@ class HealthTests(RPCCase):
         )
         room.room.onReadinessChange(Readiness("unavailable", "s3: ...", {}, {}, {"s3": "..."}))
         self.assertEqual(await self.ask(), {**well, "": False})
-        room.room.onReadinessChange(Readiness("draining", "the daemon stops", {"catalog": None}))
+        room.room.onReadinessChange(
+            Readiness("draining", "the daemon is stopping", {"catalog": None})
+        )
         self.assertEqual(await self.ask(), dict.fromkeys(NAMES, False))
         room.room.onReadinessChange(Readiness("ok", None, {"catalog": None}))
         self.assertEqual(await self.ask(), well)

@@ -60,7 +60,7 @@ class NameTests(TestCase):
     async def test_otherName(self) -> None:
         """A server with another name gets nothing."""
         self.serve(host="other.example", address="127.0.0.2")
-        self.assertIn("for another name", await self.refusal())
+        self.assertIn("has another name", await self.refusal())
 
     async def test_noNames(self) -> None:
         """A certificate without names is for no server."""

@@ -71,7 +71,7 @@ class RottenTests(S3Case):
         with self.served("true") as daemon:
             received = self.receive(daemon, "/rotten/large")
             self.assertTrue(0 < len(received) < len(LARGE), len(received))
-            daemon.waitForLog("blob [0-9a-f]{32} does not hold the bytes that were written")
+            daemon.waitForLog("blob [0-9a-f]{32} differs from the bytes that were written")
             for _ in range(2):
                 self.refused(daemon, "/rotten/large")
                 ready = exchange(daemon.address("admin"), Outgoing("GET", "/readyz"))
@@ -103,7 +103,7 @@ class RottenTests(S3Case):
             sound = self.range(daemon, "/rotten/sound")
             self.assertEqual((sound.status, sound.body), (206, LARGE[1000:300_001]))
             self.assertEqual(self.range(daemon, "/rotten/large").status, 500)
-            daemon.waitForLog("blob [0-9a-f]{32} does not hold the bytes that were written")
+            daemon.waitForLog("blob [0-9a-f]{32} differs from the bytes that were written")
 
     def range(self, daemon: Daemon, target: str) -> Answer:
         """Read some bytes of an object."""

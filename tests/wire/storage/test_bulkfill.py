@@ -4,8 +4,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
-from bench import bulkfill
-from bench.s3cases import listedKeys
+from bench.s3 import bulkfill
+from bench.s3.requests import listedKeys
 from storagegate.storage.store import ObjectStore
 
 

@@ -84,7 +84,7 @@ class SchemaTests(SynchronousTestCase):
         """A schema of a newer program is refused."""
         conninfo = sharedServer().store()
         execute(conninfo, "UPDATE schemaversion SET version = %s", len(MIGRATIONS) + 1)
-        self.assertUnusable(conninfo, "a newer storagegate wrote it")
+        self.assertUnusable(conninfo, "it was written by a newer version")
 
     def test_encoding(self) -> None:
         """A database that cannot hold all texts is refused."""
@@ -102,7 +102,7 @@ class SchemaTests(SynchronousTestCase):
         """A server that is too old is refused."""
         conninfo = sharedServer().database()
         self.patch(schema, "OLDEST", 99)
-        self.assertUnusable(conninfo, "is too old: 99 is needed")
+        self.assertUnusable(conninfo, "is too old: 99 is required")
 
     def test_unreachable(self) -> None:
         """A server, user or database that is not there is one line."""

@@ -262,7 +262,7 @@ class ShardsTests(TestCase):
             self.assertEqual(admin.addShard([foreign]), 2)
             with self.assertRaises(CatalogUnusable) as caught:
                 admin.openShard(2, True)
-            self.assertIn("not known to node", str(caught.exception))
+            self.assertIn("unknown to node", str(caught.exception))
             with self.assertRaises(CatalogUnusable):
                 admin.openShard(7, True)
             self.assertEqual([each.number for each in admin.shards()], [0, 1, 2])

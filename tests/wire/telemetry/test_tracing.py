@@ -262,25 +262,25 @@ class CollectorTests(TracedCase):
         daemon = self.started(f'endpoint = "{place}"\ntimeoutMs = {timeoutMs}')
         for _ in range(20):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
-        daemon.waitForLog("spans are lost: .*" + words)
+        daemon.waitForLog("spans were lost: .*" + words)
         for _ in range(20):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
-        self.assertEqual(daemon.log.count("spans are lost"), 1)
+        self.assertEqual(daemon.log.count("spans were lost"), 1)
         self.assertNotIn("Traceback", daemon.log)
         self.assertEqual(daemon.stop(), 0)
 
     @long("takes a second or more")
     def test_away(self) -> None:
         """The port is closed."""
-        self.check("", "the collector does not answer: .*refused")
+        self.check("", "the collector does not respond: .*refused")
 
     def test_error(self) -> None:
         """It answers with an error."""
-        self.check("away", "the collector answers 500", timeoutMs=5_000)
+        self.check("away", "the collector responds with 500", timeoutMs=5_000)
 
     def test_elsewhere(self) -> None:
         """It sends away: spans are not sent to the address that it names."""
-        self.check("elsewhere", "the collector answers 302", timeoutMs=5_000)
+        self.check("elsewhere", "the collector responds with 302", timeoutMs=5_000)
         self.assertEqual(
             {each["path"] for each in self.collector.requests(1)}, {"/elsewhere/v1/traces"}
         )
@@ -292,7 +292,7 @@ class CollectorTests(TracedCase):
     @long("takes a second or more")
     def test_silent(self) -> None:
         """It says nothing."""
-        self.check("silent", "the collector does not answer: .*timed out")
+        self.check("silent", "the collector does not respond: .*timed out")
 
     @long("takes a second or more")
     def test_trickle(self) -> None:
@@ -302,7 +302,7 @@ class CollectorTests(TracedCase):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
             self.collector.requests(count)
         self.assertEqual(daemon.stop(), 0)
-        self.assertNotIn("spans are lost", daemon.log)
+        self.assertNotIn("spans were lost", daemon.log)
 
     def test_huge(self) -> None:
         """Its response has no end: it is not read to its end, and the spans are accepted."""
@@ -311,4 +311,4 @@ class CollectorTests(TracedCase):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
             self.collector.requests(1)
         self.assertEqual(daemon.stop(), 0)
-        self.assertNotIn("spans are lost", daemon.log)
+        self.assertNotIn("spans were lost", daemon.log)

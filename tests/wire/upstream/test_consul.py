@@ -91,7 +91,7 @@ class ConsulTests(contract.ProviderContract):
         await seen["A"].until("10.0.0.1:80")
         self.put("A", "two", "no/host", 80)
         await self.see(lambda: provider.problem is not None)
-        self.assertIn("an entry is left out", provider.problem)
+        self.assertIn("ignoring an entry", provider.problem)
         self.put("A", "three", "10.0.0.3", 80)
         await seen["A"].until("10.0.0.1:80", "10.0.0.3:80")
         self.remove("A", "one")

@@ -67,7 +67,7 @@ class EtcdTests(EtcdCase, contract.ProviderContract):
         await seen["A"].until("10.0.0.1:80", "[::1]:1")
         self.assertEqual(seen["A"].weights(), {"10.0.0.1:80": 9, "[::1]:1": 1})
         await self.see(lambda: provider.problem is not None)
-        self.assertIn("an entry is left out", provider.problem)
+        self.assertIn("ignoring an entry", provider.problem)
         self.source.delete(f"{PREFIX}/A/three")
         self.source.delete(f"{PREFIX}/A/four")
 

@@ -49,7 +49,7 @@ class NonsenseTests(UpstreamCase):
         for at in range(len(answers)):
             message = await self.refused(self.call("unary"))
             self.assertRegex(
-                message, "^An instance of Probe (broke off|gave no valid response)", str(at)
+                message, "^An instance of Probe (broke off|sent no valid response)", str(at)
             )
         self.assertEqual(upstream.requests, len(answers))
         self.assertEqual(self.value("attempts_total", "Probe", "failed"), len(answers))
@@ -169,14 +169,14 @@ class RepeatTests(UpstreamCase):
 
     async def test_away(self) -> None:
         """An instance that says that it cannot serve is one that does not."""
-        body = b'{"error": "UNAVAILABLE", "message": "No further calls are taken"}'
+        body = b'{"error": "UNAVAILABLE", "message": "No further calls are accepted"}'
         bad = self.upstream(lambda connection: connection.json(body, 503))
         good = self.upstream(lambda connection: connection.json(b'{"data": 1}'))
         self.serve(bad.port, good.port)
         for _ in range(4):
             self.assertEqual(await self.call("safe"), 1)
         self.assertEqual(self.value("retries_total", "Probe"), 4)
-        self.assertEqual(await self.refused(self.call("unary")), "No further calls are taken")
+        self.assertEqual(await self.refused(self.call("unary")), "No further calls are accepted")
 
     async def test_closedMeanwhile(self) -> None:
         """A connection that the instance has closed while it was idle is not used for a call."""

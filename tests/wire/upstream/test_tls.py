@@ -260,7 +260,7 @@ class UntrustedTests(SecuredCase):
         """An instance that is trusted and has another name."""
         tls = {**self.trust, "serverName": "other.example"}
         await self.refusals(self.secured(), tls)
-        self.told("the certificate is for another name")
+        self.told("the certificate has another name")
 
     async def test_untrusted(self) -> None:
         """An instance whose authority is not trusted."""

@@ -93,9 +93,7 @@ class GRPCOptionsDict(TypedDict, total=False):
 def _countStreams(
     meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
 ) -> None:
-    streams = meters.counter(
-        "storagegate_grpc_streams_total", "Streaming calls that have ended.", ("kind",)
-    )
+    streams = meters.counter("storagegate_grpc_streams_total", "Ended streaming calls.", ("kind",))
 
     def ended(service: str, method: str, seconds: Sequence[float]) -> None:
         kind = "none" if streaming is None else streaming(service, method)
@@ -110,7 +108,7 @@ def _measureCalls(
 ) -> None:
     latency = meters.histogram(
         "storagegate_grpc_rpc_duration_seconds",
-        "How long calls by gRPC took.",
+        "Duration of gRPC calls.",
         ("service", "method"),
     )
     latency.maxSets = MAX_ROUTES

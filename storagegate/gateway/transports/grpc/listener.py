@@ -42,9 +42,9 @@ TRACE_ID = "x-trace-id"
 
 _SETTLE_MS = 100
 """
-How long responses are held before and after clients receive a GOAWAY. Without it, 20 to 40 of 240
-clients that call without a pause had calls cancelled, and one or two with it. With 24 clients, one
-was cancelled in one of ten tries without it, and none with it.
+Time in milliseconds for which responses are held before and after clients receive a GOAWAY. Of 240
+clients that called without a pause, 20 to 40 had a call cancelled without this delay, and one or
+two with it. Of 24 clients, one had a call cancelled in one of ten runs without it, none with it.
 """
 
 _MAX_PATH = 200

@@ -1,6 +1,6 @@
 """The services of protos that the options of gRPC map to services of the gateway."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invoker import Invoker
@@ -21,8 +21,13 @@ class MappedProtos:
         """
         self._options = options
         found = dict(loaded)
-        for path in options.protoFiles:
-            found.update(loadProto(path).services)
+        self._files = {path: loadProto(path).services for path in options.protoFiles}
+        # A service of a file answers under its full name, unless the options name another.
+        self._named: dict[str, str] = {}
+        for services in self._files.values():
+            found.update(services)
+            self._named.update((name, name) for name in services)
+        self._named.update(options.services)
         for name in options.services:
             if name not in found:
                 known = ", ".join(sorted(found)) or "none"
@@ -31,8 +36,25 @@ class MappedProtos:
 
     def of(self, service: ServiceDefinition) -> list[RPCService]:
         """Return the services of protos that a service of the gateway answers."""
-        named = self._options.services.items()
+        named = self._named.items()
         return [self._found[proto] for proto, name in named if name == service.name]
+
+    def checkUse(self, names: Collection[str]) -> None:
+        """
+        Check that each file has a service that the gateway answers.
+
+        @param names: The names of the gateway's services.
+        @raise DefinitionError: If a file has none, and its messages would be ignored.
+        """
+        for path, services in self._files.items():
+            if services and not any(self._named[proto] in names for proto in services):
+                proto = next(iter(services))
+                known = ", ".join(sorted(names)) or "none"
+                raise DefinitionError(
+                    f"no service of the gateway answers a service of {path}: name the gateway's"
+                    f' service {proto}, or write grpc.services = {{"{proto}": "NAME"}} with the'
+                    f" NAME of one of the gateway's services ({known})"
+                )
 
     def methodOf(self, service: ServiceDefinition, rpc: RPCMethod) -> str | None:
         """Return the name of the method that answers an RPC; C{None} if there is none."""

@@ -221,7 +221,7 @@ def _countStatus(
     meters: MetricsRegistry, counts: TransportMetrics, streaming: Streaming | None
 ) -> None:
     counts.responses = meters.counter(
-        "storagegate_http_responses_total", "Answers by status.", ("status",)
+        "storagegate_http_responses_total", "Responses by status.", ("status",)
     )
 
 

@@ -91,7 +91,9 @@ def readObject(data: bytes) -> dict[str, Any]:
     try:
         value = decode(data) if data else {}
     except ValueError as error:
-        raise codedError("INVALID_ARGUMENT", f"A request is JSON: {error!s:.200}") from None
+        raise codedError(
+            "INVALID_ARGUMENT", f"The request is not valid JSON: {error!s:.200}"
+        ) from None
     return value if isinstance(value, dict) else _refuseOther()
 
 
@@ -110,7 +112,7 @@ def readParsed(value: Any) -> dict[str, Any]:
 
 
 def _refuseOther() -> Any:
-    raise codedError("INVALID_ARGUMENT", "A request is a JSON object")
+    raise codedError("INVALID_ARGUMENT", "The request must be a JSON object")
 
 
 def tooLarge(limit: int) -> ServiceError:
@@ -134,7 +136,11 @@ def checkType(headers: Mapping[bytes, bytes]) -> None:
     coding = headers.get(b"content-encoding")
     readable = _isReadable(kind) or isToolDefault(headers)
     if not readable or (coding is not None and coding.lower() != b"identity"):
-        raise ServiceError("UNSUPPORTED_MEDIA_TYPE", "A request is JSON in UTF-8, as it is", 415)
+        raise ServiceError(
+            "UNSUPPORTED_MEDIA_TYPE",
+            "The request must be JSON in UTF-8 without a content coding",
+            415,
+        )
 
 
 # Clients send two or three types; the bound is for malicious clients.

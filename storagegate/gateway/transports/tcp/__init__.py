@@ -84,13 +84,13 @@ class TCPOptionsDict(TypedDict, total=False):
 
 def _connectionMetrics(counts: TransportMetrics) -> Iterable[MetricFamily]:
     yield plainCounter(
-        "storagegate_tcp_connections_accepted_total", "Connections that came.", counts.accepted
+        "storagegate_tcp_connections_accepted_total", "Accepted connections.", counts.accepted
     )
     yield plainCounter(
-        "storagegate_tcp_connections_closed_total", "Connections that are gone.", counts.closed
+        "storagegate_tcp_connections_closed_total", "Closed connections.", counts.closed
     )
     count = 0 if counts.connections is None else counts.connections()
-    yield plainGauge("storagegate_tcp_connections_open", "Connections that are there.", count)
+    yield plainGauge("storagegate_tcp_connections_open", "Open connections.", count)
 
 
 def _connectionPool(samples: Samples) -> Any:
@@ -103,10 +103,10 @@ def _connectionPool(samples: Samples) -> Any:
 
 def _buffers(counts: TransportMetrics) -> Iterable[MetricFamily]:
     held, limit = (0, 1) if counts.held is None else counts.held()
-    yield plainGauge("storagegate_tcp_buffer_bytes", "Bytes of incomplete messages.", held)
+    yield plainGauge("storagegate_tcp_buffer_bytes", "Bytes held for incomplete messages.", held)
     yield plainGauge(
         "storagegate_tcp_buffer_ratio",
-        "The same as a share of what may be held; of several workers the worst.",
+        "Share of the limit that these bytes use; the maximum of all workers.",
         held / limit,
         "max",
     )

@@ -429,7 +429,7 @@ class TCPConnection(Protocol):
                 scheduler = self._owner.listener.scheduler
                 if handled == 1:
                     scheduler.begin()
-                elif scheduler.isOver(handled):
+                if scheduler.isOver(handled):
                     self._isWaiting = True
                     scheduler.wait(self._endWaiting)
                     break

@@ -141,7 +141,7 @@ class TCPTransport(InvokedTransport, Factory):
         if isOver or len(self._connections) > limit:
             return codedError("UNAVAILABLE", "Too many connections")
         if self.listener.isDraining:
-            return codedError("UNAVAILABLE", "No further calls are taken")
+            return codedError("UNAVAILABLE", "No further calls are accepted")
         return None
 
     def connectionClosed(self, connection: "TCPConnection") -> None:

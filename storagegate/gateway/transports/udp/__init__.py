@@ -106,14 +106,12 @@ _BYTES = (64, 128, 256, 512, 1200, 1472, 4096, 16_384, MAX_DATAGRAM)
 
 def _losses(counts: TransportMetrics) -> Iterable[MetricFamily]:
     yield plainCounter(
-        "storagegate_udp_lost_total", "Items of streams that never came.", counts.lost
+        "storagegate_udp_lost_total", "Stream items that never arrived.", counts.lost
     )
-    yield plainCounter(
-        "storagegate_udp_duplicates_total", "Datagrams that came again.", counts.duplicates
-    )
+    yield plainCounter("storagegate_udp_duplicates_total", "Repeated datagrams.", counts.duplicates)
     yield counterFamily(
         "storagegate_udp_dropped_total",
-        "Datagrams that were dropped, by reason.",
+        "Dropped datagrams by reason.",
         ("reason",),
         [((reason,), count) for reason, count in counts.dropped.items()],
     )

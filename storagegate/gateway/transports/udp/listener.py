@@ -181,6 +181,14 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         finally:
             held, self._held = self._held, None
             self._sendAll(held)
+        if isLast or read >= READ_SIZE:
+            self._pause(scheduler.pauseSeconds())
+
+    def _pause(self, seconds: float) -> None:
+        """Read nothing for some time, like a connection that has used up its slice."""
+        if seconds:
+            self._port.stopReading()
+            self.host.clock.callLater(seconds, self._enter)
 
     def datagramReceived(self, datagram: bytes, address: Any) -> None:
         """Handle a datagram."""

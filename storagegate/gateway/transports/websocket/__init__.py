@@ -89,7 +89,7 @@ def _measureConnections(
 ) -> None:
     counts.durations = meters.histogram(
         "storagegate_websocket_connection_duration_seconds",
-        "How long WebSockets that are gone were there.",
+        "Lifetime of closed WebSockets.",
         (),
         _SECONDS,
     )
@@ -104,7 +104,7 @@ def _connectionDuration(samples: Samples) -> Any:
 def _messages(counts: TransportMetrics) -> Iterable[MetricFamily]:
     yield counterFamily(
         "storagegate_websocket_messages_total",
-        "Messages of WebSockets.",
+        "WebSocket messages.",
         ("direction",),
         [(("in",), counts.messagesIn), (("out",), counts.messagesOut)],
     )

@@ -101,7 +101,7 @@ class Shard:
 class ClusterAdmin:
     """
     Issues and revokes access keys, with immediate notification of all nodes, and reads status for
-    operators. All methods block, and raise C{StoreBusy} if the catalog does not answer.
+    operators. All methods block, and raise C{StoreBusy} if the catalog does not respond.
 
     @ivar conninfo: The primary's conninfo.
     @ivar timeline: The primary's timeline.
@@ -249,7 +249,7 @@ class ClusterAdmin:
                 self.connection.execute("LOCK TABLE shards, directory IN SHARE ROW EXCLUSIVE MODE")
                 [(number,)] = self._run("SELECT max(number) + 1 FROM shards")
                 if number >= SHARDS:
-                    raise CatalogUnusable(f"there are {SHARDS} shards, the most")
+                    raise CatalogUnusable(f"the limit of {SHARDS} shards is reached")
                 _claimShard(added, number, secret)
                 self.connection.execute(
                     "INSERT INTO shards VALUES (%s, %s, false)", (number, list(conninfos))
@@ -266,14 +266,14 @@ class ClusterAdmin:
         """
         found = {each.number: each for each in self.shards()}.get(number)
         if found is None:
-            raise CatalogUnusable(f"there is no shard {number}")
+            raise CatalogUnusable(f"no such shard: {number}")
         if isOpen and number:
             with self.opened(found) as other:
                 known = {each.node for each in other.nodes() if each.isAlive}
             unknown = sorted({each.node for each in self.nodes() if each.isAlive} - known)
             if unknown:
                 raise CatalogUnusable(
-                    f"shard {number} is not known to {', '.join(unknown)}: start these nodes again"
+                    f"shard {number} is unknown to {', '.join(unknown)}: restart these nodes"
                 )
         self.execute("UPDATE shards SET takesbuckets = %s WHERE number = %s", isOpen, number)
 
@@ -342,7 +342,7 @@ def _claimShard(
             "SELECT EXISTS (SELECT FROM buckets) OR EXISTS (SELECT FROM leases)"
         ).fetchall()
         if root is not None or found or used:
-            raise CatalogUnusable("the database is the catalog of a store, or a shard of one")
+            raise CatalogUnusable("the database is already the catalog of a store, or a shard")
         connection.execute("UPDATE meta SET number = %s WHERE name = 'shard'", (number,))
         connection.execute("UPDATE meta SET value = %s WHERE name = 'secret'", (secret,))
         connection.execute("DELETE FROM shards")

@@ -9,7 +9,7 @@ BUCKETS = (
         place int;
     BEGIN
         IF (SELECT number FROM meta WHERE name = 'shard') = 0 THEN
-            -- The row may be that of a bucket that was here, or of one that exists.
+            -- A row may exist already, for this bucket or for a deleted one of the same name.
             INSERT INTO directory VALUES (pname, 0) ON CONFLICT (bucket) DO NOTHING;
             SELECT shard INTO place FROM directory WHERE bucket = pname;
             IF place IS DISTINCT FROM 0 THEN

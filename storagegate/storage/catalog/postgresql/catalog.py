@@ -181,8 +181,8 @@ class PostgreSQLCatalog:
         """See L{ICatalog.health}."""
         reason = self.primary.failure
         return {
-            "catalog": reason and f"the catalog does not answer: {reason}",
-            "lease": None if self.lease else "this node has no lease",
+            "catalog": reason and f"the catalog does not respond: {reason}",
+            "lease": None if self.lease else "this node holds no lease",
         }
 
     def secret(self) -> bytes:
@@ -505,7 +505,7 @@ class PostgreSQLCatalog:
         """
         lease = REQUEST_LEASE.get() or self.lease
         if not lease:
-            return fail(StoreBusy("this node has no lease"))
+            return fail(StoreBusy("this node holds no lease"))
         mutation.leases = (lease,)
         if newBlobs:
             # After a lease ends, its blobs without rows are swept.

@@ -215,7 +215,7 @@ class Connection:
         if not self.isOpen:
             return fail(ConnectionLost("the catalog is not connected"))
         if len(self._transactions) >= MAX_WAITING:
-            return fail(StoreBusy("too many queries wait for the catalog"))
+            return fail(StoreBusy("too many queries are waiting for the catalog"))
         if self._lookUps is not None:
             self._sendLookUps()
             if not self.isOpen:
@@ -243,7 +243,7 @@ class Connection:
         if not self.isOpen:
             return fail(ConnectionLost("the catalog is not connected"))
         if len(self._transactions) >= MAX_WAITING:
-            return fail(StoreBusy("too many queries wait for the catalog"))
+            return fail(StoreBusy("too many queries are waiting for the catalog"))
         lookUps = self._lookUps
         if lookUps is None:
             lookUps = self._lookUps = _LookUps(
@@ -420,7 +420,7 @@ class Connection:
             return
         age = self._reactor.seconds() - self._transactions[0].began
         if age >= self._answerSeconds:
-            self._lost(f"no answer for {age:.0f} s")
+            self._lost(f"no response for {age:.0f} s")
         else:
             rest = self._answerSeconds - age
             self._timer = self._reactor.callLater(rest, self._checkTime)

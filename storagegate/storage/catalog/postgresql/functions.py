@@ -189,7 +189,7 @@ _STORE = f"""
             RETURN;
         END IF;
         LOOP
-            -- Most writes are of new keys, and need no look at the row.
+            -- Most writes create a new key, which needs no look-up of the row.
             IF petags IS NULL AND punlike IS NULL AND pcopied IS NULL AND bucket.versioning = ''
             THEN
                 INSERT INTO objects ({_RECORD}) VALUES ({_VALUES})
@@ -216,7 +216,7 @@ _STORE = f"""
             IF NOT isthere THEN
                 INSERT INTO objects ({_RECORD}) VALUES ({_VALUES})
                     ON CONFLICT (bucketid, key) DO NOTHING RETURNING sequence INTO rsequence;
-                -- Another transaction was first.
+                -- Another transaction inserted the row first.
                 CONTINUE WHEN NOT FOUND;
                 IF issuspended THEN
                     PERFORM dropnull(bucket.id, pkey);
@@ -224,7 +224,7 @@ _STORE = f"""
                 IF bucket.versioning <> '' THEN
                     PERFORM cover(bucket.id, pkey, pmodifiedms);
                     IF EXISTS (SELECT FROM versions {_ROW} AND sequence > rsequence) THEN
-                        -- A removal that this has waited for drew its number later.
+                        -- A removal that this write waited for took a later number.
                         UPDATE objects SET sequence = nextval('writes') {_ROW}
                             RETURNING sequence INTO rsequence;
                     END IF;
@@ -290,7 +290,7 @@ _REMOVE = f"""
                 FROM objects {_ROW} FOR UPDATE;
             isthere := FOUND;
             EXIT WHEN isthere OR bucket.versioning = '';
-            -- Holds the key until the end of the transaction.
+            -- Locks the key until the end of the transaction.
             INSERT INTO objects (bucketid, key, sequence, numbered, size, etag, modifiedms, account,
                 storageclass, checksumalgorithm, checksumkind, attributes)
                 VALUES (bucket.id, pkey, 0, false, 0, '', 0, '', '', '', '', '')
@@ -432,7 +432,7 @@ def _changeSQL(name: str, parameters: str, declared: str, judged: str, assigned:
             END IF;
             {declared}
             rstatus := 0;
-            -- What moves from one table to the other meanwhile is found at the third look.
+            -- The third look finds a row that has moved between the tables since the first.
             FOR look IN 1 .. 3 LOOP
                 IF look = 2 THEN
                     EXIT WHEN NOT pisnamed;
@@ -657,7 +657,7 @@ _FOLDS = (
         ), counted AS (SELECT blob, count(*) AS n FROM gone GROUP BY blob ORDER BY blob)
             SELECT coalesce(array_agg(blob), '{}'), coalesce(array_agg(n), '{}'),
                 coalesce(sum(n), 0) INTO ids, counts, rfreed FROM counted;
-        -- In the order in which copies lock them.
+        -- Copies lock rows in the same order, so no deadlock is possible.
         PERFORM FROM blobs WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
         UPDATE blobs SET refs = refs - each.n FROM unnest(ids, counts) AS each (blob, n)
             WHERE id = each.blob;
@@ -669,7 +669,7 @@ _FOLDS = (
     DECLARE
         ids bigint[];
     BEGIN
-        -- A bucket that is being removed must not get its row back: it waits until the next time.
+        -- Skips buckets that are being removed, so that their rows are not inserted again.
         ids := ARRAY(SELECT id FROM buckets WHERE id IN (SELECT bucketid FROM usagedeltas)
             FOR KEY SHARE SKIP LOCKED);
         WITH gone AS (DELETE FROM usagedeltas WHERE bucketid = ANY (ids) RETURNING *)

@@ -48,7 +48,7 @@ class ObjectGatherer:
         @raise StoreBusy: The catalog did not answer, or too many look-ups wait.
         """
         if len(self._waiting) >= MAX_WAITING:
-            return fail(StoreBusy("too many queries wait for the catalog"))
+            return fail(StoreBusy("too many queries are waiting for the catalog"))
         found: Deferred[FoundRow] = Deferred()
         self._waiting.append((bucket, key, self._reactor.seconds(), found))
         self._schedule()

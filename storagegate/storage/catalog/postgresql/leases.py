@@ -105,7 +105,7 @@ class Leases:
 
     @property
     def number(self) -> int:
-        """The number of the lease that is valid now; 0 if there is none."""
+        """The number of the valid lease; 0 for none."""
         current = self.current
         return current.number if current is not None and self._clock() < current.validUntil else 0
 
@@ -128,7 +128,7 @@ class Leases:
         began = self._clock()
         rows = await self._run(b"takelease", node.encode(), float8(seconds), int8(BLOCK))
         if self._taking is not taking:
-            raise StoreBusy("the lease was given up while it was taken")
+            raise StoreBusy("the lease was given up while it was acquired")
         stamp = integer(rows.get_value(0, 1))
         self.adopt(integer(rows.get_value(0, 0)), began + seconds, stamp)
         return stamp
@@ -156,7 +156,7 @@ class Leases:
         """
         lease = self.current
         if lease is None:
-            raise StoreReadOnly("this node has no lease")
+            raise StoreReadOnly("this node holds no lease")
         began = self._clock()
         high = max(lease.high, lease.next + BLOCK)
         values = (int8(lease.number), float8(seconds), int8(lease.low), int8(high), int8(readsFrom))
@@ -164,7 +164,7 @@ class Leases:
         if not rows.ntuples:
             if self.current is lease:
                 self.current = None
-            raise StoreReadOnly("the lease of this node is over")
+            raise StoreReadOnly("the lease of this node has expired")
         lease.high = max(lease.high, high)
         lease.validUntil = max(lease.validUntil, began + seconds)
         self.stamp = integer(rows.get_value(0, 0))
@@ -188,14 +188,14 @@ class Leases:
         """
         lease = self.current
         if lease is None or self._clock() >= lease.validUntil:
-            raise StoreReadOnly("this node has no lease")
+            raise StoreReadOnly("this node holds no lease")
         if lease.left <= BLOCK // 2 and not self._isReserving:
             self._isReserving = True
             Deferred.fromCoroutine(self._reserve(lease)).addErrback(
-                lambda failure: self._log.failure("no numbers of blobs were reserved", failure)
+                lambda failure: self._log.failure("no blob ids were reserved", failure)
             )
         if not lease.left:
-            raise StoreBusy("no numbers of blobs are reserved")
+            raise StoreBusy("no blob ids are reserved")
         return blobId(lease.number, lease.take())
 
     def settle(self, id: str) -> None:
@@ -211,7 +211,7 @@ class Leases:
             if rows.ntuples:
                 lease.high = max(lease.high, high)
         except StoreBusy as error:
-            self._log.warn("no numbers of blobs were reserved: {error}", error=str(error))
+            self._log.warn("no blob ids were reserved: {error}", error=str(error))
         finally:
             self._isReserving = False
 

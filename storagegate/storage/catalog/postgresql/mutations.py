@@ -301,7 +301,7 @@ def completeUpload(
     @raise InvalidPart: A part is listed twice.
     """
     if len({number for number, _ in parts}) != len(parts):
-        raise InvalidPart("a part comes twice")
+        raise InvalidPart("a part occurs twice")
     attributes = replace(record.attributes, uploadId=uploadId)
     record = replace(record, attributes=attributes, content=Content(0))
     _, _, upload = _uploadName(record.bucket, record.key, uploadId)

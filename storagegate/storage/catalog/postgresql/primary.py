@@ -375,7 +375,7 @@ class PersistentConnection:
         if self._isClosed:
             raise ConnectionLost("the catalog is closed")
         if len(self._waiting) >= MAX_WAITING:
-            raise StoreBusy("too many queries wait for the catalog")
+            raise StoreBusy("too many queries are waiting for the catalog")
         waiting: Deferred[Connection] = Deferred()
         self._waiting.add(waiting)
         timer = self._reactor.callLater(seconds, self._expire, waiting)
@@ -440,8 +440,8 @@ class PersistentConnection:
         return StoreBusy(str(error))
 
     def _expire(self, waiting: Deferred[Connection]) -> None:
-        reason = self._primary.failure or "it is being connected to"
-        waiting.errback(ConnectionLost(f"the catalog does not answer: {reason}"))
+        reason = self._primary.failure or "connecting to it"
+        waiting.errback(ConnectionLost(f"the catalog does not respond: {reason}"))
 
     def _make(self) -> Connection:
         made = Connection(
@@ -460,7 +460,7 @@ class PersistentConnection:
             connection = await self._primary.connect(self._make)
         except ConnectionLost as error:
             if not self._failures:
-                self._log.warn("the catalog cannot be reached: {error}", error=str(error))
+                self._log.warn("the catalog is unreachable: {error}", error=str(error))
             self._retry()
             return
         finally:
@@ -469,7 +469,7 @@ class PersistentConnection:
             connection.close()
             return
         if self._failures:
-            self._log.info("the catalog can be reached again")
+            self._log.info("the catalog is reachable again")
         self._failures = 0
         self.connection = connection
         if self._onOpen is not None:
@@ -488,7 +488,7 @@ class PersistentConnection:
         if connection is not self.connection:
             return
         self.connection = None
-        self._log.warn("a connection of the catalog was lost: {reason}", reason=reason)
+        self._log.warn("a connection to the catalog was lost: {reason}", reason=reason)
         if self._onLost is not None:
             self._onLost()
         # Reconnect immediately, because another server may already be available.

@@ -362,9 +362,9 @@ def checkShard(connection: psycopg.Connection[TupleRow], shard: int, secret: byt
         " WHERE s.name = 'shard'"
     ).fetchall()
     if secret is not None and found != secret:
-        raise CatalogUnusable("the database is that of another store")
+        raise CatalogUnusable("the database belongs to another store")
     if number != shard:
-        raise CatalogUnusable(f"the database is that of shard {number}, not {shard}")
+        raise CatalogUnusable(f"the database is shard {number}, not {shard}")
 
 
 def readShards(connection: psycopg.Connection[TupleRow]) -> dict[int, list[str]]:
@@ -386,8 +386,8 @@ def _version(cursor: Cursor[TupleRow]) -> int:
     assert isinstance(version, int)
     if version > len(MIGRATIONS):
         raise CatalogUnusable(
-            f"the catalog has schema {version}, this program knows up to {len(MIGRATIONS)}: "
-            "a newer storagegate wrote it"
+            f"the catalog has schema {version}, this program supports up to {len(MIGRATIONS)}: "
+            "it was written by a newer version"
         )
     return version
 
@@ -400,7 +400,7 @@ def _check(cursor: Cursor[TupleRow]) -> None:
     """
     version = cursor.connection.info.server_version
     if version < OLDEST * 10_000:
-        text = f"PostgreSQL {version // 10_000} is too old: {OLDEST} is needed"
+        text = f"PostgreSQL {version // 10_000} is too old: {OLDEST} is required"
         raise CatalogUnusable(text)
     encoding = _value(cursor, "SHOW server_encoding")
     if encoding != "UTF8":

@@ -360,7 +360,7 @@ class ShardedCatalog:
         if found is None:
             raise StoreBusy(f"shard {shard} was added after this node was started")
         if not found.leases.number:
-            raise StoreBusy(f"this node has no lease in shard {shard}")
+            raise StoreBusy(f"this node holds no lease in shard {shard}")
         return found
 
     def _remember(self, bucket: str, shard: int) -> None:
@@ -422,7 +422,7 @@ class ShardedCatalog:
             return mutate(catalog)
         lease = leases.get(shard, 0)
         if not lease:
-            return fail(StoreBusy(f"this node had no lease in shard {shard}"))
+            return fail(StoreBusy(f"this node held no lease in shard {shard}"))
         token = REQUEST_LEASE.set(lease)
         try:
             return mutate(catalog)

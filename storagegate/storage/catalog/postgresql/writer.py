@@ -220,7 +220,7 @@ class Writer:
         if self._closed is not None:
             return fail(StoreBusy("the catalog is closed"))
         if self.waiting >= MAX_WAITING:
-            return fail(StoreBusy("too many mutations wait"))
+            return fail(StoreBusy("too many mutations are waiting"))
         mutation.began = self._reactor.seconds()
         self._queue.append(mutation)
         if self._timer is None:
@@ -359,10 +359,10 @@ class Writer:
 
     def _failed(self, batch: list[PendingMutation], error: BaseException | None) -> None:
         if isinstance(error, ConnectionLost):
-            error = CommitUnknown(f"the catalog was lost in a commit: {error}")
+            error = CommitUnknown(f"the connection to the catalog was lost in a commit: {error}")
         if isinstance(error, CommitUnknown):
             self._log.error(
-                "{count} writes may have happened: {error}", count=len(batch), error=error
+                "the outcome of {count} writes is unknown: {error}", count=len(batch), error=error
             )
             self.onUnknown()
         elif isinstance(error, StatementRefused):
@@ -408,14 +408,14 @@ class Writer:
             self._end(batch)
             expired += batch
         for mutation in expired:
-            mutation.done.errback(StoreBusy("the catalog does not answer"))
+            mutation.done.errback(StoreBusy("the catalog does not respond"))
 
 
 def _explain(error: StatementRefused) -> Exception:
     """Return the store's error for an error of a server that has applied nothing."""
     made: StoreError
     if error.state == _FENCED:
-        made = StoreBusy("the lease of this node is over")
+        made = StoreBusy("the lease of this node has expired")
     elif error.state in _FULL:
         made = StoreFull(str(error))
     elif error.state == _DUPLICATE:

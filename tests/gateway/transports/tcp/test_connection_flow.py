@@ -40,6 +40,16 @@ class FlowTests(TCPCase):
         found = [payload["id"] for _, payload in client.received()]
         self.assertEqual(sorted(found), list(range(CALLS_OF_A_CONNECTION + 50)))
 
+    def test_others(self) -> None:
+        """While a connection waits for its turn, another one is served a message at a time."""
+        wire = b"".join(frame(1, call(number)) for number in range(100))
+        clients = [self.connect() for _ in range(3)]
+        for client in clients:
+            client.connection.dataReceived(wire)
+        self.assertEqual([len(client.received()) for client in clients], [64, 1, 1])
+        self.clock.advance(0)
+        self.assertEqual([len(client.received()) for client in clients], [36, 99, 99])
+
     def test_slowReader(self) -> None:
         """Requests of a client that does not read its answers wait, and are answered then."""
         client = self.connect()

@@ -11,7 +11,12 @@ from storagegate.gateway.messages.frames import (
     encodeFrame,
 )
 from storagegate.gateway.transports.udp.listener import READ_SIZE
-from storagegate.net.scheduling import SLICE_SECONDS
+from storagegate.net.scheduling import (
+    PAUSE_SECONDS,
+    SLICE_SECONDS,
+    CPUContention,
+    InputScheduler,
+)
 from tests.gateway.udpcase import SOURCE, FakeTransport, UDPCase
 
 PAYLOAD = 10
@@ -26,6 +31,7 @@ class _Incoming(FakeTransport):
         self.datagrams = datagrams
         self.taken = 0
         self.takenBefore: list[int] = []
+        self.isReading = True
         self._clock, self._seconds = clock, seconds
 
     def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
@@ -35,6 +41,14 @@ class _Incoming(FakeTransport):
         self._clock.advance(self._seconds)
         self.taken += 1
         return self.datagrams[self.taken - 1], SOURCE
+
+    def stopReading(self) -> None:
+        """Have no further reads."""
+        self.isReading = False
+
+    def startReading(self) -> None:
+        """Have reads again."""
+        self.isReading = True
 
     def sendto(self, datagram: bytes, address: tuple[str, int]) -> None:
         """Send."""
@@ -74,6 +88,23 @@ class ReadTests(UDPCase):
         """
         self.assertEqual(self.read(5, SLICE_SECONDS), [2, 2])
         self.assertEqual(len(self.read(1000)), READ_SIZE // (HEADER_LENGTH + PAYLOAD))
+
+    def test_pause(self) -> None:
+        """
+        A process that waits for a CPU pauses after a read that takes its whole slice, until the
+        listener leaves.
+        """
+        contention = CPUContention(self.clock.seconds, self.clock.seconds)
+        self.adapter.listener.scheduler = InputScheduler(self.clock, contention)
+        self.read(1)
+        self.assertTrue(self.incoming.isReading)
+        for isLeaving in (False, True):
+            self.clock.advance(0.1)
+            self.read(5, SLICE_SECONDS)
+            self.assertFalse(self.incoming.isReading)
+            self.adapter._isLeaving = isLeaving
+            self.clock.advance(PAUSE_SECONDS)
+            self.assertEqual(self.incoming.isReading, not isLeaving)
 
     def test_sentLater(self) -> None:
         """What is sent between reads goes out at once."""

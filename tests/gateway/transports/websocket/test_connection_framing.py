@@ -57,6 +57,16 @@ class FramingTests(FramingCase):
             [frame(TEXT, b"%d" % i) for i in range(200)], said(*(str(i) for i in range(200)))
         )
 
+    def test_othersWait(self) -> None:
+        """While a connection waits for its turn, another one is served a message at a time."""
+        messages = b"".join(frame(TEXT, b"%d" % number) for number in range(100))
+        clients = [MemorySocket(self.adapter, self.clock) for _ in range(2)]
+        for client in clients:
+            client.send(messages)
+        self.assertEqual([len(client.heard()) for client in clients], [64, 1])
+        self.clock.advance(0)
+        self.assertEqual([len(client.heard()) for client in clients], [36, 99])
+
     def test_behindTheHandshake(self) -> None:
         """What comes right behind the handshake is not lost."""
         client = MemorySocket(self.adapter, self.clock, leftover=frame(TEXT, b"early"))

@@ -1,0 +1,1 @@
+"""Growth: many objects, keys, versions and connections, work beside, monitoring, workers."""

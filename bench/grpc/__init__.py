@@ -1,0 +1,1 @@
+"""The gRPC server: unary calls and streams, beside other servers of gRPC."""

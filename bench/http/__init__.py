@@ -1,0 +1,1 @@
+"""The HTTP framework: a text, routes, JSON and files, beside other frameworks."""

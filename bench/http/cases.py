@@ -1,0 +1,30 @@
+"""The cases of the HTTP framework, each with 64 connections of wrk."""
+
+from bench.cases import OURS, Asked, Case
+from bench.http.peers import NGINX, frameworks
+from bench.http.recipe import ECHO, FEW_ROUTES, HELLO, MANY_ROUTES, filePage, lastRoute
+
+_FEW, _MANY = frameworks(FEW_ROUTES), frameworks(MANY_ROUTES)
+_FILES = (*_FEW, NGINX)
+_BOUNDS = {"starlette": 1.3, "twisted.web": 3, "klein": 5, "express": 5}
+_FASTER = tuple(Asked(peer, bound) for peer, bound in _BOUNDS.items())
+_TWISTED = Asked("twisted.web", 3)
+_FEWER = Asked(OURS, 0.8, case="http/route10")
+_SMALL, _LARGE = filePage("16k.bin"), filePage("10m.bin")
+
+CASES = (
+    Case("http/hello", "a text", _FEW, HELLO, quick=(64,), asked=_FASTER),
+    Case("http/route10", "the last of 10 routes", _FEW, lastRoute(10), asked=_FASTER),
+    Case("http/echo", "1 KiB of JSON, read and written", _FEW, ECHO, quick=(64,), asked=_FASTER),
+    Case("http/static16k", "a file of 16 KiB", _FILES, _SMALL, quick=(64,), asked=(_TWISTED,)),
+    # With 64 answers at once the slowest servers take seconds until the first one is complete.
+    Case(
+        "http/static10m",
+        "a file of 10 MiB",
+        _FILES,
+        _LARGE,
+        longer=2,
+        asked=(_TWISTED, Asked("nginx", 0.8)),
+    ),
+    Case("http/route100", "the last of 100 routes", _MANY, lastRoute(100), asked=(_FEWER,)),
+)

@@ -1,0 +1,53 @@
+"""The frameworks that ours is compared with."""
+
+from pathlib import Path
+
+from attrs import evolve
+
+from bench import peers
+from bench.cases import Server
+from bench.http.recipe import APPS, files, filesOf
+from bench.processes import Running
+
+
+def frameworks(routes: int) -> tuple[Server, ...]:
+    """Return ours, and the peers, with an application of so many routes."""
+    python = (
+        ("twisted.web", "core", ("twisted",), "twisted_app.py"),
+        ("klein", "core", ("klein", "twisted"), "klein_app.py"),
+        (
+            "starlette",
+            "pyhttp",
+            ("starlette", "uvicorn", "uvloop", "httptools"),
+            "starlette_app.py",
+        ),
+    )
+    node = (
+        ("fastify", ("fastify", "@fastify/static"), "fastify.mjs"),
+        ("express", ("express",), "express.mjs"),
+    )
+    return (
+        peers.ourApp(APPS / "storagegate_app.py", files, routes),
+        *(
+            peers.pythonPeer(name, part, packages, APPS / app, files, routes)
+            for name, part, packages, app in python
+        ),
+        *(
+            peers.nodePeer(name, packages, APPS / app, files, routes)
+            for name, packages, app in node
+        ),
+    )
+
+
+def _nginx() -> Server:
+    """Return nginx with the files alone."""
+    plain = peers.nginx(Path("files"))
+
+    def prepare(running: Running) -> None:
+        filesOf(running.session)
+        plain.prepare(running)
+
+    return evolve(plain, prepare=prepare)
+
+
+NGINX = _nginx()
