@@ -39,8 +39,18 @@ class JSONForm:
         self.resultFits: Fits | None = None
         resultFits = getattr(schema, "resultFits", None)
         if resultFits is not None:
-            toText = self._toText
-            self.resultFits = lambda value: resultFits(value) and toText(value) is value
+            names = parts.names
+
+            def fits(value: Any) -> bool:
+                if not resultFits(value):
+                    return False
+                # The difference of a number to itself is 0, unless it is NaN or infinite.
+                for name in names:
+                    if type(number := value.get(name)) is float and number - number != 0.0:
+                        return False
+                return True
+
+            self.resultFits = fits
 
     def read(self, value: Any) -> Any:
         """
@@ -109,6 +119,11 @@ class _Parts:
         self._members = members
         self._further = further
         self._items = items
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the members that may be numbers."""
+        return tuple(self._members)
 
     def changing(self, leaf: _Change) -> _Change:
         """Return the function that changes the numbers of a value."""

@@ -41,6 +41,7 @@ from storagegate.version import __version__
 
 # The numbers of compression algorithms in grpcio.
 _ALGORITHMS = {"deflate": 1, "gzip": 2}
+_COMPRESSIONS = ("gzip", "deflate", "identity")
 
 # The usual files of the system's trusted authorities; OpenSSL's default comes first.
 _SYSTEM_ROOTS = (
@@ -320,7 +321,7 @@ class ServiceClient:
         """Make a call, at once or when the services are known; see L{MethodCaller.__call__}."""
         if self._engine.isClosed:
             raise ClientClosedError("the client is closed")
-        call = ClientCall(self._engine, name, request, options)
+        call = ClientCall(self._engine, name, request, options, self._clock)
         if self._services is not None:
             call.begin(self.findMethod(name))
             return call
@@ -403,6 +404,7 @@ class MethodCaller:
         metadata: Any = None,
         deadlineMs: float | None = None,
         waitForReady: bool = False,
+        compression: Literal["gzip", "deflate", "identity"] | None = None,
         **fields: Any,
     ) -> ClientCall:
         """
@@ -416,9 +418,11 @@ class MethodCaller:
             C{DEADLINE_EXCEEDED}.
         @param waitForReady: Whether to wait for a connection; otherwise the call fails with
             C{UNAVAILABLE} if the server cannot be reached.
+        @param compression: How requests are compressed, C{"identity"} for not at all; C{None} for
+            the option of the client.
         @param fields: The request's fields, instead of C{request}.
         @raise ConversionError: If the request does not fit its message.
-        @raise ValueError: If the metadata or the deadline is invalid.
+        @raise ValueError: If the metadata, the deadline or the compression is invalid.
         """
         if fields:
             if request is not None:
@@ -432,5 +436,7 @@ class MethodCaller:
             if not isNumber or not 0 < deadlineMs < float("inf"):
                 raise ValueError(f"deadlineMs is a number of milliseconds, not {deadlineMs!r:.40}")
             deadline = time.time() + deadlineMs / 1000
-        options = CallOptions(entries, deadline, bool(waitForReady))
+        if compression is not None and compression not in _COMPRESSIONS:
+            raise ValueError(f"compression is one of {_COMPRESSIONS}, not {compression!r:.40}")
+        options = CallOptions(entries, deadline, bool(waitForReady), compression)
         return self._client.invoke(self._name, request, options)

@@ -39,6 +39,8 @@ class ClientCall:
     _name: str
     _request: Any
     _options: CallOptions
+    # Provides IReactorTime.
+    _clock: Any
     _method: RPCMethod | None = None
     _engineCall: IClientCall | None = None
     _cancelEngine: Callable[[], object] | None = None
@@ -121,7 +123,11 @@ class ClientCall:
         requests = self._request
         isAsync = isinstance(requests, AsyncIterable)
         source = aiter(requests) if isAsync else iter(requests)
+        # The caller has the call before the requests begin to run.
+        returned: Deferred[None] = Deferred()
+        self._clock.callLater(0, returned.callback, None)
         try:
+            await returned
             while not self._hasEnded:
                 try:
                     request = await anext(source) if isAsync else next(source)

@@ -175,11 +175,14 @@ class CallOptions:
     @ivar metadata: The initial metadata.
     @ivar deadline: The deadline in seconds since 1970; C{None} for none.
     @ivar waitForReady: Whether to wait for a connection instead of failing without one.
+    @ivar compression: The algorithm of requests, C{"gzip"}, C{"deflate"} or C{"identity"}; C{None}
+        for the client's.
     """
 
     metadata: Metadata = ()
     deadline: float | None = None
     waitForReady: bool = False
+    compression: str | None = None
 
 
 class UnaryResult(Struct, frozen=True):

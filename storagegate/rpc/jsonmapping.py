@@ -44,7 +44,13 @@ class JSONMapping:
         """
         message: Any = self._codec.messageClass()
         try:
-            ParseDict(_withoutBytes(value), message, descriptor_pool=self._pool)
+            ParseDict(
+                _withoutBytes(value),
+                message,
+                # As in gRPC, a server may be older than its clients.
+                ignore_unknown_fields=True,
+                descriptor_pool=self._pool,
+            )
             missing = message.FindInitializationErrors()
             if not missing:
                 return self._codec.toDict(message)

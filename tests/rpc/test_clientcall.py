@@ -5,6 +5,7 @@ from typing import Any
 
 from google.protobuf.struct_pb2 import Struct
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -62,7 +63,7 @@ class ClientCallTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Begin one."""
         self.engine = _Engine()
-        self.call = ClientCall(self.engine, "do", {"a": 1}, CallOptions())
+        self.call = ClientCall(self.engine, "do", {"a": 1}, CallOptions(), Clock())
         self.call.begin(RPCMethod("Do", "/p.S/Do", "none", _CODEC, _CODEC))
 
     def end(self, status: int = 0, response: bytes | None = b"", text: str = "") -> None:

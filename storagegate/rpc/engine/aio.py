@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
-from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase
+from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase, callMetadata
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
     CallOptions,
@@ -231,7 +231,7 @@ class AioClientCall(ClientCallBase):
         """Begin the call; a unary call passes its outcome to C{done}."""
         channel = self._engine.channel()
         options = {
-            "metadata": tuple(given.metadata),
+            "metadata": tuple(callMetadata(given)),
             "timeout": None if given.deadline is None else given.deadline - time.time(),
             "wait_for_ready": given.waitForReady or None,
         }

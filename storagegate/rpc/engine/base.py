@@ -9,7 +9,7 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
 from storagegate.core.streams import SharedFuture
-from storagegate.rpc.interfaces import MessageByteCounter, Metadata
+from storagegate.rpc.interfaces import CallOptions, MessageByteCounter, Metadata
 
 EVENTS_PER_ITERATION = 64
 """
@@ -78,6 +78,17 @@ class ClientCallBase:
     def ended(self) -> Deferred[tuple[int, str, Metadata]]:
         """Wait for the status, its message and the trailers."""
         return self._end.wait()
+
+
+_COMPRESSION_KEY = "grpc-internal-encoding-request"
+"""The metadata by which grpc core learns the compression of a call; it is not sent."""
+
+
+def callMetadata(options: CallOptions) -> Metadata:
+    """Return the metadata of a client's call for grpc core, with the call's compression."""
+    if options.compression is None:
+        return options.metadata
+    return (*options.metadata, (_COMPRESSION_KEY, options.compression))
 
 
 class ServerCallBase:

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
-from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase
+from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase, callMetadata
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
     CallOptions,
@@ -343,4 +343,4 @@ def _cancel(handle: Any) -> None:
 
 def _sendStart(options: CallOptions) -> Any:
     flags = _WAIT_FOR_READY if options.waitForReady else 0
-    return cygrpc.SendInitialMetadataOperation(options.metadata, flags)
+    return cygrpc.SendInitialMetadataOperation(callMetadata(options), flags)

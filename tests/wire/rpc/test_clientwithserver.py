@@ -7,9 +7,11 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from storagegate.core.errors import GrpcError
+from storagegate.rpc import engine
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.client import createGrpcClient
 from storagegate.rpc.middleware import requestLog
+from tests.support.grpctap import listenTapped
 from tests.wire.rpc.clientcase import until
 
 
@@ -123,6 +125,59 @@ class TogetherTests(TestCase):
         """A client that compresses is understood."""
         client = await self.connect(options={"compression": "gzip"})
         self.assertEqual(await client.echo(text="x" * 100_000), {"text": "x" * 100_000})
+
+    async def test_compressedCalls(self) -> None:
+        """A call says how its requests are compressed, on both engines."""
+        for name in ("native", "aio"):
+            self.patch(engine, "engineName", lambda name=name: name)
+            port = await self.app.listen(0, "127.0.0.1", reactor=reactor)
+            tap, relay = listenTapped(reactor, port.getHost().port)
+            address = f"127.0.0.1:{relay.getHost().port}"  # type: ignore[attr-defined]
+            for own, given, flag in (
+                (None, "gzip", 1),
+                (None, "deflate", 1),
+                (None, None, 0),
+                ("gzip", "identity", 0),
+                ("gzip", None, 1),
+            ):
+                client: Any = createGrpcClient(address, "insecure", options={"compression": own})
+                await client.ready()
+                step = f"{own}-{given}"
+                for method, kind in (
+                    ("echo", {"text": "x" * 9000}),
+                    ("gather", [{"text": "x" * 9000}]),
+                ):
+                    metadata = {"x-step": f"{step}-{method}"}
+                    await client[method](kind, compression=given, metadata=metadata)
+                    found = tap.find("x-step", f"{step}-{method}")[0].flags
+                    self.assertEqual(found, [flag], (name, step, method))
+                await client.close()
+            await relay.stopListening()
+            await self.app.stop(0)
+            await self.setUp()
+        with self.assertRaises(ValueError):
+            client.echo({}, compression="zip")
+
+    async def test_requestsLater(self) -> None:
+        """The requests of a stream begin to run once the caller has the call."""
+        client = await self.connect()
+        await client.ready()
+        seen: list[Any] = []
+
+        def requests() -> Any:
+            seen.append(call)
+            yield {"text": "a"}
+
+        async def later() -> Any:
+            for request in requests():
+                yield request
+
+        for make in (requests, later):
+            call = client.gather(make())
+            self.assertEqual(seen, [])
+            self.assertEqual(await call, {"all": ["a"]})
+            self.assertEqual(seen, [call])
+            seen.clear()
 
     async def test_unix(self) -> None:
         """A UNIX socket is an address as well."""

@@ -67,6 +67,10 @@ def refusals(client: H2Client) -> dict[str, list[int | None]]:
         "a method of a definition that has no handler": [status("/user.UserService/GetUser", b"")],
         "bytes that are no message": [status("/Probe/echo", b"\xff")],
         "no message where there has to be one": [status("/Probe/echo")],
+        "several messages where there has to be one": [
+            status("/Probe/wait", b"", b""),
+            status("/Probe/many", b"", b""),
+        ],
         "a message, or a response, over its limit": [
             status("/Probe/echo", long),
             status("/Probe/big", b""),
@@ -87,7 +91,12 @@ class RefusalTests(RPCCase):
     async def test_refusals(self) -> None:
         """Whatever the table has is refused with the status that it has there."""
         schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+        async def many(request: Any) -> Any:
+            yield {}
+
         handlers: dict[str, Any] = {
+            "many": many,
             "echo": lambda request: request,
             "big": lambda request: {"text": 10_000 * "x"},
             "wrong": lambda request: {"text": 5},

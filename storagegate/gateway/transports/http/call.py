@@ -180,7 +180,7 @@ def sendError(host: TransportContext, res: Any, error: ServiceError) -> None:
         return
     res.header(httpFields(error))
     res.status(status).setChecked(JSON_FIELD)
-    res.end(body)
+    res.end(body + b"\n")
 
 
 def writeError(host: TransportContext, error: ServiceError) -> tuple[int, bytes]:
@@ -544,7 +544,8 @@ class HTTPCall:
     def _respond(self, shaped: Any) -> None:
         res = self._res
         try:
-            body = JSON.encode(shaped)
+            # The newline ends the line for curl in a terminal.
+            body = JSON.encode(shaped) + b"\n"
         except ValueError as error:
             raise self._unwritable(error) from None
         if "setCookie" in self._context.metadata:

@@ -55,7 +55,8 @@ class PlaceTests(HTTPCase):
         ):
             response = self.call("echo", body=b'{"a":1}', headers={"Content-Type": known})
             self.assertEqual(response.json(), {"data": {"a": 1}}, known)
-        self.assertEqual(self.call("echo", body=b'{"a":1}').json(), {"data": {"a": 1}})
+        self.assertEqual(self.call("echo", body=b'{"a":1}').body, b'{"data":{"a":1}}\n')
+        self.assertEqual(self.call("nothing").body[-2:], b"}\n")
         for other in (
             "text/plain",
             "application/x-www-form-urlencoded",
