@@ -33,6 +33,7 @@ from storagegate.core.errors import (
     codedError,
     isExpected,
 )
+from storagegate.core.jsonforms import jsonForm
 from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
 from storagegate.core.schemas import AnySchema, Fits, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
@@ -61,6 +62,8 @@ class MethodEntry:
     @ivar streamsResponses: Whether it has a stream of responses.
     @ivar isOther: Whether it stands for all undefined methods of its service.
     @ivar authorize: Decides about a user's call; C{None} if every user may call it.
+    @ivar typed: The method for transports whose messages carry the handler's values themselves, if
+        their JSON form differs.
     """
 
     service: ServiceDefinition
@@ -88,6 +91,7 @@ class MethodEntry:
         default=Factory(lambda self: self.service.authentication.authorize, takes_self=True),
     )
     whole: str = _derived(lambda self: f"{self.service.name}.{self.name}")
+    typed: "MethodEntry | None" = None
 
     @property
     def streaming(self) -> str:
@@ -265,7 +269,7 @@ class Invoker:
     ) -> MethodEntry:
         whole = f"{service.name}.{name}"
         limit = method.rateLimit or service.rateLimit or self.rateLimit
-        return MethodEntry(
+        typed = MethodEntry(
             service,
             name,
             method,
@@ -275,6 +279,25 @@ class Invoker:
             limit,
             None if limit is None else self._makeRates(whole, limit.window),
             adaptHandler(method.handler, whole, "request", "context"),
+        )
+        return _forJSON(typed, jsonForm(typed.input), jsonForm(typed.output))
+
+    def mapMessages(
+        self, service: str, method: str, input: AnySchema | None, output: AnySchema | None
+    ) -> None:
+        """
+        Declare the JSON form of a method's messages, which a proto defines.
+
+        @param method: A method of the service. Where it has a schema, the schema decides.
+        @param input: The form of requests; C{None} for any value.
+        @param output: The form of responses.
+        """
+        entry = self._methods[service][method]
+        typed = entry.typed or entry
+        self._methods[service][method] = _forJSON(
+            typed,
+            input if typed.input is None else entry.input,
+            output if typed.output is None else entry.output,
         )
 
     def limitAll(self, limit: RateLimit | None) -> None:
@@ -305,6 +328,16 @@ class Invoker:
             raise _notFound("service", service)
         raise _notFound("method", f"{service}.{method}")
 
+    def findTyped(self, service: str, method: str, protocol: str) -> MethodEntry:
+        """
+        Look up a method for a transport whose messages carry the handler's values, not JSON.
+
+        @param method: See L{find} for all parameters.
+        @raise ServiceError: C{NOT_FOUND} if it does not exist.
+        """
+        found = self.find(service, method, protocol)
+        return found.typed or found
+
     async def call(
         self,
         context: RequestContext,
@@ -322,7 +355,8 @@ class Invoker:
         @param context: The context, with C{service} and C{method}; C{authentication} is set here.
         @param request: The request, or an asynchronous iterable of streamed ones.
         @param credentials: The credentials; invalid ones are ignored if the method is public.
-        @param bound: The method, if it was already looked up for this call.
+        @param bound: The method, if it was already looked up for this call; with C{None}, the
+            request and the result have their JSON form.
         @param receive: Returns the request, or an awaitable of it, instead of C{request}. Called
             after authentication: a client without valid credentials is refused before its request
             is read.
@@ -469,6 +503,13 @@ class Invoker:
         seconds = self._seconds() - began
         for observer in self.observers:
             observer.callEnded(context, error, seconds)
+
+
+def _forJSON(typed: MethodEntry, input: AnySchema | None, output: AnySchema | None) -> MethodEntry:
+    """Return the entry of a method for JSON, with its own schemas if they differ."""
+    if input is typed.input and output is typed.output:
+        return typed
+    return evolve(typed, input=input, output=output, typed=typed)
 
 
 async def _identifyLater(bound: MethodEntry, found: Awaitable[Any]) -> Any:

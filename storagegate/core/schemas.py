@@ -21,7 +21,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from difflib import get_close_matches
 from itertools import chain
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from storagegate.core.addresses import SCHEMES
 from storagegate.core.definitions import DefinitionError
@@ -291,8 +291,26 @@ def messageProjection(document: Mapping[str, Any] | None) -> "Project | None":
     return projectionOf(named, lambda part: compileSchema(part, "a message"))
 
 
-AnySchema = Schema | TypeSchema
-"""A schema from a mapping or from a type."""
+class AnySchema(Protocol):
+    """The schema of requests or responses, such as a L{Schema} or a L{TypeSchema}."""
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """Return the schema in plain JSON Schema; an empty one if it cannot express the values."""
+
+    def read(self, value: Any) -> Any:
+        """
+        Validate a request, and return it as handlers see it.
+
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
+        """
+
+    def check(self, value: Any) -> Any:
+        """
+        Validate a response, and return it as transports encode it.
+
+        @raise ServiceError: C{VALIDATION_ERROR} if it is invalid.
+        """
 
 
 def makeSchema(
@@ -506,7 +524,7 @@ def _convertText(value: Any, schema: Any) -> Any:
         found = _convertText(value, part)
         if found is not value:
             return found
-    kinds = _kindsOf(schema)
+    kinds = kindsOf(schema)
     if "array" in kinds:
         # A name that occurs once is not a list yet.
         items = value if isinstance(value, list) else [value]
@@ -521,12 +539,12 @@ def _convertText(value: Any, schema: Any) -> Any:
     return _BOOLEANS.get(value.lower(), value) if "boolean" in kinds else value
 
 
-def _kindsOf(schema: Any) -> Sequence[str]:
+def kindsOf(schema: Any) -> Sequence[str]:
     """Return the types that a schema names; none if it is not decided by types alone."""
     if not isinstance(schema, Mapping):
         return ()
     if "anyOf" in schema:
-        parts = [_kindsOf(part) for part in schema["anyOf"]]
+        parts = [kindsOf(part) for part in schema["anyOf"]]
         return tuple(chain.from_iterable(parts)) if all(parts) else ()
     kinds = schema.get("type", ())
     return (kinds,) if isinstance(kinds, str) else kinds
@@ -536,12 +554,12 @@ def _checkText(path: str, value: Any, schema: Any) -> None:
     """Refuse a text that was not converted, and is not a value of the schema."""
     if isinstance(value, list):
         parts = schema.get("anyOf", [schema]) if isinstance(schema, Mapping) else []
-        items = next((part.get("items") for part in parts if "array" in _kindsOf(part)), None)
+        items = next((part.get("items") for part in parts if "array" in kindsOf(part)), None)
         for index, item in enumerate(value):
             _checkText(f"{path}[{index}]", item, items)
     if not isinstance(value, str):
         return
-    kinds = [kind for kind in _kindsOf(schema) if kind != "null"]
+    kinds = [kind for kind in kindsOf(schema) if kind != "null"]
     if kinds and all(kind in _TEXT_FORMS for kind in kinds):
         raise errorDetail(path, "must be " + " or ".join(_TEXT_FORMS[kind] for kind in kinds))
 

@@ -6,7 +6,7 @@ The gateway: one service definition, called over HTTP, WebSocket, gRPC, UDP and 
     gateway.run()
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from attrs import asdict, evolve, field, frozen
@@ -300,8 +300,27 @@ class ProtocolGateway:
         self.invoker.add(service, isKnown)
         if self._transports is not None:
             self._checkProviders(service)
+            self._mapMessages([service])
             self._transports.add(service)
         return self
+
+    def _mapMessages(self, services: Iterable[ServiceDefinition]) -> None:
+        """
+        Give the messages of mapped protos their JSON form, whether or not gRPC is enabled.
+
+        @raise ProtoError: If a proto of the options cannot be loaded.
+        @raise DefinitionError: If the options name an unknown service, or a file is not used.
+        """
+        options = self.settings.groups.get(GRPC.name)
+        if options is None or not (options.services or options.protoFiles):
+            return
+        # Imported late: protobuf's descriptors take 0.6 MB.
+        from storagegate.gateway.transports.grpc.protos import MappedProtos
+
+        protos = MappedProtos(options, self.protos)
+        protos.checkUse(self.services.keys())
+        for service in services:
+            protos.mapJSON(service, self.invoker)
 
     @property
     def services(self) -> Mapping[str, ServiceDefinition]:
@@ -380,6 +399,7 @@ class ProtocolGateway:
             self._forward(host)
         for service in self.services.values():
             self._checkProviders(service)
+        self._mapMessages(self.services.values())
         self._transports = TransportSet(host)
         for service in self.services.values():
             self._transports.add(service)

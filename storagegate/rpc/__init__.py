@@ -24,8 +24,10 @@ EXPORTS = (
     "storagegate.core.sharedtable:SharedTable",
     "storagegate.rpc.middleware:authentication",
     "storagegate.rpc.client:createGrpcClient",
+    "storagegate.rpc.codec:dictToMessage",
     "storagegate.rpc.middleware:errorHandler",
     "storagegate.rpc.protos:loadProto",
+    "storagegate.rpc.codec:messageToDict",
     "storagegate.rpc.protos:protoPath",
     "storagegate.rpc.middleware:rateLimit",
     "storagegate.rpc.middleware:requestLog",
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from storagegate.core.sharedtable import SharedTable as SharedTable
     from storagegate.rpc.call import Call as Call
     from storagegate.rpc.client import createGrpcClient as createGrpcClient
+    from storagegate.rpc.codec import dictToMessage as dictToMessage
+    from storagegate.rpc.codec import messageToDict as messageToDict
     from storagegate.rpc.converters import ConversionError as ConversionError
     from storagegate.rpc.middleware import authentication as authentication
     from storagegate.rpc.middleware import errorHandler as errorHandler
@@ -59,8 +63,10 @@ __all__ = [
     "SharedTable",
     "authentication",
     "createGrpcClient",
+    "dictToMessage",
     "errorHandler",
     "loadProto",
+    "messageToDict",
     "protoPath",
     "rateLimit",
     "requestLog",

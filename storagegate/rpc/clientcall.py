@@ -186,7 +186,8 @@ class ClientCall:
             # The end was already in flight; a cancelled call always has the same status.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
         if status and self._error is None:
-            self._error = statusError(status, message, received)
+            pool = None if self._method is None else self._method.response.pool
+            self._error = statusError(status, message, received, pool)
         self._trailers.set(received)
         if self._sending is not None:
             self._sending.cancel()
@@ -220,8 +221,9 @@ class ClientCall:
 
     def _miscounted(self) -> GrpcError:
         """Return the error of a server that sends no response, or several, instead of one."""
-        count = "more than one" if self._messages else "no"
-        return GrpcError("UNIMPLEMENTED", f"{self._name} was given {count} response")
+        if self._messages:
+            return GrpcError("INTERNAL", f"{self._name} was given more than one response")
+        return GrpcError("UNIMPLEMENTED", f"{self._name} was given no response")
 
     def _decode(self, message: bytes) -> Any:
         assert self._method is not None
@@ -332,18 +334,19 @@ class Responses:
         self._call.abandon()
 
 
-def statusError(status: int, message: str, trailers: CallMetadata) -> GrpcError:
+def statusError(status: int, message: str, trailers: CallMetadata, pool: Any = None) -> GrpcError:
     """
     Return the error of a call that ended with a status other than C{OK}.
 
     @param status: The number of the status; an unknown one becomes C{UNKNOWN}.
     @param message: The text from the server.
     @param trailers: The trailers, which become the metadata of the error and may hold its details.
+    @param pool: The descriptor pool of the service, with the types of its details.
     """
     if status not in GRPC_NAMES:
         message = f"unknown status {status}: {message}"
         status = GRPC_STATUSES["UNKNOWN"]
     details = trailers.get(DETAILS_KEY)
-    error = GrpcError(status, message, decodeDetails(details[0]) if details else None)
+    error = GrpcError(status, message, decodeDetails(details[0], pool) if details else None)
     error.metadata = trailers
     return error

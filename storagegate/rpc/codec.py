@@ -12,8 +12,11 @@ names. Types are converted as in protobuf's JSON mapping
   - Absent fields are omitted, and C{None} in a result means absent: it is a value only for
     C{google.protobuf.Value} and C{NullValue}. A field with presence is included if it was set.
   - C{google.protobuf.Any} of a type that is not in the message's pool keeps its bytes.
+  - An extension is under its full name in brackets, C{[package.name]}; a group is a message.
+  - Fields that the message's definition does not have are dropped. If they are kept, each message
+    that has some has them as bytes under L{UNKNOWN}.
 
-Extensions and groups of proto2 are ignored. A result may be a message or contain messages.
+A result may be a message or contain messages.
 
 The conversion of a message is compiled on first use: one function for each direction and field. A
 reader takes protobuf's value and the depth of the message that holds it; a setter takes that
@@ -30,9 +33,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 from msgspec import Struct
 
 from storagegate.rpc.converters import (
+    FIELD_MASK,
+    NAIVE_TIMESTAMP,
+    TIMESTAMP,
     WELL_KNOWN,
     ConversionError,
     Converter,
@@ -44,9 +51,11 @@ from storagegate.rpc.converters import (
     asList,
     asMapping,
     asStep,
+    checkBytes,
     checkDepth,
     copyInto,
     fillOrCopy,
+    maskConverter,
     notA,
     quoted,
     scalarConverter,
@@ -126,7 +135,7 @@ def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | 
         return lambda value, depth: [scalar(item) for item in value]
     if _isMap(field):
         return _mapReader(message.fields_by_name["value"], converterOf)
-    read = converterOf(message).read
+    read = _converterIn(field, message, converterOf).read
     if field.is_repeated:
         return _messageListReader(read)
 
@@ -137,7 +146,18 @@ def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | 
     return reader
 
 
+def _converterIn(
+    field: FieldDescriptor, message: Descriptor, converterOf: _ConverterOf
+) -> Converter:
+    """Return the converter of the messages of a field; a field mask is for those beside it."""
+    if message.full_name == FIELD_MASK:
+        return maskConverter(field.containing_type)
+    return converterOf(message)
+
+
 def _isMap(field: FieldDescriptor) -> bool:
+    if field.is_extension:
+        return False
     # The options of the entry say so, too, but their class takes 0.6 MB.
     holder: Any = GetMessageClass(field.containing_type)  # type: ignore[arg-type]
     return hasattr(getattr(holder(), field.name), "GetEntryClass")
@@ -194,9 +214,9 @@ def _fieldSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> FieldSett
     elif _isMap(field):
         put = _mapPut(name, message, converterOf)
     elif field.is_repeated:
-        put = _messageListPut(name, converterOf(message).fill)
+        put = _messageListPut(name, _converterIn(field, message, converterOf).fill)
     else:
-        put = _messagePut(name, converterOf(message).fill)
+        put = _messagePut(name, _converterIn(field, message, converterOf).fill)
         takesNone = message.full_name == "google.protobuf.Value"
     oneof = field.containing_oneof
     # An optional field of proto3 has a synthetic oneof to itself.
@@ -310,22 +330,127 @@ def _mapPut(name: str, entry: Descriptor, converterOf: _ConverterOf) -> Put:
     return put
 
 
+def _extensionSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> FieldSetter:
+    """Return the setter of an extension."""
+    if field.message_type is None:
+        scalar = scalarConverter(field)
+        check, takesNone = scalar.check, scalar.takesNone
+
+        def put(message: Any, value: Any, depth: int) -> None:
+            message.Extensions[field] = check(value)
+
+        def add(message: Any, value: Any, depth: int) -> None:
+            message.Extensions[field].append(check(value))
+
+    else:
+        fill, takesNone = converterOf(field.message_type).fill, False
+
+        def put(message: Any, value: Any, depth: int) -> None:
+            checkDepth(depth)
+            part = message.Extensions[field]
+            part.SetInParent()
+            fillOrCopy(fill, part, value, depth + 1)
+
+        def add(message: Any, value: Any, depth: int) -> None:
+            checkDepth(depth)
+            fillOrCopy(fill, message.Extensions[field].add(), value, depth + 1)
+
+    def putList(message: Any, value: Any, depth: int) -> None:
+        for index, item in enumerate(asList(value)):
+            try:
+                add(message, item, depth)
+            except ConversionError as error:
+                raise error.within(f"[{index}]") from None
+
+    if field.is_repeated:
+        return FieldSetter(field.full_name, NoType, putList)
+    return FieldSetter(field.full_name, NoType, put, takesNone)
+
+
+UNKNOWN = "@unknown"
+"""The key of the fields that the definition of a message does not have."""
+
+
+def _unknownFields(message: Any) -> bytes:
+    """Return the fields of a message, not of its parts, that its definition does not have."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for each, _ in message.ListFields():
+        if each.is_extension:
+            rest.ClearExtension(each)
+        else:
+            rest.ClearField(each.name)
+    wire: bytes = rest.SerializePartialToString()
+    return wire
+
+
+def _putUnknown(message: Any, value: Any, depth: int) -> None:
+    try:
+        message.MergeFromString(checkBytes(value))
+    except DecodeError:
+        raise notA(message.DESCRIPTOR.full_name) from None
+
+
+def _hasClosedEnum(field: FieldDescriptor) -> bool:
+    """Return whether the values of a field, or of a map, are of a closed enum."""
+    if field.message_type is not None and _isMap(field):
+        field = field.message_type.fields_by_name["value"]
+    return field.enum_type is not None and bool(field.enum_type.is_closed)
+
+
+def _addUnknownNumbers(
+    result: dict[str, Any], message: Any, closed: Mapping[int, tuple[str, FieldDescriptor]]
+) -> None:
+    """
+    Add the numbers of closed enums that have no name, which protobuf treats as unknown fields; in a
+    list they follow the others.
+    """
+    unknown: Any = UnknownFieldSet(message)
+    for each in unknown:
+        found = closed.get(each.field_number)
+        if found is None:
+            continue
+        key, field = found
+        if field.message_type is None:
+            number = _signed(each.data)
+            if field.is_repeated:
+                result.setdefault(key, []).append(number)
+            else:
+                result[key] = number
+        else:
+            entry: Any = GetMessageClass(field.message_type).FromString(each.data)
+            numbers: Any = UnknownFieldSet(entry)
+            result.setdefault(key, {})[entry.key] = _signed(numbers[0].data)
+
+
+def _signed(varint: int) -> int:
+    """Return the 32-bit number that a varint encodes."""
+    low = varint & 0xFFFFFFFF
+    return low - (1 << 32) if low >> 31 else low
+
+
 @define(eq=False)
 class _Tables:
     """
     The fields of one message.
 
+    @ivar converterOf: Returns the converter of a message type, for extensions.
+    @ivar keepsUnknown: Whether unknown fields are kept.
     @ivar readers: The dictionary key and the reader, by field.
     @ivar setters: The setters by key.
     @ivar own: The keys of fields with a different proto name, by that name.
+    @ivar closedEnums: The fields with values of closed enums, by number.
     @ivar plain: The name and key of each field, if all can be read without readers: see
         L{_plainFields}.
     """
 
     descriptor: Descriptor
+    converterOf: _ConverterOf
+    keepsUnknown: bool
     readers: dict[Any, tuple[str, Reader | None]] = field(factory=dict)
     setters: dict[str, FieldSetter] = field(factory=dict)
     own: dict[str, str] = field(factory=dict)
+    closedEnums: dict[int, tuple[str, FieldDescriptor]] = field(factory=dict)
     plain: list[tuple[str, str]] = field(factory=list)
 
     def reader(self) -> Reader:
@@ -342,11 +467,7 @@ class _Tables:
             key = ""
             try:
                 for each, value in message.ListFields():
-                    found = find(each)
-                    if found is None:
-                        # An extension or a group.
-                        continue
-                    key, reader = found
+                    key, reader = find(each) or self._readExtension(each)
                     result[key] = value if reader is None else reader(value, depth)
             except ConversionError as error:
                 raise error.within(key) from None
@@ -355,7 +476,28 @@ class _Tables:
                 raise ConversionError(key, "has a key that is no text in UTF-8") from None
             return result
 
-        return read
+        closed = self.closedEnums
+
+        def readAll(message: Message, depth: int) -> dict[str, Any]:
+            result = read(message, depth)
+            if len(UnknownFieldSet(message)):
+                result[UNKNOWN] = _unknownFields(message)
+            return result
+
+        def readClosed(message: Message, depth: int) -> dict[str, Any]:
+            result = read(message, depth)
+            _addUnknownNumbers(result, message, closed)
+            return result
+
+        if self.keepsUnknown:
+            return readAll
+        return readClosed if any(map(_hasClosedEnum, self.descriptor.fields)) else read
+
+    def _readExtension(self, extension: FieldDescriptor) -> tuple[str, Reader | None]:
+        """Add the reader of an extension."""
+        found = f"[{extension.full_name}]", _fieldReader(extension, self.converterOf)
+        self.readers[extension] = found
+        return found
 
     def filler(self) -> Put:
         """Return the function that fills a message."""
@@ -385,10 +527,27 @@ class _Tables:
         """Find a field by its proto name."""
         key = self.own.get(name)
         if key is None:
-            raise ConversionError(asStep(name), f"is no field of {self.descriptor.full_name}")
+            setter = self._findExtension(name)
+            if setter is None:
+                raise ConversionError(asStep(name), f"is no field of {self.descriptor.full_name}")
+            return setter
         if key in value:
             raise ConversionError(name, f"is given as {key}, too")
         return self.setters[key]
+
+    def _findExtension(self, name: Any) -> FieldSetter | None:
+        """Add the setter of an extension of this message, by its full name in brackets."""
+        if not (isinstance(name, str) and name[:1] == "[" and name[-1:] == "]"):
+            return None
+        try:
+            extension = self.descriptor.file.pool.FindExtensionByName(name[1:-1])
+        except KeyError:
+            return None
+        holder: Any = extension.containing_type
+        if holder.full_name != self.descriptor.full_name:
+            return None
+        setter = self.setters[name] = _extensionSetter(extension, self.converterOf)
+        return setter
 
 
 _PLAIN_FIELDS = 8
@@ -408,7 +567,7 @@ def _plainFields(descriptor: Descriptor, readers: Mapping[Any, Any]) -> list[tup
         falsy but set), or fields with a reader.
     """
     fields = sorted(readers, key=lambda each: each.number)
-    if len(fields) != len(descriptor.fields) or len(fields) > _PLAIN_FIELDS:
+    if descriptor.is_extendable or len(fields) > _PLAIN_FIELDS:
         return []
     for each in fields:
         isSingle = not (each.is_repeated or each.has_presence or each.type in _FLOATS)
@@ -419,8 +578,15 @@ def _plainFields(descriptor: Descriptor, readers: Mapping[Any, Any]) -> list[tup
 
 @define(eq=False)
 class MessageConverters:
-    """The converters of the messages of one pool."""
+    """
+    The converters of the messages of one pool.
 
+    @ivar _keepsUnknown: Whether unknown fields are kept.
+    @ivar _takesNaive: Whether a C{datetime} without a zone is in UTC; otherwise it is refused.
+    """
+
+    _keepsUnknown: bool = False
+    _takesNaive: bool = False
     _converters: dict[Any, Converter] = field(factory=dict)
     _unfinished: list[_Tables] = field(factory=list)
 
@@ -431,17 +597,16 @@ class MessageConverters:
         while self._unfinished:
             tables = self._unfinished.pop()
             for each in tables.descriptor.fields:
-                message = each.message_type
-                # proto2's groups are ignored, but not messages that are only framed like a group.
-                isFramed = each.type == FieldDescriptor.TYPE_GROUP
-                if message is not None and isFramed and each.name == message.name.lower():
-                    continue
                 key = each.json_name
                 tables.readers[each] = key, _fieldReader(each, self._begin)
                 tables.setters[key] = _fieldSetter(each, self._begin)
                 if each.name != key:
                     tables.own[each.name] = key
+                if _hasClosedEnum(each):
+                    tables.closedEnums[each.number] = key, each
             tables.plain += _plainFields(tables.descriptor, tables.readers)
+            if self._keepsUnknown:
+                tables.setters[UNKNOWN] = FieldSetter("", NoType, _putUnknown)
         return converter
 
     def _begin(self, descriptor: Descriptor) -> Converter:
@@ -450,10 +615,12 @@ class MessageConverters:
             return converter
         fullName = descriptor.full_name
         converter = WELL_KNOWN.get(fullName) or wrapperConverter(descriptor)
+        if fullName == TIMESTAMP and self._takesNaive:
+            converter = NAIVE_TIMESTAMP
         if converter is None and fullName == "google.protobuf.Any":
             converter = anyConverter(descriptor.file.pool, self.of)
         if converter is None:
-            tables = _Tables(descriptor)
+            tables = _Tables(descriptor, self.of, self._keepsUnknown)
             converter = Converter(tables.reader(), tables.filler(), isBare=False)
             self._unfinished.append(tables)
         self._converters[descriptor] = converter
@@ -470,8 +637,8 @@ _CODECS = 4096
 
 
 @lru_cache(_POOLS)
-def _convertersOf(pool: DescriptorPool) -> MessageConverters:
-    return MessageConverters()
+def _convertersOf(pool: DescriptorPool, keepsUnknown: bool, takesNaive: bool) -> MessageConverters:
+    return MessageConverters(keepsUnknown, takesNaive)
 
 
 @frozen(eq=False)
@@ -480,10 +647,14 @@ class MessageCodec:
     The compiled conversion of one message class.
 
     @ivar messageClass: The message class.
+    @ivar keepsUnknown: Whether fields that the class does not know are kept, under L{UNKNOWN}.
+    @ivar takesNaive: Whether a C{datetime} without a zone is in UTC; otherwise it is refused.
     @ivar fullName: The message's name with its package, C{user.User}.
     """
 
     messageClass: type[Message]
+    keepsUnknown: bool = False
+    takesNaive: bool = False
     fullName: str = field(init=False)
     _parse: Callable[[bytes], Message] = field(init=False, repr=False)
     _read: Callable[[Any, int], Any] = field(init=False, repr=False)
@@ -491,7 +662,8 @@ class MessageCodec:
 
     def __attrs_post_init__(self) -> None:
         descriptor: Any = self.messageClass.DESCRIPTOR
-        converter = _convertersOf(descriptor.file.pool).of(descriptor)
+        converters = _convertersOf(descriptor.file.pool, self.keepsUnknown, self.takesNaive)
+        converter = converters.of(descriptor)
         for name, value in (
             ("fullName", descriptor.full_name),
             ("_parse", self.messageClass.FromString),
@@ -499,6 +671,12 @@ class MessageCodec:
             ("_fill", converter.fill),
         ):
             object.__setattr__(self, name, value)
+
+    @property
+    def pool(self) -> Any:
+        """The descriptor pool of the message class."""
+        descriptor: Any = self.messageClass.DESCRIPTOR
+        return descriptor.file.pool
 
     def decode(self, wire: bytes) -> Any:
         """
@@ -574,6 +752,55 @@ class MessageCodec:
 
 
 @lru_cache(_CODECS)
-def codecOf(messageClass: type[Message]) -> MessageCodec:
-    """Return the cached codec of a message class."""
-    return MessageCodec(messageClass)
+def codecOf(
+    messageClass: type[Message], keepsUnknown: bool = False, takesNaive: bool = False
+) -> MessageCodec:
+    """
+    Return the cached codec of a message class.
+
+    @param keepsUnknown: Whether fields that the class does not know are kept.
+    @param takesNaive: Whether a C{datetime} without a zone is in UTC; otherwise it is refused.
+    """
+    return MessageCodec(messageClass, keepsUnknown, takesNaive)
+
+
+def messageToDict(message: Message, keepUnknown: bool = False) -> Any:
+    """
+    Convert a message to the form that handlers see.
+
+    @param keepUnknown: Whether fields that the message's class does not know are kept, as bytes
+        under C{"@unknown"}.
+    @return: A dictionary, or the JSON value of a well-known type.
+    @raise ConversionError: If the message contains a value that cannot be converted.
+    """
+    messageClass: Any = type(message)
+    return codecOf(messageClass, keepUnknown).toDict(message)
+
+
+def dictToMessage(
+    messageClass: type[Message], value: Any, keepUnknown: bool = False, naive: str = ""
+) -> Message:
+    """
+    Convert a handler's value to a message.
+
+    @param messageClass: The class, such as C{loadProto("user.proto").User}.
+    @param value: A mapping of fields, or the JSON value of a well-known type.
+    @param keepUnknown: Whether C{"@unknown"} is taken as fields that the class does not know.
+    @param naive: C{"utc"} to take a C{datetime} without a zone as UTC; it is refused by default.
+    @raise ConversionError: If the value does not fit.
+    """
+    # The message classes of the type stubs are not hashable.
+    hashable: Any = messageClass
+    return codecOf(hashable, keepUnknown, readNaive(naive)).toMessage(value)
+
+
+def readNaive(naive: str) -> bool:
+    """
+    Return whether a C{datetime} without a zone is in UTC.
+
+    @param naive: C{"utc"}, or nothing.
+    @raise ValueError: If it is anything else.
+    """
+    if naive not in ("", "utc"):
+        raise ValueError(f'naive is "utc" or "", not {naive!r}')
+    return naive == "utc"

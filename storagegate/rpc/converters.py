@@ -5,7 +5,7 @@ Scalars: for most values, the exact type and protobuf's own range check decide. 
 checked here, and the error gives the reason.
 
 Wrappers become their bare value, present if set. A C{google.protobuf.FieldMask} becomes one string
-with its paths, in the names that handlers see: C{"name,address.zipCode"}.
+with its paths, in the names that handlers see: C{"name,address.zipCode"}; see L{maskConverter}.
 
 C{google.protobuf.Any} becomes a message of any type, with its type::
 
@@ -23,7 +23,7 @@ protobuf's JSON mapping.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -267,8 +267,8 @@ def scalarConverter(field: FieldDescriptor) -> ScalarConverter:
     """Return the converter of a scalar or enum field."""
     if field.enum_type is not None:
         return _enumConverter(field.enum_type)
-    holder: Any = field.containing_type
-    if field.type == FieldDescriptor.TYPE_STRING and not _isProto3(holder.file):
+    file = getattr(field, "file")  # noqa: B009 - The type stubs lack it.
+    if field.type == FieldDescriptor.TYPE_STRING and not _isProto3(file):
         # Only proto2 allows text that is not UTF-8, which protobuf returns as bytes.
         return ScalarConverter(str, checkString, _readText)
     return _SCALARS[field.type]
@@ -496,7 +496,9 @@ def _readValue(value: Any, depth: int) -> Any:
     if kind == "number_value":
         number = value.number_value
         if -_WHOLE < number < _WHOLE:
-            return int(number) if number.is_integer() else number
+            # A zero with a sign is no integer.
+            isWhole = number.is_integer() and (number or math.copysign(1, number) > 0)
+            return int(number) if isWhole else number
         if not math.isfinite(number):
             raise wrongType("a number that JSON has", number)
         return number
@@ -562,6 +564,8 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
 
 
 def _asNumber(item: float) -> float:
+    if isinstance(item, int) and abs(item) > _WHOLE:
+        raise wrongType("a whole number of at most 2**53, beyond which digits are lost", item)
     try:
         number = float(item)
     except OverflowError:
@@ -632,7 +636,9 @@ def _fillTimestamp(message: Any, value: Any, depth: int) -> None:
     if isinstance(value, str):
         since, nanos = _parseMoment(value)
     elif isinstance(value, datetime):
-        since = value - (_EPOCH if value.utcoffset() is None else _EPOCH_UTC)
+        if value.utcoffset() is None:
+            raise ConversionError("", 'is a datetime without a zone; naive="utc" takes it as UTC')
+        since = value - _EPOCH_UTC
         nanos = since.microseconds * 1_000
     else:
         raise wrongType("a moment such as 2026-01-02T03:04:05Z", value)
@@ -641,6 +647,17 @@ def _fillTimestamp(message: Any, value: Any, depth: int) -> None:
         raise wrongType("a moment of the years 1 to 9999", value)
     message.seconds = seconds
     message.nanos = nanos
+
+
+def _fillNaiveTimestamp(message: Any, value: Any, depth: int) -> None:
+    """Set a moment; a C{datetime} without a zone is in UTC."""
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        value = value.replace(tzinfo=UTC)
+    _fillTimestamp(message, value, depth)
+
+
+NAIVE_TIMESTAMP = Converter(_readTimestamp, _fillNaiveTimestamp)
+"""The converter of a C{Timestamp} that takes a C{datetime} without a zone as UTC."""
 
 
 def _parseMoment(text: str) -> tuple[timedelta, int]:
@@ -701,6 +718,7 @@ _WRAPPERS = frozenset(
 
 # Paths that survive the conversion to the other form and back.
 _PROTO_PATH = re.compile(r"(?:[^A-Z_,]|_[a-z])+")
+_OWN_PATH = re.compile(r"[^,]*_[^,]*")
 _HANDLER_PATH = re.compile(r"[^_,]+")
 _UNDERSCORE = re.compile(r"_([a-z])")
 _CAPITAL = re.compile(r"[A-Z]")
@@ -725,28 +743,79 @@ def wrapperConverter(descriptor: Descriptor) -> Converter | None:
     return Converter(read, fill)
 
 
-def _readMask(message: Any, depth: int) -> str:
-    paths = message.paths[:]
-    for path in paths:
-        if not _PROTO_PATH.fullmatch(path):
-            raise ConversionError("", f"has the path {quoted(path)}, which has no name in handlers")
-    return _UNDERSCORE.sub(lambda match: match[1].upper(), ",".join(paths))
+def _resolve(targets: Iterable[Descriptor], path: str, isJSON: bool) -> str | None:
+    """
+    Look up a path in messages.
+
+    @param isJSON: Whether the path may have JSON names, and the result has the fields' own names;
+        otherwise the path has own names, and the result JSON names.
+    @return: The path in the other names; C{None} if no message has it.
+    """
+    for target in targets:
+        message: Descriptor | None = target
+        names = []
+        for step in path.split("."):
+            found = None if message is None else message.fields_by_name.get(step)
+            if found is None and isJSON and message is not None:
+                found = next((each for each in message.fields if each.json_name == step), None)
+            if found is None:
+                break
+            names.append(found.name if isJSON else found.json_name)
+            message = found.message_type
+        else:
+            return ".".join(names)
+    return None
 
 
-def _fillMask(message: Any, value: Any, depth: int) -> None:
-    text = checkString(value)
-    for path in text.split(",") if text else ():
-        if not _HANDLER_PATH.fullmatch(path):
-            raise wrongType("paths such as name,address.zipCode", value)
-        message.paths.append(_CAPITAL.sub(lambda match: "_" + match[0].lower(), path))
+def maskConverter(holder: Descriptor | None = None) -> Converter:
+    """
+    Return the converter of C{google.protobuf.FieldMask}.
 
+    A path is looked up in the messages beside the mask, by the fields' own names, then by their
+    JSON names. A path that none of them has is converted by the rule of the JSON mapping; if that
+    would not give it back, handlers see the own names.
+
+    @param holder: The message that has the mask; C{None} if it is not known.
+    """
+    beside = [each.message_type for each in holder.fields] if holder is not None else []
+    targets = [each for each in beside if each is not None]
+
+    def readPath(path: str) -> str:
+        found = _resolve(targets, path, isJSON=False)
+        if found is not None:
+            return found
+        if _PROTO_PATH.fullmatch(path):
+            return _UNDERSCORE.sub(lambda match: match[1].upper(), path)
+        if _OWN_PATH.fullmatch(path):
+            return path
+        raise ConversionError("", f"has the path {quoted(path)}, which has no name in handlers")
+
+    def read(message: Any, depth: int) -> str:
+        return ",".join(map(readPath, message.paths))
+
+    def fill(message: Any, value: Any, depth: int) -> None:
+        text = checkString(value)
+        for path in text.split(",") if text else ():
+            found = _resolve(targets, path, isJSON=True)
+            if found is None and _HANDLER_PATH.fullmatch(path):
+                found = _CAPITAL.sub(lambda match: "_" + match[0].lower(), path)
+            elif found is None and _OWN_PATH.fullmatch(path):
+                found = path
+            if found is None:
+                raise wrongType("paths such as name,address.zipCode", value)
+            message.paths.append(found)
+
+    return Converter(read, fill)
+
+
+FIELD_MASK, TIMESTAMP = "google.protobuf.FieldMask", "google.protobuf.Timestamp"
 
 WELL_KNOWN = {
     "google.protobuf.Struct": Converter(_readStruct, _fillStruct),
     "google.protobuf.Value": Converter(_readValue, _fillValue),
     "google.protobuf.ListValue": Converter(_readList, _fillList),
-    "google.protobuf.Timestamp": Converter(_readTimestamp, _fillTimestamp),
+    TIMESTAMP: Converter(_readTimestamp, _fillTimestamp),
     "google.protobuf.Duration": Converter(_readDuration, _fillDuration),
-    "google.protobuf.FieldMask": Converter(_readMask, _fillMask),
+    FIELD_MASK: maskConverter(),
 }
 """The converters by the message's full name."""

@@ -74,6 +74,14 @@ class IServerCall(Interface):
         @param ahead: How many further messages may be fetched before they are requested.
         """
 
+    def readEnd(done: Callable[[bool], object]) -> None:
+        """
+        Wait for the end of the client's messages, which follows the one that was read.
+
+        @param done: Called with whether no message came before the end, perhaps before this
+            returns. May be called, with C{True}, once the client has disconnected.
+        """
+
     def watch(cancelled: Callable[[], object]) -> None:
         """
         Register a function to be called if the call ends before it is finished.

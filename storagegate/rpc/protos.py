@@ -34,7 +34,7 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct
 
 from storagegate.core.definitions import STREAMING
-from storagegate.rpc.codec import MessageCodec, codecOf
+from storagegate.rpc.codec import MessageCodec, codecOf, readNaive
 from storagegate.rpc.converters import fieldsOf
 
 # A screenful: one missing brace causes an error in every line after it.
@@ -178,6 +178,21 @@ _LEADING = re.compile(r"\A(?:[A-Z]+(?![a-z])|[A-Z])")
 _UNDERSCORES = re.compile(r"_+(.?)")
 
 
+class Conversion(Struct, frozen=True):
+    """
+    How the messages of a file are converted.
+
+    @ivar keepsUnknown: Whether fields that a message's definition lacks are kept.
+    @ivar takesNaive: Whether a C{datetime} without a zone is in UTC; otherwise it is refused.
+    """
+
+    keepsUnknown: bool = False
+    takesNaive: bool = False
+
+
+_PLAIN = Conversion()
+
+
 class RPCMethod(Struct, frozen=True):
     """
     A method.
@@ -232,15 +247,15 @@ class RPCService:
         return self.methods.get(name) or self._byCamelName.get(name)
 
 
-def serviceOf(descriptor: ServiceDescriptor) -> RPCService:
+def serviceOf(descriptor: ServiceDescriptor, conversion: Conversion = _PLAIN) -> RPCService:
     """Make a service from its descriptor; the message classes come from the descriptor's pool."""
     methods = {
         each.name: RPCMethod(
             each.name,
             f"/{descriptor.full_name}/{each.name}",
             STREAMING[each.client_streaming + 2 * each.server_streaming],
-            _codec(each.input_type),
-            _codec(each.output_type),
+            _codec(each.input_type, conversion),
+            _codec(each.output_type, conversion),
         )
         for each in descriptor.methods
     }
@@ -257,10 +272,12 @@ def camelCase(name: str) -> str:
     return _LEADING.sub(lambda found: found[0].lower(), joined) or name
 
 
-def _codec(descriptor: Descriptor) -> MessageCodec:
+def _codec(descriptor: Descriptor, conversion: Conversion) -> MessageCodec:
     # The message classes of the type stubs are not hashable.
     messageClass: Any = GetMessageClass(descriptor)
-    return codecOf(messageClass)
+    if conversion == _PLAIN:
+        return codecOf(messageClass)
+    return codecOf(messageClass, conversion.keepsUnknown, conversion.takesNaive)
 
 
 # More than the service files of any program; bounds a program that generates files.
@@ -277,8 +294,9 @@ class LoadedProto:
     C{services}, and names that start with C{__}, are available only as items.
     """
 
-    def __init__(self, file: FileDescriptor) -> None:
+    def __init__(self, file: FileDescriptor, conversion: Conversion = _PLAIN) -> None:
         self._file = file
+        self._conversion = conversion
         self._made: dict[str, Any] = {}
         self._own = {
             name: each.full_name
@@ -310,7 +328,7 @@ class LoadedProto:
             return self._made[fullName]
         pool = self._file.pool
         kinds: tuple[tuple[Callable[[str], Any], Callable[[Any], Any]], ...] = (
-            (pool.FindServiceByName, serviceOf),
+            (pool.FindServiceByName, lambda found: serviceOf(found, self._conversion)),
             (pool.FindMessageTypeByName, GetMessageClass),
             (pool.FindEnumTypeByName, EnumTypeWrapper),
         )
@@ -368,7 +386,11 @@ def protoPath() -> Path:
 
 
 def loadProto(
-    path: str | os.PathLike[str], includePaths: Iterable[str | os.PathLike[str]] = ()
+    path: str | os.PathLike[str],
+    includePaths: Iterable[str | os.PathLike[str]] = (),
+    *,
+    keepUnknown: bool = False,
+    naive: str = "",
 ) -> LoadedProto:
     """
     Load a C{.proto} file and its imports.
@@ -381,12 +403,17 @@ def loadProto(
         first and the file's name is relative to it, as with C{protoc}; otherwise the name is
         relative to the file's own folder. Imports in the file's folder or its parents, and
         well-known types, need no entry.
+    @param keepUnknown: Whether the services of the file keep fields that a message's definition
+        lacks, as bytes under C{"@unknown"}, so that a message which is passed on loses nothing.
+    @param naive: C{"utc"} to take a C{datetime} without a zone as UTC; it is refused by default.
     @raise ProtoError: If the file or one of its imports is missing or invalid.
     """
+    conversion = Conversion(keepUnknown, readNaive(naive))
     if isinstance(includePaths, str | os.PathLike):
         includePaths = (includePaths,)
     sources = findSources(_absolute(path), [_absolute(each) for each in includePaths], protoPath())
-    return _cached(sources)
+    loaded = _cached(sources)
+    return loaded if conversion == _PLAIN else LoadedProto(loaded.file, conversion)
 
 
 def ourProto(name: str) -> LoadedProto:

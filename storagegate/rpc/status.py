@@ -15,18 +15,22 @@ The details of a C{GrpcError} become messages, and are decoded to the same form:
 All violations of a list become one C{BadRequest}, even among other items.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from google.protobuf import any_pb2, struct_pb2
+from google.protobuf.descriptor_pool import Default
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.codec import codecOf
-from storagegate.rpc.converters import ConversionError
+from storagegate.rpc.converters import DEPTH_LIMIT, ConversionError
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The name of the trailer."""
@@ -65,22 +69,24 @@ def statusMessage(text: str) -> str:
     return wire[:MESSAGE_LENGTH].decode("utf-8", "ignore")
 
 
-def encodeDetails(error: GrpcError) -> bytes | None:
+def encodeDetails(error: GrpcError, pool: Any = None) -> bytes | None:
     """
     Encode the details of an error.
 
-    A detail that cannot be converted is omitted and logged, as are all details if they are too
-    long: the error itself still reaches the client.
+    A mapping without a type that cannot be converted is omitted and logged, as are all details if
+    they are too long: the error itself still reaches the client.
 
     @param error: The error, with its details in the forms above.
+    @param pool: The descriptor pool of the service, in which types are looked up first.
     @return: A C{google.rpc.Status}; C{None} if the error has no details.
+    @raise DetailError: If a detail names a type that does not exist, or does not fit it.
     """
     if error.details is None or error.details == []:
         return None
     from google.rpc.status_pb2 import Status
 
     message = statusMessage(error.message)
-    status = Status(code=error.status, message=message, details=_packAll(error.details))
+    status = Status(code=error.status, message=message, details=_packAll(error.details, pool))
     wire: bytes = status.SerializeToString()
     if len(wire) > MAX_DETAILS:
         _log.warn(
@@ -93,11 +99,12 @@ def encodeDetails(error: GrpcError) -> bytes | None:
     return wire
 
 
-def decodeDetails(wire: bytes) -> Any:
+def decodeDetails(wire: bytes, pool: Any = None) -> Any:
     """
     Decode the details in a trailer to the form that L{encodeDetails} takes.
 
     @param wire: A C{google.rpc.Status}.
+    @param pool: The descriptor pool of the service, in which types are looked up first.
     @return: The only detail, or a list of several; C{None} if there are no details, or the trailer
         is invalid.
     """
@@ -107,7 +114,7 @@ def decodeDetails(wire: bytes) -> Any:
         status = Status.FromString(wire)
     except DecodeError:
         return None
-    details = [_unpack(packed) for packed in status.details]
+    details = [_unpack(packed, pool) for packed in status.details]
     if len(details) > 1:
         return details
     return details[0] if details else None
@@ -116,7 +123,7 @@ def decodeDetails(wire: bytes) -> Any:
 # Encoding
 
 
-def _packAll(details: Any) -> list[any_pb2.Any]:
+def _packAll(details: Any, pool: Any) -> list[any_pb2.Any]:
     isList = isinstance(details, list | tuple)
     violations = [item for item in details if _isViolation(item)] if isList else []
     packed: list[any_pb2.Any] = []
@@ -124,10 +131,12 @@ def _packAll(details: Any) -> list[any_pb2.Any]:
     for item in details if isList else [details]:
         try:
             if not isList or not _isViolation(item):
-                packed.extend([_pack(message) for message in _messages(item)])
+                packed.extend([_pack(message) for message in _messages(item, pool)])
             elif not isPacked:
                 isPacked = True
                 packed.append(_pack(_badRequest(violations)))
+        except DetailError:
+            raise
         except Exception as error:
             # Do not log the error's text, which may quote secrets.
             _log.warn(
@@ -146,7 +155,7 @@ def _pack(message: Message) -> any_pb2.Any:
     return packed
 
 
-def _messages(item: Any) -> Iterable[Message]:
+def _messages(item: Any, pool: Any) -> Iterable[Message]:
     """Convert one detail to messages."""
     if isinstance(item, Message):
         return [item]
@@ -154,18 +163,17 @@ def _messages(item: Any) -> Iterable[Message]:
         return [_badRequest(item)]
     if not isinstance(item, Mapping):
         return [codecOf(struct_pb2.Value).toMessage(item)]
-    if isinstance(item.get("@type"), str):
-        typed = _typed(item)
-        if typed is not None:
-            return [typed]
+    url = item.get("@type")
+    if isinstance(url, str) and _nameOf(url):
+        return [_typed(item, url, pool)]
     delay = _delay(item.get(RETRY_AFTER))
     if delay is None:
-        return [codecOf(struct_pb2.Struct).toMessage(item)]
+        return [codecOf(struct_pb2.Struct).toMessage(_withText(item, 0))]
     from google.rpc.error_details_pb2 import RetryInfo
 
     rest = {key: value for key, value in item.items() if key != RETRY_AFTER}
     info = RetryInfo(retry_delay=delay)
-    return [info, codecOf(struct_pb2.Struct).toMessage(rest)] if rest else [info]
+    return [info, codecOf(struct_pb2.Struct).toMessage(_withText(rest, 0))] if rest else [info]
 
 
 def _badRequest(violations: Iterable[Mapping[str, str]]) -> Message:
@@ -201,32 +209,71 @@ def _delay(ms: Any) -> Duration | None:
     return delay
 
 
-def _typed(item: Mapping[str, Any]) -> Message | None:
-    """Convert a mapping to the message type that it names; return C{None} if it does not fit."""
+def _withText(value: Any, depth: int) -> Any:
+    """Replace bytes by their base64 text, as the JSON mapping does."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b64encode(value).decode()
+    if depth < DEPTH_LIMIT:
+        if isinstance(value, Mapping) and not isinstance(value, Message):
+            return {key: _withText(each, depth + 1) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [_withText(each, depth + 1) for each in value]
+    return value
+
+
+class DetailError(ValueError):
+    """A detail of an error that does not fit the message type that it names."""
+
+
+def _typed(item: Mapping[str, Any], url: str, pool: Any) -> Message:
+    """
+    Convert a mapping to the message type that it names.
+
+    @raise DetailError: If there is no such type, or the mapping does not fit it.
+    """
     # The import adds the types of details to the pool in which an Any looks them up.
     from google.rpc import error_details_pb2  # noqa: F401
 
-    url = item["@type"]
-    if not _nameOf(url):
-        return None
+    full = {**item, "@type": url if "/" in url else _PREFIX + url}
     try:
-        return codecOf(any_pb2.Any).toMessage(
-            {**item, "@type": url if "/" in url else _PREFIX + url}
-        )
-    except ConversionError:
-        return None
+        descriptor = _find(_nameOf(url), pool)
+        if descriptor is None:
+            return codecOf(any_pb2.Any).toMessage(full)
+        anyClass: Any = GetMessageClass(descriptor)
+        fields = {key: value for key, value in item.items() if key != "@type"}
+        packed = any_pb2.Any(type_url=full["@type"])
+        if descriptor.full_name.startswith("google.protobuf."):
+            return codecOf(any_pb2.Any).toMessage(full)
+        packed.value = codecOf(anyClass).encode(fields)
+        return packed
+    except ConversionError as error:
+        raise DetailError(f"a detail does not fit {_nameOf(url)}: {error}") from None
+
+
+def _find(name: str, pool: Any) -> Any:
+    """Return the descriptor of a message in the pool of a service, or in the default pool."""
+    for each in (pool, Default()):
+        if each is not None:
+            with suppress(KeyError):
+                return each.FindMessageTypeByName(name)
+    return None
 
 
 # Decoding
 
 
-def _unpack(packed: any_pb2.Any) -> Any:
-    found = _readers().get(_nameOf(packed.type_url))
+def _unpack(packed: any_pb2.Any, pool: Any) -> Any:
+    name = _nameOf(packed.type_url)
+    found = _readers().get(name)
     try:
         if found is None:
-            return codecOf(any_pb2.Any).toDict(packed)
-        messageClass, read = found
-        return read(messageClass.FromString(packed.value))
+            descriptor = None if name.startswith("google.") else _find(name, pool)
+            if descriptor is None:
+                return codecOf(any_pb2.Any).toDict(packed)
+            messageClass: Any = GetMessageClass(descriptor)
+            return {"@type": packed.type_url, **codecOf(messageClass).decode(packed.value)}
+        known, read = found
+        return read(known.FromString(packed.value))
     except (ConversionError, DecodeError):
         # A different message of that name: return only its bytes.
         return {"@type": packed.type_url, "value": packed.value}

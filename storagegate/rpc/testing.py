@@ -72,6 +72,10 @@ class MemoryServerCall:
         self._got = got
         self._deliver()
 
+    def readEnd(self, done: Callable[[bool], object]) -> None:
+        """Wait for the end of the client's messages."""
+        self.read(lambda message: done(message is None))
+
     def _deliver(self) -> None:
         while self._got is not None and self._requests and not self.isOver:
             got, self._got = self._got, None

@@ -129,6 +129,19 @@ class ServerEngineContract(EngineCase):
         self.assertEqual(await deferToThread(list, stream), requests)
         self.assertEqual(await self.status(stream), (0, ""))
 
+    async def test_readEnd(self) -> None:
+        """After the only message comes the end of the client's messages, or another message."""
+        channel = await self.serve()
+        for requests, isEnd in (([b"a"], True), ([b"a", b"b"], False)):
+            stream = channel.stream_stream("/a.B/C")(iter(requests), timeout=PATIENCE)
+            call = await self.calls.get()
+            self.assertEqual(await read(call), b"a")
+            found: Deferred[bool] = Deferred()
+            call.readEnd(found.callback)
+            self.assertEqual(await found, isEnd)
+            call.finish(0)
+            self.assertEqual(await self.status(stream), (0, ""))
+
     async def test_readAhead(self) -> None:
         """Nothing is read that was not asked for: the client has to wait."""
         channel = await self.serve()

@@ -79,6 +79,11 @@ message Known {
   repeated google.protobuf.StringValue string_values = 20;
 }
 
+message Address {
+  string address_line_1 = 1; Address home_address = 2; string renamed = 3 [json_name = "outer"];
+  string Caps = 4;
+}
+message Update { Address address = 1; google.protobuf.FieldMask mask = 2; }
 message Renamed { string inner_name = 1 [json_name = "outer"]; string plain = 2; }
 """
 
@@ -87,6 +92,7 @@ syntax = "proto2";
 package old;
 
 enum Size { SMALL = 1; LARGE = 2; }
+enum Kind { ZERO = 0; ONE = 1; }
 
 message Needs { required string a_name = 1; optional Needs inner = 2; repeated Needs more = 3; }
 
@@ -94,17 +100,34 @@ message Plain {
   optional string text = 1; repeated string texts = 2; map<string, string> labels = 3;
   optional Size size = 4; optional group Box = 5 { optional int32 width = 1; }
   optional int32 with_default = 6 [default = 7];
+  repeated group Item = 7 { optional string name = 1; }
+  repeated Size sizes = 8; map<string, Kind> named_kinds = 9;
+  repeated Size packed = 10 [packed = true];
   extensions 100 to 199;
 }
 
-extend Plain { optional int32 extra = 100; }
+extend Plain {
+  optional int32 extra = 100;
+  repeated Size more_sizes = 101;
+  optional Needs needs = 102;
+  repeated Needs all_needs = 103;
+  optional string words = 104;
+}
+
+message Holder { extend Plain { optional Holder held = 105; } optional int32 a = 1; }
+
+message Newer { optional string text = 1; optional int32 later = 50; optional Newer inner = 51; }
+message Older { optional string text = 1; optional Older inner = 51; }
 """
 
 EDITION = """
 edition = "2023";
 package fresh;
 
+message Address { string street = 1; }
+
 message Framed {
+  Address address = 4 [features.message_encoding = DELIMITED];
   Framed inner = 1 [features.message_encoding = DELIMITED];
   int32 implicit = 2 [features.field_presence = IMPLICIT];
   int32 explicit = 3;

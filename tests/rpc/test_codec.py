@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 
-from storagegate.rpc.codec import PIECE, codecOf, cutMessage
+from storagegate.rpc.codec import PIECE, MessageCodec, codecOf, cutMessage
 from storagegate.rpc.converters import ConversionError
 from tests.rpc.conversioncase import ConversionCase
 from tests.rpc.conversionprotos import (
@@ -256,14 +256,79 @@ class OldTests(ConversionCase):
         self.assertBothWays(self.PLAIN, {"text": ""}, {"text": ""})
         self.assertEqual(self.PLAIN.decode(b""), {})
 
-    def test_ignored(self) -> None:
-        """Extensions and groups are left out, and cannot be given."""
-        message: Any = self.PLAIN.messageClass(text="x")
-        message.Extensions[POOL.FindExtensionByName("old.extra")] = 5
-        message.box.width = 3
-        self.assertEqual(self.PLAIN.decode(message.SerializeToString()), {"text": "x"})
-        for key in ("box", "extra", "old.extra", "[old.extra]"):
-            self.assertRefused(self.PLAIN, {key: {}}, key, "is no field of old.Plain")
+    def test_groups(self) -> None:
+        """A group is a message under the name of its field."""
+        value = {"text": "x", "box": {"width": 3}, "item": [{"name": "a"}, {}]}
+        wire = {"text": "x", "box": {"width": 3}, "item": [{"name": "a"}, {}]}
+        self.assertBothWays(self.PLAIN, value, wire)
+        self.assertRefused(
+            self.PLAIN, {"item": [{}, {"x": 1}]}, "item[1].x", "is no field of old.Plain.Item"
+        )
+
+    def test_extensions(self) -> None:
+        """An extension is under its full name in brackets."""
+        value = {
+            "text": "x",
+            "[old.extra]": 5,
+            "[old.more_sizes]": ["LARGE", "SMALL"],
+            "[old.needs]": {"aName": "n"},
+            "[old.all_needs]": [{"aName": "a"}, {"aName": "b", "inner": {"aName": "c"}}],
+            "[old.words]": "many",
+            "[old.Holder.held]": {"a": 1},
+        }
+        message: Any = self.PLAIN.toMessage(value)
+        self.assertEqual(message.Extensions[POOL.FindExtensionByName("old.extra")], 5)
+        self.assertEqual(self.PLAIN.decode(self.PLAIN.encode(value)), value)
+        for key in ("extra", "old.extra", "[old.extra", "[old.other]", "[old.Plain]", "[]"):
+            self.assertRefused(self.PLAIN, {key: 5}, key, "is no field of old.Plain")
+        needs = codec("old.Needs")
+        self.assertRefused(needs, {"[old.extra]": 5}, "[old.extra]", "is no field of old.Needs")
+        for value, path, reason in (
+            ({"[old.extra]": "x"}, "[old.extra]", "a whole number"),
+            ({"[old.more_sizes]": ["LARGE", 7]}, "[old.more_sizes][1]", None),
+            ({"[old.all_needs]": [{"aName": 1}]}, "[old.all_needs][0].aName", "is a string, not 1"),
+        ):
+            error = self.assertRaises(ConversionError, self.PLAIN.encode, value)
+            self.assertEqual(error.path, path)
+            if reason is not None:
+                self.assertIn(reason, error.reason)
+
+    def test_closedEnums(self) -> None:
+        """A number of a closed enum that has no name is the number."""
+        wire = (
+            b"\x20\x63"
+            b"\x40\x01\x40\x63\x40\x02"
+            b"\x4a\x05\x0a\x01a\x10\x63\x4a\x05\x0a\x01b\x10\x01"
+            b"\x52\x0c\x01\x63\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+        )
+        self.assertEqual(
+            self.PLAIN.decode(wire),
+            {
+                "size": 99,
+                "sizes": ["SMALL", "LARGE", 99],
+                "namedKinds": {"a": 99, "b": "ONE"},
+                "packed": ["SMALL", 99, -1],
+            },
+        )
+
+    def test_unknown(self) -> None:
+        """Fields that the definition lacks are dropped, or kept as bytes where they were."""
+        newer = codec("old.Newer")
+        value = {"text": "a", "later": 7, "inner": {"text": "b", "later": 8}}
+        wire = newer.encode(value)
+        older = codec("old.Older")
+        self.assertEqual(older.decode(wire), {"text": "a", "inner": {"text": "b"}})
+        keeping = MessageCodec(older.messageClass, keepsUnknown=True)
+        kept = keeping.decode(wire)
+        later = {"@unknown": b"\x90\x03\x08"}
+        self.assertEqual(
+            kept, {"text": "a", "@unknown": b"\x90\x03\x07", "inner": {"text": "b", **later}}
+        )
+        self.assertEqual(newer.decode(keeping.encode(kept)), value)
+        wrong = {"@unknown": b""}
+        self.assertRefused(older, wrong, "@unknown", "is no field of old.Older")
+        self.assertRefused(keeping, {"@unknown": "x"}, "@unknown", "is bytes, not 'x'")
+        self.assertRefused(keeping, {"@unknown": b"\xff"}, "@unknown", "is no old.Older message")
 
     def test_required(self) -> None:
         """A required field that is missing is named."""
@@ -285,7 +350,7 @@ class OldTests(ConversionCase):
     def test_edition(self) -> None:
         """A message that is only framed as groups are is a message."""
         framed = codec("fresh.Framed")
-        value = {"inner": {"explicit": 0}, "explicit": 0}
+        value = {"inner": {"explicit": 0}, "explicit": 0, "address": {"street": "s"}}
         self.assertEqual(framed.decode(framed.encode({**value, "implicit": 0})), value)
 
 

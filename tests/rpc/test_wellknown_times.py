@@ -4,6 +4,7 @@ import math
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
+from storagegate.rpc.codec import MessageCodec
 from tests.rpc.conversioncase import ConversionCase
 from tests.rpc.conversionprotos import codec, messageClass
 
@@ -51,18 +52,32 @@ class TimestampTests(ConversionCase):
             self.assertEqual(MOMENT.decode(MOMENT.encode(text)), expected)
 
     def test_datetimes(self) -> None:
-        """A datetime is a moment; without a zone it is in UTC."""
+        """A datetime with a zone is a moment."""
         for value, expected in (
-            (datetime(2026, 1, 2, 3, 4, 5), "2026-01-02T03:04:05Z"),
+            (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05Z"),
             (datetime(2026, 1, 2, 3, 4, 5, 1, tzinfo=UTC), "2026-01-02T03:04:05.000001Z"),
             (datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=2))), "2026-01-01T22:00:00Z"),
-            (datetime(2026, 1, 2, tzinfo=Aimless()), "2026-01-02T00:00:00Z"),
-            (datetime(1969, 12, 31, 23, 59, 59, 999_999), "1969-12-31T23:59:59.999999Z"),
-            (datetime.min, "0001-01-01T00:00:00Z"),
-            (datetime.max, "9999-12-31T23:59:59.999999Z"),
+            (
+                datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+                "1969-12-31T23:59:59.999999Z",
+            ),
+            (datetime.min.replace(tzinfo=UTC), "0001-01-01T00:00:00Z"),
+            (datetime.max.replace(tzinfo=UTC), "9999-12-31T23:59:59.999999Z"),
         ):
             decoded = KNOWN.decode(KNOWN.encode({"createdAt": value}))
             self.assertEqual(decoded, {"createdAt": expected})
+
+    def test_naive(self) -> None:
+        """A datetime without a zone is refused, unless it is said to be in UTC."""
+        taking = MessageCodec(KNOWN.messageClass, takesNaive=True)
+        reason = 'is a datetime without a zone; naive="utc" takes it as UTC'
+        for zone in (None, Aimless()):
+            value = {"createdAt": datetime(2026, 1, 2, 3, 4, 5, tzinfo=zone)}
+            self.assertRefused(KNOWN, value, "createdAt", reason)
+            decoded = taking.decode(taking.encode(value))
+            self.assertEqual(decoded, {"createdAt": "2026-01-02T03:04:05Z"})
+        zoned = {"createdAt": datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=2)))}
+        self.assertEqual(taking.encode(zoned), KNOWN.encode(zoned))
 
     def test_refused(self) -> None:
         """What is no moment is refused."""

@@ -11,6 +11,8 @@ from storagegate.rpc.protos import RPCMethod, RPCService
 class TextCodec:
     """A codec for text messages; other data raises a conversion error."""
 
+    pool = None
+
     def decode(self, wire: bytes) -> str:
         """Decode a message."""
         try:

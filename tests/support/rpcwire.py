@@ -113,6 +113,10 @@ class FakeServerCall:
         elif not self.isOver:
             self._got = got
 
+    def readEnd(self, done: Callable[[bool], object]) -> None:
+        """Look for a further message; without one, the client has ended its messages."""
+        done(not self._incoming or self._incoming.popleft() is None)
+
     def watch(self, cancelled: Callable[[], object]) -> None:
         """Record the callback."""
         self.isWatched = True

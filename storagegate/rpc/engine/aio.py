@@ -40,6 +40,7 @@ _STATUS_LOOKS = 100
 """How often such a call is checked for the server's status, every 10 ms."""
 
 _CANCELLED = int(grpc.StatusCode.CANCELLED.value[0])
+_INTERNAL = int(grpc.StatusCode.INTERNAL.value[0])
 _UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
 
 
@@ -236,10 +237,8 @@ class AioClientCall(ClientCallBase):
         }
         if request is None:
             self._call = channel.stream_stream(path)(**options)
-        elif done is None:
-            self._call = channel.unary_stream(path)(request, **options)
         else:
-            self._call = channel.unary_unary(path)(request, **options)
+            self._call = channel.unary_stream(path)(request, **options)
         self._call.add_done_callback(self._noteStatus)
         if done is not None:
             self.bridge.spawn(self._exchange(done))
@@ -251,12 +250,19 @@ class AioClientCall(ClientCallBase):
             self.bridge.spawn(self._run(sending))
 
     async def _exchange(self, done: Callable[[UnaryResult], object]) -> None:
-        response = None
+        responses: list[bytes] = []
+        # Not a unary call of grpc.aio: with a second response, it lasts until its deadline.
         with suppress(grpc.RpcError, asyncio.CancelledError):
-            response = await self._call
+            async for response in self._call:
+                responses.append(response)
+                if len(responses) > 1:
+                    self._call.cancel()
         metadata = tuple(await self._call.initial_metadata() or ())
         status, message, trailers = await self._whenDone()
         self.bridge.deliver(self._ended, status, message, trailers)
+        if len(responses) > 1:
+            status, message = _INTERNAL, "the server sent more than one response"
+        response = responses[0] if len(responses) == 1 else None
         self.bridge.deliver(done, UnaryResult(status, message, response, metadata, trailers))
 
     async def _run(self, sending: asyncio.Task[None] | None) -> None:

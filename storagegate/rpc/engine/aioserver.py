@@ -126,7 +126,21 @@ class AioServerCall(ServerCallBase):
                     await asyncio.sleep(0)
             self._engine.bridge.deliver(self._arrived, message)
 
+    async def _fetchEnd(self, done: Callable[[bool], object]) -> None:
+        isEnd = True
+        with suppress(grpc.aio.BaseError):
+            isEnd = await self._context.read() is grpc.aio.EOF
+        self._engine.bridge.deliver(done, isEnd)
+
     # In the reactor thread.
+
+    def readEnd(self, done: Callable[[bool], object]) -> None:
+        """Wait for the end of the client's messages."""
+
+        def fetch() -> None:
+            self._fetching = self._engine.bridge.spawn(self._fetchEnd(done))
+
+        self._engine.operate(fetch)
 
     def _push(self, *operation: Any) -> None:
         self._engine.operate(self._outbox.put_nowait, operation)

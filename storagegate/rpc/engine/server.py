@@ -277,6 +277,12 @@ class ServerCall(ServerCallBase):
             self._got = None
             got(message)
 
+    def readEnd(self, done: Callable[[bool], object]) -> None:
+        """Wait for the end of the client's messages."""
+        self._start(
+            (_ReceiveMessage(0),), lambda event: done(event.batch_operations[0].message() is None)
+        )
+
     def _deliver(self) -> None:
         """Pass the first waiting message to the reader."""
         got, inbox = self._got, self._inbox

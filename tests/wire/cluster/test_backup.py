@@ -127,7 +127,9 @@ class RoundTripTests(BackupCase):
         before = [writer.done for writer in writers]
         text = self.succeed(cluster, "backup", "--to", str(self.copy))
         after = [writer.done for writer in writers]
-        self.assertRegex(text, r"\Acatalog copied, (\d+) blobs named\n\1 blobs copied and read")
+        self.assertRegex(
+            text, r"\Acatalog copied, (\d+) blobs referenced\n\1 blobs copied and verified"
+        )
         for writer in writers:
             writer.end()
             self.assertIsNone(writer.error)
@@ -276,7 +278,7 @@ class HoldTests(BackupCase):
         self.gate.touch()
         code, text = done.result(60)
         self.assertEqual(code, 1, text)
-        self.assertIn("begin again", text.splitlines()[-1])
+        self.assertIn("start again", text.splitlines()[-1])
         self.assertEqual(list(self.copy.iterdir()), [])
 
     def test_commandFails(self) -> None:
@@ -373,7 +375,11 @@ class RefusalTests(BackupCase):
         """
         self.assertIn("the catalog is not empty", self.refusedAtOnce(self.made))
         damages: list[tuple[str, Callable[[Path], object], str]] = [
-            ("catalog/objects.copy", lambda path: path.write_bytes(b""), "objects.copy is not as"),
+            (
+                "catalog/objects.copy",
+                lambda path: path.write_bytes(b""),
+                "objects.copy has changed since",
+            ),
             ("catalog/blobs.copy", lambda path: path.unlink(), "damaged: blobs.copy"),
             ("blobs.list", lambda path: path.write_text("x"), "blobs.list is not as"),
             ("catalog.json", lambda path: path.write_text("{"), "not a complete backup"),

@@ -9,6 +9,7 @@ import psycopg
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.client import ConsoleClient
 from storagegate.cli.invocation import CommandError
 from storagegate.s3.issuedkeys import KeyPair
@@ -73,7 +74,7 @@ class InitTests(SynchronousTestCase):
             code, text = cluster.command("cluster", action, path=path)
             self.assertEqual(code, 1)
             self.assertRegex(
-                text, r"\Astoragegate: the configuration has no table \[cluster\] .*\n\Z"
+                text, r"\Astoragegate: the configuration has no \[cluster\] table .*\n\Z"
             )
         for command in (("fsck",), ("recover", "--to", "x")):
             code, text = cluster.command(*command)
@@ -160,7 +161,9 @@ class CommandTests(SynchronousTestCase):
             ),
         )
         pair = KeyPair(ROOT.accessKey, ROOT.secretKey)
-        remote = ConsoleClient(self.nodes[0].url("admin"), pair)
+        remote = ConsoleClient(
+            self.nodes[0].url("admin"), S3Credentials(pair.accessKey, pair.secretKey)
+        )
         with self.assertRaises(CommandError) as caught:
             remote.request("POST", "keys", {"account": "ada"})
         self.assertEqual(caught.exception.error, "FAILED_PRECONDITION")
@@ -219,7 +222,7 @@ class CommandTests(SynchronousTestCase):
         names = {size: path.name for size, path in paths.items()}
         for line in (
             f"blob {names[100_000]} is missing; referenced by bucket/'key0'",
-            f"blob {names[100_001]} has 5 bytes, not 100001; named by bucket/'key1'",
+            f"blob {names[100_001]} has 5 bytes, not 100001; referenced by bucket/'key1'",
             f"blob {names[100_002]} differs from the bytes that were written; referenced by"
             " bucket/'key2'",
             f"blob {names[100_003]} has 7 references, not 1",

@@ -64,7 +64,7 @@ class ShardsCase(SynchronousTestCase):
             servers.append(self.standby.conninfo(self.added.rpartition("=")[2]))
         # The servers of tests let in clients with any password.
         servers = [f"{each} password={PASSWORD}" for each in servers]
-        self.assertIn("shard 1 is added", self.shardCommand("add", *servers))
+        self.assertIn("shard 1 was added", self.shardCommand("add", *servers))
         self.nodes = self.cluster.start(2, *self.flags)
         self.one, self.two = map(self.cluster.client, self.nodes)
         self.one.create_bucket(Bucket="zero")

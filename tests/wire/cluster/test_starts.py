@@ -175,12 +175,12 @@ class WaitTests(StartCase):
                 node.launch()
                 message = manager.recv(1000).decode()
                 self.assertRegex(message, r"\ASTATUS=.*cluster.*\nEXTEND_TIMEOUT_USEC=\d{8,9}\Z")
-                until(lambda node=node: "waiting 60 s for the cluster" in node.log)
+                until(lambda node=node: "waiting up to 60 s for the cluster" in node.log)
                 server.start()
                 while not message.startswith("READY=1"):
                     self.assertNotIn("READY", message)
                     message = manager.recv(1000).decode()
-            self.assertEqual(node.log.count("waiting 60 s for the cluster"), 1)
+            self.assertEqual(node.log.count("waiting up to 60 s for the cluster"), 1)
             cluster.client(node).list_buckets()
             node.stop()
             server.stop()
@@ -190,7 +190,7 @@ class WaitTests(StartCase):
         cluster = self.cluster()
         wrong = "host=127.0.0.1 port=1 user=x"
         self.assertRefused(cluster, "the catalog cannot be used", catalog=[wrong], connectWait=1)
-        self.assertIn("waiting 1 s for the cluster", cluster.nodes[-1].log)
+        self.assertIn("waiting up to 1 s for the cluster", cluster.nodes[-1].log)
 
     def test_blobs(self) -> None:
         """Without the blobs small objects are served; when the blobs answer, all objects are."""

@@ -13,7 +13,7 @@ from twisted.internet.threads import deferToThread
 from tests.support.h2client import H2Client, H2Stream, framed
 from tests.support.memory import forgetPeak, peakMemory, residentMemory
 from tests.support.selection import long
-from tests.wire.rpc.optioncase import ECHO, HOLD, OptionCase, struct
+from tests.wire.rpc.optioncase import BIGS, ECHO, HOLD, WAIT, OptionCase, struct
 
 INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED = 3, 4, 8
 UNIMPLEMENTED, INTERNAL = 12, 13
@@ -189,6 +189,11 @@ class BodyTests(MalformedCase):
         stream = await self.attack(lambda client: client.call(ECHO, MESSAGE, other, other))
         self.assertEqual((stream.status, self.handled), (0, 1))
         self.assertEqual(stream.messages, [(False, MESSAGE)])
+        # A handler that waits, and one that streams, are stopped or not begun.
+        for path in (WAIT, BIGS):
+            stream = await self.attack(lambda client, path=path: client.call(path, MESSAGE, other))
+            self.assertEqual((stream.status, stream.messages), (UNIMPLEMENTED, []), path)
+            self.assertIn("exactly one request", stream.trailers["grpc-message"])
 
     async def test_cut(self) -> None:
         """A request that is cut off by its stream's end is none."""

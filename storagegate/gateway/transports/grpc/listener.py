@@ -23,12 +23,13 @@ from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
 from storagegate.gateway.transports.grpc import GRPCOptions
+from storagegate.gateway.transports.grpc.protos import MappedProtos
 from storagegate.gateway.transports.registry import ITransport
 from storagegate.net.forwarded import Trust, compileTrust, metadataAddress
 from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
-from storagegate.rpc.protos import RPCMethod, RPCService, loadProto
+from storagegate.rpc.protos import RPCMethod
 from storagegate.telemetry.tracecontext import receiveTracing
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class GRPCTransport:
         # The service and method of each RPC path, under their names on the other transports.
         self._methods: dict[str, tuple[str, str]] = {}
         self._namesOf: dict[str, set[str]] = {}
-        self._protos = _servicesOf(options, host.protos)
+        self._protos = MappedProtos(options, host.protos)
 
     @property
     def paths(self) -> dict[tuple[str, str], str]:
@@ -111,8 +112,7 @@ class GRPCTransport:
 
         @raise DefinitionError: If its names or schemas are not possible in gRPC.
         """
-        found = [proto for proto, name in self._options.services.items() if name == service.name]
-        definitions = [self._protos[name] for name in found]
+        definitions = found = self._protos.of(service)
         if not definitions:
             # Imported late: protobuf's descriptors take 0.6 MB.
             from storagegate.rpc.schemaprotos import serviceFromSchemas
@@ -121,9 +121,7 @@ class GRPCTransport:
         for definition in definitions:
             implementation = {}
             for name, method in definition.methods.items():
-                mapped = self._options.methodMapping.get(method.name)
-                names = (mapped, method.name, method.camelName)
-                gatewayMethod = next((each for each in names if each in service.methods), None)
+                gatewayMethod = self._protos.methodOf(service, method)
                 if gatewayMethod is not None:
                     output = None if found else service.methods[gatewayMethod].output
                     project = messageProjection(output)
@@ -203,6 +201,7 @@ class GRPCTransport:
                 f"{service.name}.{name} streams {kind}, and {rpc.path} {rpc.streaming}"
             )
         whole = f"{service.name}.{name}"
+        invoker = self._host.invoker
 
         async def begin(call: Call) -> Any:
             context = contextOf(call, service.name, name, self._trust)
@@ -222,7 +221,8 @@ class GRPCTransport:
                     if not isinstance(error, CancelledError):
                         self._host.refuse(context, error)
                     raise
-            return await self._host.invoker.call(context, request, credentials, None, receive)
+            bound = invoker.findTyped(service.name, name, PROTOCOL)
+            return await invoker.call(context, request, credentials, bound, receive)
 
         async def once(call: Call) -> Any:
             try:
@@ -255,6 +255,8 @@ class GRPCTransport:
         request = await anext(requests, None)
         if request is None:
             raise codedError("INVALID_ARGUMENT", f"{method} takes exactly one request")
+        if await anext(requests, None) is not None:
+            raise GrpcError("UNIMPLEMENTED", f"{method} takes exactly one request")
         transform = self._options.transformRequest
         return request if transform is None else await resolve(transform(request, method))
 
@@ -312,18 +314,6 @@ def contextOf(call: Call, service: str, method: str, trust: Trust | None) -> Req
     )
     metadata = {} if call.deadline is None else {"deadline": call.deadline}
     return RequestContext(PROTOCOL, service, method, client, tracing, headers, metadata)
-
-
-def _servicesOf(options: GRPCOptions, loaded: Mapping[str, RPCService]) -> dict[str, RPCService]:
-    """Load the services of the protos that the options name."""
-    found = dict(loaded)
-    for path in options.protoFiles:
-        found.update(loadProto(path).services)
-    for name in options.services:
-        if name not in found:
-            known = ", ".join(sorted(found)) or "none"
-            raise DefinitionError(f"no proto has the service {name}; there is {known}")
-    return found
 
 
 async def _transformed(
