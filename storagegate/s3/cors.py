@@ -25,8 +25,8 @@ RULE_LIMIT = 100
 
 REQUESTED_LIMIT = 100
 """
-The most header fields of a request that a rule can allow. Each is compared with each pattern of each
-rule: thousands of names, which fit into a header, would block the reactor for seconds.
+The most header fields of a request that a rule can allow. Each is compared with each pattern of
+each rule: thousands of names, which fit into a header, would block the reactor for seconds.
 """
 
 _ID_LIMIT = 255
