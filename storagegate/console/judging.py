@@ -54,7 +54,8 @@ async def judge(
         _, record = await call.services.store.catalog.object(bucket, encoded)
     try:
         settings = await objects.accessOf(found)
-        settings.decide(caller, found, encoded, record=record)
+        # The right to list is enough for the response that a key is missing, but not to read.
+        settings.decide(caller, found, encoded, record=record, isHypothetical=True)
     except S3Error:
         if found.account == key.account:
             return False, "a statement of the bucket's policy denies it"

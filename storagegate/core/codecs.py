@@ -8,6 +8,7 @@ every transport.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -213,13 +214,29 @@ _FIXED_CONTAINERS = re.compile(rb"[\x80-\x9f]*+")
 _LONG_CONTAINERS = {b"\xdc": 2, b"\xde": 2, b"\xdd": 4, b"\xdf": 4}
 _CONTAINERS = bytes(range(0x80, 0xA0)) + b"".join(_LONG_CONTAINERS)
 
-_SHORT_TEXTS = b"".join(b"|%c.{%d}" % (0xA0 + length, length) for length in range(32))
-_SHORT_VALUES = re.compile(
-    rb"(?:[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]|[\xcc\xd0].|[\xcd\xd1\xd4].{2}|\xd5.{3}"
-    rb"|[\xca\xce\xd2].{4}|\xd6.{5}|[\xcb\xcf\xd3].{8}|\xd7.{9}|\xd8.{17}" + _SHORT_TEXTS + rb")*+",
-    re.DOTALL,
-)
-"""Values of MessagePack whose first byte tells their length, except for lists and mappings."""
+
+@lru_cache(maxsize=1)
+def _shortValues() -> re.Pattern[bytes]:
+    """
+    Make the pattern of a run of values up to 255 bytes, except for lists and mappings.
+
+    A step in Python for each of the eight million values that a message may have takes 20 seconds.
+    Few daemons receive such messages, so the pattern is compiled on first use.
+    """
+    fixed = b"".join(b"|%c.{%d}" % (0xA0 + length, length) for length in range(32))
+    text = b"|".join(b"%b.{%d}" % (re.escape(b"%c" % length), length) for length in range(256))
+    extension = b"|".join(
+        b"%b.{%d}" % (re.escape(b"%c" % length), length + 1) for length in range(256)
+    )
+    return re.compile(
+        rb"(?:[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]|[\xcc\xd0].|[\xcd\xd1\xd4].{2}|\xd5.{3}"
+        rb"|[\xca\xce\xd2].{4}|\xd6.{5}|[\xcb\xcf\xd3].{8}|\xd7.{9}|\xd8.{17}"
+        # A length may have leading zeros.
+        rb"|(?:[\xc4\xd9]|[\xc5\xda]\x00|[\xc6\xdb]\x00{3})(?:" + text + rb")"
+        rb"|(?:\xc7|\xc8\x00|\xc9\x00{3})(?:" + extension + rb")" + fixed + rb")*+",
+        re.DOTALL,
+    )
+
 
 _LENGTHS = {
     b"\xd9": (1, 0),
@@ -240,11 +257,11 @@ def _hasTooManyContainers(data: bytes) -> bool:
     if len(data) - len(data.translate(None, _CONTAINERS)) <= MAX_CONTAINERS:
         return False
     # Strings can contain the same bytes, so walk from one value to the next.
-    at, end, found = 0, len(data), 0
+    at, end, found, shortValues = 0, len(data), 0, _shortValues()
     while at < end and found <= MAX_CONTAINERS:
         begin, at = at, _FIXED_CONTAINERS.match(data, at).end()  # type: ignore[union-attr]
         found += at - begin
-        at = _SHORT_VALUES.match(data, at).end()  # type: ignore[union-attr]
+        at = shortValues.match(data, at).end()  # type: ignore[union-attr]
         head = data[at : at + 1]
         if head in _LENGTHS:
             size, extra = _LENGTHS[head]

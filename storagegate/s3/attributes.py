@@ -8,8 +8,9 @@ C{bytes}. The store holds text.
 
 import re
 from collections.abc import Mapping
+from email.charset import Charset
 from email.errors import HeaderParseError
-from email.header import Header, decode_header, make_header
+from email.header import decode_header, make_header
 from functools import lru_cache
 
 from storagegate.s3.errors import S3Error
@@ -61,6 +62,7 @@ _STORAGE_CLASSES = {
     )
 }
 
+_UTF8 = Charset("utf-8")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _AWS_CHUNKED = re.compile(rb"(?i)(?:^|,)[ \t]*aws-chunked[ \t]*(?=,|$)")
 
@@ -72,7 +74,8 @@ def _metadataText(value: bytes) -> str:
     except UnicodeDecodeError:
         pass
     try:
-        return Header(value.decode("utf-8"), "utf-8", maxlinelen=10_000).encode()
+        # The email package's Header would begin a line of its own after each line separator.
+        return _UTF8.header_encode(value.decode("utf-8"))
     except UnicodeDecodeError:
         return value.decode("latin-1")
 

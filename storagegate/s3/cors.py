@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 RULE_LIMIT = 100
 """Rules per bucket: Amazon's limit."""
 
+REQUESTED_LIMIT = 100
+"""
+The most header fields of a request that a rule can allow. Each is compared with each pattern of
+each rule: thousands of names, which fit into a header, would block the reactor for seconds.
+"""
+
 _ID_LIMIT = 255
 _MAX_AGE_LIMIT = 2**31 - 1
 _ELEMENTS = (
@@ -103,6 +109,8 @@ def findRule(
 
     @param requested: The header field names of a preflight request, in lower case.
     """
+    if len(requested) > REQUESTED_LIMIT:
+        return None
     for rule in rules:
         if (
             method in rule.methods
@@ -114,9 +122,9 @@ def findRule(
 
 
 def parseRequested(value: bytes) -> list[str]:
-    """Parse C{Access-Control-Request-Headers} to lower-case names."""
+    """Parse C{Access-Control-Request-Headers} to distinct lower-case names."""
     names = (name.strip().lower() for name in value.decode("latin-1").split(","))
-    return [name for name in names if name]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 def readCORS(body: bytes) -> tuple[CORSRule, ...]:

@@ -42,7 +42,9 @@ def serviceOf(request: ChannelRequest) -> str:
         return ""
     scope = headers.get(b"authorization", b"")
     if not scope:
-        scope = parse_qs(query).get(b"X-Amz-Credential", [b""])[0]
+        # Latin-1 has a character for each byte; the values of a call can be in any encoding.
+        values = parse_qs(query.decode("latin-1"), encoding="latin-1")
+        scope = values.get("X-Amz-Credential", [""])[0].encode("latin-1")
     found = _SCOPE.search(scope)
     return "sts" if found is None else found[1].decode("ascii")
 

@@ -40,3 +40,36 @@ class NewKeyTests(ConsoleCase):
         self.assertEqual(self.call("POST", "keys", {"account": f"new-{account}"}).status, 200)
         issued = self.call("POST", "keys", {"account": account, "reuse": True})
         self.assertEqual((issued.status, issued.json["account"]), (200, account))
+
+
+class JudgementTests(ConsoleCase):
+    """Whether a key allows an access."""
+
+    def test_listIsNotRead(self) -> None:
+        """The right to list does not count as one to read, for any object or a missing one."""
+        bucket = self.makeBucket("judge")
+        account = f"account-of-{bucket}"
+        key = self.call("POST", "keys", {"account": account}).json["accessKey"]
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"AWS": f"arn:aws:iam::{account}:root"},
+            "Action": "s3:ListBucket",
+            "Resource": f"arn:aws:s3:::{bucket}",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": statement}))
+        self.s3.put_object(Bucket=bucket, Key="present", Body=b"x")
+        for access, name, isAllowed in (
+            ("list", "", True),
+            ("read", "", False),
+            ("read", "present", False),
+            ("read", "missing", False),
+        ):
+            asked = {"access": access, "bucket": bucket, "key": name}
+            judged = self.call("POST", f"keys/{key}/judge", asked)
+            self.assertEqual((judged.status, judged.json["allowed"]), (200, isAllowed), asked)
+        statement.update(Action="s3:GetObject", Resource=f"arn:aws:s3:::{bucket}/*")
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": statement}))
+        for access, isAllowed in (("list", False), ("read", True)):
+            asked = {"access": access, "bucket": bucket}
+            judged = self.call("POST", f"keys/{key}/judge", asked)
+            self.assertEqual((judged.status, judged.json["allowed"]), (200, isAllowed), asked)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -335,3 +337,34 @@ class MessagePackTests(SynchronousTestCase):
             b"\xc9\0\0\xff\xff\x05" + b"\x90" * 2 * most,
         ):
             self.assertRaises(ValueError, MSGPACK.decode, wire)
+
+    def test_stepsOfTheCount(self) -> None:
+        """Counting takes no step for each short value, however it writes its length."""
+        fill = (b"\xc5\xff\xff" + b"\x80" * 65535) * 4
+        count = 20_000
+        for value, isCarried in (
+            (b"\xd9\x00", True),
+            (b"\xc4\x01\x90", True),
+            (b"\xd9\x20" + b"a" * 32, True),
+            (b"\xd9\x5c" + b"a" * 92, True),
+            (b"\xc4\xff" + b"\x90" * 255, True),
+            (b"\xda\x00\x00", True),
+            (b"\xc5\x00\x00", True),
+            (b"\xdb\x00\x00\x00\x00", True),
+            (b"\xc6\x00\x00\x00\x03\x90\x90\x90", True),
+            (b"\xc7\x00\x01", False),
+            (b"\xc8\x00\x00\x01", False),
+            (b"\xc9\x00\x00\x00\x02\x01\x90\x90", False),
+        ):
+            wire = b"\xdd" + (count + 4).to_bytes(4) + fill + value * count
+            calls: Counter[str] = Counter()
+            sys.setprofile(lambda frame, event, argument, calls=calls: calls.update([event]))
+            try:
+                decoded = MSGPACK.decode(wire) if isCarried else None
+                if not isCarried:
+                    self.assertRaises(ValueError, MSGPACK.decode, wire)
+            finally:
+                sys.setprofile(None)
+            self.assertLess(calls["c_call"], count)
+            if isCarried:
+                self.assertEqual(len(decoded), count + 4)

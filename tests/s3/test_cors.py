@@ -123,6 +123,15 @@ class FindTests(SynchronousTestCase):
         self.assertEqual(self.find("http://other", "GET", "anything"), None)
         self.assertEqual(self.find("http://other", "GET", " , "), 2)
 
+    def test_manyHeaders(self) -> None:
+        """Names count once; no rule allows more than 100 of them, which would take long."""
+        allowing = [CORSRule(("*",), ("GET",), ("*",))]
+        for count, repeats, isAllowed in ((100, 1, True), (100, 50, True), (101, 1, False)):
+            names = ",".join(f"X-{number}" for number in range(count)) + ","
+            requested = parseRequested((names * repeats).encode())
+            found = findRule(allowing, "http://a", "GET", requested)
+            self.assertEqual((len(requested), found is not None), (count, isAllowed))
+
     def test_fields(self) -> None:
         """Credentials only for an origin with a name; the origin is the request's."""
         first = dict(self.rules[0].fields("https://a.example", ["content-md5"]))

@@ -244,6 +244,15 @@ class ObjectTests(StorageCase):
         await self.put("box", "k", b"", metadata={"a": "Köln"})
         self.assertEqual((await self.s3("HEAD", "/box/k")).headers["x-amz-meta-a"], word)
 
+    async def test_lineSeparators(self) -> None:
+        """Separators of lines in metadata stay in its encoded words: the header is one line."""
+        for text in ("Köln\u2028x: y", "a\u0085b", "a\u2029"):
+            await self.put("box", "k", b"", metadata={"a": text})
+            stored = (await self.s3("HEAD", "/box/k")).headers["x-amz-meta-a"]
+            self.assertRegex(stored, r"\A=\?utf-8\?[bq]\?[!-~]+\?=\Z")
+            found = await self.call("HeadObject", {"bucket": "box", "key": "k"})
+            self.assertEqual(found["metadata"], {"a": text})
+
 
 class ListingTests(StorageCase):
     """C{ListObjects}."""

@@ -128,6 +128,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         record: ObjectRecord | None = None,
         operation: str = "",
         initiator: str | None = None,
+        *,
+        isHypothetical: bool = False,
     ) -> None:
         """
         Decide on a request for a bucket with settings, or by another account than the owner.
@@ -136,6 +138,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         @param record: The object, if it was looked up and exists.
         @param operation: Amazon's name of the operation, if it differs from the request's.
         @param initiator: The account that began the upload that the request names, if any.
+        @param isHypothetical: Whether to decide as if there were an object of the bucket's account,
+            if C{record} is L{None}.
         @raise S3Error: C{AccessDenied}.
         """
         identity = caller.identity
@@ -154,7 +158,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
             owner = record.account
             acl = decodeList(record.attributes.acl) if record.attributes.acl else None
         # A caller that may list learns that a key is missing, even if it may not read objects.
-        isMissing = record is None and operation in _READS
+        isMissing = record is None and operation in _READS and not isHypothetical
         if isMissing and not self.allows(identity, "s3:ListBucket", context):
             raise S3Error("AccessDenied")
         for action in actionsOf(operation, versionId):

@@ -49,7 +49,8 @@ _NOT_HEADERS = frozenset(
     }
 )
 _CHECKSUMS = frozenset(known.header.decode() for known in ALGORITHMS.values())
-_NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
+FIELD_NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
+"""The names of Amazon's header fields, in lower case, of parameters and form fields."""
 
 
 def withQueryHeaders(
@@ -71,7 +72,7 @@ def withQueryHeaders(
         if not lower.startswith("x-amz-") or lower in without:
             continue
         field = lower.encode()
-        if _NAME.fullmatch(lower) is None or not isFieldText(value) or field in found:
+        if FIELD_NAME.fullmatch(lower) is None or not isFieldText(value) or field in found:
             raise invalidArgument(name, value, "The parameter cannot be used as a header")
         found[field] = value.encode()
     return {**found, **headers} if found else headers

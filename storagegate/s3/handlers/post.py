@@ -8,13 +8,16 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from storagegate.core.addresses import SCHEMES
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.attributes import (
+    KEPT,
     LIST_FIELDS,
+    METADATA_PREFIX,
     STORAGE_CLASS,
     TAGGING,
     WRITE_FIELDS,
     attributesFrom,
+    isFieldText,
 )
-from storagegate.s3.auth.authenticator import rejectFormClaim
+from storagegate.s3.auth.authenticator import FIELD_NAME, rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
 from storagegate.s3.checksums import (
     PUT_LIMIT,
@@ -93,6 +96,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     objects = call.services.objects
     condition = writeCondition(call.headers)
     bucket, owner = await objects.checkWrite(call, call.bucket, key, condition)
+    _checkStored(headers)
     attributes = attributesFrom(headers)
     checkLock(bucket, attributes.lock, objects.nowMs())
     expectation = BodyExpectation(
@@ -124,6 +128,23 @@ def _renameFields(fields: dict[bytes, bytes]) -> None:
         if b"x-amz-acl" in fields:
             raise invalidArgument("acl", acl.decode("utf-8", "replace"), "Two ACLs in one form")
         fields[b"x-amz-acl"] = acl
+
+
+def _checkStored(fields: Mapping[bytes, bytes]) -> None:
+    """
+    Check that responses can carry the stored fields. Unlike a header, a field of a form may have
+    any characters, such as line ends.
+
+    @raise S3Error: C{InvalidArgument}.
+    """
+    for name, value in fields.items():
+        isMetadata = name.startswith(METADATA_PREFIX)
+        if isMetadata or name in KEPT or name == b"content-type":
+            text = value.decode()
+            if not isFieldText(text) or (
+                isMetadata and FIELD_NAME.fullmatch(name.decode()) is None
+            ):
+                raise invalidArgument(name.decode(), text, "The field cannot be used as a header")
 
 
 async def rejectNonForm(call: S3Request) -> None:

@@ -236,7 +236,7 @@ async def deleteObjects(call: S3Request) -> None:
         if isinstance(result, Removal):
             removals[position] = result
         elif isinstance(result, InvalidVersionId):
-            # Unlike in a query, such an id only is an id that does not exist.
+            # In a document, S3 treats a malformed id as the id of a missing version.
             errors[position] = S3Error("NoSuchVersion")
         else:
             errors[position] = fromStoreError(result)

@@ -79,6 +79,20 @@ class PostAttackTests(AttackCase):
             self.assertHolds(self.bucket, "user/file", file)
         self.s3.delete_object(Bucket=self.bucket, Key="user/file")
 
+    def test_controlCharacters(self) -> None:
+        """What responses cannot carry in a header is refused, not stored."""
+        self.policy["conditions"].append(["starts-with", "$Cache-Control", ""])
+        self.policy["conditions"].append(["starts-with", "$x-amz-meta-a b", ""])
+        for changes in (
+            {"x-amz-meta-any": "a\r\nSet-Cookie: b"},
+            {"x-amz-meta-any": "a\x00"},
+            {"Cache-Control": "no-store\n"},
+            {"x-amz-meta-a b": "c"},
+        ):
+            fields = self.fields(self.policy, **{**self.obedient, **changes})
+            self.assertAnswer(self.post(fields), 400, "InvalidArgument")
+            self.assertMissing(self.bucket, "user/file")
+
     def test_violations(self) -> None:
         """Each condition, violated alone, refuses the form."""
         for changes in (

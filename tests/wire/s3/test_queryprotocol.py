@@ -53,6 +53,9 @@ class QueryCallTests(S3Case):
         self.assertIn(sts, self.send(call).body)
         named = Outgoing("GET", "/?Action=GetCallerIdentity&Version=2011-06-15")
         self.assertIn(sts, self.send(named).body)
+        for text in ("%C3%A9", "%FF", "%"):
+            other = Outgoing("GET", f"/?Action=GetSessionToken&Name={text}")
+            self.assertIn(sts, self.send(other).body)
         scope = "Credential=AK/20260101/us-east-1/iam/aws4_request"
         signed = call.adding(authorization=f"AWS4-HMAC-SHA256 {scope}, Signature=0")
         iam = sts.replace(b"sts", b"iam").replace(b"2011-06-15", b"2010-05-08")
