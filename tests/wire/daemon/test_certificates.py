@@ -140,7 +140,7 @@ class EndTests(CertificateCase):
         """A certificate that ends within two weeks is a warning, until it is renewed."""
         self.pair = self.authority.issue(file="served", days=5)
         await self.start(names=("http",))
-        await self.untilWarned("certificate of s3.* ends on 20")
+        await self.untilWarned("certificate of s3.* expires on 20")
         self.assertIn("certificate of http", await self.warnings())
         self.renew(days=90)
         while await self.warnings():
@@ -150,7 +150,7 @@ class EndTests(CertificateCase):
         """One that has ended is a warning; the daemon is ready."""
         self.pair = self.authority.issue(file="served", days=-1)
         await self.start(names=())
-        await self.untilWarned("has ended on 20")
+        await self.untilWarned("expired on 20")
 
 
 class TableTests(CertificateCase):

@@ -311,7 +311,7 @@ class PlaceTests(SynchronousTestCase):
         config = self.directory / "config.toml"
         config.write_text('logFormat = "json"\n[gateway.monitoring.logging]\n')
         number = self.start("--config", str(config), "--workers", "2")
-        lines = self.until("workers serve")
+        lines = self.until("workers are serving")
         self.assertEqual({line.get("worker") for line in lines}, {None})
         address = next(
             line["message"].rpartition("=")[2]

@@ -171,7 +171,7 @@ class ExposureTests(ServiceCase):
                 found = self.ask(daemon, "POST", "/api/Storage/ListBuckets", {})
                 self.assertEqual(found[0], 401)
             [line] = self.lines(daemon, "UserService is not served")
-            self.assertIn("reach http, udp,", line)
+            self.assertIn("reach http, udp.", line)
             self.assertEqual(self.lines(daemon, "without credentials"), [])
             [line] = self.lines(daemon, "without TLS")
             self.assertRegex(line, r"without TLS: http 0\.0\.0\.0:\d+, udp 0\.0\.0\.0:\d+$")
@@ -185,7 +185,7 @@ class ExposureTests(ServiceCase):
             self.assertEqual((status, error["error"]), (404, "NOT_FOUND"))
             self.assertEqual(self.ask(daemon, "POST", "/api/Orders/get", {"id": "7"})[0], 200)
         [line] = self.lines(daemon, "without credentials")
-        self.assertIn("by http, udp without credentials: Orders.get, UserService.*", line)
+        self.assertIn("over http, udp without credentials: Orders.get, UserService.*", line)
         self.assertEqual(self.lines(daemon, "is not served"), [])
 
     def test_loopback(self) -> None:

@@ -89,7 +89,7 @@ class UploadTests(LyingCase, TestCase):
 
         @implementer(ILogObserver)
         def observe(event: LogEvent) -> None:
-            if "has not confirmed" in formatEvent(event):
+            if "did not confirm" in formatEvent(event):
                 seen.append(formatEvent(event))
 
         globalLogPublisher.addObserver(observe)
@@ -327,11 +327,11 @@ class AnswerTests(LyingCase, TestCase):
             if sent.method == "GET" and MARKER not in sent.key
             else reply
         )
-        with self.assertRaisesRegex(StoreBusy, "other bytes"):
+        with self.assertRaisesRegex(StoreBusy, "differ from the bytes written"):
             await self.blobs._probe()
         self.assertEqual(await readMarker(self.pieces), STORE)
         self.blobs._provedAt -= 31
         self.assertIsNone(self.blobs.health()["blobs"])
         while self.blobs._isProbing:
             await deferToThread(lambda: None)
-        self.assertIn("other bytes", self.blobs.health()["blobs"])
+        self.assertIn("differ from the bytes written", self.blobs.health()["blobs"])

@@ -248,9 +248,9 @@ class ShardsTests(TestCase):
         execute(foreign, "UPDATE meta SET value = 'foreign' WHERE name = 'secret'")
         other = self.conninfos[1]
         for conninfo, shard, secret, text in (
-            (foreign, 0, self.nodes[0].secret(), "of another store"),
-            (other, 0, None, "of shard 1, not 0"),
-            (self.conninfos[0], 1, None, "of shard 0, not 1"),
+            (foreign, 0, self.nodes[0].secret(), "belongs to another store"),
+            (other, 0, None, "is shard 1, not 0"),
+            (self.conninfos[0], 1, None, "is shard 0, not 1"),
         ):
             with self.assertRaises(CatalogUnusable) as caught:
                 openPostgreSQL(reactor, [conninfo], "node", 9.0, shard=shard, secret=secret)

@@ -167,7 +167,7 @@ class WorkersTests(SynchronousTestCase):
         daemon = Daemon(Path(self.mktemp()).absolute(), *place, expect=("s3", "admin", "http"))
         self.addCleanup(daemon.kill)
         daemon.start()
-        daemon.waitForLog("2 workers serve")
+        daemon.waitForLog("2 workers are serving")
         for _ in range(40):
             request(daemon.address("http"), "POST", "/api/Nothing/here", b"{}")
         request(daemon.address("s3"), "PUT", "/bkt")

@@ -287,7 +287,7 @@ class CollectorTests(TracedCase):
 
     def test_nonsense(self) -> None:
         """It speaks no HTTP."""
-        self.check("nonsense", "the collector does not answer")
+        self.check("nonsense", "the collector does not respond")
 
     @long("takes a second or more")
     def test_silent(self) -> None:

@@ -118,7 +118,7 @@ class ConsulTests(contract.ProviderContract):
         await seen["A"].until("10.0.0.1:80")
         self.source.control(services={}, index=0)
         await self.see(lambda: provider.problem is not None)
-        self.assertIn("without an index", provider.problem)
+        self.assertIn("has no index", provider.problem)
         self.assertEqual(seen["A"].ids, {"10.0.0.1:80"})
 
     @long("takes a second or more")

@@ -172,7 +172,7 @@ class WatchTests(EtcdCase):
         await self.source.start()
         self.put("A", "new", "10.0.0.9", 80)
         error = await self.assertFailure(self.deferred(watch), SourceError)
-        self.assertIn("gone back", str(error))
+        self.assertIn("returned to an earlier revision", str(error))
         await watch.step()
         self.assertEqual(seen.ids, {"10.0.0.9:80"})
 
