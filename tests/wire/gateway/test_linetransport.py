@@ -193,7 +193,7 @@ class LineTests(LineCase):
             self.assertEqual(daemon.stop(), 0)
         for table, words in (
             ("[gateway.line]\nsize = 5\n", "there is no option line.size"),
-            ('[gateway.line]\naddress = "unix:x"\n', "gateway.line.address: set the key line of the listener"),
+            ('[gateway.line]\naddress = "unix:x"\n', "gateway.line.address: set the key line of"),
             ("line = 5\n", "expected an endpoint"),
         ):
             (self.directory / "config.toml").write_text(table)
