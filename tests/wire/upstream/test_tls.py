@@ -27,7 +27,7 @@ from tests.support.selection import long
 from tests.support.services import PLACES, openRoom
 from tests.wire.upstream.upstreamcase import CHUNKED, UpstreamCase, chunk
 
-UNREACHABLE = "^An instance of Probe cannot be reached"
+UNREACHABLE = "^An instance of Probe is unreachable"
 
 
 def one(connection: RawConnection) -> None:
