@@ -210,7 +210,7 @@ def _brackets(data: bytes) -> int:
 
 # The first bytes of lists and mappings of MessagePack: with a length in the byte, and with 2 or 4
 # bytes of length behind it.
-_FIXED_CONTAINERS = re.compile(rb"[\x80-\x9f]*+")
+_FIXED_CONTAINERS = re.compile(rb"[\x80-\x9f]*")
 _LONG_CONTAINERS = {b"\xdc": 2, b"\xde": 2, b"\xdd": 4, b"\xdf": 4}
 _CONTAINERS = bytes(range(0x80, 0xA0)) + b"".join(_LONG_CONTAINERS)
 

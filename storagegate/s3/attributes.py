@@ -84,7 +84,7 @@ def isFieldText(value: str) -> bool:
     """
     Return whether a text may be the value of a header field: it has no control characters.
 
-    Unlike L{str.isprintable}, this allows spaces of all kinds and soft hyphens.
+    Unlike C{str.isprintable}, this allows spaces of all kinds and soft hyphens.
     """
     return _CONTROL.search(value) is None
 

@@ -16,7 +16,7 @@ from bench.http.recipe import FILES, filePage
 from bench.peers import CHECKOUT, environment
 from bench.processes import Running, Session
 from bench.results import readResults
-from tests.support.selection import long
+from tests.support.selection import long, soak
 
 SCALE = 100
 """A hundredth of the objects and connections."""
@@ -79,26 +79,32 @@ class CasesTests(ServersTestCase):
         """The daemon, rclone and nginx."""
         self.checkFolder("s3")
 
+    @soak("starts many servers, for up to a minute")
     def test_http(self) -> None:
         """The frameworks and nginx."""
         self.checkFolder("http")
 
+    @soak("starts many servers, for up to a minute")
     def test_grpc(self) -> None:
         """The servers of gRPC, also beside open streams."""
         self.checkFolder("grpc")
 
+    @soak("starts many servers, for up to a minute")
     def test_gateway(self) -> None:
         """The gateway, and the peers of each transport."""
         self.checkFolder("gateway")
 
+    @soak("starts many servers, for up to a minute")
     def test_cluster(self) -> None:
         """Nodes, and both catalogs."""
         self.checkFolder("cluster")
 
+    @soak("starts many servers, for up to a minute")
     def test_console(self) -> None:
         """Daemons with and without a console."""
         self.checkFolder("console")
 
+    @soak("starts many servers, for up to a minute")
     def test_growth(self) -> None:
         """Daemons and gateways with every setting."""
         self.checkFolder("growth")
