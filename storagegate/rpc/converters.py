@@ -563,9 +563,27 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
         raise wrongType("a value that JSON has", item)
 
 
+def checkExact(value: Any, depth: int = 0) -> None:
+    """
+    Check that the integers in a JSON value survive as 64-bit floating point.
+
+    @raise ConversionError: If one is beyond 2**53.
+    """
+    checkDepth(depth)
+    if isinstance(value, int) and abs(value) > _WHOLE:
+        raise wrongType("a whole number of at most 2**53, beyond which digits are lost", value)
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            try:
+                checkExact(item, depth + 1)
+            except ConversionError as error:
+                step = asStep(key) if isinstance(value, dict) else f"[{key}]"
+                raise error.within(step) from None
+
+
 def _asNumber(item: float) -> float:
-    if isinstance(item, int) and abs(item) > _WHOLE:
-        raise wrongType("a whole number of at most 2**53, beyond which digits are lost", item)
+    if isinstance(item, int):
+        checkExact(item)
     try:
         number = float(item)
     except OverflowError:

@@ -13,7 +13,7 @@ from google.protobuf.message import EncodeError
 
 from storagegate.core.typeschemas import errorDetail
 from storagegate.rpc.codec import MessageCodec
-from storagegate.rpc.converters import ConversionError
+from storagegate.rpc.converters import ConversionError, asStep, checkDepth, checkExact
 
 _UNFIT = (Error, ValueError, TypeError, AttributeError, RecursionError)
 """The errors of protobuf's JSON mapping, and of the values that it does not expect."""
@@ -44,13 +44,8 @@ class JSONMapping:
         """
         message: Any = self._codec.messageClass()
         try:
-            ParseDict(
-                _withoutBytes(value),
-                message,
-                # As in gRPC, a server may be older than its clients.
-                ignore_unknown_fields=True,
-                descriptor_pool=self._pool,
-            )
+            known = _known(_withoutBytes(value), message.DESCRIPTOR, 0)
+            ParseDict(known, message, descriptor_pool=self._pool)
             missing = message.FindInitializationErrors()
             if not missing:
                 return self._codec.toDict(message)
@@ -85,6 +80,51 @@ class JSONMapping:
         if missing:
             raise ConversionError(missing[0], "is required")
         return MessageToDict(message, descriptor_pool=self._pool)
+
+
+_NUMBERS = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
+"""The types whose numbers have 64 bits of floating point."""
+
+
+def _known(value: Any, descriptor: Any, depth: int) -> Any:
+    """
+    Return a JSON value without the fields that its message lacks: as in gRPC, a server may be older
+    than its clients. (Protobuf's own option to ignore them also ignores unknown names of enums.)
+
+    @raise ConversionError: If an integer in a C{Struct} would lose digits.
+    """
+    checkDepth(depth)
+    if descriptor.full_name in _NUMBERS:
+        checkExact(value, depth)
+    if descriptor.full_name.startswith("google.protobuf.") or not isinstance(value, dict):
+        return value
+    fields = {each.json_name: each for each in descriptor.fields}
+    found = {}
+    for key, item in value.items():
+        each = fields.get(key) or descriptor.fields_by_name.get(key)
+        try:
+            if each is not None:
+                found[key] = _knownOf(item, each, depth + 1)
+            elif isinstance(key, str) and key.startswith("["):
+                found[key] = item
+        except ConversionError as error:
+            raise error.within(asStep(key)) from None
+    return found
+
+
+def _knownOf(value: Any, field: Any, depth: int) -> Any:
+    """Return the JSON value of a field without the fields that its messages lack."""
+    message = field.message_type
+    if message is None:
+        return value
+    if message.GetOptions().map_entry:
+        inner = message.fields_by_name["value"].message_type
+        if inner is None or not isinstance(value, dict):
+            return value
+        return {key: _known(item, inner, depth) for key, item in value.items()}
+    if field.is_repeated and isinstance(value, list):
+        return [_known(item, message, depth) for item in value]
+    return _known(value, message, depth)
 
 
 def _withoutBytes(value: Any) -> Any:

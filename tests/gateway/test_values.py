@@ -186,6 +186,21 @@ class ProtoTests(ValueCase):
                 self.ask(transport, "echo", text)
                 self.assertEqual(repr(self.seen.pop()), repr(value), (transport, text))
 
+    def test_notChanged(self) -> None:
+        """A value that would be changed or dropped is refused over all transports alike."""
+        for text, path in (
+            ({"struct": {"n": [1, 2**60 + 1]}}, "struct.n[1]"),
+            ({"colorField": "NOPE"}, ""),
+            ({"unknown": 1, "colorField": "NOPE"}, ""),
+        ):
+            for transport in TRANSPORTS[:4]:
+                error = self.assertRaises(ServiceError, self.ask, transport, "echo", text)
+                self.assertEqual(error.code, "VALIDATION_ERROR", (transport, text))
+                self.assertIn(path, error.message)
+        self.assertEqual(self.seen, [])
+        for transport in TRANSPORTS[:4]:
+            self.ask(transport, "echo", {"unknown": {"a": 1}, "struct": {"n": 2**53}})
+
     def test_fullName(self) -> None:
         """A service with the full name of the proto's service needs no mapping."""
         file = Path(self.mktemp()).with_suffix(".proto")
