@@ -13,11 +13,12 @@ def heldPort(case: Any) -> int:
     Return a port of 127.0.0.1 that stays reserved until the test ends, without a listener.
 
     Connections to it are refused. A server can listen on it explicitly, with C{SO_REUSEADDR}, as
-    every server does; the kernel does not assign it to other sockets.
+    every server does, or with C{SO_REUSEPORT}; the kernel does not assign it to other sockets.
     """
     held = socket.socket()
     case.addCleanup(held.close)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     held.bind(("127.0.0.1", 0))
     port: int = held.getsockname()[1]
     return port
