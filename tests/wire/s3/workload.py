@@ -7,6 +7,7 @@ Each writer has keys of its own, so that the journal's rule holds: one writer a 
 import hashlib
 import random
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
@@ -207,7 +208,12 @@ class Writer:
         status: int = 0,
     ) -> tuple[bytes, str]:
         # Returns the body, and the id of the version.
-        connection.request(method, target, body, {**ROOT.plainHeaders(), **headers})
+        sent = {**ROOT.plainHeaders(), **headers}
+        if method == "PUT":
+            # Required of writes with a lock.
+            digest = hashlib.md5(body, usedforsecurity=False).digest()
+            sent["content-md5"] = b64encode(digest).decode()
+        connection.request(method, target, body, sent)
         with connection.getresponse() as response:
             answer = response.read()
             if response.status >= 500:
