@@ -30,13 +30,14 @@ from typing import Any
 
 from attrs import define, field, frozen
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from msgspec import Struct
 
 from storagegate.rpc.converters import (
+    ANY,
     FIELD_MASK,
     NAIVE_TIMESTAMP,
     TIMESTAMP,
@@ -133,7 +134,7 @@ def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | 
             # A slice is a list, and takes a third of the time of list().
             return lambda value, depth: value[:]
         return lambda value, depth: [scalar(item) for item in value]
-    if _isMap(field):
+    if isMap(field):
         return _mapReader(message.fields_by_name["value"], converterOf)
     read = _converterIn(field, message, converterOf).read
     if field.is_repeated:
@@ -155,7 +156,8 @@ def _converterIn(
     return converterOf(message)
 
 
-def _isMap(field: FieldDescriptor) -> bool:
+def isMap(field: FieldDescriptor) -> bool:
+    """Return whether a field of messages is a map."""
     if field.is_extension:
         return False
     # The options of the entry say so, too, but their class takes 0.6 MB.
@@ -211,7 +213,7 @@ def _fieldSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> FieldSett
             put = _listPut(name, scalar)
         else:
             put, exact, takesNone = _scalarPut(name, scalar), scalar.exact, scalar.takesNone
-    elif _isMap(field):
+    elif isMap(field):
         put = _mapPut(name, message, converterOf)
     elif field.is_repeated:
         put = _messageListPut(name, _converterIn(field, message, converterOf).fill)
@@ -391,9 +393,17 @@ def _putUnknown(message: Any, value: Any, depth: int) -> None:
         raise notA(message.DESCRIPTOR.full_name) from None
 
 
+def _extensionsOf(descriptor: Any) -> list[FieldDescriptor]:
+    """Return the extensions of a message in its pool."""
+    if not descriptor.is_extendable:
+        return []
+    found: list[FieldDescriptor] = descriptor.file.pool.FindAllExtensions(descriptor)
+    return found
+
+
 def _hasClosedEnum(field: FieldDescriptor) -> bool:
     """Return whether the values of a field, or of a map, are of a closed enum."""
-    if field.message_type is not None and _isMap(field):
+    if field.message_type is not None and isMap(field):
         field = field.message_type.fields_by_name["value"]
     return field.enum_type is not None and bool(field.enum_type.is_closed)
 
@@ -491,7 +501,8 @@ class _Tables:
 
         if self.keepsUnknown:
             return readAll
-        return readClosed if any(map(_hasClosedEnum, self.descriptor.fields)) else read
+        fields = (*self.descriptor.fields, *_extensionsOf(self.descriptor))
+        return readClosed if any(map(_hasClosedEnum, fields)) else read
 
     def _readExtension(self, extension: FieldDescriptor) -> tuple[str, Reader | None]:
         """Add the reader of an extension."""
@@ -537,17 +548,27 @@ class _Tables:
 
     def _findExtension(self, name: Any) -> FieldSetter | None:
         """Add the setter of an extension of this message, by its full name in brackets."""
-        if not (isinstance(name, str) and name[:1] == "[" and name[-1:] == "]"):
-            return None
-        try:
-            extension = self.descriptor.file.pool.FindExtensionByName(name[1:-1])
-        except KeyError:
-            return None
-        holder: Any = extension.containing_type
-        if holder.full_name != self.descriptor.full_name:
+        extension = findExtension(self.descriptor, name)
+        if extension is None:
             return None
         setter = self.setters[name] = _extensionSetter(extension, self.converterOf)
         return setter
+
+
+def findExtension(descriptor: Descriptor, name: Any) -> FieldDescriptor | None:
+    """
+    Return an extension of a message; C{None} if there is none of that name.
+
+    @param name: Its full name in brackets, C{[package.name]}.
+    """
+    if not (isinstance(name, str) and name[:1] == "[" and name[-1:] == "]"):
+        return None
+    try:
+        extension: Any = descriptor.file.pool.FindExtensionByName(name[1:-1])
+    except KeyError:
+        return None
+    isOwn = extension.containing_type.full_name == descriptor.full_name
+    return extension if isOwn else None
 
 
 _PLAIN_FIELDS = 8
@@ -604,6 +625,9 @@ class MessageConverters:
                     tables.own[each.name] = key
                 if _hasClosedEnum(each):
                     tables.closedEnums[each.number] = key, each
+            for each in _extensionsOf(tables.descriptor):
+                if _hasClosedEnum(each):
+                    tables.closedEnums[each.number] = f"[{each.full_name}]", each
             tables.plain += _plainFields(tables.descriptor, tables.readers)
             if self._keepsUnknown:
                 tables.setters[UNKNOWN] = FieldSetter("", NoType, _putUnknown)
@@ -617,8 +641,8 @@ class MessageConverters:
         converter = WELL_KNOWN.get(fullName) or wrapperConverter(descriptor)
         if fullName == TIMESTAMP and self._takesNaive:
             converter = NAIVE_TIMESTAMP
-        if converter is None and fullName == "google.protobuf.Any":
-            converter = anyConverter(descriptor.file.pool, self.of)
+        if converter is None and fullName == ANY:
+            converter = anyConverter([descriptor.file.pool], self.of)
         if converter is None:
             tables = _Tables(descriptor, self.of, self._keepsUnknown)
             converter = Converter(tables.reader(), tables.filler(), isBare=False)
@@ -631,6 +655,19 @@ _POOLS = 64
 """
 How many pools have cached converters: one for each loaded proto or client that uses reflection.
 """
+
+
+@lru_cache(_POOLS)
+def detailConverter(pool: DescriptorPool | None) -> Converter:
+    """
+    Return the converter of an C{Any} in the details of an error.
+
+    @param pool: The descriptor pool of the service, in which types are looked up before the default
+        pool; C{None} for the default pool alone.
+    """
+    pools = [Default()] if pool is None else [pool, Default()]
+    return anyConverter(pools, lambda found: _convertersOf(found.file.pool, False, False).of(found))
+
 
 _CODECS = 4096
 """How many codecs are cached: more than any application has messages."""

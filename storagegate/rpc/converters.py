@@ -24,6 +24,7 @@ protobuf's JSON mapping.
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -411,24 +412,34 @@ _SCALARS = {
 _TYPE, _VALUE = "@type", "value"
 
 
-def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Converter]) -> Converter:
+def findType(pools: Iterable[DescriptorPool], url: str) -> Descriptor | None:
     """
-    Return the converter of C{Any}, which looks up types in the given pool.
+    Return the message type that an C{Any} names; C{None} if no pool has it.
 
+    @param pools: Descriptor pools, in the order of search.
+    @param url: Such as C{type.googleapis.com/user.User}.
+    """
+    for pool in pools:
+        with suppress(KeyError):
+            return pool.FindMessageTypeByName(url.rpartition("/")[2])
+    return None
+
+
+def anyConverter(
+    pools: Iterable[DescriptorPool], converterOf: Callable[[Descriptor], Converter]
+) -> Converter:
+    """
+    Return the converter of C{Any}.
+
+    @param pools: The descriptor pools in which types are looked up, in the order of search.
     @param converterOf: Returns the converter of a message type.
     """
-
-    def find(url: str) -> Descriptor | None:
-        try:
-            return pool.FindMessageTypeByName(url.rpartition("/")[2])
-        except KeyError:
-            return None
 
     def read(message: Any, depth: int) -> dict[str, Any]:
         url, wire = message.type_url, message.value
         if not url and not wire:
             return {}
-        descriptor = find(url)
+        descriptor = findType(pools, url)
         if descriptor is None:
             return {_TYPE: url, _VALUE: wire}
         checkDepth(depth)
@@ -454,7 +465,7 @@ def anyConverter(pool: DescriptorPool, converterOf: Callable[[Descriptor], Conve
             url = message.type_url = checkString(fields.pop(_TYPE))
         except ConversionError as error:
             raise error.within(_TYPE) from None
-        descriptor = find(url)
+        descriptor = findType(pools, url)
         if descriptor is None:
             # An unknown type takes only bytes; no bytes are an empty message.
             fields.setdefault(_VALUE, b"")
@@ -563,27 +574,9 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
         raise wrongType("a value that JSON has", item)
 
 
-def checkExact(value: Any, depth: int = 0) -> None:
-    """
-    Check that the integers in a JSON value survive as 64-bit floating point.
-
-    @raise ConversionError: If one is beyond 2**53.
-    """
-    checkDepth(depth)
-    if isinstance(value, int) and abs(value) > _WHOLE:
-        raise wrongType("a whole number of at most 2**53, beyond which digits are lost", value)
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            try:
-                checkExact(item, depth + 1)
-            except ConversionError as error:
-                step = asStep(key) if isinstance(value, dict) else f"[{key}]"
-                raise error.within(step) from None
-
-
 def _asNumber(item: float) -> float:
-    if isinstance(item, int):
-        checkExact(item)
+    if isinstance(item, int) and abs(item) > _WHOLE:
+        raise wrongType("a whole number of at most 2**53, beyond which digits are lost", item)
     try:
         number = float(item)
     except OverflowError:
@@ -826,6 +819,7 @@ def maskConverter(holder: Descriptor | None = None) -> Converter:
     return Converter(read, fill)
 
 
+ANY = "google.protobuf.Any"
 FIELD_MASK, TIMESTAMP = "google.protobuf.FieldMask", "google.protobuf.Timestamp"
 
 WELL_KNOWN = {

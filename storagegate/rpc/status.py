@@ -17,19 +17,16 @@ All violations of a list become one C{BadRequest}, even among other items.
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from google.protobuf import any_pb2, struct_pb2
-from google.protobuf.descriptor_pool import Default
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError
-from storagegate.rpc.codec import codecOf
+from storagegate.rpc.codec import codecOf, detailConverter
 from storagegate.rpc.converters import DEPTH_LIMIT, ConversionError
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -234,46 +231,26 @@ def _typed(item: Mapping[str, Any], url: str, pool: Any) -> Message:
     # The import adds the types of details to the pool in which an Any looks them up.
     from google.rpc import error_details_pb2  # noqa: F401
 
+    name = _nameOf(url)
+    packed = any_pb2.Any()
     full = {**item, "@type": url if "/" in url else _PREFIX + url}
     try:
-        descriptor = _find(_nameOf(url), pool)
-        if descriptor is None:
-            return codecOf(any_pb2.Any).toMessage(full)
-        anyClass: Any = GetMessageClass(descriptor)
-        fields = {key: value for key, value in item.items() if key != "@type"}
-        packed = any_pb2.Any(type_url=full["@type"])
-        if descriptor.full_name.startswith("google.protobuf."):
-            return codecOf(any_pb2.Any).toMessage(full)
-        packed.value = codecOf(anyClass).encode(fields)
-        return packed
+        detailConverter(pool).fill(packed, full, 0)
     except ConversionError as error:
-        raise DetailError(f"a detail does not fit {_nameOf(url)}: {error}") from None
-
-
-def _find(name: str, pool: Any) -> Any:
-    """Return the descriptor of a message in the pool of a service, or in the default pool."""
-    for each in (pool, Default()):
-        if each is not None:
-            with suppress(KeyError):
-                return each.FindMessageTypeByName(name)
-    return None
+        raise DetailError(f"a detail does not fit {name}: {error}") from None
+    return packed
 
 
 # Decoding
 
 
 def _unpack(packed: any_pb2.Any, pool: Any) -> Any:
-    name = _nameOf(packed.type_url)
-    found = _readers().get(name)
+    found = _readers().get(_nameOf(packed.type_url))
     try:
         if found is None:
-            descriptor = None if name.startswith("google.") else _find(name, pool)
-            if descriptor is None:
-                return codecOf(any_pb2.Any).toDict(packed)
-            messageClass: Any = GetMessageClass(descriptor)
-            return {"@type": packed.type_url, **codecOf(messageClass).decode(packed.value)}
-        known, read = found
-        return read(known.FromString(packed.value))
+            return detailConverter(pool).read(packed, 0)
+        messageClass, read = found
+        return read(messageClass.FromString(packed.value))
     except (ConversionError, DecodeError):
         # A different message of that name: return only its bytes.
         return {"@type": packed.type_url, "value": packed.value}

@@ -43,8 +43,9 @@ message Row {
   google.protobuf.Timestamp moment = 35; google.protobuf.Duration length = 36;
   google.protobuf.Struct struct = 37; google.protobuf.Value value = 38;
   google.protobuf.ListValue list = 39; google.protobuf.Any any = 40;
-  google.protobuf.FieldMask mask = 41;
+  google.protobuf.FieldMask mask = 41; Address address = 42;
 }
+message Address { string address_line_1 = 1; }
 service Table {
   rpc Echo (Row) returns (Row);
   rpc Each (stream Row) returns (stream Row);
@@ -102,7 +103,27 @@ TABLE: list[tuple[Any, Any]] = [
         {"any": {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "2s"}},
         {"any": {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "2s"}},
     ),
+    (
+        {
+            "any": {
+                "@type": "type.googleapis.com/google.protobuf.Any",
+                "value": {"@type": "type.googleapis.com/table.Inner", "raw": b"r"},
+            }
+        },
+        {
+            "any": {
+                "@type": "type.googleapis.com/google.protobuf.Any",
+                "value": {"@type": "type.googleapis.com/table.Inner", "raw": "cg=="},
+            }
+        },
+    ),
+    (
+        {"any": {"@type": "type.googleapis.com/of.none", "value": b"r"}},
+        {"any": {"@type": "type.googleapis.com/of.none", "value": "cg=="}},
+    ),
     ({"mask": "name,address.zipCode"}, {"mask": "name,address.zipCode"}),
+    ({"mask": "addressLine1,address_line_2"}, {"mask": "addressLine1,address_line_2"}),
+    ({"floatField": 0.10000000149011612}, {"floatField": 0.1}),
 ]
 """The value of the handler, and its JSON."""
 
@@ -191,7 +212,8 @@ class ProtoTests(ValueCase):
         for text, path in (
             ({"struct": {"n": [1, 2**60 + 1]}}, "struct.n[1]"),
             ({"colorField": "NOPE"}, ""),
-            ({"unknown": 1, "colorField": "NOPE"}, ""),
+            ({"unknown": 1, "colors": ["RED", "NOPE"]}, "colors[1]"),
+            ({"bytesField": "no base64!"}, "bytesField"),
         ):
             for transport in TRANSPORTS[:4]:
                 error = self.assertRaises(ServiceError, self.ask, transport, "echo", text)
@@ -209,7 +231,8 @@ class ProtoTests(ValueCase):
         gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
         gateway.addService("table.Table", {"methods": {"echo": lambda request: request}})
         connection = GatewayClient(gateway).connect("grpc")
-        value = {"int64Field": 1 << 60}
+        # Without the proto's messages it would be a number of a Struct.
+        value = {"int64Field": (1 << 60) + 1}
         self.assertEqual(connection.call("table.Table", "echo", value), value)
 
     def test_unanswered(self) -> None:

@@ -300,6 +300,7 @@ class OldTests(ConversionCase):
             b"\x40\x01\x40\x63\x40\x02"
             b"\x4a\x05\x0a\x01a\x10\x63\x4a\x05\x0a\x01b\x10\x01"
             b"\x52\x0c\x01\x63\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+            b"\xa8\x06\x63\xa8\x06\x02"
         )
         self.assertEqual(
             self.PLAIN.decode(wire),
@@ -308,6 +309,7 @@ class OldTests(ConversionCase):
                 "sizes": ["SMALL", "LARGE", 99],
                 "namedKinds": {"a": 99, "b": "ONE"},
                 "packed": ["SMALL", 99, -1],
+                "[old.more_sizes]": ["LARGE", 99],
             },
         )
 

@@ -22,6 +22,8 @@ class MovedFilesTests(SynchronousTestCase):
         self.driver = StoreDriver(self.directory, Files())
         self.driver.createBucket("b")
         self.driver.put("b", b"before", b"small")
+        # The search for garbage opens the catalog once more.
+        self.driver.reactor.settle(self.driver.store.idle())
 
     def assertStops(self, act: Callable[[], object]) -> None:
         """The first write after this is refused, as are those that come then; reads go on."""
