@@ -51,7 +51,7 @@ class ConsoleClient:
     @ivar credentials: The key pair; each request carries it.
     @ivar caFile: Certificates of trusted authorities, PEM; empty for the system's.
     @ivar pinned: The files of the server's own certificates, PEM. If given, the server must present
-        one of them, whatever its name.
+        one of them; its name is not checked.
     """
 
     url: str

@@ -1,10 +1,10 @@
 """
 The file with the listeners of a running daemon, C{DATA/listeners.json}, mode 0600.
 
-Commands on a data directory read it to find the daemon's console and its S3 listener, whatever
-flags, variables or ports the daemon was started with. The daemon writes it when it serves, and
-removes it when it stops. A killed daemon leaves it behind, so a reader compares the process id with
-the process that holds the lock of the directory.
+Commands on a data directory read it to find the daemon's console and its S3 listener, because they
+do not know the flags and variables that the daemon was started with. The daemon writes it when it
+serves, and removes it when it stops. A killed daemon leaves it behind, so a reader compares the
+process id with the process that holds the lock of the directory.
 """
 
 import json

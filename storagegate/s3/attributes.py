@@ -144,7 +144,7 @@ def attributesFrom(headers: Mapping[bytes, bytes]) -> Attributes:
             # aws-chunked describes the transfer, not the object.
             value = _AWS_CHUNKED.sub(b"", value).strip(b", \t")
         if value:
-            # Returned with the bytes that came, whatever their encoding.
+            # The bytes are returned as they came; their encoding is unknown.
             kept[name.decode("ascii")] = value.decode("latin-1")
     if size > METADATA_LIMIT:
         fields = {"Size": str(size), "MaxSizeAllowed": str(METADATA_LIMIT)}

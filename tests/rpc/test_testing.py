@@ -1,6 +1,8 @@
 """The client for tests of gRPC servers: calls in memory, with their limits and statuses."""
 
 import gc
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -8,9 +10,10 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate import GrpcError, server
+from storagegate import GrpcError, loadProto, server
 from storagegate.rpc import ConversionError
 from storagegate.rpc.testing import RPCTestClient
+from tests.support.log import LogCase
 
 NUMBER = {
     "type": "object",
@@ -177,3 +180,61 @@ class ClientTests(SynchronousTestCase):
         found = ref(call)
         del call
         self.assertIsNone(found())
+
+
+PROTO = """
+syntax = "proto3";
+package notes;
+import "google/protobuf/timestamp.proto";
+message Why { string reason = 1; }
+message Note { string text = 1; google.protobuf.Timestamp at = 2; }
+service Notes { rpc Pass (Note) returns (Note); }
+"""
+
+
+class LoadedTests(LogCase):
+    """Calls of a service with the messages of a file."""
+
+    def serve(self, handler: Any, **options: Any) -> RPCTestClient:
+        """Serve the method of the file, loaded with some options."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(PROTO, encoding="utf-8")
+        self.loaded = loadProto(file.absolute(), **options)
+        app = server.grpc()
+        app.addService(self.loaded.Notes, {"pass": handler})
+        return RPCTestClient(app)
+
+    def test_keepUnknown(self) -> None:
+        """A message that a handler passes on loses no field with C{keepUnknown}."""
+        for keepUnknown in (False, True):
+            client = self.serve(lambda call: call.request, keepUnknown=keepUnknown)
+            newer = self.loaded.Note.FromString(b"\x0a\x01a\x18\x05")
+            expected = {"text": "a", **({"@unknown": b"\x18\x05"} if keepUnknown else {})}
+            self.assertEqual(client.call("notes.Notes/Pass", newer), expected)
+
+    def test_naive(self) -> None:
+        """A moment without a zone is an error of the handler, unless it is said to be in UTC."""
+        moment = {"at": datetime(2026, 1, 2)}
+        client = self.serve(lambda call: moment, naive="utc")
+        at = {"at": "2026-01-02T00:00:00Z"}
+        self.assertEqual(client.call("notes.Notes/Pass", {}), at)
+        client = self.serve(lambda call: moment)
+        error = self.assertRaises(GrpcError, client.call, "notes.Notes/Pass", {})
+        self.assertEqual(error.statusName, "INTERNAL")
+        self.flushLoggedErrors()
+        self.assertRaises(ValueError, self.serve, None, naive="local")
+
+    def test_details(self) -> None:
+        """Details have the file's types; one that does not fit ends the call with INTERNAL."""
+
+        for name, status, details in (
+            ("reason", "ABORTED", {"@type": "type.googleapis.com/notes.Why", "reason": "r"}),
+            ("reasons", "INTERNAL", None),
+        ):
+
+            def fail(call: Any, name: str = name) -> Any:
+                raise GrpcError("ABORTED", "no", {"@type": "notes.Why", name: "r"})
+
+            error = self.assertRaises(GrpcError, self.serve(fail).call, "notes.Notes/Pass", {})
+            self.assertEqual((error.statusName, error.details), (status, details))
+        self.assertIn("a detail does not fit notes.Why: reasons: is no field", self.logged()[-1])

@@ -1,15 +1,12 @@
 """npm packages for tests: installed once per run, outside of the checkout."""
 
-import atexit
-import shutil
-import subprocess
 import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
 
-from tests.support.programs import findProgram, missing
+from tests.support.programs import findProgram, missing, runInstaller
 
 NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1", "ws@8.23.0")
 """Pinned, so that a new release cannot change the result of a test."""
@@ -27,24 +24,10 @@ def _install(packages: tuple[str, ...]) -> Path | str:
         if findProgram(program) is None:
             raise missing(program)
     directory = tempfile.mkdtemp(prefix="storagegate-node-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     quiet = ("--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--loglevel=error")
     command = ["npm", "install", "--prefix", directory, *quiet, *packages]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=INSTALL_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"npm did not respond within {INSTALL_SECONDS} s"
-    if done.returncode:
-        error = (done.stderr or done.stdout).decode("utf-8", "backslashreplace")
-        return f"npm could not install {', '.join(packages)}: {error.strip()[-300:]}"
-    return Path(directory) / "node_modules"
+    error = runInstaller(command, directory, INSTALL_SECONDS)
+    return error or Path(directory) / "node_modules"
 
 
 def nodeModules(*packages: str) -> Path:

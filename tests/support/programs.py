@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -151,6 +151,30 @@ def needNginxModule(name: str) -> Path | None:
     if f"--with-{name}" in options.split():
         return None
     raise missing("nginx", f"lacks its module {name}", f"apt-get install libnginx-mod-{name}")
+
+
+def runInstaller(command: Sequence[str], directory: str, seconds: float) -> str:
+    """
+    Run a package manager in a directory that exists until the process ends. Blocks.
+
+    @return: The error as text; empty if it succeeded.
+    """
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not respond within {seconds} s"
+    if not done.returncode:
+        return ""
+    error = (done.stderr or done.stdout).decode("utf-8", "backslashreplace")
+    return f"{' '.join(command)} failed: {error.strip()[-300:]}"
 
 
 def collectMissing() -> None:

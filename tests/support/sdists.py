@@ -1,8 +1,5 @@
 """The test suites in source distributions of clients: downloaded once per run by pip."""
 
-import atexit
-import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -12,6 +9,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
 
+from tests.support.programs import runInstaller
+
 DOWNLOAD_SECONDS = 120
 
 
@@ -19,24 +18,13 @@ DOWNLOAD_SECONDS = 120
 def _download(name: str) -> Path | str:
     """Download and unpack the sources of a distribution; return them, or the error as text."""
     directory = tempfile.mkdtemp(prefix="storagegate-sdist-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     # The version that is installed, so that suite and client agree.
     wanted = f"{name}=={version(name)}"
     options = ("--quiet", "--no-deps", "--no-binary", name, "--no-build-isolation")
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", directory, wanted]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=DOWNLOAD_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"pip did not answer within {DOWNLOAD_SECONDS} s"
-    if done.returncode:
-        return f"pip could not download {wanted}: {done.stderr.decode('utf-8', 'replace')[-300:]}"
+    error = runInstaller(command, directory, DOWNLOAD_SECONDS)
+    if error:
+        return error
     [archive] = Path(directory).glob("*.tar.gz")
     with tarfile.open(archive) as sources:
         sources.extractall(directory, filter="data")
