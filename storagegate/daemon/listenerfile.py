@@ -7,7 +7,6 @@ serves, and removes it when it stops. A killed daemon leaves it behind, so a rea
 process id with the process that holds the lock of the directory.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -63,8 +62,8 @@ def writeListeners(directory: str, daemon: RunningDaemon) -> None:
 
     @raise OSError: If it cannot be written.
     """
-    content = json.dumps(msgspec.to_builtins(daemon), indent=1)
-    replaceFile(os.path.join(directory, NAME), f"{content}\n".encode())
+    content = msgspec.json.format(msgspec.json.encode(daemon), indent=1)
+    replaceFile(os.path.join(directory, NAME), content + b"\n")
 
 
 def removeListeners(directory: str) -> None:

@@ -17,7 +17,7 @@ from bench.loads import Latency, Outcome
 from bench.s3 import requests, signing
 from bench.s3.recipe import doubtsOf, seenOf
 from storagegate.s3.access.policy import compilePolicy
-from tests.support.selection import rounds
+from tests.support.selection import long, rounds
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 PAIR = signing.Credentials("ACCESS", "secret")
@@ -51,6 +51,7 @@ class SigningTests(SynchronousTestCase):
         path=st.from_regex(r"/[a-z0-9-]{3,9}(/[A-Za-z0-9_.~-]{1,9}){0,3}", fullmatch=True),
         query=st.dictionaries(st.text("abcXY-z", min_size=1), st.text("a/ +&=~-é"), max_size=4),
     )
+    @long("takes seconds")
     def test_signatureIsBotocores(self, method: str, path: str, query: dict[str, str]) -> None:
         """For any request the signature is the one that botocore computes."""
         request = signing.Request(method, path, tuple(query.items()))

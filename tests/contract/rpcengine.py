@@ -16,6 +16,7 @@ from zope.interface.verify import verifyObject
 
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, NullByteCounter
 from tests.contract.rpcenginecase import CHUNK, OWN, PATIENCE, STALLED, EngineCase, read
+from tests.support.selection import long
 
 
 class ServerEngineContract(EngineCase):
@@ -187,6 +188,7 @@ class ServerEngineContract(EngineCase):
         await filling
         self.assertEqual(received, 2 * STALLED * len(CHUNK))
 
+    @long("fills the buffers of a connection, which takes seconds")
     async def test_cancelled(self) -> None:
         """A call that the client gives up says so once; who waits for room goes on."""
         channel = await self.serve()

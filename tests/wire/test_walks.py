@@ -10,6 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.modules import CHECKOUT
+from tests.support.selection import long
 from tests.support.walkprogram import Recorder
 from tests.support.walks import LIMITS, Limit, Walk, measure, usual
 
@@ -20,6 +21,7 @@ def walks() -> dict[str, Walk]:
     return measure()
 
 
+@long("records whole requests")
 class LimitTests(SynchronousTestCase):
     """Seven requests to the real daemon and applications."""
 

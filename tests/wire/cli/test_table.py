@@ -624,6 +624,7 @@ class ConnectTests(CommandCase):
         self.writeFiles(parts, home)
         self.assertIn("found-by-the-client", self.runShell(parts["shell"], "rclone", home))
 
+    @long("needs restic, which pip does not bring")
     def test_restic(self) -> None:
         """restic makes its repository."""
         needProgram("restic")

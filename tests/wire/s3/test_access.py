@@ -476,6 +476,7 @@ class ListTests(AccessCase):
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="private")
         self.assertEqual(self.statuses("list_objects_v2"), [200, 403, 403, 403])
 
+    @long("takes seconds")
     def test_created(self) -> None:
         """A bucket can be created with a list and with an ownership."""
         self.bucket = self.makeName("access")

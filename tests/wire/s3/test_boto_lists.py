@@ -25,6 +25,7 @@ def filledBucket(address: tuple[str, int]) -> str:
     return name
 
 
+@long("makes ten thousand objects")
 class TenThousandKeysTests(S3Case):
     """A bucket of 10,000 keys."""
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests.support.clients import ROOT, runTool
 from tests.support.programs import needProgram
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.trees import makeTree, readTree
 
@@ -28,6 +29,7 @@ class S5cmdTests(S3Case):
         }
         return runTool([self.program, *words], environment)
 
+    @long("takes seconds")
     def test_tree(self) -> None:
         """A tree with a file of several parts is synced both ways; again there is nothing to do."""
         up, down = self.files / "up", self.files / "down"
