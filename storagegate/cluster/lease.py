@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from storagegate.cluster.reads import OpenReads
 from storagegate.core.backoff import Backoff
 from storagegate.storage.clustercatalog import ICleanup, INodeLeases
-from storagegate.storage.errors import StoreBusy, StoreError, StoreReadOnly
+from storagegate.storage.errors import NoStandby, StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.periodic import PeriodicTask
 
 LEASE_SECONDS = 10.0
@@ -123,6 +123,10 @@ class LeaseKeeper:
             except StoreBusy as error:
                 if not self._failures:
                     self._log.warn("the lease was not renewed: {error}", error=str(error))
+                if isinstance(error, NoStandby):
+                    # All writes are refused, so this node must not be ready either.
+                    self._end(str(error))
+                    self._leases.giveUp()
                 self._failed(error)
             except Exception as error:
                 self._log.failure("the lease was not renewed")

@@ -25,7 +25,7 @@ from storagegate.storage.backends import BackEndContext
 from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.blobs.remote import LATE_SECONDS, RemoteBlobs
 from storagegate.storage.clustercatalog import REQUEST_LEASE, IClusterCatalog
-from storagegate.storage.errors import StoreBusy
+from storagegate.storage.errors import NoStandby, StoreBusy
 from storagegate.storage.gc import BlobLease, HeldBlobs
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.node import BackgroundTask, IStoreNode
@@ -36,8 +36,6 @@ _IDLE_SECONDS = 0.1
 
 _FULL_SECONDS = 10.0
 """Duration of the warning after a write was refused: a removal has freed space by then."""
-
-_NO_STANDBY = "synchronous_standby_names of the catalog is empty: commits wait for no standby"
 
 _STANDBY_AWAY = "no synchronous standby of the catalog is connected"
 
@@ -77,6 +75,8 @@ class ClusterNode:
         options = context.options
         self._seconds = float(options.get("leaseSeconds", LEASE_SECONDS))
         self._isSynchronous = options.get("synchronous", "off") == "required"
+        if self._isSynchronous:
+            self._catalog.requireStandby()
         self._jobs: list[Job] = []
         self._fullAt: float | None = None
         self.reads = OpenReads(self._leases, self._cleanup, self._clock)
@@ -203,7 +203,7 @@ class ClusterNode:
         if self._isSynchronous:
             names, count = await self._cleanup.replication()
             if not names:
-                raise StoreBusy(_NO_STANDBY)
+                raise NoStandby
             if not count:
                 # A renewal would wait for a standby without reporting it.
                 raise StoreBusy(_STANDBY_AWAY)

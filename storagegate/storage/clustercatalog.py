@@ -294,6 +294,9 @@ class IClusterCatalog(ICatalog):
         "an empty name if changes may have been missed."
     )
 
+    def requireStandby() -> None:
+        """Refuse changes with C{NoStandby} from now on, while commits wait for no standby."""
+
     async def shard(bucket: str) -> int | None:
         """
         Look up the shard of a bucket.

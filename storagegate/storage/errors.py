@@ -98,6 +98,15 @@ class StoreBusy(StoreError):
     """The queue of the store is full."""
 
 
+class NoStandby(StoreBusy):
+    """Commits of the catalog wait for no standby, although they must."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "synchronous_standby_names of the catalog is empty: commits wait for no standby"
+        )
+
+
 class BlobsRefused(StoreBusy):
     """
     The blob server has rejected a request because of its bucket, credentials or region. Retrying

@@ -16,7 +16,10 @@ from tests.support.modules import CHECKOUT
 DOCS = CHECKOUT / "docs"
 README = CHECKOUT / "README.rst"
 
-_BLOCK = re.compile(r"^\.\. code-block:: (\w+)\n\n((?:    .*\n|\n)+)", re.MULTILINE)
+_BLOCK = re.compile(
+    r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent)    .*\n|\n)+)",
+    re.MULTILINE,
+)
 _TABLE = r"^\.\. csv-table::{}\n    :header: (.*)\n(?:    :.*\n)*\n((?:    .*\n)+)"
 
 # The output of a session may be abbreviated, and wrapped.
@@ -40,9 +43,13 @@ def codeBlocks(page: Path, *languages: str) -> list[Block]:
     """Return the blocks of a page in some languages, in order."""
     text = page.read_text()
     return [
-        Block(match[1], textwrap.dedent(match[2]), text.count("\n", 0, match.start(2)) + 1)
+        Block(
+            match["language"],
+            textwrap.dedent(match["code"]),
+            text.count("\n", 0, match.start("code")) + 1,
+        )
         for match in _BLOCK.finditer(text)
-        if match[1] in languages
+        if match["language"] in languages
     ]
 
 

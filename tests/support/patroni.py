@@ -154,12 +154,6 @@ class ClusterMachine:
         for name in ("etcd", "postgresql", "storagegate"):
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
-    def restore(self, backup: Path) -> None:
-        """Install the catalog of a backup."""
-        shutil.copytree(backup, self.directory / "postgresql")
-        (self.directory / "postgresql").chmod(0o700)
-        _give(self.directory / "postgresql")
-
     def killPostgreSQL(self) -> None:
         """Kill only PostgreSQL, like a crash."""
         for each in self._postgresql():
@@ -268,25 +262,16 @@ class PatroniCluster:
             machine.start()
         until(self.isWhole, log=self.log)
 
-    def restore(self, backup: Path) -> None:
-        """
-        Destroy all machines and blobs, and restore a backup; the nodes do not run.
+    def burn(self) -> None:
+        """Destroy all machines and blobs, and start new machines with an empty database."""
+        for machine in self.machines.values():
+            machine.burn()
+        for each in self.blobs.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        self.start()
 
-        @param backup: The backup, with the directories C{catalog} and C{blobs}.
-        """
-        machines = list(self.machines.values())
-        for each in machines:
-            each.burn()
-        shutil.rmtree(self.blobs)
-        for each in machines:
-            each.startEtcd()
-        machines[1].restore(backup / "catalog")
-        machines[1].startPatroni()
-        until(lambda: "leader" in self.roles().values(), log=self.log)
-        for each in machines:
-            each.startPatroni()
-        until(self.isWhole, log=self.log)
-        shutil.copytree(backup / "blobs", self.blobs)
+    def giveBlobs(self) -> None:
+        """Let the nodes use the blobs that a command of root has written."""
         _give(self.blobs)
 
     def isWhole(self) -> bool:

@@ -72,7 +72,7 @@ class LocalClusterTests(SynchronousTestCase):
     def status(self) -> list[str]:
         """Return what C{cluster status} says of etcd."""
         done = self.running.shell("storagegate cluster status")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return [each for each in done.stdout.splitlines() if "etcd" in each]
 
     def checkEtcd(self) -> None:
@@ -86,7 +86,7 @@ class LocalClusterTests(SynchronousTestCase):
         again = self.running.configure("--up")
         self.assertIn(f"etcd has ended, see {data}.log", again.stderr)
         found = self.status()
-        self.assertRegex(found[1], r"\Aetcd three http://\S+ does not answer: ")
+        self.assertRegex(found[1], r"\Aetcd three http://\S+ does not respond: ")
         self.assertIn("warning: 1 of 3 members of etcd are missing", found[3])
         others, own = (
             each.code

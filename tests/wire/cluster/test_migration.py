@@ -214,7 +214,7 @@ class RefusalTests(MigrationCase):
         self.assertTrue(self.serves(second))
         await self.assertRefuses(second, False, "is not empty, or in use")
         await self.move(first, True)
-        self.assertIn("switched before", self.lines[-1])
+        self.assertIn("switched the store", self.lines[-1])
 
     async def test_serverAway(self) -> None:
         """A server that ends the connection ends the run, with one line; the next goes on."""

@@ -73,5 +73,34 @@ class StandbyTests(SynchronousTestCase):
         cluster = Cluster(options={"synchronous": "required"})
         self.addCleanup(cluster.close)
         [node] = cluster.start()
+        error = self.assertRaises(
+            ClientError, cluster.client(node, patient=False).create_bucket, Bucket="bucket"
+        )
+        self.assertEqual(error.response["ResponseMetadata"]["HTTPStatusCode"], 503)
         why = "synchronous_standby_names of the catalog is empty"
         self.assertTrue(eventually(lambda: why in readiness(node)[1].get("error", "")), node.log)
+
+    def test_noLonger(self) -> None:
+        """Once commits wait for no standby, the next write is refused, not only the next lease."""
+        cluster = Cluster(isSynchronous=True)
+        self.addCleanup(cluster.close)
+        [node] = cluster.start()
+        client = cluster.client(node, patient=False)
+        client.create_bucket(Bucket="bucket")
+        cluster.primary.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        cluster.primary.execute("SELECT pg_reload_conf()")
+        self.assertTrue(
+            eventually(
+                lambda: cluster.primary.value("SHOW synchronous_standby_names") == "",
+            )
+        )
+        error = self.assertRaises(
+            ClientError, client.put_object, Bucket="bucket", Key="never", Body=b"1"
+        )
+        self.assertEqual(error.response["ResponseMetadata"]["HTTPStatusCode"], 503)
+        standby = cluster.standby
+        assert standby is not None
+        cluster.primary.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        cluster.primary.execute("SELECT pg_reload_conf()")
+        self.assertTrue(eventually(lambda: readiness(node)[0] == 200), node.log)
+        client.put_object(Bucket="bucket", Key="after", Body=b"2")

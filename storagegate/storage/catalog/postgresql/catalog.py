@@ -146,6 +146,10 @@ class PostgreSQLCatalog:
             each.open()
         self.primary.watch()
 
+    def requireStandby(self) -> None:
+        """See L{IClusterCatalog.requireStandby}."""
+        self.writer.needsStandby = True
+
     def close(self) -> Deferred[None]:
         """Commit waiting mutations, then close. Call once."""
         return self.writer.close().addCallback(self._closed)

@@ -42,6 +42,7 @@ def _call(function: str, count: int) -> str:
 
 
 FENCE = b"fence"
+STANDBY = b"standby"
 LOCK_UPLOADS = b"lockuploads"
 LOCK_BLOBS = b"lockblobs"
 
@@ -52,6 +53,8 @@ WRITES = {
         SELECT 1 / (count(*) = cardinality($1::bigint[]))::int FROM leases
         WHERE id = ANY ($1::bigint[]) AND alive
     """,
+    # The root of a negative number refuses the transaction, with a code of its own.
+    STANDBY: "SELECT sqrt((current_setting('synchronous_standby_names') <> '')::int - 1)",
     LOCK_UPLOADS: """
         SELECT FROM uploads WHERE uploadid = ANY ($1::text[])
         ORDER BY uploadid, bucketid, key FOR UPDATE

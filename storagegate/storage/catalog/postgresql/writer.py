@@ -36,6 +36,7 @@ from storagegate.storage.catalog.postgresql.statements import (
     FENCE,
     LOCK_BLOBS,
     LOCK_UPLOADS,
+    STANDBY,
     WRITES,
 )
 from storagegate.storage.catalog.postgresql.values import int8Array, textArray
@@ -43,6 +44,7 @@ from storagegate.storage.catalog.writer import UncancellableDeferred
 from storagegate.storage.errors import (
     CommitUnknown,
     ConcurrentChange,
+    NoStandby,
     StoreBusy,
     StoreError,
     StoreFull,
@@ -73,6 +75,9 @@ half is left for the server.
 """
 
 _FENCED = "22012"
+
+# The root of a negative number.
+_UNREPLICATED = "2201F"
 _FULL = ("53100", "54000")
 _DUPLICATE = "23505"
 
@@ -170,11 +175,13 @@ class Writer:
     @ivar meters: Called for each batch, with its number of mutations and its duration in seconds.
     @ivar isFenced: Whether batches lock and check their leases. Only tests disable the fence, to
         show its purpose.
+    @ivar needsStandby: Whether batches are refused if commits wait for no standby.
     """
 
     _log = Logger()
 
     isFenced = True
+    needsStandby = False
 
     def __init__(self, reactor: Any, primary: Primary, locks: Locks) -> None:
         """
@@ -324,6 +331,8 @@ class Writer:
             steps = self._locks.shared({mutation.bucket for mutation in batch}, leases)
         if leases:
             steps.append((FENCE, (int8Array(leases),)))
+        if self.needsStandby:
+            steps.append((STANDBY, ()))
         uploads = {each for mutation in batch for each in mutation.uploads}
         if uploads:
             steps.append((LOCK_UPLOADS, (textArray(sorted(uploads)),)))
@@ -416,6 +425,8 @@ def _explain(error: StatementRefused) -> Exception:
     made: StoreError
     if error.state == _FENCED:
         made = StoreBusy("the lease of this node has expired")
+    elif error.state == _UNREPLICATED:
+        made = NoStandby()
     elif error.state in _FULL:
         made = StoreFull(str(error))
     elif error.state == _DUPLICATE:
