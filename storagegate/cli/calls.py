@@ -1,4 +1,9 @@
-"""C{storagegate call}: calls a method of a service through one of the daemon's own wires."""
+"""
+C{storagegate call}: calls a method of a service.
+
+The daemon makes the call through one of its own wires, or, with C{--to}, this process calls any
+gateway. Then the requests of a stream are read while results are printed.
+"""
 
 import json
 import sys
@@ -20,13 +25,19 @@ def call(invocation: Invocation) -> int:
     service, _, method = options.method.rpartition(".")
     if not service or not method:
         raise CommandError(f"{options.method}: expected SERVICE.METHOD", MISUSED)
+    if options.to is not None:
+        from storagegate.cli.gatewaycalls import callGateway
+
+        return callGateway(invocation, service, method)
+    if options.stream:
+        raise CommandError("--stream is for --to: the daemon knows its methods", MISUSED)
     wanted = {
         "wire": options.wire or get_args(TransportName)[0],
         "service": service,
         "method": method,
         "requests": list(_requests(options.request or [])),
-        "metadata": _metadata(options.metadata or []),
-        "token": _token(invocation),
+        "metadata": readMetadata(options.metadata or []),
+        "token": readToken(invocation),
         "deadlineMs": options.deadlineMs,
     }
     items: list[dict[str, Any]] = []
@@ -35,14 +46,24 @@ def call(invocation: Invocation) -> int:
             continue
         event = json.loads(line)
         if event["at"] != "item":
-            return _end(invocation, items, event)
+            return printEnd(invocation, items, len(items), event)
         items.append({name: event[name] for name in ("data", "ms", "bytes")})
         if not output.isJSON:
             output.line(json.dumps(event["data"], ensure_ascii=False))
     raise CommandError("the daemon ended the response before the call ended", UNREACHED)
 
 
-def _end(invocation: Invocation, items: list[dict[str, Any]], event: dict[str, Any]) -> int:
+def printEnd(
+    invocation: Invocation, items: list[dict[str, Any]], count: int, event: dict[str, Any]
+) -> int:
+    """
+    Print the end of a call.
+
+    @param items: The results, with the time and the size of each, for JSON.
+    @param count: The number of results.
+    @param event: The last line of the daemon's response: C{at}, C{data}, C{ms} and C{bytes}.
+    @return: The exit code.
+    """
     output = invocation.output
     error = event["data"] if event["at"] == "error" else None
     document = {"items": items, "error": error, "ms": event["ms"], "bytes": event["bytes"]}
@@ -50,7 +71,7 @@ def _end(invocation: Invocation, items: list[dict[str, Any]], event: dict[str, A
     if not output.isJSON:
         if error is not None:
             output.note(f"storagegate: {error['message']} ({error['error']})")
-        output.note(f"{len(items)} items, {event['bytes']} bytes, {event['ms']:.1f} ms")
+        output.note(f"{count} items, {event['bytes']} bytes, {event['ms']:.1f} ms")
     return 0 if error is None else FAILED
 
 
@@ -62,14 +83,19 @@ def _requests(texts: list[str]) -> Iterator[Any]:
     """
     for text in texts:
         if text != "-":
-            yield _read(text)
+            yield readRequest(text)
             continue
         while line := sys.stdin.readline(_LINE_LIMIT):
             if line.strip():
-                yield _read(line)
+                yield readRequest(line)
 
 
-def _read(text: str) -> Any:
+def readRequest(text: str) -> Any:
+    """
+    Read a request.
+
+    @raise CommandError: It is not JSON.
+    """
     try:
         return json.loads(text)
     except ValueError as error:
@@ -77,7 +103,12 @@ def _read(text: str) -> Any:
         raise CommandError(f"a request is not JSON: {error}: {shown}", MISUSED) from error
 
 
-def _metadata(texts: list[str]) -> dict[str, str]:
+def readMetadata(texts: list[str]) -> dict[str, str]:
+    """
+    Read the metadata of the flags.
+
+    @raise CommandError: A text is not C{NAME=VALUE}.
+    """
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -87,7 +118,12 @@ def _metadata(texts: list[str]) -> dict[str, str]:
     return found
 
 
-def _token(invocation: Invocation) -> str:
+def readToken(invocation: Invocation) -> str:
+    """
+    Read the token or API key from the variable that the flags name; an empty text without one.
+
+    @raise CommandError: The variable is not set.
+    """
     name = invocation.options.tokenVariable
     if not name:
         return ""

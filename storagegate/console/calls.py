@@ -26,9 +26,15 @@ from storagegate.console.listeners import MAX_BYTES, GatewayListener, findListen
 from storagegate.console.objects import checkStill
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, asServiceError, codedError, errorBody
+from storagegate.core.options import makeOptions
 from storagegate.core.task import callInThread
 from storagegate.gateway.client.call import GatewayCall
-from storagegate.gateway.client.client import GatewayClientOptions, RemoteGateway, makeTransport
+from storagegate.gateway.client.client import (
+    GatewayClientOptions,
+    RemoteGateway,
+    makeTransport,
+    readCredential,
+)
 from storagegate.gateway.client.transports import tooLarge
 from storagegate.gateway.transports.registry import findTransport
 from storagegate.net.http.interfaces import ClientLost
@@ -132,14 +138,8 @@ def _openClient(listener: GatewayListener, body: CallRequest) -> RemoteGateway:
     @raise ServiceError: C{INVALID_ARGUMENT}: the metadata has an invalid header field.
     """
     transport = makeTransport(listener.wire, listener.target(body.metadata))
-    # A JSON Web Token is a bearer token, other text an API key.
-    isToken = body.token.count(".") == 2
-    options = GatewayClientOptions(
-        token=body.token if isToken else "",
-        apiKey="" if isToken else body.token,
-        apiKeyHeader=listener.apiKeyHeader,
-        retries=0,
-    )
+    given = {**readCredential(body.token), "apiKeyHeader": listener.apiKeyHeader, "retries": 0}
+    options = makeOptions(GatewayClientOptions, given)
     return RemoteGateway(transport, listener.reactor, options, _GRACE_SECONDS)
 
 

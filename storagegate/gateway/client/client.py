@@ -100,6 +100,15 @@ class GatewayClientOptionsDict(TypedDict, total=False):
     maxMessageBytes: int | str
 
 
+def readCredential(text: str) -> GatewayClientOptionsDict:
+    """
+    Return the option for a token in the form of an API key or a JSON Web Token.
+
+    @param text: The token; empty for none.
+    """
+    return {"token": text} if text.count(".") == 2 else {"apiKey": text}
+
+
 def createGatewayClient(
     url: str, *, reactor: Any = None, **options: Unpack[GatewayClientOptionsDict]
 ) -> "RemoteGateway":
