@@ -69,7 +69,7 @@ class GatewayCall:
         self._error: Exception | None = None
         self._isOver = False
         self._hasItems = False
-        self._result: SharedFuture[Any] | None = None
+        self._result: SharedFuture[Reply] | None = None
         self._first: SharedFuture[Reply | None] = SharedFuture()
         self._isFirstTaken = False
         self._deadline: float | None = None
@@ -88,9 +88,11 @@ class GatewayCall:
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._result is None:
             self._result = SharedFuture()
-            reading = Deferred.fromCoroutine(self._readResult())
-            reading.addCallbacks(self._result.set, lambda failure: self._fail(failure.value))
-        return portable(self._result.wait(self.cancel)).__await__()
+            Deferred.fromCoroutine(self._readResult()).addCallback(self._result.set)
+        reply: Reply = yield from portable(self._result.wait(self.cancel)).__await__()
+        if reply.type == ERROR:
+            raise untraced(reply.value)
+        return reply.value
 
     def __aiter__(self) -> Self:
         return self
@@ -101,8 +103,10 @@ class GatewayCall:
         except CancelledError:
             self.cancel()
             raise
-        if reply is None:
+        if reply.type == END:
             raise StopAsyncIteration
+        if reply.type == ERROR:
+            raise untraced(reply.value)
         return reply.value
 
     async def __aenter__(self) -> Self:
@@ -117,28 +121,21 @@ class GatewayCall:
 
     # The replies
 
-    async def _readResult(self) -> Any:
-        """
-        Read the result.
-
-        @raise TypeError: The method has a stream of results.
-        """
+    async def _readResult(self) -> Reply:
+        """Return the result, or an error."""
         reply = await self._read()
-        if reply is None or reply.type == ITEM:
+        if reply.type in (ITEM, END):
             self.cancel()
             name = f"{self._head.service}.{self._head.method}"
-            raise TypeError(f"{name} has a stream of results: iterate over it by 'async for'")
-        return reply.value
+            text = f"{name} has a stream of results: iterate over it by 'async for'"
+            return Reply(ERROR, None, TypeError(text))
+        return reply
 
-    def _fail(self, error: BaseException) -> None:
-        assert self._result is not None
-        self._result.fail(error)
-
-    async def _read(self) -> Reply | None:
+    async def _read(self) -> Reply:
         """
-        Return the next result; C{None} at the end.
+        Return the next result, the end or the error.
 
-        @raise ServiceError: The call has failed.
+        An error is returned, because a Deferred that raised it would be part of a cycle.
         """
         if self._isFirstTaken:
             wire = None if self._isOver else self._wire
@@ -150,9 +147,7 @@ class GatewayCall:
             self._finish(reply.value if reply.type == ERROR else None)
         if reply is None or reply.type in (END, ERROR):
             error = self._sendError or self._error
-            if error is not None:
-                raise untraced(error)
-            return None
+            return Reply(END, None, None) if error is None else Reply(ERROR, None, error)
         self.bytesReceived += reply.size
         return reply
 
