@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Itera
 from math import ceil
 from typing import Any, Self
 
-from attrs import evolve, frozen
+from attrs import define, evolve
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 
@@ -25,19 +25,21 @@ from storagegate.upstream.retry import AttemptFailed, RetryPolicy
 Requests = AsyncIterable[Any] | Iterable[Any]
 
 
-@frozen
+@define(eq=False)
 class CallContext:
     """
     The resources of the calls of a client.
 
     @ivar transport: The transport of the calls.
     @ivar graceSeconds: Time for the server to report that the deadline has passed.
+    @ivar isClosed: Whether no further attempts may begin.
     """
 
     transport: ClientTransport
     retries: RetryPolicy
     clock: Any
     graceSeconds: float = 0.0
+    isClosed: bool = False
 
 
 class GatewayCall:
@@ -201,7 +203,10 @@ class GatewayCall:
         Begin the call, and wait for its first reply.
 
         @raise AttemptFailed: The call may be repeated, under the conditions of the policy.
+        @raise ServiceError: C{CANCELLED}: the client is closed.
         """
+        if self._context.isClosed:
+            raise codedError("CANCELLED", "The client is closed")
         head = self._head
         if self._deadline is not None:
             left = self._deadline - self._context.clock.seconds()
@@ -209,6 +214,8 @@ class GatewayCall:
         wire = self._wire = await self._context.transport.begin(head)
         if self._requests is not None:
             self._sending = fromCoroutine(self._send(wire, self._requests))
+            # Under asyncio's reactor, a cancelled coroutine fails however it ends.
+            self._sending.addErrback(lambda failure: failure.trap(CancelledError))
         reply = await wire.replies.get()
         if reply is None:
             raise AttemptFailed(codedError("UNAVAILABLE", "The connection ended before the call"))

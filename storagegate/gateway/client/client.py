@@ -255,10 +255,11 @@ class RemoteGateway:
 
     def close(self) -> Deferred[None]:
         """
-        Close the connections; calls in flight fail.
+        Close the connections; calls in flight fail, and later calls end with C{CANCELLED}.
 
         @return: Fires when they are closed.
         """
+        self._context.isClosed = True
         return portable(self._transport.close())
 
     async def __aenter__(self) -> Self:

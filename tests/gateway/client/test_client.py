@@ -222,6 +222,16 @@ class CallTests(SynchronousTestCase):
             self.failureResultOf(reading)
             self.assertTrue(self.transport.calls[-1].isClosed)
 
+    def test_closed(self) -> None:
+        """A closed client begins no attempt, neither of a new call nor of one that is repeated."""
+        self.transport.refusals = [self.unavailable(True)]
+        repeated = self.result(self.client.call("S", "m"))
+        self.successResultOf(self.client.close())
+        self.clock.advance(BACKOFF.maxSeconds)
+        for reading in (repeated, self.result(self.client.call("S", "m"))):
+            self.assertEqual(self.failureResultOf(reading, ServiceError).value.code, "CANCELLED")
+        self.assertEqual(self.transport.calls, [])
+
     def test_arguments(self) -> None:
         """A call with wrong arguments does not begin."""
         for wrong in ({"data": 1, "requests": []}, {"deadlineMs": 0}, {"token": "a\nb"}):
