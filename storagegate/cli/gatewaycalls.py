@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from storagegate.cli.calls import printEnd, readMetadata, readRequest, readToken
+from storagegate.cli.callinvocation import printEnd, readMetadata, readRequest, readToken
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError, Invocation
 from storagegate.core.errors import ServiceError, errorBody
 from storagegate.core.options import OptionError
@@ -83,14 +83,17 @@ async def _call(invocation: Invocation, service: str, method: str, reactor: Any)
         return round((now - began) * 1000, 2)
 
     async with _createClient(invocation, reactor) as client:
-        call = client.call(
-            service,
-            method,
-            data,
-            requests=requests if options.stream else None,
-            deadlineMs=options.deadlineMs,
-            metadata=readMetadata(options.metadata or []),
-        )
+        try:
+            call = client.call(
+                service,
+                method,
+                data,
+                requests=requests if options.stream else None,
+                deadlineMs=options.deadlineMs,
+                metadata=readMetadata(options.metadata or []),
+            )
+        except ValueError as error:
+            raise CommandError(str(error), MISUSED) from error
         count = 0
         try:
             async for result in call:

@@ -438,13 +438,18 @@ class LiveTests(CommandCase):
         self.assertEqual((again.code, again.output), (1, ""), again)
         streamed = run(*creating, "--request", "-", "--stream", stdin=f"{created}\n" * 2)
         self.assertEqual((streamed.code, streamed.output), (1, ""), streamed)
+        # Other tests list the users, too.
+        deleted = json.dumps({"id": item["data"]["id"]})
+        self.assertEqual(run("UserService.DeleteUser", "--to", url, "--request", deleted).code, 0)
         for wrong in (
             ("--to", "ftp://a"),
             ("--to", url, "--request", "{"),
             ("--to", url, "--request", "{}", "--request", "{}"),
+            ("--to", url, "--deadline", "0"),
         ):
             self.assertEqual(run("A.b", *wrong).code, 2, wrong)
-        self.assertEqual(self.run_("call", "A.b", "--stream").code, 2)
+        for words in (("--stream",), ("--to", url, "--wire", "http")):
+            self.assertEqual(self.run_("call", "A.b", *words).code, 2)
         self.assertEqual(run("A.b", "--to", "tcp://127.0.0.1:1").code, 3)
 
     def test_trace(self) -> None:
