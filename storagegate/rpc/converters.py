@@ -33,7 +33,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, EncodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from msgspec import Struct
 
@@ -148,6 +147,18 @@ class Converter(Struct, frozen=True):
     read: Reader
     fill: Put
     isBare: bool = True
+
+
+class MessageForm(Struct, frozen=True):
+    """
+    How the messages of a type are parsed, written and converted.
+
+    @ivar messageClass: The class that parses and writes them.
+    @ivar converter: Converts messages of this class.
+    """
+
+    messageClass: type[Message]
+    converter: Converter
 
 
 def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
@@ -267,7 +278,7 @@ class ScalarConverter(Struct, frozen=True):
 def scalarConverter(field: FieldDescriptor) -> ScalarConverter:
     """Return the converter of a scalar or enum field."""
     if field.enum_type is not None:
-        return _enumConverter(field.enum_type)
+        return enumConverter(field.enum_type)
     file = getattr(field, "file")  # noqa: B009 - The type stubs lack it.
     if field.type == FieldDescriptor.TYPE_STRING and not _isProto3(file):
         # Only proto2 allows text that is not UTF-8, which protobuf returns as bytes.
@@ -361,7 +372,8 @@ def checkBytes(value: Any) -> bytes:
     raise wrongType("bytes", value)
 
 
-def _enumConverter(enum: EnumDescriptor) -> ScalarConverter:
+def enumConverter(enum: EnumDescriptor) -> ScalarConverter:
+    """Return the converter of an enum, which takes any number of 32 bits."""
     numbers = {value.name: value.number for value in enum.values}
     # If names share a number, the first name is used.
     names: dict[int, Any] = {value.number: value.name for value in reversed(enum.values)}
@@ -372,10 +384,9 @@ def _enumConverter(enum: EnumDescriptor) -> ScalarConverter:
     def check(value: Any) -> int:
         if isinstance(value, str) and value in numbers:
             return numbers[value]
-        if isinstance(value, int) and not isinstance(value, bool):
-            isKnown = value in names
-            if isKnown or (not enum.is_closed and -_INT32_MAX - 1 <= value <= _INT32_MAX):
-                return value
+        isNumber = isinstance(value, int) and not isinstance(value, bool)
+        if isNumber and -_INT32_MAX - 1 <= value <= _INT32_MAX:
+            return value
         if isNull and value is None:
             return 0
         raise wrongType(f"a name of {enum.full_name}", value)
@@ -426,13 +437,13 @@ def findType(pools: Iterable[DescriptorPool], url: str) -> Descriptor | None:
 
 
 def anyConverter(
-    pools: Iterable[DescriptorPool], converterOf: Callable[[Descriptor], Converter]
+    pools: Iterable[DescriptorPool], formOf: Callable[[Descriptor], MessageForm]
 ) -> Converter:
     """
     Return the converter of C{Any}.
 
     @param pools: The descriptor pools in which types are looked up, in the order of search.
-    @param converterOf: Returns the converter of a message type.
+    @param formOf: Returns how messages of a type are converted.
     """
 
     def read(message: Any, depth: int) -> dict[str, Any]:
@@ -443,11 +454,12 @@ def anyConverter(
         if descriptor is None:
             return {_TYPE: url, _VALUE: wire}
         checkDepth(depth)
+        found = formOf(descriptor)
         try:
-            inner = GetMessageClass(descriptor).FromString(wire)
+            inner = found.messageClass.FromString(wire)
         except DecodeError:
             raise notA(descriptor.full_name) from None
-        form = converterOf(descriptor)
+        form = found.converter
         if not form.isBare:
             return {_TYPE: url, **form.read(inner, depth + 1)}
         try:
@@ -472,8 +484,8 @@ def anyConverter(
             message.value = _onlyValue(fields, url, checkBytes)
             return
         checkDepth(depth)
-        inner: Message = GetMessageClass(descriptor)()
-        form = converterOf(descriptor)
+        found = formOf(descriptor)
+        inner, form = found.messageClass(), found.converter
         if not form.isBare:
             form.fill(inner, fields, depth + 1)
         else:

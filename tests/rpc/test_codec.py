@@ -1,7 +1,7 @@
 """Messages as dictionaries: keys, presence, oneofs, messages in them, and what is refused."""
 
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
@@ -285,7 +285,7 @@ class OldTests(ConversionCase):
         self.assertRefused(needs, {"[old.extra]": 5}, "[old.extra]", "is no field of old.Needs")
         for value, path, reason in (
             ({"[old.extra]": "x"}, "[old.extra]", "a whole number"),
-            ({"[old.more_sizes]": ["LARGE", 7]}, "[old.more_sizes][1]", None),
+            ({"[old.more_sizes]": ["LARGE", "HUGE"]}, "[old.more_sizes][1]", None),
             ({"[old.all_needs]": [{"aName": 1}]}, "[old.all_needs][0].aName", "is a string, not 1"),
         ):
             error = self.assertRaises(ConversionError, self.PLAIN.encode, value)
@@ -293,25 +293,66 @@ class OldTests(ConversionCase):
             if reason is not None:
                 self.assertIn(reason, error.reason)
 
+    CLOSED = (
+        b"\x20\x63"
+        b"\x40\x01\x40\x63\x40\x02"
+        b"\x4a\x05\x0a\x01a\x10\x63\x4a\x05\x0a\x01b\x10\x01"
+        b"\x52\x0c\x01\x63\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+        b"\xa8\x06\x63\xa8\x06\x02"
+    )
+    """A C{Plain} whose closed enums have numbers without a name."""
+
+    NUMBERS: ClassVar[dict[str, Any]] = {
+        "size": 99,
+        "sizes": ["SMALL", 99, "LARGE"],
+        "namedKinds": {"a": 99, "b": "ONE"},
+        "packed": ["SMALL", 99, -1],
+        "[old.more_sizes]": [99, "LARGE"],
+    }
+    """The value that handlers see."""
+
     def test_closedEnums(self) -> None:
-        """A number of a closed enum that has no name is the number."""
-        wire = (
-            b"\x20\x63"
-            b"\x40\x01\x40\x63\x40\x02"
-            b"\x4a\x05\x0a\x01a\x10\x63\x4a\x05\x0a\x01b\x10\x01"
-            b"\x52\x0c\x01\x63\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-            b"\xa8\x06\x63\xa8\x06\x02"
-        )
-        self.assertEqual(
-            self.PLAIN.decode(wire),
-            {
-                "size": 99,
+        """A number of a closed enum that has no name is the number, at its place in a list."""
+        for keepsUnknown in (False, True):
+            plain = MessageCodec(self.PLAIN.messageClass, keepsUnknown)
+            self.assertEqual(plain.decode(self.CLOSED), self.NUMBERS)
+            self.assertEqual(plain.decodeLarge(self.CLOSED), self.NUMBERS)
+            # Protobuf's own messages keep these numbers apart.
+            parsed = self.PLAIN.messageClass.FromString(self.CLOSED)
+            behind = {
                 "sizes": ["SMALL", "LARGE", 99],
-                "namedKinds": {"a": 99, "b": "ONE"},
-                "packed": ["SMALL", 99, -1],
                 "[old.more_sizes]": ["LARGE", 99],
-            },
-        )
+            }
+            self.assertEqual(plain.toDict(parsed), {**self.NUMBERS, **behind})
+
+    def test_closedEnumsReturned(self) -> None:
+        """Numbers without a name can be sent, and protobuf reads the message that it was sent."""
+        wire = self.PLAIN.encode(self.NUMBERS)
+        self.assertEqual(self.PLAIN.decode(wire), self.NUMBERS)
+        parse = self.PLAIN.messageClass.FromString
+        self.assertEqual(parse(wire), parse(self.CLOSED))
+        message = self.PLAIN.toMessage(self.NUMBERS)
+        self.assertIs(type(message), self.PLAIN.messageClass)
+        self.assertEqual(message, parse(self.CLOSED))
+        self.assertEqual(self.PLAIN.encode(message), parse(self.CLOSED).SerializeToString())
+        for size in (1 << 31, -(1 << 31) - 1, "HUGE", 1.5, True):
+            error = self.assertRaises(ConversionError, self.PLAIN.encode, {"sizes": [1, size]})
+            self.assertEqual(error.path, "sizes[1]")
+            self.assertIn("is a name of old.Size, not", error.reason)
+
+    def test_closedEnumsInside(self) -> None:
+        """A type of an open file that contains closed enums, and an Any, have the numbers, too."""
+        uses = codec("kinds.Uses")
+        value = {"plain": {"sizes": [99, "LARGE"]}, "color": "RED"}
+        self.assertEqual(uses.decode(uses.encode(value)), {"plain": value["plain"]})
+        packed = {"anyValue": {"@type": "type.googleapis.com/old.Plain", "sizes": [99, "LARGE"]}}
+        for each in (uses, TREE):
+            self.assertEqual(each.decode(each.encode(packed)), packed)
+        # A number without a name is a value of a required field, as on the wire.
+        needs = codec("old.NeedsSize")
+        self.assertEqual(needs.decode(b"\x08\x63"), {"size": 99})
+        self.assertEqual(needs.encode({"size": 99}), b"\x08\x63")
+        self.assertRefused(needs, {}, "size", "is required")
 
     def test_unknown(self) -> None:
         """Fields that the definition lacks are dropped, or kept as bytes where they were."""
