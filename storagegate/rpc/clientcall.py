@@ -23,6 +23,8 @@ from storagegate.rpc.interfaces import (
 from storagegate.rpc.protos import RPCMethod
 from storagegate.rpc.status import DETAILS_KEY, decodeDetails
 
+_UNAVAILABLE = GRPC_STATUSES["UNAVAILABLE"]
+
 
 @define(eq=False)
 class ClientCall:
@@ -70,13 +72,15 @@ class ClientCall:
         if self._hasEnded:
             return
         self._method = method
-        if method.streaming == "none":
+        if method.streaming == "none" and method.path in self._engine.counted:
             request = self._encodeOne(method)
             self._cancelEngine = self._engine.exchange(
                 method.path, self._options, request, self._exchanged
             )
             return
-        if method.streaming == "server":
+        if method.streaming in ("none", "server"):
+            # How many responses a server sends follows from its definition of the method: those of
+            # a unary method are counted until a call has had exactly one.
             engineCall = self._engine.call(method.path, self._options, self._encodeOne(method))
         elif isinstance(self._request, AsyncIterable | Iterable) and not isinstance(
             # A single request may also be iterable.
@@ -93,7 +97,7 @@ class ClientCall:
         if self._streams:
             self._response.fail(self._misused())
         self._readMore()
-        if method.streaming != "server":
+        if method.streaming in ("client", "bidirectional"):
             self._sending = fromCoroutine(self._send(engineCall, method.request.encode))
 
     def _encodeOne(self, method: RPCMethod) -> bytes:
@@ -188,6 +192,9 @@ class ClientCall:
         """Receive the status."""
         self._hasEnded = True
         received = CallMetadata(trailers or ())
+        if status == _UNAVAILABLE and self._method is not None:
+            # Another server may follow.
+            self._engine.counted.discard(self._method.path)
         if self._isCancelled and not status:
             # The end was already in flight; a cancelled call always has the same status.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
@@ -218,6 +225,8 @@ class ClientCall:
         if self._error is None and not self._messages:
             self._error = self._miscounted()
         if self._error is None:
+            assert self._method is not None
+            self._engine.counted.add(self._method.path)
             try:
                 self._response.set(self._decode(self._messages.popleft()))
             except GrpcError as error:

@@ -384,8 +384,8 @@ def enumConverter(enum: EnumDescriptor) -> ScalarConverter:
     def check(value: Any) -> int:
         if isinstance(value, str) and value in numbers:
             return numbers[value]
-        isNumber = isinstance(value, int) and not isinstance(value, bool)
-        if isNumber and -_INT32_MAX - 1 <= value <= _INT32_MAX:
+        low, high = -_INT32_MAX - 1, _INT32_MAX
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
         if isNull and value is None:
             return 0

@@ -285,6 +285,7 @@ class MemoryEngine:
         self.maxRequest = server.settings.grpc.maxReceiveMessageLength
         self.traffic = server.traffic
         self.isClosed = False
+        self.counted: set[str] = set()
         self.calls: set[MemoryClientCall] = set()
 
     def later(self, function: Callable[..., Any], *arguments: Any) -> None:

@@ -25,6 +25,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.isClosed = False
+        self.counted = {"/p.S/Do"}
         self.cancelled = 0
         self.made: list[Callable[[UnaryResult], object]] = []
 
@@ -88,6 +89,14 @@ class ClientCallTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(waiting), {"b": 2})
         trailers = self.successResultOf(self.call.trailers())
         self.assertEqual(trailers.getMap(), {"x-end": "1"})
+
+    def test_counted(self) -> None:
+        """Responses are counted again once the server was unavailable, not after an error."""
+        self.end(5, None, "no")
+        self.assertEqual(self.engine.counted, {"/p.S/Do"})
+        self.setUp()
+        self.end(14, None, "gone")
+        self.assertEqual(self.engine.counted, set())
 
     def test_unreadable(self) -> None:
         """A response that is no message is INTERNAL."""

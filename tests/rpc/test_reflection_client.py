@@ -95,6 +95,7 @@ class _Engine:
 
     def __init__(self, answer: Callable[[str, str], Any], *versions: str) -> None:
         self.isClosed = False
+        self.counted: set[str] = set()
         self.closesAfter = -1
         self.calls: list[_Call] = []
         self._answer = answer

@@ -125,6 +125,7 @@ class AioChannel:
     _arguments: Sequence[tuple[str, Any]]
     _reactor: Any
     isClosed: bool = False
+    counted: set[str] = field(factory=set)
     bridge: LoopBridge | None = None
     _channel: Any = None
     _handles: set["AioClientCall"] = field(factory=set)
