@@ -479,9 +479,12 @@ def anyConverter(
             raise error.within(_TYPE) from None
         descriptor = findType(pools, url)
         if descriptor is None:
-            # An unknown type takes only bytes; no bytes are an empty message.
-            fields.setdefault(_VALUE, b"")
-            message.value = _onlyValue(fields, url, checkBytes)
+            # No bytes are an empty message.
+            wire = fields.pop(_VALUE, b"")
+            if fields or not isinstance(wire, bytes | bytearray | memoryview):
+                reason = f"is the unknown type {quoted(url)}, which takes only a value of bytes"
+                raise ConversionError(_TYPE, reason)
+            message.value = bytes(wire)
             return
         checkDepth(depth)
         found = formOf(descriptor)
@@ -508,8 +511,10 @@ def _onlyValue(fields: dict[Any, Any], url: str, take: Callable[[Any], Any]) -> 
         raise error.within(_VALUE) from None
 
 
-_WHOLE = float(1 << 53)
+MAX_WHOLE = 1 << 53
 """Beyond this, not every integer has a distinct floating-point value."""
+
+_WHOLE = float(MAX_WHOLE)
 
 
 def _readValue(value: Any, depth: int) -> Any:
