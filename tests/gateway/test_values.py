@@ -244,7 +244,37 @@ class ProtoTests(ValueCase):
         gateway.addService("Table", {"methods": {"echo": lambda request: request}})
         error = self.assertRaises(DefinitionError, GatewayClient, gateway)
         self.assertIn('grpc.services = {"table.Table": "NAME"}', str(error))
-        self.assertIn("(Table)", str(error))
+        self.assertTrue(str(error).endswith("services: Table"), error)
+
+    def test_unansweredMapping(self) -> None:
+        """A mapping to a service that the gateway does not have is an error that names it."""
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=self.options("Tabel"))
+        gateway.addService("table.Table", {"methods": {"echo": lambda request: request}})
+        error = self.assertRaises(DefinitionError, GatewayClient, gateway)
+        self.assertEqual(
+            str(error),
+            "grpc.services maps table.Table to Tabel, but the gateway has no service Tabel;"
+            " its services: table.Table",
+        )
+
+    def test_unansweredBeside(self) -> None:
+        """So is a service beside an answered one that the gateway has without its package."""
+        options = self.options("Table", more="service Other { rpc echo(Inner) returns (Inner); }")
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
+        for name in ("Table", "Elsewhere"):
+            gateway.addService(name, {"methods": {"echo": lambda request: request}})
+        GatewayClient(gateway)
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
+        for name in ("Table", "Other"):
+            gateway.addService(name, {"methods": {"echo": lambda request: request}})
+        error = self.assertRaises(DefinitionError, GatewayClient, gateway)
+        self.assertIn('grpc.services = {"table.Other": "NAME"}', str(error))
+
+    def options(self, name: str, more: str = "") -> dict[str, Any]:
+        """Return options with the proto and further definitions; its service is of a name."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(PROTO + more, encoding="utf-8")
+        return {"protoFiles": [str(file.absolute())], "services": {"table.Table": name}}
 
     def test_streams(self) -> None:
         """The items of streams are values of the same form."""
