@@ -83,6 +83,8 @@ class OptionTests(SynchronousTestCase):
             (gateway.configureWebSocket, "handleStreaming", {"both": hook}, "handleStreaming"),
             (gateway.configureGRPC, "protoFiles", "a.proto", "the option grpc.protoFiles"),
             (gateway.configureGRPC, "services", {"A": 1}, "the option grpc.services"),
+            (gateway.configureGRPC, "keepUnknown", 1, "the option grpc.keepUnknown"),
+            (gateway.configureGRPC, "naive", "local", 'the option grpc.naive is "" or "utc"'),
             (gateway.configureTCP, "keepAlive", "yes", "the option tcp.keepAlive"),
             (gateway.configureUDP, "maxPacketSize", 1, "the option udp.maxPacketSize"),
             (gateway.configureUDP, "protocol", 1, "the option udp.protocol"),

@@ -1,6 +1,7 @@
 """Values of handlers over every transport: a proto or a schema declares them, once for all."""
 
 import json
+from datetime import datetime
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import ServiceError, createProtocolGateway
 from storagegate.core.definitions import DefinitionError
+from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.testing import GatewayClient
 
 TRANSPORTS = ("http", "websocket", "tcp", "udp", "grpc")
@@ -275,6 +277,25 @@ class ProtoTests(ValueCase):
         file = Path(self.mktemp()).with_suffix(".proto")
         file.write_text(PROTO + more, encoding="utf-8")
         return {"protoFiles": [str(file.absolute())], "services": {"table.Table": name}}
+
+    def test_conversion(self) -> None:
+        """Options keep unknown fields over gRPC, and take a datetime without a zone as UTC."""
+
+        def noon(request: Any) -> Any:
+            self.seen.append(request)
+            return {"moment": datetime(2026, 1, 2, 12)}
+
+        request = {"stringField": "a", "@unknown": b"\xc0>\x05"}
+        gateway = createProtocolGateway(protocols=["grpc", "http"])
+        options = {**self.options("Table"), "keepUnknown": True, "naive": "utc"}
+        configureGateway(gateway, {"grpc": options})
+        gateway.addService("Table", {"methods": {"echo": noon}})
+        self.client, self.connections = GatewayClient(gateway), {}
+        for transport, seen in (("grpc", request), ("http", {"stringField": "a"})):
+            sent = {**request, "@unknown": "wD4F"} if transport == "http" else request
+            found = self.ask(transport, "echo", sent)
+            self.assertEqual(found, {"moment": "2026-01-02T12:00:00Z"})
+            self.assertEqual(self.seen.pop(), seen)
 
     def test_streams(self) -> None:
         """The items of streams are values of the same form."""

@@ -21,7 +21,10 @@ class MappedProtos:
         """
         self._options = options
         found = dict(loaded)
-        self._files = {path: loadProto(path).services for path in options.protoFiles}
+        self._files = {
+            path: loadProto(path, keepUnknown=options.keepUnknown, naive=options.naive).services
+            for path in options.protoFiles
+        }
         # A service of a file answers under its full name, unless the options name another.
         self._named: dict[str, str] = {}
         for services in self._files.values():
