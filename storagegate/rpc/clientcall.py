@@ -23,7 +23,8 @@ from storagegate.rpc.interfaces import (
 from storagegate.rpc.protos import RPCMethod
 from storagegate.rpc.status import DETAILS_KEY, decodeDetails
 
-_UNAVAILABLE = GRPC_STATUSES["UNAVAILABLE"]
+_UNSURE = [GRPC_STATUSES[name] for name in ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")]
+"""The statuses after which the responses of a unary method are counted again."""
 
 
 @define(eq=False)
@@ -192,8 +193,8 @@ class ClientCall:
         """Receive the status."""
         self._hasEnded = True
         received = CallMetadata(trailers or ())
-        if status == _UNAVAILABLE and self._method is not None:
-            # Another server may follow.
+        if status in _UNSURE and self._method is not None:
+            # Another server may follow, or a second response was not read.
             self._engine.counted.discard(self._method.path)
         if self._isCancelled and not status:
             # The end was already in flight; a cancelled call always has the same status.

@@ -258,6 +258,9 @@ class ProtoTests(ValueCase):
             "grpc.services maps table.Table to Tabel, but the gateway has no service Tabel;"
             " its services: table.Table",
         )
+        # The daemon adds its own services after the start.
+        gateway.awaited = frozenset({"Tabel"})
+        GatewayClient(gateway)
 
     def test_unansweredBeside(self) -> None:
         """So is a service beside an answered one that the gateway has without its package."""

@@ -91,12 +91,13 @@ class ClientCallTests(SynchronousTestCase):
         self.assertEqual(trailers.getMap(), {"x-end": "1"})
 
     def test_counted(self) -> None:
-        """Responses are counted again once the server was unavailable, not after an error."""
+        """Responses are counted again after an end without a response, not after other errors."""
         self.end(5, None, "no")
         self.assertEqual(self.engine.counted, {"/p.S/Do"})
-        self.setUp()
-        self.end(14, None, "gone")
-        self.assertEqual(self.engine.counted, set())
+        for status in (1, 4, 14):
+            self.setUp()
+            self.end(status, None, "gone")
+            self.assertEqual(self.engine.counted, set())
 
     def test_unreadable(self) -> None:
         """A response that is no message is INTERNAL."""
