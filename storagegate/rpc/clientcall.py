@@ -118,8 +118,8 @@ class ClientCall:
 
     def _misused(self) -> TypeError:
         if self._streams:
-            return TypeError(f"{self._name} gives a stream: take it by 'async for'")
-        return TypeError(f"{self._name} gives one response: await it")
+            return TypeError(f"{self._name} returns a stream: iterate over it with 'async for'")
+        return TypeError(f"{self._name} returns one response: await it")
 
     # Requests
 
@@ -238,8 +238,8 @@ class ClientCall:
     def _miscounted(self) -> GrpcError:
         """Return the error of a server that sends no response, or several, instead of one."""
         if self._messages:
-            return GrpcError("INTERNAL", f"{self._name} was given more than one response")
-        return GrpcError("UNIMPLEMENTED", f"{self._name} was given no response")
+            return GrpcError("INTERNAL", f"{self._name} got more than one response")
+        return GrpcError("UNIMPLEMENTED", f"{self._name} got no response")
 
     def _decode(self, message: bytes) -> Any:
         assert self._method is not None
@@ -306,7 +306,7 @@ class ClientCall:
             if self._isDone:
                 raise self._error or StopAsyncIteration
             if self._item is not None:
-                raise RuntimeError(f"the next response of {self._name} is awaited already")
+                raise RuntimeError(f"the next response of {self._name} is already awaited")
             item = self._item = Deferred(self._stopWaiting)
             yield from portable(item).__await__()
         message = self._messages.popleft()

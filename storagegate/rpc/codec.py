@@ -253,7 +253,9 @@ def _oneofPut(oneof: str, inner: Put) -> Put:
     def put(message: Any, value: Any, depth: int) -> None:
         other = message.WhichOneof(oneof)
         if other is not None:
-            raise ConversionError("", f"is given beside {other}; {oneof} is only one of them")
+            raise ConversionError(
+                "", f"cannot be set beside {other}: only one field of {oneof} can"
+            )
         inner(message, value, depth)
 
     return put
@@ -446,7 +448,7 @@ class _Tables:
                 raise error.within(key) from None
             except UnicodeDecodeError:
                 # Only a map key in proto2 gets here.
-                raise ConversionError(key, "has a key that is no text in UTF-8") from None
+                raise ConversionError(key, "has a key that is not UTF-8 text") from None
             return result
 
         def readAll(message: Message, depth: int) -> dict[str, Any]:
@@ -493,10 +495,12 @@ class _Tables:
         if key is None:
             setter = self._findExtension(name)
             if setter is None:
-                raise ConversionError(asStep(name), f"is no field of {self.descriptor.full_name}")
+                raise ConversionError(
+                    asStep(name), f"is not a field of {self.descriptor.full_name}"
+                )
             return setter
         if key in value:
-            raise ConversionError(name, f"is given as {key}, too")
+            raise ConversionError(name, f"is also given as {key}")
         return self.setters[key]
 
     def _findExtension(self, name: Any) -> FieldSetter | None:

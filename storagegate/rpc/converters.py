@@ -244,7 +244,7 @@ def unencodable(message: Any) -> ConversionError:
 
 def notA(fullName: str) -> ConversionError:
     """Return the error for bytes that do not parse as a message."""
-    return ConversionError("", f"is no {fullName} message")
+    return ConversionError("", f"is not a valid {fullName} message")
 
 
 _FLOAT_MAX = 3.4028234663852886e38
@@ -325,7 +325,7 @@ def fieldsOf(wire: bytes, number: int) -> list[Any]:
 def _readText(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise ConversionError("", "is no text in UTF-8")
+    raise ConversionError("", "is not UTF-8 text")
 
 
 def _integerConverter(low: int, high: int) -> ScalarConverter:
@@ -501,10 +501,10 @@ def anyConverter(
 def _onlyValue(fields: dict[Any, Any], url: str, take: Callable[[Any], Any]) -> Any:
     """Take the only value of a type that is represented without fields."""
     if _VALUE not in fields:
-        raise ConversionError("", f"has no value, as {quoted(url)} needs")
+        raise ConversionError("", f"has no value, which {quoted(url)} needs")
     value = fields.pop(_VALUE)
     for key in fields:
-        raise ConversionError(asStep(key), f"is no field of {quoted(url)}")
+        raise ConversionError(asStep(key), f"is not a field of {quoted(url)}")
     try:
         return take(value)
     except ConversionError as error:
@@ -528,7 +528,7 @@ def _readValue(value: Any, depth: int) -> Any:
             isWhole = number.is_integer() and (number or math.copysign(1, number) > 0)
             return int(number) if isWhole else number
         if not math.isfinite(number):
-            raise wrongType("a number that JSON has", number)
+            raise wrongType("a number that JSON can represent", number)
         return number
     if kind == "bool_value":
         return value.bool_value
@@ -588,7 +588,7 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
         value.struct_value.SetInParent()
         _fillStruct(value.struct_value, item, depth + 1)
     else:
-        raise wrongType("a value that JSON has", item)
+        raise wrongType("a value that JSON can represent", item)
 
 
 def _asNumber(item: float) -> float:
@@ -599,7 +599,7 @@ def _asNumber(item: float) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise wrongType("a number that JSON has", item)
+        raise wrongType("a number that JSON can represent", item)
     return number
 
 
@@ -656,7 +656,7 @@ def _nanosOf(digits: str | None) -> int:
 def _readTimestamp(message: Any, depth: int) -> str:
     seconds, nanos = message.seconds, message.nanos
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < _NANOS):
-        raise ConversionError("", "is no moment of the years 1 to 9999")
+        raise ConversionError("", "is not a moment in the years 1 to 9999")
     return f"{(_EPOCH + timedelta(0, seconds)).isoformat()}{_fraction(nanos)}Z"
 
 
@@ -672,7 +672,7 @@ def _fillTimestamp(message: Any, value: Any, depth: int) -> None:
         raise wrongType("a moment such as 2026-01-02T03:04:05Z", value)
     seconds = since.days * _DAY + since.seconds
     if not _FIRST <= seconds <= _LAST:
-        raise wrongType("a moment of the years 1 to 9999", value)
+        raise wrongType("a moment in the years 1 to 9999", value)
     message.seconds = seconds
     message.nanos = nanos
 
@@ -696,7 +696,7 @@ def _parseMoment(text: str) -> tuple[timedelta, int]:
     try:
         since = datetime.fromisoformat(moment) - _EPOCH
     except ValueError:
-        raise wrongType("a day and a time that there are", text) from None
+        raise wrongType("an existing date and time", text) from None
     if sign is not None:
         offset = timedelta(hours=int(hours), minutes=int(minutes))
         since += offset if sign == "-" else -offset
@@ -706,7 +706,7 @@ def _parseMoment(text: str) -> tuple[timedelta, int]:
 def _readDuration(message: Any, depth: int) -> str:
     seconds, nanos = message.seconds, message.nanos
     if not (-_LONGEST <= seconds <= _LONGEST and -_NANOS < nanos < _NANOS) or seconds * nanos < 0:
-        raise ConversionError("", "is no length of time up to 10,000 years")
+        raise ConversionError("", "is not a length of time up to 10,000 years")
     sign = "-" if seconds < 0 or nanos < 0 else ""
     return f"{sign}{abs(seconds)}{_fraction(abs(nanos))}s"
 

@@ -129,11 +129,13 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
             method = service.find(name) if isinstance(name, str) else None
             if method is None:
                 known = ", ".join(sorted(service.methods))
-                raise DefinitionError(f"{service.name} has no method {name!r}; there is {known}")
+                raise DefinitionError(
+                    f"{service.name} has no method {name!r}; its methods: {known}"
+                )
             if method.name in handlers:
                 raise DefinitionError(f"{service.name} has two handlers for {method.name}")
             if not callable(value):
-                raise DefinitionError(f"{service.name}.{name} is no function")
+                raise DefinitionError(f"{service.name}.{name} is not a function")
             handlers[method.name] = value
     else:
         for name, method in service.methods.items():
@@ -182,8 +184,8 @@ def _refuseGatewayOnly(definition: ServiceDefinition) -> None:
             refused.append(f"{name}.rateLimit")
     if refused:
         raise DefinitionError(
-            f"{definition.name} has {', '.join(refused)}, which is for the gateway: "
-            "a gRPC application has middleware"
+            f"{definition.name} has {', '.join(refused)}, which only the gateway supports: "
+            "use middleware in a gRPC application"
         )
 
 
@@ -196,7 +198,7 @@ def _loadedService(definition: ServiceDefinition) -> RPCService | None:
         return service
     # Names are compared exactly: this is another service, or a misspelled one.
     _log.warn(
-        "{service} has other methods than in {file}, whose messages it does not get",
+        "{service} has methods that {file} does not define, so its messages are not used",
         service=definition.name,
         file=service.file.name,
     )
@@ -470,7 +472,7 @@ class CallRouter:
             self.onRefused(call, error)
         except Exception:
             # The call still gets its status.
-            _log.failure("{path} was refused, and could not be counted", path=call.path)
+            _log.failure("the refusal of {path} could not be counted", path=call.path)
 
     def ended(self, peer: str, share: AddressShare) -> None:
         """
@@ -724,7 +726,7 @@ class CallDispatch(Task):
         if method.streaming in ("server", "bidirectional"):
             if value is not _NOTHING:
                 kind = type(value).__name__
-                reason = f"no {kind} of a middleware replaces the stream of {self._engineCall.path}"
+                reason = f"a middleware returned a {kind} for the stream of {self._engineCall.path}"
                 self.onError(TypeError(reason))
                 return
             self._router.ended(self.peer, self._share)
@@ -767,7 +769,7 @@ class CallDispatch(Task):
             self._engineCall.finish(grpcError.status, statusMessage(grpcError.message), trailers)
         elif not isinstance(error, CancelledError | GeneratorExit) and not isExpected(error):
             _log.failure(
-                "{path} failed after its client had left",
+                "{path} failed after its client had disconnected",
                 Failure(error),
                 path=self._engineCall.path,
             )

@@ -72,7 +72,7 @@ class JSONMapping:
         @raise ServiceError: C{VALIDATION_ERROR} if it does not fit the message. Its details contain
             no part of the value.
         """
-        path, reason = "", f"is no {self._codec.fullName}"
+        path, reason = "", f"is not a {self._codec.fullName}"
         try:
             return self._toJSON(self._codec.normalize(value), 0)
         except ConversionError as error:

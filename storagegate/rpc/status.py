@@ -90,7 +90,7 @@ def encodeDetails(error: GrpcError, pool: Any = None) -> bytes | None:
     wire: bytes = status.SerializeToString()
     if len(wire) > MAX_DETAILS:
         _log.warn(
-            "the details of a {status} are left out: they take {size} bytes, over {limit}",
+            "the details of a {status} error are omitted: {size} bytes are more than {limit}",
             status=error.statusName,
             size=len(wire),
             limit=MAX_DETAILS,
@@ -140,7 +140,7 @@ def _packAll(details: Any, pool: Any) -> list[any_pb2.Any]:
         except Exception as error:
             # Do not log the error's text, which may quote secrets.
             _log.warn(
-                "a detail of an error is left out, for it has no form on the wire: {kind} {path}",
+                "an error detail is omitted, because it cannot be encoded: {kind} {path}",
                 kind=type(error).__name__,
                 path=error.path if isinstance(error, ConversionError) else "",
             )

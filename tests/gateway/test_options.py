@@ -133,7 +133,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(gateway.settings.of("tcp").port, 7)
         for group in (1, {}, {"port": 7}, {"port": 7, "gateway": 1}):
             error = self.assertRaises(OptionError, server.http().withOptions, tcp=group)
-            self.assertIn("the option tcp is what a gateway gives", str(error))
+            self.assertIn("the option tcp is the group that a gateway returns", str(error))
         wrong = {"gateway": gateway, "prot": 1}
         error = self.assertRaises(OptionError, server.http().withOptions, tcp=wrong)
         self.assertIn("there is no option tcp.prot", str(error))

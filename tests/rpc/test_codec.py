@@ -44,7 +44,7 @@ class KeyTests(ConversionCase):
     def test_bothNames(self) -> None:
         """A field that is given twice is refused, in either order."""
         for value in ({"leafName": "x", "leaf_name": "y"}, {"leaf_name": "y", "leafName": "x"}):
-            self.assertRefused(TREE, value, "leaf_name", "is given as leafName, too")
+            self.assertRefused(TREE, value, "leaf_name", "is also given as leafName")
 
     def test_unknown(self) -> None:
         """A key that is no field is refused and named, whatever it is."""
@@ -57,9 +57,9 @@ class KeyTests(ConversionCase):
             ("a\nb", "'a\\nb'"),
             ("\ud800", "'\\ud800'"),
         ):
-            self.assertRefused(RENAMED, {key: 1}, path, "is no field of kinds.Renamed")
+            self.assertRefused(RENAMED, {key: 1}, path, "is not a field of kinds.Renamed")
         self.assertRefused(
-            TREE, {"many": [{}, {"nope": None}]}, "many[1].nope", "is no field of kinds.Tree"
+            TREE, {"many": [{}, {"nope": None}]}, "many[1].nope", "is not a field of kinds.Tree"
         )
 
     def test_mappings(self) -> None:
@@ -153,7 +153,7 @@ class PresenceTests(ConversionCase):
         self.assertEqual(empty.encode(None), b"")
         self.assertEqual(empty.encode({}), b"")
         self.assertEqual(empty.decode(b""), {})
-        self.assertRefused(empty, {"a": 1}, "a", "is no field of google.protobuf.Empty")
+        self.assertRefused(empty, {"a": 1}, "a", "is not a field of google.protobuf.Empty")
 
 
 class OneofTests(ConversionCase):
@@ -182,7 +182,7 @@ class OneofTests(ConversionCase):
             ({"choice": {}, "text_choice": ""}, "text_choice", "choice"),
             ({"textChoice": "", "choice": {}}, "choice", "text_choice"),
         ):
-            reason = f"is given beside {other}; one is only one of them"
+            reason = f"cannot be set beside {other}: only one field of one can"
             self.assertRefused(CHOICE, value, path, reason)
 
     def test_othersAbsent(self) -> None:
@@ -229,7 +229,7 @@ class PassingTests(ConversionCase):
         """A message of the same name whose bytes mean something else is refused."""
         pool = compilePool(other='syntax = "proto3"; package kinds; message Tree { bytes a = 1; }')
         foreign = messageClass("kinds.Tree", pool)(a=b"\xff")
-        self.assertRefused(TREE, foreign, "", "is no kinds.Tree message")
+        self.assertRefused(TREE, foreign, "", "is not a valid kinds.Tree message")
 
     def test_nested(self) -> None:
         """Messages may stand in dictionaries, well-known ones too."""
@@ -262,7 +262,7 @@ class OldTests(ConversionCase):
         wire = {"text": "x", "box": {"width": 3}, "item": [{"name": "a"}, {}]}
         self.assertBothWays(self.PLAIN, value, wire)
         self.assertRefused(
-            self.PLAIN, {"item": [{}, {"x": 1}]}, "item[1].x", "is no field of old.Plain.Item"
+            self.PLAIN, {"item": [{}, {"x": 1}]}, "item[1].x", "is not a field of old.Plain.Item"
         )
 
     def test_extensions(self) -> None:
@@ -280,9 +280,9 @@ class OldTests(ConversionCase):
         self.assertEqual(message.Extensions[POOL.FindExtensionByName("old.extra")], 5)
         self.assertEqual(self.PLAIN.decode(self.PLAIN.encode(value)), value)
         for key in ("extra", "old.extra", "[old.extra", "[old.other]", "[old.Plain]", "[]"):
-            self.assertRefused(self.PLAIN, {key: 5}, key, "is no field of old.Plain")
+            self.assertRefused(self.PLAIN, {key: 5}, key, "is not a field of old.Plain")
         needs = codec("old.Needs")
-        self.assertRefused(needs, {"[old.extra]": 5}, "[old.extra]", "is no field of old.Needs")
+        self.assertRefused(needs, {"[old.extra]": 5}, "[old.extra]", "is not a field of old.Needs")
         for value, path, reason in (
             ({"[old.extra]": "x"}, "[old.extra]", "a whole number"),
             ({"[old.more_sizes]": ["LARGE", "HUGE"]}, "[old.more_sizes][1]", None),
@@ -369,9 +369,11 @@ class OldTests(ConversionCase):
         )
         self.assertEqual(newer.decode(keeping.encode(kept)), value)
         wrong = {"@unknown": b""}
-        self.assertRefused(older, wrong, "@unknown", "is no field of old.Older")
+        self.assertRefused(older, wrong, "@unknown", "is not a field of old.Older")
         self.assertRefused(keeping, {"@unknown": "x"}, "@unknown", "is bytes, not 'x'")
-        self.assertRefused(keeping, {"@unknown": b"\xff"}, "@unknown", "is no old.Older message")
+        self.assertRefused(
+            keeping, {"@unknown": b"\xff"}, "@unknown", "is not a valid old.Older message"
+        )
 
     def test_required(self) -> None:
         """A required field that is missing is named."""
@@ -386,9 +388,9 @@ class OldTests(ConversionCase):
             (b"\x12\x01a\x12\x02\xff\xfe", "texts"),
             (b"\x1a\x07\x0a\x01a\x12\x02\xff\xfe", "labels"),
         ):
-            self.assertUnreadable(self.PLAIN, wire, path, "is no text in UTF-8")
+            self.assertUnreadable(self.PLAIN, wire, path, "is not UTF-8 text")
         wire = b"\x1a\x07\x0a\x02\xff\xfe\x12\x01a"
-        self.assertUnreadable(self.PLAIN, wire, "labels", "has a key that is no text in UTF-8")
+        self.assertUnreadable(self.PLAIN, wire, "labels", "has a key that is not UTF-8 text")
 
     def test_edition(self) -> None:
         """A message that is only framed as groups are is a message."""
@@ -403,9 +405,9 @@ class WireTests(ConversionCase):
     def test_noMessage(self) -> None:
         """They are refused with the message's name."""
         for wire in (b"\xff", b"\x0a", b"\x0a\x05abc", b"\x0a\x02\xff\xfe"):
-            self.assertUnreadable(TREE, wire, "", "is no kinds.Tree message")
+            self.assertUnreadable(TREE, wire, "", "is not a valid kinds.Tree message")
         error = self.assertRaises(ConversionError, TREE.decode, b"\xff")
-        self.assertEqual(str(error), "is no kinds.Tree message")
+        self.assertEqual(str(error), "is not a valid kinds.Tree message")
 
     def test_unknownFields(self) -> None:
         """Fields that a newer client sends are left out."""

@@ -196,7 +196,10 @@ class EncodeTests(LogCase):
     def test_unfitting(self) -> None:
         """A detail that does not fit the type that it names is an error, with its path."""
         for detail, text in (
-            ({"@type": "google.rpc.ErrorInfo", "reasons": "R"}, "ErrorInfo: reasons: is no field"),
+            (
+                {"@type": "google.rpc.ErrorInfo", "reasons": "R"},
+                "ErrorInfo: reasons: is not a field",
+            ),
             ({"@type": "google.rpc.ErrorInfo", "reason": 1}, "ErrorInfo: reason: is a string"),
             ({"@type": "no.such.Thing", "a": 1}, "no.such.Thing: "),
             ({"@type": "a/x", "b": 1}, "x: "),
@@ -217,7 +220,7 @@ class EncodeTests(LogCase):
         wrong = {"@type": "old.Plain", "txt": "x"}
         error = self.assertRaises(DetailError, encodeDetails, GrpcError(3, "no", wrong), POOL)
         self.assertEqual(
-            str(error), "a detail does not fit old.Plain: txt: is no field of old.Plain"
+            str(error), "a detail does not fit old.Plain: txt: is not a field of old.Plain"
         )
 
     def test_bound(self) -> None:

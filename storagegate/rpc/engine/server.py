@@ -592,7 +592,7 @@ class GrpcioServer:
         except RuntimeError as error:
             raise CannotListenError(host, port, error) from error
         if not bound:
-            raise CannotListenError(host, port, OSError("the address is taken or is none"))
+            raise CannotListenError(host, port, OSError("the address is taken or invalid"))
         return bound
 
     def _stopWithReactor(self) -> None:

@@ -34,7 +34,7 @@ class MappedProtos:
         for name in options.services:
             if name not in found:
                 known = ", ".join(sorted(found)) or "none"
-                raise DefinitionError(f"no proto has the service {name}; there is {known}")
+                raise DefinitionError(f"no proto has the service {name}; known services: {known}")
         self._found = found
 
     def of(self, service: ServiceDefinition) -> list[RPCService]:
