@@ -281,6 +281,21 @@ class ProtoTests(ValueCase):
         file.write_text(PROTO + more, encoding="utf-8")
         return {"protoFiles": [str(file.absolute())], "services": {"table.Table": name}}
 
+    def test_closedEnums(self) -> None:
+        """A number that a closed enum lacks keeps its place in a list over all transports."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(
+            'syntax = "proto2"; package old; enum Size { SMALL = 1; LARGE = 2; }'
+            " message Row { repeated Size sizes = 1; optional Size size = 2; }"
+            " service Table { rpc Echo (Row) returns (Row); }",
+            encoding="utf-8",
+        )
+        options = {"protoFiles": [str(file.absolute())], "services": {"old.Table": "Table"}}
+        self.serve({"echo": lambda request: request}, **options)
+        value = {"sizes": ["SMALL", 99, "LARGE"], "size": -5}
+        for transport in TRANSPORTS:
+            self.assertEqual(self.ask(transport, "echo", value), value, transport)
+
     def test_conversion(self) -> None:
         """Options keep unknown fields over gRPC, and take a datetime without a zone as UTC."""
 
