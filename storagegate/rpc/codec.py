@@ -413,6 +413,7 @@ class _Tables:
 
     @ivar types: The converters of the types of extensions.
     @ivar keepsUnknown: Whether unknown fields are kept.
+    @ivar openExtensions: See L{OpenTypes.loadExtensions}; C{None} for types as they were loaded.
     @ivar readers: The dictionary key and the reader, by field.
     @ivar setters: The setters by key.
     @ivar own: The keys of fields with a different proto name, by that name.
@@ -423,6 +424,7 @@ class _Tables:
     descriptor: Descriptor
     types: _Types
     keepsUnknown: bool
+    openExtensions: Callable[[Descriptor], None] | None
     readers: dict[Any, tuple[str, Reader | None]] = field(factory=dict)
     setters: dict[str, FieldSetter] = field(factory=dict)
     own: dict[str, str] = field(factory=dict)
@@ -457,7 +459,21 @@ class _Tables:
                 result[UNKNOWN] = _unknownFields(message)
             return result
 
-        return readAll if self.keepsUnknown else read
+        reader = readAll if self.keepsUnknown else read
+        extensions, descriptor = self.openExtensions, self.descriptor
+        if extensions is None or not descriptor.is_extendable:
+            return reader
+
+        def readExtended(message: Message, depth: int) -> dict[str, Any]:
+            if len(UnknownFieldSet(message)):
+                # They may be extensions whose file was loaded after the parser's last one.
+                extensions(descriptor)
+                again = type(message)()
+                again.MergeFromString(message.SerializePartialToString())
+                message = again
+            return reader(message, depth)
+
+        return readExtended
 
     def _readExtension(self, extension: FieldDescriptor) -> tuple[str, Reader | None]:
         """Add the reader of an extension."""
@@ -600,9 +616,12 @@ class MessageConverters:
         if converter is None and fullName == ANY:
             converter = anyConverter([descriptor.file.pool], self._formOf)
         if converter is None:
+            load = None
             if self._open is not None:
-                self._open.loadExtensions(descriptor)
-            tables = _Tables(descriptor, _Types(self.of, self._scalarOf), self._keepsUnknown)
+                load = self._open.loadExtensions
+                load(descriptor)
+            types = _Types(self.of, self._scalarOf)
+            tables = _Tables(descriptor, types, self._keepsUnknown, load)
             converter = Converter(tables.reader(), tables.filler(), isBare=False)
             self._unfinished.append(tables)
         self._converters[descriptor] = converter

@@ -41,6 +41,8 @@ class OpenTypes:
     enums: dict[str, EnumDescriptor] = field(factory=dict)
     # The full names of types that reach no closed enum.
     _plain: set[str] = field(factory=set)
+    # The names of the loaded files that extend messages.
+    _extending: set[str] = field(factory=set)
     _pool: DescriptorPool | None = None
 
     def find(self, descriptor: Descriptor) -> Descriptor | None:
@@ -58,12 +60,20 @@ class OpenTypes:
         return self._pool.FindMessageTypeByName(descriptor.full_name)
 
     def loadExtensions(self, descriptor: Descriptor) -> None:
-        """Load the files that extend a message: a parser skips extensions that its pool lacks."""
+        """
+        Load the files that extend a message: a parser skips extensions that its pool lacks.
+
+        Files may be added later, as by an import to the default pool.
+
+        @param descriptor: A message type of this object's pool.
+        """
         if self._pool is None or not descriptor.is_extendable:
             return
         source = self._source.FindMessageTypeByName(descriptor.full_name)
-        for each in extensionsOf(source):
-            self._pool.FindFileByName(each.file.name)  # type: ignore[attr-defined]
+        files = {each.file.name for each in extensionsOf(source)}  # type: ignore[attr-defined]
+        for name in files - self._extending:
+            self._pool.FindFileByName(name)
+        self._extending |= files
 
     def _reachesClosedEnum(self, descriptor: Descriptor) -> bool:
         seen: dict[str, Descriptor] = {}

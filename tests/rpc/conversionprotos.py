@@ -116,6 +116,7 @@ extend Plain {
   optional string words = 104;
 }
 
+message Many { repeated Plain plain = 1; }
 message NeedsSize { required Size size = 1 [default = LARGE]; }
 message Holder { extend Plain { optional Holder held = 105; } optional int32 a = 1; }
 

@@ -3,6 +3,7 @@
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 
@@ -339,6 +340,23 @@ class OldTests(ConversionCase):
             error = self.assertRaises(ConversionError, self.PLAIN.encode, {"sizes": [1, size]})
             self.assertEqual(error.path, "sizes[1]")
             self.assertIn("is a name of old.Size, not", error.reason)
+
+    def test_closedEnumsExtended(self) -> None:
+        """An extension whose file is loaded after the first message is read as one."""
+        pool = compilePool(old=PROTO2)
+        each = codecOf(messageClass("old.Plain", pool))
+        wire = b"\x20\x63" + b"\xf8\x08\x07"
+        self.assertEqual(each.decode(wire), {"size": 99})
+        many = codecOf(messageClass("old.Many", pool))
+        twice = b"\x0a\x03\xf8\x08\x07" * 2
+        self.assertEqual(many.decode(twice), {"plain": [{}] * 2})
+        file = FileDescriptorProto(name="later.proto", package="later", dependency=["old.proto"])
+        file.extension.add(name="more", number=143, type=5, label=1, extendee=".old.Plain")
+        pool.AddSerializedFile(file.SerializeToString())
+        # Both are parsed before the file is loaded for the first of them.
+        self.assertEqual(many.decode(twice), {"plain": [{"[later.more]": 7}] * 2})
+        self.assertEqual(each.decode(wire), {"size": 99, "[later.more]": 7})
+        self.assertEqual(each.decode(each.encode({"[later.more]": 7})), {"[later.more]": 7})
 
     def test_closedEnumsInside(self) -> None:
         """A type of an open file that contains closed enums, and an Any, have the numbers, too."""
