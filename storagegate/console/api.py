@@ -3,10 +3,9 @@ The API of the console as a router: a typed route for each row of the table.
 
 A request passes these handlers::
 
-    begin          header fields of every response
-    authenticate   the principal and its role
-    parse          the JSON document, for an operation that has one
-    run            the handler of the operation, with query and document of their types
+    begin     header fields of every response
+    admit     the principal and its role; the JSON document, for an operation that has one
+    run       the handler of the operation, with query and document of their types
 
 Errors go to L{ConsoleAPI._refuse}, which converts and logs them.
 """
@@ -26,6 +25,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.http.errors import HTTPError
 from storagegate.http.middleware.bodyparser import json
 from storagegate.http.router import Router
+from storagegate.net.http.message import READY, Completed
 from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import StoreError
@@ -40,6 +40,11 @@ _DOCUMENT_LIMIT = 1 << 20
 _EMPTY_SEGMENT = re.compile(r"/(?=/|$)")
 
 _DOTS = re.compile(r"~+\.{1,2}")
+
+
+def _ready() -> Completed:
+    return READY
+
 
 _parseDocument = json(limit=_DOCUMENT_LIMIT, strict=False, type=lambda req: True)
 
@@ -74,9 +79,8 @@ class ConsoleAPI:
         for operation in OPERATIONS:
             getattr(self.router, operation.method.lower())(
                 operation.pattern,
-                partial(self._authenticate, operation),
-                partial(self._parse, operation),
-                partial(self._run, operation),
+                partial(self._admit, operation),
+                self._run,
                 query=operation.queryType,
                 body=operation.bodyType,
                 response=operation.resultType,
@@ -90,11 +94,11 @@ class ConsoleAPI:
         res.header("X-Trace-Id", tracingOfFields(req.raw.headers).traceId)
         return next()
 
-    async def _authenticate(self, operation: APIOperation, req: Any, res: Any, next: Any) -> None:
+    async def _admit(self, operation: APIOperation, req: Any, res: Any, next: Any) -> None:
         """
-        Find the principal, and check its role.
+        Find the principal, check its role, and read the JSON document.
 
-        @raise ServiceError: C{UNAUTHENTICATED} or C{PERMISSION_DENIED}.
+        @raise ServiceError: C{UNAUTHENTICATED}, C{PERMISSION_DENIED} or C{INVALID_ARGUMENT}.
         """
         principal = await self._authenticated(req, operation)
         params = {name: _unescaped(text) for name, text in req.params.items()}
@@ -102,19 +106,19 @@ class ConsoleAPI:
         req.call = call
         if operation.least:
             call.require(operation.least)
+        if "body" in operation.types:
+            if req.raw.contentLength == 0:
+                raise codedError("INVALID_ARGUMENT", "The body must be a JSON document")
+            await _parseDocument(req, res, _ready)
         await next()
-        # The client has disconnected, so neither a result nor an error was sent.
+        # Without a line the client has disconnected: neither a result nor an error was sent.
         self._logChange(call, "CANCELLED")
+        # No cycle is left to the garbage collector.
+        req.call = None
 
-    def _parse(self, operation: APIOperation, req: Any, res: Any, next: Any) -> Any:
-        if "body" not in operation.types:
-            return next()
-        if req.raw.contentLength == 0:
-            raise codedError("INVALID_ARGUMENT", "The body must be a JSON document")
-        return _parseDocument(req, res, next)
-
-    async def _run(self, operation: APIOperation, req: Any, res: Any) -> None:
+    async def _run(self, req: Any, res: Any) -> None:
         call: ConsoleCall = req.call
+        operation = call.operation
         arguments = {}
         if "query" in operation.types:
             arguments["query"] = req.query
@@ -141,13 +145,15 @@ class ConsoleAPI:
         methods = self.router.getAllowedMethods(req.path)
         if methods:
             raise MethodNotAllowed(methods)
-        if self.router.getAllowedMethods(_EMPTY_SEGMENT.sub("/-", req.path)):
+        filled = _EMPTY_SEGMENT.sub("/-", req.path)
+        if filled != req.path and self.router.getAllowedMethods(filled):
             raise codedError("INVALID_ARGUMENT", "A segment of the path is empty")
         raise codedError("NOT_FOUND", "The API has no such operation")
 
     def _refuse(self, error: Any, req: Any, res: Any, next: Any) -> Any:
         """Convert an error to the one that the client gets, and log it."""
         call: ConsoleCall | None = getattr(req, "call", None)
+        req.call = None
         refused = _asServiceError(error)
         if call is not None:
             self._logChange(call, "INTERNAL_ERROR" if refused is None else refused.code)

@@ -21,6 +21,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -221,11 +222,15 @@ class TypeSchema:
         self._complete: Completer | None = None
         if self._adapter is None:
             from storagegate.core.modeldefaults import completerOf
-            from storagegate.core.resultshapes import fitted, makeShape
 
             self._complete = completerOf(model)
-            self._shape = makeShape(model)
-            self._fitted = fitted
+
+    @cached_property
+    def _results(self) -> tuple[Callable[[Any, Any], Any], Any]:
+        """The function that shapes results, and their shape; schemas of requests need neither."""
+        from storagegate.core.resultshapes import fitted, makeShape
+
+        return fitted, makeShape(self.model)
 
     def read(self, value: Any) -> Any:
         """
@@ -258,7 +263,8 @@ class TypeSchema:
         if self._adapter is not None:
             return self._dumped(value)
         try:
-            found = self._fitted(value, self._shape)
+            fitted, shape = self._results
+            found = fitted(value, shape)
         except msgspec.ValidationError as error:
             problem = _asServiceError(str(error), isResult=True)
         except RecursionError:

@@ -447,11 +447,11 @@ class Router(LayerList, _Registration):
     def hasRoute(self, method: str, path: str) -> bool:
         """Return whether a route exists for a method and a path, or a pattern as registered."""
         wanted = (method.upper(), ANY_METHOD)
-        return any(info.method in wanted for info in _matching(self, path))
+        return any(each in wanted for each in _matching(self, path))
 
     def getAllowedMethods(self, path: str) -> list[str]:
         """List the methods registered for a path, or a pattern as registered."""
-        methods = dict.fromkeys(info.method for info in _matching(self, path))
+        methods = dict.fromkeys(_matching(self, path))
         methods.pop(ANY_METHOD, None)
         return list(methods)
 
@@ -501,10 +501,12 @@ def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:
     return decorate
 
 
-def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
-    for info, pattern in walkRoutes(router, ""):
-        if info.path == path or pattern.match(path) is not None:
-            yield info
+def _matching(router: LayerList, path: str) -> Iterator[str]:
+    """Yield the methods of the routes for a path, or for a pattern as registered."""
+    for full, pattern, route, _ in _walkLayers(router, ""):
+        if full == path or pattern.match(path) is not None:
+            for registration in route.registrations:
+                yield registration.method or ANY_METHOD
 
 
 def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
@@ -513,32 +515,38 @@ def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Patt
 
     @param prefix: The path that it is mounted at; empty for an application.
     """
+    for path, pattern, route, mount in _walkLayers(router, prefix):
+        for method, handlers, description in route.registrations:
+            *before, last = [function for function, _ in handlers]
+            types = getattr(last, "routeTypes", None)
+            info = RouteInfo(
+                method or ANY_METHOD,
+                path,
+                last if types is None else unwrap(last),
+                before,
+                list(pattern.names),
+                pattern.regexp,
+                mount,
+                types,
+                description,
+            )
+            yield info, pattern
+
+
+def _walkLayers(router: LayerList, prefix: str) -> Iterator[tuple[str, Pattern, RouteLayer, str]]:
+    """Yield path, full pattern, layer and mount path of the routes, see L{walkRoutes}."""
     for layer in router.layers:
         pattern, route = layer.pattern, layer.route
         source = pattern.source if isinstance(pattern.source, str) else pattern.source.pattern
         path = (prefix or "/") if source == "/" else prefix.rstrip("/") + source
         if layer.router is not None:
-            yield from walkRoutes(layer.router, path)
+            yield from _walkLayers(layer.router, path)
         elif route is not None:
             if prefix and isinstance(pattern.source, str):
                 pattern = compilePattern(
                     path, caseSensitive=router.caseSensitive, strict=router.strict
                 )
-            for method, handlers, description in route.registrations:
-                *before, last = [function for function, _ in handlers]
-                types = getattr(last, "routeTypes", None)
-                info = RouteInfo(
-                    method or ANY_METHOD,
-                    path,
-                    last if types is None else unwrap(last),
-                    before,
-                    list(pattern.names),
-                    pattern.regexp,
-                    prefix,
-                    types,
-                    description,
-                )
-                yield info, pattern
+            yield path, pattern, route, prefix
 
 
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:
