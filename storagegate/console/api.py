@@ -12,7 +12,6 @@ Errors go to L{ConsoleAPI._refuse}, which converts and logs them.
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from storagegate.console.call import ANSWERED, ConsoleCall, Principal
 from storagegate.console.operations import OPERATIONS, APIOperation
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError
 from storagegate.http.middleware.bodyparser import json
 from storagegate.http.router import Router
@@ -73,13 +73,13 @@ class ConsoleAPI:
 
     def __init__(self, services: ConsoleServices, authenticate: Authenticate) -> None:
         self._services = services
-        self._authenticated = authenticate
+        self._authenticate = authenticate
         self.router = Router(caseSensitive=True, strict=True)
         self.router.use(self._begin)
         for operation in OPERATIONS:
             getattr(self.router, operation.method.lower())(
                 operation.pattern,
-                partial(self._admit, operation),
+                self._admission(operation),
                 self._run,
                 query=operation.queryType,
                 body=operation.bodyType,
@@ -94,27 +94,31 @@ class ConsoleAPI:
         res.header("X-Trace-Id", tracingOfFields(req.raw.headers).traceId)
         return next()
 
-    async def _admit(self, operation: APIOperation, req: Any, res: Any, next: Any) -> None:
+    def _admission(self, operation: APIOperation) -> MiddlewareHandler:
         """
-        Find the principal, check its role, and read the JSON document.
+        Make the middleware that finds the principal, checks its role, and reads the JSON document.
 
-        @raise ServiceError: C{UNAUTHENTICATED}, C{PERMISSION_DENIED} or C{INVALID_ARGUMENT}.
+        It raises C{UNAUTHENTICATED}, C{PERMISSION_DENIED} or C{INVALID_ARGUMENT}.
         """
-        principal = await self._authenticated(req, operation)
-        params = {name: _unescaped(text) for name, text in req.params.items()}
-        call = ConsoleCall(req, res, operation, params, self._services, principal)
-        req.call = call
-        if operation.least:
-            call.require(operation.least)
-        if "body" in operation.types:
-            if req.raw.contentLength == 0:
-                raise codedError("INVALID_ARGUMENT", "The body must be a JSON document")
-            await _parseDocument(req, res, _ready)
-        await next()
-        # Without a line the client has disconnected: neither a result nor an error was sent.
-        self._logChange(call, "CANCELLED")
-        # No cycle is left to the garbage collector.
-        req.call = None
+
+        async def admit(req: Any, res: Any, next: Any) -> None:
+            principal = await self._authenticate(req, operation)
+            params = {name: _unescaped(text) for name, text in req.params.items()}
+            call = ConsoleCall(req, res, operation, params, self._services, principal)
+            req.call = call
+            if operation.least:
+                call.require(operation.least)
+            if "body" in operation.types:
+                if req.raw.contentLength == 0:
+                    raise codedError("INVALID_ARGUMENT", "The body must be a JSON document")
+                await _parseDocument(req, res, _ready)
+            await next()
+            # Without a line the client has disconnected: neither a result nor an error was sent.
+            self._logChange(call, "CANCELLED")
+            # No cycle is left to the garbage collector.
+            req.call = None
+
+        return admit
 
     async def _run(self, req: Any, res: Any) -> None:
         call: ConsoleCall = req.call
