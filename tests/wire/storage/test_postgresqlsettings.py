@@ -16,7 +16,8 @@ from storagegate.s3.checksums import IngestedBody
 from storagegate.s3.errors import S3Error
 from storagegate.s3.objects import ObjectService
 from storagegate.s3.settings import POLICY
-from storagegate.storage.catalog.postgresql.connection import Connection
+from storagegate.storage.cluster.connection import Connection
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.errors import BucketChanged, NoSuchBucket
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
@@ -53,7 +54,7 @@ class DecisionTests(TestCase):
         self.stores: list[Any] = []
         self.services: list[ObjectService] = []
         for name in ("first", "second"):
-            store = ObjectStore.open(
+            store = openStore(
                 os.path.abspath(self.mktemp()),
                 reactor,
                 catalog="postgresql",
