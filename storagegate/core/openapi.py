@@ -76,7 +76,7 @@ class OpenAPIWriter:
         @param headers: The header fields of the responses of errors.
         """
         self.collection = SchemaCollection(modern=True)
-        self.collection.schemas["Error"] = dict(error)
+        self.collection.add("Error", error)
         self._errors = errors
         self._headers = headers or {}
         self._paths: dict[str, dict[str, Any]] = {}

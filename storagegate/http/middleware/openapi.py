@@ -25,7 +25,7 @@ from storagegate.core.openapi import (
     describeParameter,
 )
 from storagegate.core.options import takesMapping
-from storagegate.core.schemas import AnySchema
+from storagegate.core.schemas import AnySchema, makeSchema
 from storagegate.core.typeschemas import TypeSchema, describeType
 from storagegate.http.dispatch import LayerList, MiddlewareHandler
 from storagegate.http.options import RouteDescription, readDescription
@@ -130,9 +130,10 @@ def sendPage(res: Any, path: str) -> Any:
 
 def describeRoutes(router: LayerList, options: DocumentOptions) -> dict[str, Any]:
     """Describe the routes of a router and of the routers mounted in it."""
-    document, _ = readSchema("error", "the application", options.error)
+    given = readSchema("error", "the application", options.error)
+    error = makeSchema(*given, "the error of the application", isKnown=True)
     errors = _ERRORS if options.errors is None else options.errors
-    writer = OpenAPIWriter(ERROR if document is None else document, errors)
+    writer = OpenAPIWriter(ERROR if error is None else error.document, errors)
     operations = _OperationWriter(writer, errors)
     for info, pattern in walkRoutes(router, ""):
         if isinstance(pattern.source, str) and info.method in _METHODS:
