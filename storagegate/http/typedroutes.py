@@ -89,7 +89,7 @@ def typedHandlers(
     given = RouteTypes(name, types)
     last = max((at for at, (_, kind) in enumerate(handlers) if kind != ERROR_HANDLER), default=-1)
     if last < 0:
-        raise TypeError(f"{name} has types and no handler that they are for")
+        raise TypeError(f"{name} has types but no handler that uses them")
     typed = TypedHandler(handlers[last], given)
     return (*handlers[:last], (typed, 3), *handlers[last + 1 :])
 
@@ -158,7 +158,7 @@ class TypedHandler:
         elif body is None and not _isJSON(req):
             raise ServiceError(
                 "UNSUPPORTED_MEDIA_TYPE",
-                "The body has to be JSON, with Content-Type: application/json",
+                "The body must be JSON, with Content-Type: application/json",
                 415,
             )
         if isinstance(body, dict) and req.is_("urlencoded", "multipart"):

@@ -34,7 +34,7 @@ from storagegate.http.router import RouteInfo, RouteType, walkRoutes
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"})
 """The methods that OpenAPI 3.1 supports."""
 
-_ERRORS = {"400": "The request does not fit", "415": "The body is no JSON"}
+_ERRORS = {"400": "The request does not fit", "415": "The body is not JSON"}
 
 PAGE: Mapping[str, tuple[str, str]] = {
     "/docs": ("index.html", "html"),
