@@ -62,7 +62,7 @@ DATES = {
     "storage.embedded.filestore": "the dates of files; nothing is removed by them after a step",
     "storage.clock": "watches it",
     "storage.commandresults": "the date of a result",
-    "storage.store": "the date of the last use of a key",
+    "storage.accesskeys": "the date of the last use of a key",
     "telemetry.metrics": "the date of the start",
     "telemetry.otlp": "spans have dates",
 }
