@@ -26,7 +26,7 @@ class BucketView(Struct, kw_only=True):
     @ivar uploadBytes: Bytes of the parts of all uploads in progress.
     @ivar may: The access that the caller's key has, without regard to the bucket's settings.
     @ivar keyPattern: The glob of object keys that limits the caller's key; empty for every key.
-    @ivar keyPrefix: The longest prefix that the caller's key can list; it begins every reachable key.
+    @ivar keyPrefix: The part of C{keyPattern} before its first wildcard, which the caller can list.
     """
 
     name: str
