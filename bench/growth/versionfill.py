@@ -20,6 +20,8 @@ from twisted.internet.task import react
 from bench.s3.bulkfill import TOGETHER, template
 from bench.s3.requests import BUCKET, GROUP, KIB, LISTED_SIZE, listedKeys
 from storagegate.s3.accounts import ROOT_ACCOUNT
+from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.mutations import CreateBucket, DeleteObjects, PutObject, SetVersioning
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket, ObjectRecord, WriteCondition
 from storagegate.storage.store import ObjectStore
 
@@ -43,15 +45,16 @@ class _Filler:
         while batch := list(islice(keys, TOGETHER)):
             records = [replace(self._record, key=key.encode()) for key in batch]
             await gatherResults(
-                [self._catalog.putObject(each, always) for each in records], consumeErrors=True
+                [self._catalog.commit(PutObject(each, always)) for each in records],
+                consumeErrors=True,
             )
 
     async def delete(self, keys: Iterator[str]) -> None:
         """Put delete markers on objects."""
         always = WriteCondition()
         while batch := [(key.encode(), None, always) for key in islice(keys, TOGETHER)]:
-            await self._catalog.deleteObjects(
-                self._record.bucket, batch, ROOT_ACCOUNT, self._record.modifiedMs
+            await self._catalog.commit(
+                DeleteObjects(self._record.bucket, batch, ROOT_ACCOUNT, self._record.modifiedMs)
             )
 
 
@@ -64,10 +67,10 @@ async def fill(reactor: Any, data: str, kind: str, count: int) -> None:
     """
     nowMs = int(time.time() * 1000)
     buckets = {"versions": f"list-{count}", "deleted": f"list-{GROUP}", "deep": BUCKET[1:]}
-    store = ObjectStore.open(data, reactor, durability="os")
+    store = openStore(data, reactor, durability="os")
     bucket = buckets[kind]
-    await store.catalog.createBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1"))
-    await store.catalog.setVersioning(bucket, VERSIONING_ENABLED)
+    await store.catalog.commit(CreateBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
+    await store.catalog.commit(SetVersioning(bucket, VERSIONING_ENABLED))
     filler = _Filler(store, template(bucket, 4 * KIB if kind == "deep" else LISTED_SIZE, nowMs))
     if kind == "versions":
         for _ in range(VERSIONS):

@@ -21,6 +21,8 @@ from twisted.internet.task import react
 from bench.s3.requests import listedKeys
 from storagegate.s3.accounts import ROOT_ACCOUNT
 from storagegate.s3.checksums import DEFAULT_ALGORITHM, encodeDigest, newHasher
+from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.mutations import CreateBucket, PutObject
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -29,7 +31,6 @@ from storagegate.storage.records import (
     ObjectRecord,
     WriteCondition,
 )
-from storagegate.storage.store import ObjectStore
 
 TOGETHER = 1000
 """Objects of one commit: the catalog holds this many in memory."""
@@ -58,14 +59,14 @@ def template(bucket: str, size: int, nowMs: int) -> ObjectRecord:
 async def fill(reactor: Any, data: str, bucket: str, count: int, size: int) -> None:
     """Make a bucket of C{count} objects."""
     nowMs = int(time.time() * 1000)
-    store = ObjectStore.open(data, reactor, durability="os")
-    await store.catalog.createBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1"))
+    store = openStore(data, reactor, durability="os")
+    await store.catalog.commit(CreateBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
     record = template(bucket, size, nowMs)
     keys = listedKeys(count)
     while batch := list(islice(keys, TOGETHER)):
         records = [replace(record, key=key.encode()) for key in batch]
         await gatherResults(
-            [store.catalog.putObject(each, WriteCondition()) for each in records],
+            [store.catalog.commit(PutObject(each, WriteCondition())) for each in records],
             consumeErrors=True,
         )
     await store.close()

@@ -23,6 +23,7 @@ from storagegate.s3.locks import checkLock
 from storagegate.s3.objects import UNCONDITIONAL, ObjectService
 from storagegate.s3.pagination import UPLOAD_ID_BYTES
 from storagegate.storage.errors import BlobsElsewhere
+from storagegate.storage.mutations import AbortUpload, CreateUpload
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -92,7 +93,7 @@ class MultipartService:
             algorithm,
             kind,
         )
-        await self._catalog.createUpload(upload)
+        await self._catalog.commit(CreateUpload(upload))
         return upload
 
     async def upload(
@@ -168,7 +169,7 @@ class MultipartService:
 
     async def abort(self, upload: MultipartUpload) -> None:
         """Abort an upload and remove its parts."""
-        await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
+        await self._catalog.commit(AbortUpload(upload.bucket, upload.key, upload.uploadId))
 
     async def complete(
         self,

@@ -34,6 +34,17 @@ from storagegate.storage.errors import (
     NoSuchKey,
     NoSuchUpload,
 )
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CreateBucket,
+    PutAcl,
+    PutLegalHold,
+    PutRetention,
+    PutSettings,
+    PutTags,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
     INLINE_LIMIT,
@@ -356,7 +367,7 @@ class ObjectService:
             name, identity.account, self.nowMs(), self.region, owned, versioning, locked
         )
         try:
-            await self._catalog.createBucket(bucket)
+            await self._catalog.commit(CreateBucket(bucket))
         except BucketExists as error:
             own = error.bucket.account == identity.account
             code = "BucketAlreadyOwnedByYou" if own else "BucketAlreadyExists"
@@ -379,7 +390,7 @@ class ObjectService:
         """
         await self.bucket(caller, name)
         document = encodeTags(tags).encode("ascii") if tags else None
-        await self._catalog.putSettings(name, {TAGS: document})
+        await self._catalog.commit(PutSettings(name, {TAGS: document}))
 
     async def putTags(
         self, caller: "Caller", bucket: str, key: bytes, versionId: str | None, tags: Tags
@@ -393,7 +404,7 @@ class ObjectService:
         """
         found = await self.object(caller, bucket, key, versionId)
         try:
-            await self._catalog.putTags(bucket, key, versionId, encodeTags(tags))
+            await self._catalog.commit(PutTags(bucket, key, versionId, encodeTags(tags)))
         except NoSuchKey:
             # The object was deleted in the meantime.
             raise await self._absent(found[0], key, versionId) from None
@@ -408,7 +419,7 @@ class ObjectService:
         @param acl: The stored form; empty for the private ACL.
         """
         try:
-            await self._catalog.putAcl(record.bucket, record.key, record.sequence, acl)
+            await self._catalog.commit(PutAcl(record.bucket, record.key, record.sequence, acl))
         except NoSuchKey:
             # The object was replaced or deleted in the meantime.
             raise S3Error("OperationAborted") from None
@@ -420,7 +431,7 @@ class ObjectService:
         @param name: The bucket's name.
         @param documents: Documents by the names of L{storagegate.s3.settings}; L{None} removes one.
         """
-        await self._catalog.putSettings(name, documents)
+        await self._catalog.commit(PutSettings(name, documents))
 
     async def deleteBucket(self, caller: "Caller", name: str) -> None:
         """
@@ -433,7 +444,7 @@ class ObjectService:
         while uploads := (await self._catalog.uploads(name, b"", b"", b"", "", 1000))[0]:
             for each in uploads:
                 with suppress(NoSuchUpload):
-                    await self._catalog.abortUpload(name, each.key, each.uploadId)
+                    await self._catalog.commit(AbortUpload(name, each.key, each.uploadId))
         # Fails if an object or an upload was added in the meantime.
         try:
             await self.store.deleteBucket(name)
@@ -448,7 +459,7 @@ class ObjectService:
         @raise BucketLocked: A bucket with object lock stays versioned.
         """
         await self.bucket(caller, bucket)
-        await self._catalog.setVersioning(bucket, versioning)
+        await self._catalog.commit(SetVersioning(bucket, versioning))
 
     async def setObjectLock(
         self, caller: "Caller", bucket: str, default: DefaultRetention | None
@@ -460,7 +471,7 @@ class ObjectService:
         @raise BucketNotVersioned: The versioning of the bucket is not enabled.
         """
         await self.bucket(caller, bucket)
-        await self._catalog.setObjectLock(bucket, default)
+        await self._catalog.commit(SetObjectLock(bucket, default))
 
     async def object(
         self,
@@ -772,8 +783,10 @@ class ObjectService:
         now = self.nowMs()
         checkLock(home, lock, now)
         bypass = bypass and await self._mayBypass(caller, home, key, versionId)
-        await self._catalog.putRetention(
-            bucket, key, versionId, lock.mode, lock.untilMs, self.store.settledMs(now), bypass
+        await self._catalog.commit(
+            PutRetention(
+                bucket, key, versionId, lock.mode, lock.untilMs, self.store.settledMs(now), bypass
+            )
         )
 
     async def putLegalHold(
@@ -785,7 +798,7 @@ class ObjectService:
         @param versionId: L{None} for the current one.
         """
         await self.object(caller, bucket, key, versionId)
-        await self._catalog.putLegalHold(bucket, key, versionId, isOn)
+        await self._catalog.commit(PutLegalHold(bucket, key, versionId, isOn))
 
     async def _refusedDeletes(
         self, caller: "Caller", bucket: Bucket, entries: Sequence[DeleteEntry]

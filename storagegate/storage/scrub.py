@@ -9,7 +9,7 @@ checksum while sending, and sends the last piece after comparing it. A part of a
 the whole blob has been compared, which costs an additional read of the whole blob.
 
 Over a network, a second read may return different bytes from the first. If the piece store does not
-verify each range itself (see L{storagegate.storage.blobs.chunksums}), the checksum of the sent
+verify each range itself (see L{storagegate.storage.chunksums}), the checksum of the sent
 bytes is combined with the checksums of the bytes before and after them.
 
 A mark of corruption is not permanent: a reader that finds the whole blob intact clears it.
@@ -27,9 +27,10 @@ from twisted.logger import Logger
 
 from storagegate.core.files import combineCRC32C
 from storagegate.storage.blobinterfaces import IBlobReader, IBlobStore
-from storagegate.storage.blobs.writer import BlobChecksum
+from storagegate.storage.blobwriter import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import ClearCorrupt, MarkCorrupt
 from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import BlobRow, InlinePosition, Segment
 
@@ -88,7 +89,7 @@ class CorruptionLog:
         @raise StoreError: The catalog could not record it.
         """
         self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
-        await self._catalog.markCorrupt(row.id)
+        await self._catalog.commit(MarkCorrupt(row.id))
 
     async def remove(self, blob: str) -> None:
         """
@@ -98,7 +99,7 @@ class CorruptionLog:
         """
         self._log.info("blob {blob} is correct again", blob=blob)
         self._onRight([blob])
-        await self._catalog.clearCorrupt(blob)
+        await self._catalog.commit(ClearCorrupt(blob))
 
 
 BYTES_PER_SECOND = 8 * 1024 * 1024

@@ -23,8 +23,9 @@ from storagegate.s3.accounts import AccessKeyStore
 from storagegate.s3.resource import makeS3Resource
 from storagegate.services.objects import makeStorageService, storageAuthenticate
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
+from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.mutations import AddAccessKey
 from storagegate.storage.records import AccessKey
-from storagegate.storage.store import ObjectStore
 from tests.services.usercase import Requests, ended
 from tests.support.clients import REGION, ROOT, Account
 from tests.support.s3signer import Answer, Outgoing, exchange
@@ -58,7 +59,7 @@ class StorageCase(TestCase):
 
         self.reactor: Any = reactor
         self.directory = os.path.abspath(self.mktemp())
-        self.store = ObjectStore.open(
+        self.store = openStore(
             self.directory,
             reactor,
             durability="os",
@@ -84,8 +85,10 @@ class StorageCase(TestCase):
     async def issue(self, name: str, **limits: str) -> Account:
         """Issue a key of an account named like it."""
         account = Account(f"KEY{name.upper()}", f"secret-of-{name}")
-        await self.store.catalog.addAccessKey(
-            AccessKey(account.accessKey, account.secretKey, **{"account": name, **limits})
+        await self.store.catalog.commit(
+            AddAccessKey(
+                AccessKey(account.accessKey, account.secretKey, **{"account": name, **limits})
+            )
         )
         # Sooner than the next poll.
         await self.store.accessKeys.refresh()

@@ -12,14 +12,21 @@ The variable C{NODE_BROKEN} names the rules that do not hold, with commas; see L
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.storage.records import MultipartUpload, ObjectRecord
+from storagegate.storage.mutations import (
+    CompleteUpload,
+    CreateUpload,
+    DeleteObjects,
+    Mutation,
+    PutObject,
+    PutPart,
+)
 
 POLL_SECONDS = 0.005
 
@@ -66,35 +73,34 @@ class Stops:
         return result
 
 
-def _keyOf(arguments: tuple[Any, ...]) -> bytes:
-    """Return the key that a mutation of the catalog is called with."""
-    for each in arguments:
-        if isinstance(each, bytes):
-            return each
-        if isinstance(each, ObjectRecord | MultipartUpload):
-            return each.key
-        if isinstance(each, Sequence) and each and isinstance(each[0], tuple):
-            return bytes(each[0][0])
-    raise AssertionError(f"no key in {arguments}")
+def _keyOf(mutation: Mutation[Any]) -> bytes | None:
+    """Return the key of an object that a mutation changes; L{None} if it changes none."""
+    match mutation:
+        case PutObject() | CompleteUpload():
+            return mutation.record.key
+        case PutPart():
+            return mutation.key
+        case CreateUpload():
+            return mutation.upload.key
+        case DeleteObjects() if mutation.entries:
+            return mutation.entries[0][0]
+    return None
 
 
 def _install(stops: Stops) -> None:
-    from storagegate.storage.blobs.writer import BlobWriter
-    from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog
-    from storagegate.storage.catalog.postgresql.writer import Writer
+    from storagegate.storage.blobwriter import BlobWriter
+    from storagegate.storage.cluster.catalog import PostgreSQLCatalog
+    from storagegate.storage.cluster.writer import Writer
 
-    def stopBeforeRow(name: str) -> None:
-        original = getattr(PostgreSQLCatalog, name)
+    commit = PostgreSQLCatalog.commit
 
-        def wrapper(*args: Any) -> Any:
-            if stops.isHeld("row", _keyOf(args)):
-                return stops.later(name, original, *args)
-            return original(*args)
+    def commitLater(self: Any, mutation: Mutation[Any]) -> Any:
+        key = _keyOf(mutation)
+        if key is not None and stops.isHeld("row", key):
+            return stops.later(type(mutation).__name__, commit, self, mutation)
+        return commit(self, mutation)
 
-        setattr(PostgreSQLCatalog, name, wrapper)
-
-    for name in ("putObject", "putPart", "completeUpload", "createUpload", "deleteObjects"):
-        stopBeforeRow(name)
+    PostgreSQLCatalog.commit = commitLater  # type: ignore[method-assign]
     finish, send, succeeded = BlobWriter.finish, Writer._send, Writer._succeeded
 
     def finishLater(self: Any) -> Any:
@@ -126,14 +132,14 @@ def _install(stops: Stops) -> None:
 
 def _breakFence() -> None:
     """Commits do not look whether their lease is alive."""
-    from storagegate.storage.catalog.postgresql.writer import Writer
+    from storagegate.storage.cluster.writer import Writer
 
     Writer.isFenced = False
 
 
 def _breakClock() -> None:
     """The node takes its lease for valid as long as the catalog has not said that it is over."""
-    from storagegate.storage.catalog.postgresql.leases import Leases
+    from storagegate.storage.cluster.leases import Leases
 
     number = property(lambda self: 0 if self.current is None else self.current.number)
     Leases.number = number  # type: ignore[method-assign,assignment]
@@ -148,7 +154,7 @@ def _breakGate() -> None:
 
 def _breakRequest() -> None:
     """Requests are carried out under the lease of the moment in which they write."""
-    from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog
+    from storagegate.storage.cluster.catalog import PostgreSQLCatalog
 
     submit = PostgreSQLCatalog._submit
 
@@ -160,14 +166,14 @@ def _breakRequest() -> None:
 
 def _breakUnknown() -> None:
     """A commit that is not replicated counts as one that is."""
-    from storagegate.storage.catalog.postgresql.connection import Connection
+    from storagegate.storage.cluster.connection import Connection
 
     Connection._noticed = lambda *_: None  # type: ignore[method-assign]
 
 
 def _breakTimeline() -> None:
     """The first server that is a primary is taken, whatever its timeline."""
-    from storagegate.storage.catalog.postgresql.primary import Primary
+    from storagegate.storage.cluster.primary import Primary
 
     ask = Primary._askAll
 
@@ -191,7 +197,7 @@ BREAKS: Mapping[str, Callable[[], None]] = {
 
 def run() -> None:
     """Run C{twistd} with the arguments of the process."""
-    from storagegate.storage.blobs import remote
+    from storagegate.storage.cluster.blobs import remote
 
     if seconds := os.environ.get(LATE):
         # Before the sweeper takes it as its default.
