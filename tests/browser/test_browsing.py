@@ -143,6 +143,15 @@ class BrowsingTests(BrowserCase):
         self.page.fill("input[name=find]", "a")
         self.page.wait("document.querySelectorAll('.listRow bdi').length === 2")
         self.assertEqual(self.page.rows(), ["aa", "ab"])
+        self.page.key("b")
+        self.page.wait("document.querySelectorAll('.listRow bdi').length === 1")
+        self.page.press("Contains")
+        self.page.evaluate("document.querySelector('input[name=find]').focus()")
+        self.page.key("Backspace")
+        self.page.key("Backspace")
+        self.page.key("b")
+        self.page.wait("document.querySelectorAll('.listRow bdi').length === 2")
+        self.assertEqual(self.page.evaluate("document.activeElement.name"), "find")
 
     def test_sort(self) -> None:
         """The columns sort the list; folders come first."""
@@ -222,6 +231,39 @@ class BrowsingTests(BrowserCase):
         self.page.choose("select[name=account]", "")
         self.page.fill("input[name=newAccount]", "someone")
         self.page.waitText("reaches no object")
+
+    def test_tray(self) -> None:
+        """Uploads stay in sight while pages change, and can be collapsed and closed."""
+        self.page.show(self.bucket)
+        self.page.waitText("No objects here")
+        self.page.evaluate(
+            "(() => { const input = document.querySelector('input[type=file]');"
+            " const files = new DataTransfer();"
+            " files.items.add(new File(['some text'], 'sent.txt', {type: 'text/plain'}));"
+            " input.files = files.files;"
+            " input.dispatchEvent(new Event('change', {bubbles: true})) })()"
+        )
+        self.page.waitRow("sent.txt")
+        self.page.press("Keys")
+        self.page.wait("document.querySelector('main h1').innerText === 'Keys'")
+        self.page.wait("document.querySelector('.tray li').innerText.includes('sent.txt')")
+        self.page.evaluate("document.querySelector('.tray [aria-expanded]').click()")
+        self.page.wait("!document.querySelector('.tray li')")
+        self.page.evaluate("document.querySelector('.tray [aria-label=Close]').click()")
+        self.page.wait("!document.querySelector('.tray')")
+
+    def test_stop(self) -> None:
+        """A search of many names shows its progress and can be stopped."""
+        self.put("a", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("b")
+        self.page.send("Fetch.enable", patterns=[{"urlPattern": r"*/objects\?*"}])
+        self.page.press("Contains")
+        self.page.fill("input[name=find]", "a")
+        self.page.waitText("0 names searched")
+        self.page.press("Stop")
+        self.page.waitText("Stopped after 0 names")
+        self.page.send("Fetch.disable")
 
     def test_zero(self) -> None:
         """Sizes have the units of the field."""
@@ -339,6 +381,26 @@ class ExplorerTests(PagesCase):
             self.assertEqual(head[0], cell[0])
             if cell[1] and head[1]:
                 self.assertLess(abs(head[1] - cell[1]), 3, edges)
+
+    def test_identity(self) -> None:
+        """The font comes from the console itself, and the theme is kept by the browser."""
+        self.enter()
+        self.page.wait(
+            "[...document.fonts].some((each) => each.family.includes('Inter')"
+            " && each.status === 'loaded')"
+        )
+        fonts = [url for url in self.page.requested if url.endswith(".woff2")]
+        self.assertTrue(fonts)
+        self.assertTrue(all(url.startswith(self.page.origin) for url in fonts))
+        back = "getComputedStyle(document.body).backgroundColor"
+        light = self.page.evaluate(back)
+        self.page.evaluate("document.querySelector('.seg [aria-label=Dark]').click()")
+        dark = self.page.evaluate(back)
+        self.assertNotEqual(light, dark)
+        self.page.send("Page.reload")
+        self.page.wait(f"document.querySelector('.seg') && {back} === {json.dumps(dark)}")
+        pressed = "document.querySelector('.seg [aria-pressed=true]').ariaLabel"
+        self.assertEqual(self.page.evaluate(pressed), "Dark")
 
     def test_accessKeyWhole(self) -> None:
         """A key of 20 characters is whole in the header."""

@@ -47,7 +47,7 @@ class GatewayPageTests(SynchronousTestCase):
             page.evaluate("location.hash = '#/gateway/Probe/chat'")
             page.waitText("Requests: a list")
             self._compare(page)
-            self._wait(page, "2 messages", "TEXT")
+            self._wait(page, "messages: 2", "TEXT")
             page.evaluate("location.hash = '#/gateway/Probe/private'")
             page.waitText("credentials")
             self._compare(page)

@@ -40,6 +40,7 @@ addTexts({
   "buckets.lock": "Object lock",
   "buckets.readOnly": "Read-only",
   "buckets.countObjects": "{count} objects",
+  "buckets.countOne": "1 object",
   "buckets.countVersions": "{count} objects and older versions",
   "buckets.uploads": "{count} unfinished uploads, {size}",
   "buckets.owner": "Owner {account}",
@@ -87,9 +88,14 @@ const Badges = ({ bucket }) => html`
     ${!bucket.may.write && html`<span class="badge"><${Icon} name="eye" />${say("buckets.readOnly")}</span>`}
 `;
 
+function countText({ versioning, objects }) {
+  if (versioning) return "buckets.countVersions";
+  return objects === 1 ? "buckets.countOne" : "buckets.countObjects";
+}
+
 const About = ({ bucket }) => html`
   <p class="factsLine">
-    <span>${say(bucket.versioning ? "buckets.countVersions" : "buckets.countObjects", { count: number(bucket.objects) })}</span>
+    <span>${say(countText(bucket), { count: number(bucket.objects) })}</span>
     <span>${bytes(bucket.bytes)}</span>
     ${bucket.uploads > 0 && html`<span>${say("buckets.uploads", { count: number(bucket.uploads), size: bytes(bucket.uploadBytes) })}</span>`}
     <span class="hidePhone hideDrawer">${say("buckets.owner", { account: bucket.account })}</span>

@@ -65,7 +65,7 @@ addTexts({
   "gateway.answer": "Response over {wire}",
   "gateway.calling": "Calling…",
   "gateway.waiting": "Not called yet",
-  "gateway.done": "OK · {ms} ms · {bytes} · {items} messages",
+  "gateway.done": "OK · {ms} ms · {bytes} · messages: {items}",
   "gateway.failed": "{code}: {message} ({ms} ms)",
   "gateway.stopped": "Stopped",
   "discovery.title": "Discovery",

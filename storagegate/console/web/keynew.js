@@ -30,10 +30,12 @@ addTexts({
   "keyNew.details": "Note and expiry",
   "keyNew.create": "Create key",
   "keyNew.reuse": "Issue the key even if buckets still name its removed account or user",
-  "keyNew.may.readonly": "May read {what} of {account}: {count} objects today, {size}.",
-  "keyNew.may.readwrite": "May read, write and delete {what} of {account}: {count} objects today, {size}.",
-  "keyNew.may.writeonly": "May write {what} of {account}, where {count} objects are today, but not read them.",
-  "keyNew.more": "{count} or more",
+  "keyNew.may.readonly": "May read {what} of {account}: {count} today, {size}.",
+  "keyNew.may.readwrite": "May read, write and delete {what} of {account}: {count} today, {size}.",
+  "keyNew.may.writeonly": "May write {what} of {account}, but not read it: {count} today, {size}.",
+  "keyNew.one": "1 object",
+  "keyNew.objects": "{count} objects",
+  "keyNew.more": "{count} or more objects",
   "keyNew.nothing": "The key reaches no object today: {account} owns no bucket.",
   "keyNew.nothingYet": "It can create buckets of its own.",
   "keyNew.none": "The key reaches no object today: {what} of {account} is empty.",
@@ -76,7 +78,8 @@ function Sentence({ values, reach }) {
   if (!reach.owned.length) text = say("keyNew.nothing", { account });
   else if (!reach.objects) text = say("keyNew.none", { what, account });
   else {
-    const count = reach.isMore ? say("keyNew.more", { count: number(reach.objects) }) : number(reach.objects);
+    const key = reach.isMore ? "keyNew.more" : reach.objects === 1 ? "keyNew.one" : "keyNew.objects";
+    const count = say(key, { count: number(reach.objects) });
     text = say("keyNew.may." + policy, { what, account, count, size: bytes(reach.bytes) });
   }
   return html`

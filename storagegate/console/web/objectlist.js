@@ -23,7 +23,7 @@ export function Lazy({ load, part, ...given }) {
 
 const dialogs = () => import("./objectdialogs.js");
 
-// Take the place of the toolbar while something is selected.
+// Takes the place of the toolbar, by its style, while something is selected.
 function BulkBar({ bucket, prefix, selection, select, may, onDelete }) {
   const [zip, busy, error] = useAction(() => downloadSelection(bucket, prefix, selection));
   const { all, names } = selection;
@@ -48,11 +48,11 @@ function BulkBar({ bucket, prefix, selection, select, may, onDelete }) {
   `;
 }
 
-function Foot({ pages }) {
+function Foot({ pages, isSearch }) {
   const rows = pages instanceof ObjectArray ? pages.rows : null;
   return html`
     <div class="listFoot">
-      <span role="status">${say(pages.isComplete ? "objects.count" : "objects.countMore", { count: number(pages.count) })}</span>
+      <span role="status">${say(isSearch ? "objects.countFound" : pages.isComplete ? "objects.count" : "objects.countMore", { count: number(pages.count) })}</span>
       ${rows && html`<span>${bytes(rows.reduce((sum, row) => sum + (isFolder(row) ? 0 : row[1]), 0))}</span>`}
       <span class="fill"></span>
       <span class="hidePhone hideDrawer">${say("objects.keys")}</span>
@@ -88,7 +88,7 @@ function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
 }
 
 // A list with its bar, its menu and its dialogs. `pages` are the rows.
-export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, toolbar, empty, between }) {
+export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, empty, between, isSearch }) {
   const [asks, setAsks] = useState(false);
   const [menu, setMenu] = useState(null);
   const [dialog, setDialog] = useState(null);
@@ -104,16 +104,16 @@ export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, 
     remove: may.write && (() => setAsks(true)),
   };
   return html`
-    ${isAny
-      ? html`<${BulkBar} bucket=${bucket} prefix=${prefix} selection=${selection} select=${select} may=${may}
-          onDelete=${() => setAsks(true)} />`
-      : toolbar}
+    ${isAny && html`
+      <${BulkBar} bucket=${bucket} prefix=${prefix} selection=${selection} select=${select} may=${may}
+        onDelete=${() => setAsks(true)} />
+    `}
     ${between}
     ${pages.count > 0
       ? html`<div class="listBox">
           <${ObjectGrid} label=${say("objects.title", { bucket })} folder=${folder} pages=${pages} selection=${selection}
             select=${select} href=${href} opened=${query.object} sort=${sort} onSort=${onSort} acts=${acts} />
-          <${Foot} pages=${pages} />
+          <${Foot} pages=${pages} isSearch=${isSearch} />
         </div>`
       : empty}
     ${menu && html`

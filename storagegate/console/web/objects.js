@@ -133,8 +133,6 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
   const folder = folderOf(prefix);
   const may = { read: true, write: true, ...(info ? info.may : {}) };
   const common = { bucket, prefix, may, query, reload, addJobs: (some) => setJobs((before) => [...before, ...some]) };
-  const toolbar = html`<${Toolbar} bucket=${bucket} folder=${folder} prefix=${prefix} query=${query}
-    canShowVersions=${!info || info.versioning !== "" || versions} />`;
   const isPart = contains !== undefined;
   return html`
     ${info && info.keyPattern && html`
@@ -145,11 +143,12 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
       <${JobProgress} key=${job.id} job=${job} onEnd=${reload}
         onClose=${() => setJobs((before) => before.filter((each) => each !== job))} />
     `)}
-    ${isPart && html`<${Lazy} key=${"find\n" + folder + contains} load=${() => import("./objectsearch.js")} part="ObjectSearch"
-      ...${common} folder=${folder} wanted=${contains.trim()} toolbar=${toolbar} />`}
-    ${!isPart && versions && html`${toolbar}<${Lazy} key=${"versions\n" + prefix} load=${() => import("./objecthistory.js")}
+    <${Toolbar} bucket=${bucket} folder=${folder} prefix=${prefix} query=${query}
+      canShowVersions=${!info || info.versioning !== "" || versions} />
+    ${isPart && html`<${Lazy} key=${"find\n" + folder} load=${() => import("./objectsearch.js")} part="ObjectSearch"
+      ...${common} folder=${folder} wanted=${contains.trim()} />`}
+    ${!isPart && versions && html`<${Lazy} key=${"versions\n" + prefix} load=${() => import("./objecthistory.js")}
       part="ObjectHistory" ...${common} folder=${folder} round=${round} />`}
-    ${!isPart && !versions && html`<${Listing} key=${prefix + "\n" + from} ...${common} from=${from} round=${round}
-      toolbar=${toolbar} />`}
+    ${!isPart && !versions && html`<${Listing} key=${prefix + "\n" + from} ...${common} from=${from} round=${round} />`}
   `;
 }

@@ -56,12 +56,12 @@ function useScan(bucket, folder, wanted, round) {
   return { ...found, stop: () => aborter.current.abort() };
 }
 
-export function ObjectSearch({ bucket, folder, wanted, toolbar, reload, ...rest }) {
+export function ObjectSearch({ bucket, folder, wanted, reload, ...rest }) {
   const [round, setRound] = useState(0);
   const { rows, scanned, state, error, stop } = useScan(bucket, folder, wanted, round);
   const values = { scanned: number(scanned), count: number(rows.count) };
   return html`
-    <${ObjectList} ...${rest} bucket=${bucket} folder=${folder} prefix=${folder} pages=${rows} toolbar=${toolbar} sort=${["", 1]}
+    <${ObjectList} ...${rest} bucket=${bucket} folder=${folder} prefix=${folder} pages=${rows} sort=${["", 1]} isSearch
       reload=${() => setRound((before) => before + 1)}
       between=${state !== "idle" && html`<div class="notice" role="status">
         <span class="fill">${say("objects.scan." + state, values)}</span>

@@ -26,6 +26,7 @@ addTexts({
   "objects.itself": "(the folder itself)",
   "objects.count": "{count} in this folder",
   "objects.countMore": "{count} loaded, and more",
+  "objects.countFound": "{count} found",
   "objects.historyCount": "{deleted} deleted, {current} current, {older} older versions",
   "objects.historyMore": "{deleted} deleted, {current} current, {older} older versions loaded, and more",
   "objects.keys": "Arrows move, Space selects, Enter opens, / finds",
