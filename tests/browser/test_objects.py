@@ -172,7 +172,7 @@ class ObjectListTests(BrowserCase):
         page.wait("document.querySelector('.drawer h2')?.title === 'd/004'")
         page.key("Escape")
         page.wait("!document.querySelector('.drawer')")
-        page.evaluate("document.querySelector('[role=grid]').focus()")
+        page.wait("document.activeElement.getAttribute('role') === 'grid'")
         page.key("Home")
         page.key(" ")
         page.key("ArrowDown")

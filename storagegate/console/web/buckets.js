@@ -141,7 +141,10 @@ function BucketPage({ name, tab, query }) {
   const beside = isList && object !== undefined && html`
     <${Lazy} key=${object + "\n" + versionId} load=${() => import("./objectdetails.js")} part="ObjectDetails" bucket=${name} name=${object}
       tab=${part} versionId=${versionId} query=${{ prefix, from, ...rest, object }} may=${may} reload=${reload}
-      neighbour=${neighbourOf(object)} onClose=${() => go(where, { prefix, from, ...rest })} />
+      neighbour=${neighbourOf(object)} onClose=${() => {
+        go(where, { prefix, from, ...rest });
+        document.querySelector("[role=grid]")?.focus({ preventScroll: true });
+      }} />
   `;
   return html`
     <${Page} title=${name} crumbs=${html`<${BucketCrumbs} bucket=${name} tab=${tab} prefix=${prefix} />`} fixed=${isList}

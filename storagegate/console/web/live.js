@@ -5,7 +5,7 @@ import { call, segment } from "./api.js";
 import { useEvents } from "./events.js";
 import { addTexts, bytes, number, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { Button, Empty, Field, html, Icon, IconButton, Loaded, Page, Problem, Select, useAction } from "./ui.js";
+import { Button, Empty, Field, html, Icon, IconButton, Loaded, Page, Problem, Select, useAction, useEscape } from "./ui.js";
 import { useRowHeight } from "./virtuallist.js";
 
 export { styled } from "./figures.js";
@@ -107,6 +107,7 @@ function Why({ of }) {
 const statusClass = (status) => "status is" + String(status).slice(0, 1);
 
 function Details({ of, onClose }) {
+  useEscape(onClose);
   const rows = [
     ["time", clock.format(of.atMs)], ["wire", of.wire], ["operation", of.operation], ["status", of.status],
     ["code", of.code], ["reason", of.reason], ["bucket", of.bucket], ["object", of.key],

@@ -13,7 +13,8 @@ import { snippets } from "./objectsnippets.js";
 import { Versions } from "./objectversions.js";
 import { go, link } from "./router.js";
 import {
-  Button, Confirm, CopyButton, html, Icon, IconButton, Loaded, Problem, useAction, useLoad,
+  Button, Confirm, CopyButton, html, Icon, IconButton, Loaded, Problem, useAction, useEscape,
+  useLoad,
 } from "./ui.js";
 
 addTexts({
@@ -142,6 +143,7 @@ export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighb
     setRound((before) => before + 1);
     reload();
   };
+  useEscape(onClose);
   useEffect(() => heading.current.focus({ preventScroll: true }), []);
   useEffect(() => {
     if (found.atMs && tab) box.current.querySelector("#part-" + tab)?.scrollIntoView();
@@ -151,8 +153,7 @@ export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighb
       if (document.querySelector("dialog, :popover-open")) return;
       const isTyping = event.target.closest("input, textarea, select");
       const inside = box.current.contains(event.target);
-      if (event.key === "Escape") onClose();
-      else if (inside && !isTyping && event.key === "ArrowLeft" && neighbour(-1)) location.hash = neighbour(-1);
+      if (inside && !isTyping && event.key === "ArrowLeft" && neighbour(-1)) location.hash = neighbour(-1);
       else if (inside && !isTyping && event.key === "ArrowRight" && neighbour(1)) location.hash = neighbour(1);
     }
     addEventListener("keydown", pressed);

@@ -270,6 +270,19 @@ export function Loaded({ of, empty, isEmpty, rows, children }) {
   `;
 }
 
+// Call `close` for Escape, unless a dialog or a menu takes it. The listener is there with the first drawing.
+export function useEscape(close) {
+  const latest = useRef(close);
+  latest.current = close;
+  useLayoutEffect(() => {
+    const pressed = (event) => {
+      if (event.key === "Escape" && !document.querySelector("dialog, :popover-open")) latest.current();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+}
+
 // What ends the bar above a page: the frame sets it.
 export const frame = { End: () => null };
 
