@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call, has, signOut, state } from "./api.js";
 import { say } from "./messages.js";
-import { go, link, useRoute } from "./router.js";
+import { current, go, link, useRoute } from "./router.js";
 import { changeSettings, settings } from "./settings.js";
 import { Brand, Button, Empty, frame, html, Icon, LiveRegion, Loaded, loadStyle, Page, useLoad } from "./ui.js";
 
@@ -64,28 +64,28 @@ function Body({ route }) {
   `;
 }
 
-const linkTo = (current) => ([name, icon]) => html`
-  <li><a href=${link([name])} aria-current=${current === name ? "page" : undefined} title=${say("nav." + name)}>
+const linkTo = (shown) => ([name, icon]) => html`
+  <li><a href=${link([name])} aria-current=${shown === name ? "page" : undefined} title=${say("nav." + name)}>
     <${Icon} name=${icon} />${say("nav." + name)}</a></li>
 `;
 
-const Navigation = ({ current, isOpen }) => html`
+const Navigation = ({ shown, isOpen }) => html`
   <aside class=${isOpen ? "side open" : "side"}>
     <a class="brand" href=${link([visiblePages()[0][0]])} aria-label=${say("app.name")}><${Brand} /></a>
     <nav aria-label=${say("app.menu")}>
-      <ul>${visiblePages().filter((page) => PAGES.indexOf(page) < DAILY).map(linkTo(current))}</ul>
+      <ul>${visiblePages().filter((page) => PAGES.indexOf(page) < DAILY).map(linkTo(shown))}</ul>
       <p class="group">${say("app.system")}</p>
-      <ul>${visiblePages().filter((page) => PAGES.indexOf(page) >= DAILY).map(linkTo(current))}</ul>
+      <ul>${visiblePages().filter((page) => PAGES.indexOf(page) >= DAILY).map(linkTo(shown))}</ul>
     </nav>
     <p class="sideFoot">${say("app.version", { version: state.session.version })}</p>
   </aside>
 `;
 
 // The pages of each day on a phone, and the rest by the last of the tabs.
-const Tabbar = ({ current, isOpen, toggle }) => html`
+const Tabbar = ({ shown, isOpen, toggle }) => html`
   <nav class="tabbar" aria-label=${say("app.menu")}>
     ${visiblePages().filter(([name]) => TABS.includes(name)).map(([name, icon]) => html`
-      <a href=${link([name])} aria-current=${current === name ? "page" : undefined}>
+      <a href=${link([name])} aria-current=${shown === name ? "page" : undefined}>
         <${Icon} name=${icon} />${say("nav." + name)}</a>
     `)}
     <button type="button" aria-expanded=${isOpen} onClick=${toggle}><${Icon} name="menu" />${say("app.moreActions")}</button>
@@ -121,7 +121,8 @@ export function Shell() {
   const name = route.path[0];
 
   useEffect(() => {
-    if (!name) go([visiblePages()[0][0]], {}, true);
+    // The address may have changed since the drawing.
+    if (!current().path[0]) go([visiblePages()[0][0]], {}, true);
     setOpen(false);
     if (document.activeElement === document.body || document.activeElement.closest("nav, aside"))
       main.current.focus({ preventScroll: true });
@@ -166,9 +167,9 @@ export function Shell() {
     }}>${say("app.skip")}</a>
     ${!state.online && html`<div class="offline" role="status">${say("app.offline")}</div>`}
     <div class="app">
-      <${Navigation} current=${name} isOpen=${open} />
+      <${Navigation} shown=${name} isOpen=${open} />
       <main ref=${main} id="content" tabindex="-1"><${Body} route=${route} /></main>
-      <${Tabbar} current=${name} isOpen=${open} toggle=${toggle} />
+      <${Tabbar} shown=${name} isOpen=${open} toggle=${toggle} />
     </div>
     ${Tray && name !== "transfers" && html`<${Tray} />`}
     <${LiveRegion} />
