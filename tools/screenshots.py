@@ -35,8 +35,6 @@ OPERATOR = Account("operator", "the-secret-of-the-pictures")
 
 _SIZE = (1280, 800)
 
-_TALL = (1280, 1300)
-
 _PHONE = (360, 740)
 
 _CHART_SECONDS = 45
@@ -180,9 +178,10 @@ def _objects(page: ConsoleBrowser) -> None:
 
 def _gateway(page: ConsoleBrowser) -> None:
     page.evaluate("location.hash = '#/gateway/UserService/ListUsers'")
-    page.press("Call")
+    page.press("Compare all…")
+    page.press("Call all 5")
     done = "[...document.querySelectorAll('.answers section')]"
-    page.wait(f"{done}.filter((each) => each.innerText.includes('Done')).length === 5")
+    page.wait(f"{done}.filter((each) => each.innerText.includes('OK')).length === 5")
     page.evaluate("document.querySelector('.answers').scrollIntoView({block: 'end'})")
     _take(page, "gateway")
 
@@ -196,23 +195,21 @@ def _live(page: ConsoleBrowser) -> None:
 
 
 def _overview(page: ConsoleBrowser) -> None:
-    # With its charts.
-    _resize(page, _TALL)
     page.evaluate("location.hash = '#/overview'")
-    page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+    page.wait("document.querySelectorAll('.spark path').length >= 6")
     _take(page, "overview")
     _theme(page, "dark")
     page.evaluate("location.hash = '#/buckets'")
     page.waitText("photographs")
     page.evaluate("location.hash = '#/overview'")
-    page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+    page.wait("document.querySelectorAll('.spark path').length >= 6")
     _take(page, "dark")
     _theme(page, "light")
     _resize(page, _PHONE, isPhone=True)
     page.evaluate("location.hash = '#/buckets'")
     page.waitText("photographs")
     page.evaluate("location.hash = '#/overview'")
-    page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
+    page.wait("document.querySelectorAll('.spark path').length >= 6")
     _take(page, "phone")
 
 

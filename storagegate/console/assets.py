@@ -23,6 +23,9 @@ SOURCES = CONSOLE / "web"
 BUILT = CONSOLE / "static"
 """The files of an installed package."""
 
+FONTS = SOURCES / "fonts"
+"""Subsets of Inter, with their licence."""
+
 VENDOR = SOURCES / "vendor"
 
 LIBRARIES = VENDOR / "vendor.json"
@@ -33,6 +36,10 @@ _IMPORT = re.compile(r'((?:\bfrom|\bimport|\bimport\()\s*)"(\./[\w.-]+|[\w/]+)"'
 
 _ASSET = re.compile(r'"\./([\w-]+\.(?:txt|css))"')
 """The name of a file that a script refers to."""
+
+_STYLE_ASSET = re.compile(r'url\("\./([\w-]+\.(?:svg|woff2))"\)')
+"""The name of a font or an image that a style sheet refers to."""
+
 
 _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
 
@@ -60,9 +67,11 @@ def sources() -> dict[str, str]:
     for library in readLibraries():
         licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
         notices.append(f"{library['name']} {library['version']}, {library['license']}\n\n{licence}")
+    notices.append(f"Inter, OFL-1.1\n\n{(FONTS / 'OFL.txt').read_text()}")
     found["licences.txt"] = "\n\n".join(notices)
     versions = ["name", "version", "license"]
     shown = [{name: library[name] for name in versions} for library in readLibraries()]
+    shown.append({"name": "Inter", "version": "", "license": "OFL-1.1"})
     found["libraries.js"] = f"export const LIBRARIES = {json.dumps(shown)};\n" + (
         'export const LICENCES = "./licences.txt";\n'
     )
@@ -84,6 +93,7 @@ def makeAssets() -> dict[str, bytes]:
     """
     bare = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js", "uplot": "uplot.js"}
     texts = sources()
+    fonts = {path.name: path.read_bytes() for path in FONTS.glob("*.woff2")}
     names: dict[str, str] = {}
     made: dict[str, bytes] = {}
     open_: list[str] = []
@@ -95,11 +105,7 @@ def makeAssets() -> dict[str, bytes]:
         if name in open_:
             raise ValueError(f"{name} imports itself: {open_}")
         open_.append(name)
-        text = texts[name]
-        if name.endswith(".js"):
-            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(_target(found[2], bare))}"', text)
-            text = _ASSET.sub(lambda found: f'"./assets/{make(found[1])}"', text)
-        content = text.encode()
+        content = fonts[name] if name in fonts else linked(name)
         stem, _, ending = name.rpartition(".")
         digest = hashlib.sha256(content).hexdigest()[:_HASH_LENGTH]
         names[name] = f"{stem}.{digest}.{ending}"
@@ -107,9 +113,19 @@ def makeAssets() -> dict[str, bytes]:
         open_.remove(name)
         return names[name]
 
+    def linked(name: str) -> bytes:
+        """Return a text with the hashed names of the files that it refers to."""
+        text = texts[name]
+        if name.endswith(".css"):
+            text = _STYLE_ASSET.sub(lambda found: f'url("./{make(found[1])}")', text)
+        if name.endswith(".js"):
+            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(_target(found[2], bare))}"', text)
+            text = _ASSET.sub(lambda found: f'"./assets/{make(found[1])}"', text)
+        return text.encode()
+
     page = (SOURCES / "index.html").read_text()
     page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(found[2])}"', page)
-    unused = set(texts) - set(names)
+    unused = (set(texts) | set(fonts)) - set(names)
     if unused:
         raise ValueError(f"{sorted(unused)} are not imported")
     made["index.html"] = page.encode()

@@ -1,5 +1,6 @@
 """Buckets: usage, settings, and the caller's rights in them."""
 
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -24,6 +25,8 @@ class BucketView(Struct, kw_only=True):
 
     @ivar uploadBytes: Bytes of the parts of all uploads in progress.
     @ivar may: The access that the caller's key has, without regard to the bucket's settings.
+    @ivar keyPattern: The glob of object keys that limits the caller's key; empty for every key.
+    @ivar keyPrefix: The part of C{keyPattern} before its first wildcard, which the caller can list.
     """
 
     name: str
@@ -37,6 +40,8 @@ class BucketView(Struct, kw_only=True):
     uploads: int
     uploadBytes: int
     may: dict[str, bool]
+    keyPattern: str
+    keyPrefix: str
 
 
 class BucketPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -48,10 +53,15 @@ class BucketPageQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class BucketPage(Struct):
-    """A page of buckets."""
+    """
+    A page of buckets.
+
+    @ivar mayCreate: Whether the caller's key may create buckets.
+    """
 
     items: list[BucketView]
     next: str | None
+    mayCreate: bool
 
 
 class NewBucket(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +84,8 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
     shown = found[:limit]
     usage = await _usage(call)
     items = [viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE)) for each in shown]
-    return BucketPage(items, shown[-1].name if len(found) > limit else None)
+    mayCreate = call.who.identity.policy.allows("admin", None, None)
+    return BucketPage(items, shown[-1].name if len(found) > limit else None, mayCreate)
 
 
 async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
@@ -153,4 +164,11 @@ def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> Bucket
         uploads=usage.uploads,
         uploadBytes=usage.uploadBytes,
         may=may,
+        keyPattern=identity.policy.prefixPattern,
+        keyPrefix=literalStart(identity.policy.prefixPattern),
     )
+
+
+def literalStart(pattern: str) -> str:
+    """Return the part of a glob before its first wildcard: the prefix of everything it matches."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0]

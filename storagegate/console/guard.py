@@ -22,9 +22,9 @@ from storagegate.http.middleware.securityheaders import parseOrigin, sameOrigin
 FIELDS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self' blob:; media-src 'self'; frame-src 'self'; base-uri 'none'; "
-        "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
-        "trusted-types 'none'"
+        "img-src 'self' blob:; font-src 'self'; media-src 'self'; frame-src 'self'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

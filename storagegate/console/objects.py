@@ -80,11 +80,11 @@ class ObjectPage(Struct):
     """
     A page of objects and common prefixes.
 
-    @ivar objects: Key, size, last modification in milliseconds, ETag.
+    @ivar objects: Key, size, last modification in milliseconds, ETag, storage class.
     """
 
     prefixes: tuple[str, ...]
-    objects: list[tuple[str, int, int, str]]
+    objects: list[tuple[str, int, int, str, str]]
     next: str | None
 
 
@@ -209,10 +209,28 @@ class Refused(Struct):
 
 
 class DeletionsDone(Struct):
-    """The result of a bulk deletion."""
+    """
+    The result of a bulk deletion.
+
+    @ivar markers: The delete markers that it created; permanently deleting them undoes it.
+    """
 
     done: int
     failed: list[Refused]
+    markers: list[Named]
+
+
+class CopyTarget(Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    The target of a copy, which must not exist.
+
+    @ivar toBucket: Empty for the same bucket.
+    @ivar move: Whether to delete the source afterwards.
+    """
+
+    toBucket: str = ""
+    toKey: str
+    move: bool = False
 
 
 class SettingQuery(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -244,7 +262,10 @@ async def listObjects(call: ConsoleCall, query: ListQuery) -> ObjectPage:
     caller = call.caller("ListObjectsV2", "list", bucket, prefix=query.prefix)
     names = (query.prefix.encode(), query.delimiter.encode(), query.after.encode())
     found = await call.services.objects.listObjects(caller, bucket, *names, limit)
-    rows = [(each.key, each.size, each.modifiedMs, each.etag) for each in found.objects]
+    rows = [
+        (each.key, each.size, each.modifiedMs, each.etag, each.storageClass)
+        for each in found.objects
+    ]
     return ObjectPage(found.prefixes, rows, found.last)
 
 
@@ -326,6 +347,42 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     return await _view(call, reader, found, record, None)
 
 
+async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -> ObjectView:
+    """
+    Copy an object to another name, or move it there.
+
+    A move deletes the source only while its content is the one that was copied.
+    """
+    bucket, key = call.params["bucket"], call.key
+    toBucket, toKey = body.toBucket or bucket, readKey(body.toKey)
+    call.note(toBucket=toBucket, toKey=body.toKey, move=body.move)
+    objects = call.services.objects
+    reader = call.caller("GetObject", "read", bucket, key)
+    writer = call.caller("PutObject", "write", toBucket, toKey)
+    remover = call.caller("DeleteObject", "write", bucket, key) if body.move else None
+    condition = WriteCondition(absent=True)
+
+    async def copy() -> tuple[Bucket, ObjectRecord, str]:
+        found, owner = await objects.checkWrite(writer, toBucket, toKey)
+        _, source = await objects.object(reader, bucket, key, query.versionId)
+        await checkTaken(objects, reader, source, query.versionId, toBucket, toKey)
+        record = await objects.copyObject(
+            owner, source, toBucket, toKey, source.attributes, condition=condition
+        )
+        return found, record, source.etag
+
+    try:
+        found, record, etag = await retryCopy(copy)
+    except (S3Error, StoreError) as error:
+        if fromStoreError(error).code != "PreconditionFailed":
+            raise
+        raise codedError("ALREADY_EXISTS", f"{body.toKey} already exists") from error
+    if remover is not None:
+        entry = DeleteEntry(key, None, WriteCondition(etags=(etag,)))
+        await objects.deleteObject(remover, bucket, entry)
+    return await _view(call, writer, found, record, None)
+
+
 async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
     """Delete an object, or permanently delete a version; a missing object counts as deleted."""
     bucket, key = call.params["bucket"], call.key
@@ -344,6 +401,7 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
         raise codedError("INVALID_ARGUMENT", f"items must have 1 to {MOST} entries")
     call.note(objects=len(body.items))
     refused = []
+    markers = []
     allowed: list[Named] = []
     for each in body.items:
         try:
@@ -362,7 +420,9 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
                 refused.append(Refused(each.key, each.versionId, code))
             elif isinstance(result, Exception):
                 raise result
-    return DeletionsDone(len(body.items) - len(refused), refused)
+            elif result.isDeleteMarker and each.versionId is None:
+                markers.append(Named(key=each.key, versionId=result.versionId))
+    return DeletionsDone(len(body.items) - len(refused), refused, markers)
 
 
 async def showObjectSetting(call: ConsoleCall, query: SettingQuery) -> Any:

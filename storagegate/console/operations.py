@@ -147,6 +147,7 @@ OPERATIONS: tuple[APIOperation, ...] = (
         "keys",
         ("GET", "keys", "listKeys", "none", "List your own access keys, or all"),
         ("POST", "keys", "createKey", "admin", "Issue a key; the secret is only in this response"),
+        ("POST", "reach", "showReach", "auditor", "Count the objects that a key would reach"),
         ("GET", "keys/{key}", "showKey", "none", "Describe a key"),
         ("PATCH", "keys/{key}", "changeKey", "admin", "Change a key, or rotate its secret"),
         ("DELETE", "keys/{key}", "revokeKey", "admin", "Revoke a key"),
@@ -182,6 +183,13 @@ OPERATIONS: tuple[APIOperation, ...] = (
             "Change the metadata of an object",
         ),
         ("DELETE", "buckets/{bucket}/objects/{key}", "deleteObject", "none", "Delete an object"),
+        (
+            "POST",
+            "buckets/{bucket}/objects/{key}/copy",
+            "copyObject",
+            "none",
+            "Copy an object to another name, or move it",
+        ),
         ("POST", "buckets/{bucket}/delete", "deleteMany", "none", "Delete up to 1,000 objects"),
         *(
             (method, "buckets/{bucket}/objects/{key}/settings/{name}", function, "none", summary)

@@ -32,7 +32,9 @@ BUCKET = "pages-bucket"
 KEY = "folder/<b>a.txt"
 
 VIEWS = {
-    "bucket": f"buckets/{BUCKET}",
+    "bucket": f"buckets/{BUCKET}/settings",
+    "access": f"buckets/{BUCKET}/access",
+    "newKey": "keys?make=1",
     "objects": f"buckets/{BUCKET}/objects",
     "object": f"buckets/{BUCKET}/objects?prefix=folder%2F&object={quote(KEY, safe='')}",
     "method": "gateway/Probe/echo",
@@ -42,10 +44,9 @@ VIEWS = {
 
 DIALOGS = (
     ("buckets", "New bucket"),
-    (VIEWS["bucket"], "Delete"),
-    ("keys", "New key"),
+    (VIEWS["bucket"], "Enable versions…"),
     ("jobs", "New job"),
-    ("configuration", "Read it again"),
+    ("configuration", "Reload configuration"),
 )
 """Views with a button that opens a dialog."""
 

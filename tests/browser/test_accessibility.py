@@ -87,9 +87,9 @@ class AccessibilityTests(PagesCase):
             found += self.violations(f"overlay of {name}")
             self.page.key("Escape", 27)
             self.page.wait("!document.querySelector('dialog[open]')")
-        for tab in ("preview", "versions", "lock", "share", "code"):
+        for tab in ("tags", "metadata", "lockTitle", "code", "share"):
             self.page.show(f"{VIEWS['object']}&tab={tab}")
-            self.page.wait("document.querySelector('dialog[open]')")
+            self.page.wait("document.querySelector('.drawer .facts')")
             found += self.violations(f"object, {tab}")
         self.assertEqual(found, [], "\n\n".join(found))
 

@@ -36,15 +36,16 @@ class ConsolePagesTests(SynchronousTestCase):
             self._bucket(page)
             self._objects(page)
             self._key(page, daemon)
-            for theme in ("Dark", "Light", "As the system"):
+            for theme in ("Dark", "Light", "System"):
                 page.evaluate("location.hash = '#/about'")
                 page.waitText("preact 11")
                 page.evaluate(
                     "(() => { const field = document.querySelector('select');"
-                    f" field.value = '{theme.lower() if ' ' not in theme else 'system'}';"
+                    f" field.value = '{theme.lower()}';"
                     " field.dispatchEvent(new Event('change', {bubbles: true})) })()"
                 )
             self._narrow(page)
+            page.send("Emulation.clearDeviceMetricsOverride")
             page.press("Sign out")
             page.wait("document.querySelector('input[name=password]')")
             self.assertIsNone(page.evaluate("sessionStorage.getItem('storagegate-token')"))
@@ -52,23 +53,23 @@ class ConsolePagesTests(SynchronousTestCase):
     def _bucket(self, page: ConsoleBrowser) -> None:
         page.press("New bucket")
         page.fill("dialog input[name=bucket]", "made-here")
-        page.press("Make the bucket")
-        page.waitText("Your key may")
+        page.press("Create bucket")
+        page.waitText("No objects here")
         page.evaluate("location.hash = '#/buckets/made-here?setting=tags&view=json'")
-        page.waitText("never made")
+        page.waitText("Not configured")
         document = '{"TagSet": {"Tag": [{"Key": "team", "Value": "blue"}]}}'
         page.fill("textarea", document)
         page.press("Save")
         page.wait(
             "document.querySelector('textarea')?.value.includes('blue') && "
-            "!document.body.innerText.includes('never made')"
+            "!document.body.innerText.includes('Not configured')"
         )
         page.evaluate("location.hash = '#/buckets'")
         page.waitText("made-here")
 
     def _objects(self, page: ConsoleBrowser) -> None:
         page.evaluate("location.hash = '#/buckets/made-here/objects'")
-        page.waitText("No object here")
+        page.waitText("No objects here")
         page.evaluate(
             "(() => { const input = document.querySelector('input[type=file]');"
             " const files = new DataTransfer();"
@@ -78,24 +79,26 @@ class ConsolePagesTests(SynchronousTestCase):
         )
         page.press("<b>..%2f.txt")
         page.waitText("text/plain")
-        page.press("Share")
-        page.press("Make a link")
+        page.press("Share…")
+        page.press("Create link")
         page.wait("document.querySelector('#link')?.innerText.includes('X-Amz-Signature')")
+        page.press("Cancel")
+        page.evaluate("document.querySelector('.drawer [aria-label=Delete]').click()")
         page.press("Delete")
-        page.press("Delete")
-        page.waitText("No object here")
+        page.waitText("No objects here")
 
     def _key(self, page: ConsoleBrowser, daemon: Daemon) -> None:
         page.press("Keys")
         page.press("New key")
-        page.fill("dialog input[required]", "colleague")
-        page.press("Make the key")
+        page.choose("select[name=account]", "")
+        page.fill("input[name=newAccount]", "colleague")
+        page.press("Create key")
         page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
         made = page.evaluate("document.querySelector('#accessKey').innerText")
-        page.press("I have kept it")
-        page.press(made)
+        page.press("I have stored it")
+        page.waitText("Check an access")
         page.fill("form input[required]", "made-here")
-        page.press("Judge")
+        page.press("Check")
         page.waitText("Refused")
         statement = {
             "Effect": "Allow",
@@ -109,13 +112,14 @@ class ConsolePagesTests(SynchronousTestCase):
         page.press("Revoke")
         page.wait("location.hash === '#/keys'")
         page.press("New key")
-        page.fill("dialog input[required]", "colleague")
-        page.press("Make the key")
+        page.choose("select[name=account]", "")
+        page.fill("input[name=newAccount]", "colleague")
+        page.press("Create key")
         page.waitText("The removed account colleague is still named in a policy or an ACL")
-        page.evaluate("document.querySelector('dialog input[type=checkbox]').click()")
-        page.press("Make the key")
+        page.evaluate("document.querySelector('main form > .check input').click()")
+        page.press("Create key")
         page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
-        page.press("I have kept it")
+        page.press("I have stored it")
 
     def _narrow(self, page: ConsoleBrowser) -> None:
         page.send(

@@ -30,36 +30,41 @@ class GatewayPageTests(SynchronousTestCase):
             page.fill("input[name=password]", ROOT.secretKey)
             page.press("Sign in")
             page.waitText("Discovery")
-            page.waitText("No service is elsewhere")
+            page.waitText("No service runs elsewhere")
             page.press("echo")
             page.fill("input[name=field-text]", "<b>ü\u202e</b>")
-            page.press("Call")
-            self._wait(page, "Done", "<B>Ü\u202e</B>")
+            self._compare(page)
+            self._wait(page, "OK", "<B>Ü\u202e</B>")
             # Below a form that is taller than the window.
             page.wait(
                 "(({top}) => top > 0 && top < innerHeight / 2)"
                 "(document.querySelector('.answers').getBoundingClientRect())"
             )
-            page.press("As JSON")
+            page.press("JSON")
             page.fill("textarea[name=request]", "[")
             page.press("Call")
             page.waitText("This is not JSON")
             page.evaluate("location.hash = '#/gateway/Probe/chat'")
             page.waitText("Requests: a list")
-            page.press("Call")
-            self._wait(page, "items: 2", "TEXT")
+            self._compare(page)
+            self._wait(page, "messages: 2", "TEXT")
             page.evaluate("location.hash = '#/gateway/Probe/private'")
             page.waitText("credentials")
-            page.press("Call")
+            self._compare(page)
             self._wait(page, "UNAUTHENTICATED", "")
             page.fill("input[name=token]", "good-key")
-            page.press("Call")
-            self._wait(page, "Done", "TEXT")
+            self._compare(page)
+            self._wait(page, "OK", "TEXT")
             page.evaluate("location.hash = '#/gateway/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E/x'")
-            page.waitText("There is no such method")
+            page.waitText("Method not found")
             page.waitText("<img src=x onerror=alert(1)>.x")
             self.assertIsNone(page.evaluate("document.querySelector('img')"))
             self._narrow(page)
+
+    def _compare(self, page: ConsoleBrowser) -> None:
+        """Call over all wires."""
+        page.press("Compare all…")
+        page.press(f"Call all {len(WIRES)}")
 
     def _wait(self, page: ConsoleBrowser, state: str, text: str) -> None:
         """Wait until each wire shows a state and a text."""

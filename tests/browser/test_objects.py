@@ -92,15 +92,6 @@ class ObjectsBrowser(ConsoleBrowser):
             f".some((each) => each.textContent === {json.dumps(text)})"
         )
 
-    def choose(self, selector: str, value: str) -> None:
-        """Choose a value of a select."""
-        self.wait(f"document.querySelector({json.dumps(selector)})")
-        self.evaluate(
-            f"(() => {{ const field = document.querySelector({json.dumps(selector)});"
-            f" field.value = {json.dumps(value)};"
-            " field.dispatchEvent(new Event('change', {bubbles: true})) })()"
-        )
-
 
 @needs("chromium")
 class BrowserCase(ConsoleCase):
@@ -158,11 +149,11 @@ class ObjectListTests(BrowserCase):
         self.assertEqual(set(page.rows()), {*shown.values(), "a/"})
         for name in HOSTILE:
             page.show(self.bucket, object=name)
-            page.wait("document.querySelector('dialog .facts')")
-            title = page.evaluate("document.querySelector('dialog h2').textContent")
+            page.wait("document.querySelector('.drawer .facts')")
+            title = page.evaluate("document.querySelector('.drawer h2').title")
             self.assertEqual(title, shown[name])
             page.key("Escape")
-            page.wait("!document.querySelector('dialog')")
+            page.wait("!document.querySelector('.drawer')")
         page.show(self.bucket, prefix="a//")
         page.waitRow("b")
 
@@ -178,9 +169,10 @@ class ObjectListTests(BrowserCase):
         page.wait("document.activeElement.getAttribute('role') === 'grid'")
         page.key("End")
         page.key("Enter")
-        page.wait("document.querySelector('dialog h2')?.textContent === 'd/004'")
+        page.wait("document.querySelector('.drawer h2')?.title === 'd/004'")
         page.key("Escape")
-        page.wait("!document.querySelector('dialog')")
+        page.wait("!document.querySelector('.drawer')")
+        page.wait("document.activeElement.getAttribute('role') === 'grid'")
         page.key("Home")
         page.key(" ")
         page.key("ArrowDown")
@@ -217,12 +209,13 @@ class ObjectListTests(BrowserCase):
         page.waitText("finished")
         self.waitKeys("e/1", "f")
         page.wait("document.querySelectorAll('.listRow bdi').length === 2")
+        page.evaluate("document.querySelector('#row-0 .pick').click()")
         page.press("Select all below this folder")
         page.press("Delete")
         page.fill("dialog input", self.bucket)
         page.wait("!document.querySelector('dialog form button.danger').disabled")
         page.press("Delete")
-        page.waitText("No object here")
+        page.waitText("No objects here")
         self.waitKeys()
 
 
@@ -234,17 +227,15 @@ class ObjectDetailsTests(BrowserCase):
         """Type, metadata and tags are changed, and S3 has them."""
         page = self.page
         self.put("k", Metadata={"old": "1"})
-        page.show(self.bucket, object="k")
+        page.show(self.bucket, object="k", tab="tags")
         page.fill("input[name=contentType]", "text/css")
-        page.fill("dialog fieldset .pair input:nth-of-type(2)", "2")
+        page.fill("#part-metadata .pair input:nth-of-type(2)", "2")
         page.press("Save type and metadata")
         page.waitText("The change is saved")
-        page.wait("document.querySelector('dialog .facts').textContent.includes('text/css')")
-        page.evaluate(
-            "document.querySelector('dialog section:last-of-type fieldset > button').click()"
-        )
-        page.fill("dialog section:last-of-type .pair input:nth-of-type(1)", "team")
-        page.fill("dialog section:last-of-type .pair input:nth-of-type(2)", "blue")
+        page.wait("document.querySelector('.drawer .facts').textContent.includes('text/css')")
+        page.evaluate("document.querySelector('#part-tags fieldset > button').click()")
+        page.fill("#part-tags .pair input:nth-of-type(1)", "team")
+        page.fill("#part-tags .pair input:nth-of-type(2)", "blue")
         page.press("Save tags")
         self.eventually(
             lambda: self.s3.get_object_tagging(Bucket=self.bucket, Key="k")["TagSet"],
@@ -264,17 +255,20 @@ class ObjectDetailsTests(BrowserCase):
             self.put("k", body=b"%d" % number)
         self.put("k2", body=b"other")
         page.show(self.bucket, object="k", tab="versions")
-        page.wait("document.querySelectorAll('dialog tbody tr').length === 100")
+        page.wait("document.querySelectorAll('#part-versions li').length === 100")
         page.press("Show more")
-        page.wait("document.querySelectorAll('dialog tbody tr').length === 102")
-        page.press("Restore")
-        page.waitText("is the current one")
+        page.wait("document.querySelectorAll('#part-versions li').length === 102")
+        page.evaluate(
+            "[...document.querySelectorAll('#part-versions button.small:not(.only)')]"
+            ".at(-1).click()"
+        )
+        page.waitText("is restored")
         body = self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read()
         self.assertEqual(body, b"first")
-        page.wait("document.querySelectorAll('dialog tbody tr').length === 100")
-        page.evaluate("document.querySelector('dialog tbody button.danger').click()")
-        page.wait("document.querySelector('dialog dialog form')")
-        page.evaluate("document.querySelector('dialog dialog form .danger').click()")
+        page.wait("document.querySelectorAll('#part-versions li').length === 100")
+        page.evaluate("document.querySelector('#part-versions li .only').click()")
+        page.wait("document.querySelector('dialog form')")
+        page.evaluate("document.querySelector('dialog form .danger').click()")
         page.waitText("The version is deleted")
         body = self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read()
         self.assertEqual(body, b"100")
@@ -298,7 +292,7 @@ class ObjectDetailsTests(BrowserCase):
         page.show(self.bucket, object="b.svg", tab="preview")
         page.wait("document.querySelector('.preview img')?.naturalWidth === 40")
         page.show(self.bucket, object="d.bin", tab="preview")
-        page.waitText("nothing of the type x/y")
+        page.waitText("cannot show the type x/y")
         page.show(self.bucket, object="c.pdf", tab="preview")
         page.wait("document.querySelector('.preview iframe')")
         viewer = "chrome-extension:"
@@ -312,7 +306,7 @@ class ObjectDetailsTests(BrowserCase):
         self.put("a b/ü'")
         page.show(self.bucket, object="a b/ü'", tab="share")
         page.choose("select[name=expires]", "604800")
-        page.press("Make a link")
+        page.press("Create link")
         page.waitText("Only this machine can reach S3")
         link = page.evaluate("document.querySelector('#link').textContent")
         self.assertIn("X-Amz-Expires=604800", link)
@@ -326,12 +320,12 @@ class ObjectDetailsTests(BrowserCase):
             self.put(name, body=name.encode())
             page.show(self.bucket, object=name, tab="code")
             page.wait(
-                "document.querySelector('dialog h2:not([data-seen])')"
+                "document.querySelector('.drawer h2:not([data-seen])')"
                 " && document.querySelector('#code-python')"
             )
             shown = page.evaluate(
-                "(() => { document.querySelector('dialog h2').dataset.seen = '1';"
-                " return Object.fromEntries([...document.querySelectorAll('dialog pre')]"
+                "(() => { document.querySelector('.drawer h2').dataset.seen = '1';"
+                " return Object.fromEntries([...document.querySelectorAll('#part-code pre')]"
                 ".map((each) => [each.id.slice(5), each.textContent])) })()"
             )
             self.assertNotIn(ROOT.secretKey, json.dumps(shown))
@@ -378,7 +372,7 @@ class BucketSettingsTests(BrowserCase):
 
     def fresh(self, act: Callable[[], Any]) -> None:
         """Do something, after which there is a form that was not there before."""
-        forms = "document.querySelectorAll('.card form')"
+        forms = "document.querySelectorAll('.card form, .card h3')"
         self.page.evaluate(f"for (const each of {forms}) each.dataset.old = '1'")
         act()
         self.page.wait(f"[...{forms}].some((each) => !each.dataset.old)")
@@ -396,7 +390,8 @@ class BucketSettingsTests(BrowserCase):
         """What forms save is what S3 has, and what they show again."""
         page, bucket = self.page, self.bucket
         self.open("versioning")
-        self.save()
+        page.press("Enable versions…")
+        self.fresh(lambda: page.press("Enable versions"))
         status = self.s3.get_bucket_versioning(Bucket=bucket)["Status"]
         self.assertEqual(status, "Enabled")
         self.open("lock")
@@ -436,7 +431,7 @@ class BucketSettingsTests(BrowserCase):
             Bucket=bucket, LifecycleConfiguration={"Rules": [rule]}
         )
         self.open("lifecycle")
-        page.press("Add a rule")
+        page.press("Add rule")
         page.fill("input[name=id2]", "old <logs>")
         page.fill("input[name=prefix2]", "logs/")
         page.fill("input[name=expire2]", "30")
@@ -456,7 +451,7 @@ class BucketSettingsTests(BrowserCase):
     def _cors(self) -> None:
         page, bucket = self.page, self.bucket
         self.open("cors")
-        page.press("Add a rule")
+        page.press("Add rule")
         page.wait("document.querySelector('textarea[name=AllowedOrigin1]')")
         page.fill("textarea[name=AllowedOrigin1]", "https://a.example\nhttps://b.example")
         page.fill("input[name=maxAge1]", "60")
@@ -488,12 +483,12 @@ class BucketSettingsTests(BrowserCase):
     def _policy(self) -> None:
         page, bucket = self.page, self.bucket
         self.open("policy")
-        page.press("only over TLS")
+        page.press("Only over TLS")
         page.wait("document.querySelector('textarea').value.includes('SecureTransport')")
         page.fill("textarea", "{")
         page.press("Save")
         page.waitText("This is not JSON")
-        page.press("one account may list and read")
+        page.press("One account may list and read")
         self._replace("ACCOUNT", "colleague")
         page.press("Save")
         page.waitText("Invalid principal in policy")

@@ -175,7 +175,7 @@ class StatesTests(PagesCase):
         self.eachPage(step)
 
     def test_error(self) -> None:
-        """What failed is said with its code and trace; the page goes on by "Try again"."""
+        """What failed is said with its code and trace; the page goes on by "Retry"."""
         document = {"error": "INTERNAL", "message": "The disk has failed"}
 
         def step(view: str, state: State) -> None:
@@ -183,11 +183,11 @@ class StatesTests(PagesCase):
             self.goTo(view)
             self.until("document.querySelector('main .problem')")
             text = self.page.evaluate("document.querySelector('main .problem').innerText")
-            for each in ("The disk has failed", "Code INTERNAL", "Trace 0123abcd", "Try again"):
+            for each in ("The disk has failed", "Code INTERNAL", "Trace 0123abcd", "Retry"):
                 self.assertIn(each, text)
             self.assertTrue(self.page.evaluate("document.querySelector('main h1').innerText"))
             self.release()
-            self.page.press("Try again")
+            self.page.press("Retry")
             self.page.wait(f"!document.querySelector('main .problem') && {READY}")
 
         self.eachPage(step)
@@ -217,7 +217,7 @@ class StatesTests(PagesCase):
             self.goTo(view)
             self.until("document.querySelector('main .state')")
             self.assertIn(
-                "It takes the role auditor; yours is root.",
+                "It requires the role auditor; yours is root.",
                 self.page.evaluate("document.querySelector('main .state').innerText"),
             )
 
@@ -229,7 +229,7 @@ class StatesTests(PagesCase):
         for name, role in PAGES:
             self.page.show(name)
             text = self.page.evaluate("document.querySelector('main').innerText")
-            self.assertEqual(f"It takes the role {role}" in text, role != "none", name)
+            self.assertEqual(f"It requires the role {role}" in text, role != "none", name)
             isLed = self.page.evaluate(
                 f"document.querySelector('nav [href=\"#/{name}\"]') !== null"
             )
@@ -262,7 +262,7 @@ class StatesTests(PagesCase):
         self.enter()
         self.page.show("gateway")
         self.catch(self.answering("gateway", 500, document))
-        self.page.evaluate("document.querySelector('main header button').click()")
+        self.page.evaluate("document.querySelector('.pageActions button').click()")
         self.until("document.querySelector('main .problem')")
         text = self.page.evaluate("document.querySelector('main').innerText")
         self.assertIn("As of ", text)
@@ -271,7 +271,7 @@ class StatesTests(PagesCase):
     def test_realError(self) -> None:
         """An error of the daemon itself has a code and a trace, too."""
         self.enter()
-        self.page.show("buckets/absent-bucket")
+        self.page.show("buckets/absent-bucket/settings")
         text = self.page.evaluate("document.querySelector('main .problem').innerText")
         self.assertRegex(text, r"Code \w+ · Trace \w+")
 
@@ -282,8 +282,8 @@ class StatesTests(PagesCase):
         self.goTo("about")
         self.until("document.querySelector('main .problem')")
         text = self.page.evaluate("document.querySelector('main').innerText")
-        self.assertIn("Load the whole page again", text)
+        self.assertIn("Reload the whole page", text)
         self.assertIn("About", text)
         self.release()
-        self.page.press("Try again")
+        self.page.press("Retry")
         self.page.waitText("preact 11")

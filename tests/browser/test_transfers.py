@@ -120,7 +120,7 @@ class TransferTests(ConsoleCase):
         with self.page(relay) as page:
             relay.allow(20)
             page.evaluate(f"location.hash = '#/buckets/{bucket}/objects?prefix=in/'")
-            page.waitText("No object here")
+            page.waitText("No objects here")
             self.drop(page, folder)
             self.assertTrue(eventually(lambda: relay.allowed == 0 and relay.flying == 3))
             page.evaluate("location.hash = '#/transfers'")
@@ -132,7 +132,7 @@ class TransferTests(ConsoleCase):
             relay.allow(None)
             page.waitText("of 120 files")
             self.assertEqual(len(relay.passed), count)
-            page.press("Go on with all")
+            page.press("Resume all")
             page.waitText("120 of 120 files")
             self.assertEqual(relay.most, 3)
             keys = [each["Key"] for each in self.s3.list_objects_v2(Bucket=bucket)["Contents"]]
@@ -149,7 +149,7 @@ class TransferTests(ConsoleCase):
             path.write_text(str(n))
         with self.page(Relay(self.admin)) as page:
             page.evaluate(f"location.hash = '#/buckets/{bucket}/objects?prefix=in/'")
-            page.waitText("No object here")
+            page.waitText("No objects here")
             self.drop(page, folder)
             page.evaluate("location.hash = '#/transfers'")
             start = monotonic()
@@ -184,7 +184,7 @@ class TransferTests(ConsoleCase):
             page.waitText("client_max_body_size")
             for session in self.call("GET", "sessions").json["items"]:
                 self.call("DELETE", f"sessions/{session['id']}")
-            page.evaluate("document.querySelector('[aria-label=\"Try again\"]').click()")
+            page.evaluate("document.querySelector('[aria-label=Retry]').click()")
             page.waitText("Your session has ended")
             page.fill("dialog input[name=password]", ROOT.secretKey)
             page.press("Sign in")
@@ -202,6 +202,8 @@ class TransferTests(ConsoleCase):
         with self.page(relay) as page:
             page.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(saved))
             page.evaluate(f"location.hash = '#/buckets/{bucket}/objects'")
+            page.wait("document.querySelector('.listRow .pick')")
+            page.evaluate("document.querySelector('.listHead .pick').click()")
             page.press("Select all below this folder")
             page.press("Download as zip")
             self.assertTrue(eventually(lambda: list(saved.glob("*.zip"))))

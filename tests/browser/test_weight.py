@@ -48,8 +48,12 @@ class WeightTests(PagesCase):
         return found
 
     def weigh(self, found: dict[str, int], most: int, *names: str) -> None:
-        """Compare the bytes of files of the console, among which some are, with a limit."""
-        files = {place: size for place, size in found.items() if "/api/" not in place}
+        """Compare the bytes of files but the font, among which some are, with a limit."""
+        files = {
+            place: size
+            for place, size in found.items()
+            if "/api/" not in place and not place.endswith(".woff2")
+        }
         for name in names:
             sizes = [size for place, size in files.items() if name in place]
             self.assertEqual(len(sizes), 1, f"{name}: {sorted(files)}")

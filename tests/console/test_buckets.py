@@ -32,6 +32,18 @@ class BucketTests(ConsoleCase):
             after = page["next"]
         self.assertEqual(names, ["narrow-ya", "narrow-za"])
 
+    def test_keyPrefix(self) -> None:
+        """A key for some objects learns where they begin, and what it may create."""
+        bucket = self.makeBucket()
+        for pattern, start in (("2026/*", "2026/"), ("a?c", "a"), ("*", "")):
+            account = self.issueKey("root", "--prefix", pattern)
+            found = self.call("GET", f"buckets/{bucket}", account=account).json
+            self.assertEqual((found["keyPattern"], found["keyPrefix"]), (pattern, start))
+            self.assertFalse(self.call("GET", "buckets", account=account).json["mayCreate"])
+        whole = self.call("GET", f"buckets/{bucket}").json
+        self.assertEqual((whole["keyPattern"], whole["keyPrefix"]), ("", ""))
+        self.assertTrue(self.call("GET", "buckets").json["mayCreate"])
+
     def test_ownership(self) -> None:
         """An ownership that S3 does not have is refused, and no bucket made."""
         made = self.call("POST", "buckets", {"name": "owned-by-x", "ownership": "x"})

@@ -42,6 +42,24 @@ class NewKeyTests(ConsoleCase):
         self.assertEqual((issued.status, issued.json["account"]), (200, account))
 
 
+class ReachTests(ConsoleCase):
+    """The objects that a key would reach."""
+
+    def test_counts(self) -> None:
+        """Objects are counted by both patterns; an account without buckets reaches none."""
+        bucket = self.makeBucket()
+        for name in ("2026/a", "2026/b", "2027/c"):
+            self.s3.put_object(Bucket=bucket, Key=name, Body=b"12345")
+        body = {"account": "root", "bucket": bucket, "prefix": "2026/*"}
+        found = self.call("POST", "reach", body).json
+        self.assertEqual((found["objects"], found["bytes"], found["isMore"]), (2, 10, False))
+        self.assertEqual(found["buckets"], [bucket])
+        self.assertIn("root", found["accounts"])
+        nothing = self.call("POST", "reach", {"account": "unknown-here"}).json
+        self.assertEqual((nothing["owned"], nothing["objects"]), ([], 0))
+        self.assertEqual(self.call("POST", "reach", body, self.issueKey("plain")).status, 403)
+
+
 class JudgementTests(ConsoleCase):
     """Whether a key allows an access."""
 

@@ -209,6 +209,36 @@ class ObjectTests(ConsoleCase):
         self.assertEqual(self.call("POST", f"buckets/{bucket}/delete", wanted).json["done"], 1)
         self.assertEqual(self.call("GET", path).status, 404)
 
+    def test_copy(self) -> None:
+        """An object is copied or moved to just one name, which must be free."""
+        bucket, other = self.makeBucket(), self.makeBucket()
+        for name in ("a", "ab", "taken"):
+            self.s3.put_object(Bucket=bucket, Key=name, Body=name.encode(), Metadata={"m": "1"})
+        path = self.objectPath(bucket, "a") + "/copy"
+        refused = self.call("POST", path, {"toKey": "taken", "move": True})
+        self.assertEqual((refused.status, refused.json["error"]), (409, "ALREADY_EXISTS"))
+        copied = self.call("POST", path, {"toBucket": other, "toKey": "d/b"}).json
+        self.assertEqual((copied["key"], copied["metadata"]), ("d/b", {"m": "1"}))
+        self.assertEqual(self.call("POST", path, {"toKey": "moved", "move": True}).status, 200)
+        names = [row[0] for row in self.call("GET", f"buckets/{bucket}/objects").json["objects"]]
+        self.assertEqual(names, ["ab", "moved", "taken"])
+        self.assertEqual(self.s3.get_object(Bucket=other, Key="d/b")["Body"].read(), b"a")
+        reader = self.issueKey("root", "--policy", "readonly")
+        denied = self.call("POST", self.objectPath(bucket, "ab") + "/copy", {"toKey": "x"}, reader)
+        self.assertEqual(denied.status, 403)
+
+    def test_markers(self) -> None:
+        """The delete markers of a deletion are returned, and removing them undoes it."""
+        bucket = self.makeBucket()
+        self.s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        self.s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+        where = f"buckets/{bucket}/delete"
+        markers = self.call("POST", where, {"items": [{"key": "k"}]}).json["markers"]
+        self.assertEqual([each["key"] for each in markers], ["k"])
+        undone = self.call("POST", where, {"items": markers}).json
+        self.assertEqual((undone["done"], undone["markers"]), (1, []))
+        self.assertEqual(self.s3.get_object(Bucket=bucket, Key="k")["Body"].read(), b"x")
+
     def test_deleteMany(self) -> None:
         """Many are deleted by one request, each that the key allows."""
         bucket = self.makeBucket()
@@ -220,7 +250,7 @@ class ObjectTests(ConsoleCase):
             self.call("POST", where, {"items": items}, self.issueKey("strange")).json["done"], 0
         )
         done = self.call("POST", where, {"items": [*items, {"key": "absent"}]}).json
-        self.assertEqual(done, {"done": len(NAMES) + 1, "failed": []})
+        self.assertEqual(done, {"done": len(NAMES) + 1, "failed": [], "markers": []})
         self.assertEqual(self.call("GET", f"buckets/{bucket}/objects").json["objects"], [])
         for wrong in ({"items": []}, {"items": items * 200}, {"items": [{"other": 1}]}):
             self.assertEqual(self.call("POST", where, wrong).status, 400)

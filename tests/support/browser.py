@@ -28,6 +28,7 @@ class Browser:
             [
                 *(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
                 *("--disable-dev-shm-usage", "--disable-background-networking"),
+                "--window-size=1280,800",
                 f"--remote-debugging-port={self._port}",
                 f"--user-data-dir={directory}",
                 "about:blank",

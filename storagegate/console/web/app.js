@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { signIn, start, state, watch } from "./api.js";
 import { say } from "./messages.js";
 import { applySettings } from "./settings.js";
-import { Dialog, Field, Form, html } from "./ui.js";
+import { Brand, Dialog, Field, Form, html } from "./ui.js";
 
 function SignInForm({ accessKey: given = "" }) {
   const [accessKey, setAccessKey] = useState(given);
@@ -37,9 +37,11 @@ function SignInPage() {
   }, []);
   return html`
     <main class="signIn">
-      <h1>${say("app.name")}</h1>
-      <${SignInForm} />
-      <p class="quiet">${say("signIn.where")}</p>
+      <div>
+        <h1 class="brand"><${Brand} /></h1>
+        <${SignInForm} />
+        <p class="quiet">${say("signIn.where")}</p>
+      </div>
     </main>
   `;
 }
@@ -50,7 +52,10 @@ function App() {
   useEffect(() => watch(() => redraw((count) => count + 1)), []);
   const { ready, session, ended } = state;
   useEffect(() => {
-    if (session && !Shell) import("./shell.js").then((module) => setShell(() => module.Shell));
+    if (session && !Shell) import("./shell.js").then(async (module) => {
+      await module.styled;
+      setShell(() => module.Shell);
+    });
   }, [session]);
   if (!ready && !session) return null;
   if (!session) return html`<${SignInPage} />`;

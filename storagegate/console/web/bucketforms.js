@@ -2,9 +2,10 @@
 // what a form does not show of a document stays as it is.
 
 import { useState } from "preact/hooks";
+import { APIError } from "./api.js";
 import { say } from "./messages.js";
 import { Pairs } from "./pairs.js";
-import { Button, Check, Field, Form, html, Select } from "./ui.js";
+import { Button, Check, Dialog, Field, Form, html, Select } from "./ui.js";
 
 const list = (value) => (value === undefined || value === "" ? [] : [].concat(value));
 
@@ -22,15 +23,26 @@ const isOn = (value) => value === true || value === "true";
 
 const choices = (names, text) => names.map((name) => [name, text(name)]);
 
+// What is, and one deliberate act to change it.
 function Versioning({ document, save }) {
-  const [status, setStatus] = useState((document && document.Status) || "Enabled");
+  const [asks, setAsks] = useState(false);
+  const status = (document && document.Status) || "";
+  const wanted = status === "Enabled" ? "suspend" : "enable";
+  const act = async () => {
+    await save(withMembers(document || {}, { Status: wanted === "enable" ? "Enabled" : "Suspended" }));
+    setAsks(false);
+  };
   return html`
-    <p>${say("setting.now")}${" "}<strong>${(document && document.Status) || say("setting.neverOn")}</strong></p>
-    <${Form} submit=${() => save(withMembers(document || {}, { Status: status }))} label=${say("app.save")}>
-      <${Select} label=${say("setting.status")} help=${say("setting.versioningHelp")} name="status"
-        value=${status} onChange=${(event) => setStatus(event.target.value)}
-        options=${choices(["Enabled", "Suspended"], (each) => say("setting.status." + each))} />
-    <//>
+    <h3>${say("setting.keepVersions")}</h3>
+    <p class="now"><span class=${status === "Enabled" ? "badge ok" : "badge"}>${say("setting.version." + status)}</span>
+      ${say("setting.versionNow." + status)}</p>
+    <${Button} onClick=${() => setAsks(true)}>${say("setting." + wanted + "Versions") + "…"}<//>
+    ${asks && html`
+      <${Dialog} title=${say("setting." + wanted + "Versions")} onClose=${() => setAsks(false)}>
+        <p>${say("setting." + wanted + "VersionsText")}</p>
+        <${Form} submit=${act} label=${say("setting." + wanted + "Versions")} onCancel=${() => setAsks(false)} />
+      <//>
+    `}
   `;
 }
 
@@ -74,7 +86,8 @@ function isPlain(rule) {
     ACTIONS.every(([, member, days]) => !rule[member] || Object.keys(rule[member]).join() === days);
 }
 
-function LifecycleRule({ rule, number, change, remove }) {
+function LifecycleRule({ rule, number, change, remove, error }) {
+  const wrong = error && error.details.rule === number && isPlain(rule) ? error.message : "";
   const field = (name, value, members, more) => html`
     <${Field} label=${say("setting.rule." + name)} name=${name + number} value=${value || ""}
       onInput=${(event) => change(withMembers(rule, members(event.target.value)))} ...${more} />
@@ -87,7 +100,7 @@ function LifecycleRule({ rule, number, change, remove }) {
           ${field("id", rule.ID, (ID) => ({ ID }))}
           ${field("prefix", rule.Filter && rule.Filter.Prefix, (Prefix) => ({ Filter: { Prefix } }))}
           ${ACTIONS.map(([name, member, days]) => field(name, rule[member] && rule[member][days],
-            (value) => ({ [member]: value && { [days]: value } }), { type: "number", min: 1 }))}
+            (value) => ({ [member]: value && { [days]: value } }), { type: "number", min: 1, error: wrong }))}
           <${Check} label=${say("setting.rule.on")} checked=${rule.Status === "Enabled"}
             onChange=${(event) => change({ ...rule, Status: event.target.checked ? "Enabled" : "Disabled" })} />
         `
@@ -97,23 +110,30 @@ function LifecycleRule({ rule, number, change, remove }) {
   `;
 }
 
-// A form of rules, each drawn by `of`; `made` is a new one.
-function Rules({ member, of: Rule, made, finish = (rule) => rule, document, save, remove }) {
+// A form of rules, each drawn by `of`; `made` is a new one. `check(rule)` returns what a rule lacks, or nothing.
+function Rules({ member, of: Rule, made, finish = (rule) => rule, check = () => "", document, save, remove }) {
   const [rules, setRules] = useState(list(document && document[member]));
-  const submit = () => (rules.length ? save({ ...document, [member]: rules.map(finish) }) : remove());
+  const submit = async () => {
+    rules.forEach((rule, at) => {
+      const text = check(rule);
+      if (text) throw new APIError(0, "", text, { rule: at + 1 });
+    });
+    await (rules.length ? save({ ...document, [member]: rules.map(finish) }) : remove());
+  };
   return html`
     <${Form} submit=${submit} label=${say("app.save")} disabled=${!rules.length && document === undefined}>
-      ${rules.map((rule, at) => html`
-        <${Rule} key=${at} rule=${rule} number=${at + 1} change=${(changed) =>
+      ${(error) => html`${rules.map((rule, at) => html`
+        <${Rule} key=${at} rule=${rule} number=${at + 1} error=${error} change=${(changed) =>
           setRules(rules.with(at, changed))} remove=${() => setRules(rules.filter((each) => each !== rule))} />
       `)}
-      <${Button} icon="add" onClick=${() => setRules([...rules, made])}>${say("setting.addRule")}<//>
+      <${Button} icon="add" onClick=${() => setRules([...rules, made])}>${say("setting.addRule")}<//>`}
     <//>
   `;
 }
 
 const Lifecycle = (given) => html`
   <${Rules} ...${given} member="Rule" of=${LifecycleRule} made=${{ Status: "Enabled", Filter: {} }}
+    check=${(rule) => (ACTIONS.some(([, member]) => rule[member]) || !isPlain(rule) ? "" : say("setting.ruleEmpty"))}
     finish=${(rule) => (isPlain(rule) ? { ...rule, Filter: { Prefix: (rule.Filter || {}).Prefix || "" } } : rule)} />
 `;
 

@@ -5,7 +5,7 @@ import { call, has } from "./api.js";
 import "./configurationtexts.js";
 import { number, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { announce, Button, Check, Confirm, Empty, html, Loaded, Page, useLoad } from "./ui.js";
+import { announce, Button, Check, Confirm, Empty, html, Loaded, Page, Search, useLoad } from "./ui.js";
 
 const HIDDEN = "***";
 
@@ -48,7 +48,7 @@ function Result({ of }) {
 function Table({ items }) {
   const columns = ["key", "value", "origin", "default", "change"];
   return html`
-    <div class="scroll" tabindex="0"><table>
+    <div class="scroll edge cards" tabindex="0"><table>
       <thead><tr>
         ${columns.map((name) => html`<th scope="col">${say("configuration." + name)}</th>`)}
       </tr></thead>
@@ -56,9 +56,9 @@ function Table({ items }) {
         <tr key=${each.key}>
           <th scope="row" class="long">${each.key}<small>${each.meaning}</small></th>
           <td class="long">${shownValue(each.value)}</td>
-          <td class="long">${each.origin}</td>
-          <td class="long">${each.default && html`<code>${each.default}</code>`}</td>
-          <td>${say(each.sighup ? "configuration.sighup" : "configuration.restart")}</td>
+          <td class="long" data-label=${say("configuration.origin")}>${each.origin}</td>
+          <td class="long" data-label=${say("configuration.default")}>${each.default && html`<code>${each.default}</code>`}</td>
+          <td data-label=${say("configuration.change")}>${say(each.sighup ? "configuration.sighup" : "configuration.restart")}</td>
         </tr>
       `)}</tbody>
     </table></div>
@@ -82,12 +82,11 @@ export default function Configuration({ route }) {
     <${Button} onClick=${() => setOpen(true)}>${say("configuration.reload")}<//>
   `;
   return html`
-    <${Page} title=${say("nav.configuration")} role="auditor" actions=${actions}>
-      ${result && html`<${Result} of=${result} />`}
-      <input type="search" aria-label=${say("configuration.find")} placeholder=${say("configuration.find")}
-        value=${find} onInput=${(event) => show({ find: event.target.value })} />
+    <${Page} title=${say("nav.configuration")} role="auditor" actions=${actions} tools=${html`
+      <${Search} label=${say("configuration.find")} value=${find} onInput=${(event) => show({ find: event.target.value })} />
       <${Check} label=${say("configuration.onlyChanged")} checked=${changed !== ""}
-        onChange=${(event) => show({ changed: event.target.checked ? "1" : "" })} />
+        onChange=${(event) => show({ changed: event.target.checked ? "1" : "" })} />`}>
+      ${result && html`<${Result} of=${result} />`}
       <${Loaded} of=${found}>
         ${(keys) => {
           const items = keys.filter((each) => (!changed || isChanged(each)) && matches(each, wanted));

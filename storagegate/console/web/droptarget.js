@@ -2,24 +2,16 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { fromChoice, fromDrop } from "./filewalk.js";
-import { number, say } from "./messages.js";
-import { link } from "./router.js";
-import "./transfertexts.js";
+import { addTexts, say } from "./messages.js";
 import { announce, Button, html } from "./ui.js";
-import { uploads } from "./upload.js";
+
+addTexts({
+  "transfers.files": "Upload files",
+  "transfers.folder": "Upload folder",
+  "transfers.drop": "Drop files and folders to upload them to {place}",
+});
 
 const RELOAD_MS = 1000;
-
-const percents = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 0 });
-
-export const percent = (part, whole) => percents.format(whole ? Math.floor((part / whole) * 100) / 100 : 1);
-
-// Draw again with each change of the uploads.
-export function useUploads() {
-  const [, redraw] = useState(0);
-  useEffect(() => uploads.watch(() => redraw((round) => round + 1)), []);
-  return uploads;
-}
 
 const hasFiles = (event) => event.dataTransfer && event.dataTransfer.types.includes("Files");
 
@@ -72,15 +64,14 @@ export function DropButtons({ add, place }) {
       onChange=${chosen} />
     <input ref=${folder} type="file" webkitdirectory class="hidden" tabindex="-1"
       aria-label=${say("transfers.folder")} onChange=${chosen} />
-    <${Button} icon="folder" onClick=${() => folder.current.click()}>${say("transfers.folder")}<//>
-    <${Button} icon="add" kind="primary" onClick=${() => files.current.click()}>${say("transfers.files")}<//>
+    <${Button} icon="folder" kind="shrinks" aria-label=${say("transfers.folder")} onClick=${() => folder.current.click()}>${say("transfers.folder")}<//>
+    <${Button} icon="upload" kind="primary" onClick=${() => files.current.click()}>${say("transfers.files")}<//>
     ${isOver && html`<div class="dropping"><p>${say("transfers.drop", { place })}</p></div>`}
   `;
 }
 
-// The buttons of a folder. `onDone` is called, not more often than once a second, when a file is there.
+// The buttons of a folder; what sends is fetched with the first file. `onDone` is called, not more often than once a second, when a file is there.
 export function DropTarget({ bucket, prefix, onDone }) {
-  const all = useUploads();
   const latest = useRef(onDone);
   const timer = useRef(0);
   latest.current = onDone;
@@ -98,14 +89,10 @@ export function DropTarget({ bucket, prefix, onDone }) {
     }, RELOAD_MS);
   };
   const add = (source) => {
-    uploads.add(source, (file, path) => ({ bucket, key: prefix + path }), reload);
-    announce(say("transfers.added"));
+    import("./upload.js").then(({ uploads }) => {
+      uploads.add(source, (file, path) => ({ bucket, key: prefix + path }), reload);
+      dispatchEvent(new Event("uploads"));
+    }, (error) => announce(error.message));
   };
-  const { files, doneFiles, sent, bytes } = all.figures();
-  return html`
-    ${all.isRunning && html`<a href=${link(["transfers"])} aria-label=${say("transfers.show")}>${say("transfers.brief", {
-      done: number(doneFiles), files: number(files), percent: percent(sent, bytes),
-    })}</a>`}
-    <${DropButtons} add=${add} place=${bucket + "/" + prefix} />
-  `;
+  return html`<${DropButtons} add=${add} place=${bucket + "/" + prefix} />`;
 }

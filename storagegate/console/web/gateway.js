@@ -7,7 +7,9 @@ import "./gatewaytexts.js";
 import { number, say } from "./messages.js";
 import { link } from "./router.js";
 import { resolved } from "./schemas.js";
-import { Button, Empty, html, Loaded, Page, useLoad } from "./ui.js";
+import { Button, Crumbs, Empty, html, Loaded, Page, useLoad } from "./ui.js";
+
+export { styled } from "./figures.js";
 
 const yes = (value) => say(value ? "gateway.yes" : "gateway.no");
 
@@ -17,7 +19,7 @@ const Heads = ({ names }) => html`
 
 const Wires = ({ wires }) => html`
   <h2>${say("gateway.wires")}</h2>
-  <div class="scroll" tabindex="0"><table><${Heads} names=${["wire", "address", "path", "tls", "providers"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} names=${["wire", "address", "path", "tls", "providers"]} />
     <tbody>${wires.map((wire) => html`
       <tr key=${wire.name}><th scope="row">${wire.title}</th>
         <td>${wire.address || say("gateway.closed")}</td><td>${wire.path}</td>
@@ -40,7 +42,7 @@ const Service = ({ service, client }) => html`
   ${service.isForwarded && html`<p>${say("gateway.forwarded")}</p>`}
   ${service.isAuthorized && html`<p>${say("gateway.judged")}</p>`}
   ${service.takesOthers && html`<p>${say("gateway.others")}</p>`}
-  <div class="scroll" tabindex="0"><table><${Heads} names=${["method", "kind", "access", "limit"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} names=${["method", "kind", "access", "limit"]} />
     <tbody>${service.methods.map((method) => html`
       <tr key=${method.name}>
         <th scope="row" class="long">
@@ -101,6 +103,16 @@ function Method({ data, names }) {
   if (!method) return html`
     <${Empty} title=${say("gateway.missing")}><a class="button" href=${link(["gateway"])}>${say("app.all")}</a><//>`;
   return html`
+    <div class="settings">
+    <nav class="settingsNav" aria-label=${say("gateway.methods")}>${data.services.map((each) => html`
+      <p class="group isolated">${each.name}</p>
+      ${each.methods.map((one) => html`<a class="isolated" href=${link(["gateway", each.name, one.name])}
+        aria-current=${each === service && one === method ? "page" : undefined}>${one.name}</a>`)}
+    `)}</nav>
+    <div>
+    <${TryIt} key=${names.join("/")} service=${service.name} method=${method} wires=${data.wires}
+      schemas=${data.schemas} />
+    <section class="card"><h2>${say("gateway.about")}</h2>
     <dl class="facts">
       <dt>${say("gateway.kind")}</dt><dd>${say("gateway.kind." + method.streaming)}</dd>
       <dt>${say("gateway.access")}</dt><dd>${say(method.isPublic ? "gateway.public" : "gateway.private")}</dd>
@@ -108,9 +120,7 @@ function Method({ data, names }) {
     </dl>
     <${Schema} title=${say("gateway.input")} schema=${method.input} schemas=${data.schemas} />
     <${Schema} title=${say("gateway.output")} schema=${method.output} schemas=${data.schemas} />
-    <h2>${say("gateway.try")}</h2>
-    <${TryIt} key=${names.join("/")} service=${service.name} method=${method} wires=${data.wires}
-      schemas=${data.schemas} />
+    </section></div></div>
   `;
 }
 
@@ -120,8 +130,8 @@ export default function Gateway({ route }) {
   const isAbsent = found.error && found.error.status === 404;
   return html`
     <${Page} title=${names.length ? names.join(".") : say("nav.gateway")} role="auditor"
+      crumbs=${names.length > 0 && html`<${Crumbs} steps=${[[say("nav.gateway"), link(["gateway"])], [names.join("."), ""]]} />`}
       actions=${html`<${Button} onClick=${found.reload}>${say("gateway.refresh")}<//>`}>
-      ${names.length > 0 && html`<p><a href=${link(["gateway"])}>${say("nav.gateway")}</a></p>`}
       ${isAbsent
         ? html`<${Empty} title=${say("gateway.none")} text=${say("gateway.noneText")}>
             <${Button} onClick=${found.reload}>${say("app.reload")}<//><//>`

@@ -1,11 +1,11 @@
-// Calling a method over several wires at once, side by side.
+// Calling a method over one protocol, or over all side by side.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { callLines, has } from "./api.js";
 import "./gatewaytexts.js";
 import { bytes, number, say } from "./messages.js";
 import { example, formFields } from "./schemas.js";
-import { Button, Check, Field, html, Select } from "./ui.js";
+import { Button, Check, Dialog, Field, Form, html, Select } from "./ui.js";
 
 const DEADLINE_MS = 10000;
 const LONGEST_MS = 60000;
@@ -151,7 +151,9 @@ export function TryIt({ service, method, wires, schemas }) {
     return JSON.stringify(streams ? [one, one] : one, null, 2);
   });
   const [values, setValues] = useState({ token: "", metadata: "", deadlineMs: DEADLINE_MS });
-  const [chosen, setChosen] = useState(() => new Set(open.map((wire) => wire.name)));
+  const [chosen, setChosen] = useState(open.length ? open[0].name : "");
+  const [called, setCalled] = useState([]);
+  const [asks, setAsks] = useState(false);
   const [problem, setProblem] = useState("");
   const [calling, setCalling] = useState(null);
   const [answerOf, update] = useAnswers();
@@ -161,8 +163,7 @@ export function TryIt({ service, method, wires, schemas }) {
   const change = (some) => setValues((before) => ({ ...before, ...some }));
   useEffect(() => () => calling && calling.abort(), [calling]);
 
-  async function run(event) {
-    event.preventDefault();
+  async function run(names) {
     let body;
     try {
       const requests = parseRequests(text, streams);
@@ -175,20 +176,25 @@ export function TryIt({ service, method, wires, schemas }) {
     setProblem("");
     const controller = new AbortController();
     setCalling(controller);
-    const names = open.map((wire) => wire.name).filter((name) => chosen.has(name));
+    setCalled(names);
     showAnswers();
     await Promise.all(names.map((name) => callOver(name, body, controller.signal, update)));
     setCalling(null);
     showAnswers();
   }
   if (!has("admin")) return html`<p>${say("gateway.adminOnly")}</p>`;
-  const toggle = (name) => setChosen((before) => {
-    const after = new Set(before);
-    if (!after.delete(name)) after.add(name);
-    return after;
-  });
+  const every = open.map((wire) => wire.name);
+  const compare = () => (method.idempotent ? run(every) : setAsks(true));
   return html`
-    <section class="card" aria-label=${say("gateway.try")}><form onSubmit=${run}>
+    <section class="card" aria-label=${say("gateway.try")}><form onSubmit=${(event) => {
+      event.preventDefault();
+      run([chosen]);
+    }} onKeyDown=${(event) => event.ctrlKey && event.key === "Enter" && !calling && run([chosen])}>
+      <div class="seg" role="group" aria-label=${say("gateway.over")}>
+        ${open.map((wire) => html`
+          <button type="button" aria-pressed=${chosen === wire.name} onClick=${() => setChosen(wire.name)}>${wire.title}</button>
+        `)}
+      </div>
       <${RequestEditor} method=${method} schemas=${schemas} streams=${streams} text=${text} setText=${setText} />
       <${Field} label=${say("gateway.token")} help=${say("gateway.tokenHelp")} name="token"
         class="secret" value=${values.token}
@@ -199,23 +205,28 @@ export function TryIt({ service, method, wires, schemas }) {
       <//>
       <${Field} label=${say("gateway.deadline")} type="number" name="deadline" min="1" max=${LONGEST_MS} required
         value=${values.deadlineMs} onInput=${(event) => change({ deadlineMs: Number(event.target.value) })} />
-      <fieldset class="checks">
-        <legend>${say("gateway.over")}</legend>
-        ${open.map((wire) => html`
-          <${Check} key=${wire.name} label=${wire.title} name=${"wire-" + wire.name} checked=${chosen.has(wire.name)}
-            onChange=${() => toggle(wire.name)} />
-        `)}
-      </fieldset>
       ${problem && html`<p class="bad" role="alert">${problem}</p>`}
       <div class="buttons">
         ${calling && html`<${Button} onClick=${() => calling.abort()}>${say("gateway.stop")}<//>`}
-        <button class="button primary" disabled=${calling !== null || !chosen.size}>${say("gateway.call")}</button>
+        ${open.length > 1 && html`<${Button} disabled=${calling !== null} onClick=${compare}>
+          ${say(method.idempotent ? "gateway.compareNow" : "gateway.compare")}<//>`}
+        <button class="button primary" disabled=${calling !== null || !chosen}>${say("gateway.call")}</button>
       </div>
     </form></section>
     <div ref=${answers} class="answers">
-      ${open.filter((wire) => chosen.has(wire.name)).map((wire) => html`
+      ${open.filter((wire) => called.includes(wire.name)).map((wire) => html`
         <${Answer} key=${wire.name} wire=${wire} answer=${answerOf(wire.name)} />
       `)}
     </div>
+    ${asks && html`
+      <${Dialog} title=${say("gateway.compareTitle")} onClose=${() => setAsks(false)}>
+        <p>${say("gateway.compareText", { count: number(open.length), method: method.name })}</p>
+        <${Form} label=${say("gateway.callAll", { count: number(open.length) })} onCancel=${() => setAsks(false)}
+          submit=${async () => {
+            setAsks(false);
+            run(every);
+          }} />
+      <//>
+    `}
   `;
 }

@@ -1,32 +1,35 @@
-// Access keys: the list, one key, making one.
+// Access keys: the list, and one key. Making one is fetched when it is wanted.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, has, rolesUpTo, segment, state } from "./api.js";
+import { localTime, Secret } from "./keysecret.js";
 import { addTexts, age, date, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Check, Confirm, CopyButton, Dialog, Empty, Field, Form, html, Loaded, Page, Select,
+  announce, Button, Check, Confirm, Crumbs, Dialog, Empty, Field, Form, html, Icon, Loaded, Page, Search, Select,
   useLoad,
 } from "./ui.js";
 
 addTexts({
   "keys.new": "New key",
-  "keys.find": "Find by key, account, address or note",
-  "keys.empty": "No access key yet",
-  "keys.emptyText": "A key lets a colleague or a program work with buckets.",
+  "keys.find": "Find a key, account or note",
+  "keys.empty": "No access keys yet",
+  "keys.emptyText": "A key lets a colleague or a program use buckets.",
   "keys.emptyOwn": "You work with the root pair, or no key matches.",
   "keys.accessKey": "Access key",
   "keys.secretKey": "Secret key",
   "keys.account": "Account",
   "keys.role": "Role",
-  "keys.roleHelp": "What it may administer here; objects are given by its policy.",
+  "keys.roleHelp": "What the key may administer in this console; the policy limits objects.",
   "keys.role.none": "none: its own buckets and key",
   "keys.role.auditor": "auditor: sees every page, changes nothing",
-  "keys.role.admin": "admin: changes everything but the root pair",
+  "keys.role.admin": "admin: everything but the root pair",
   "keys.policy": "Policy",
+  "keys.reaches": "Reaches",
+  "keys.everything": "everything of its account",
   "keys.bucket": "Buckets",
   "keys.bucketHelp": "A pattern such as logs-*; empty for all.",
-  "keys.prefix": "Keys of objects",
+  "keys.prefix": "Object keys",
   "keys.prefixHelp": "A pattern such as 2026/*; empty for all.",
   "keys.email": "E-mail",
   "keys.note": "Note",
@@ -35,26 +38,23 @@ addTexts({
   "keys.created": "Created",
   "keys.lastUsed": "Last used",
   "keys.state": "State",
-  "keys.active": "active",
-  "keys.disabled": "disabled",
-  "keys.expired": "expired",
+  "keys.active": "Active",
+  "keys.disabled": "Disabled",
+  "keys.expired": "Expired",
   "keys.disable": "Disabled: refused everywhere within a second",
-  "keys.reuse": "Issue it even if buckets still name its removed account or user",
-  "keys.create": "Make the key",
-  "keys.made": "The key is made",
-  "keys.secretOnce": "The secret is shown this once. Keep it now.",
-  "keys.done": "I have kept it",
-  "keys.edit": "Change",
+  "keys.edit": "Edit…",
+  "keys.editTitle": "Edit {name}",
   "keys.changed": "The key is changed",
-  "keys.remake": "Make the secret anew",
+  "keys.remake": "Rotate secret",
   "keys.remakeText": "Programs with the old secret are refused, and sessions of the key end.",
   "keys.revoke": "Revoke",
-  "keys.revokeText": "Requests with it are refused at once. This cannot be undone.",
+  "keys.revokeText": "Requests with this key are refused at once. This cannot be undone.",
   "keys.revoked": "The key is revoked",
-  "keys.judge": "What may it do?",
-  "keys.judgeRun": "Judge",
+  "keys.details": "Details",
+  "keys.judge": "Check an access",
+  "keys.judgeRun": "Check",
   "keys.access": "Access",
-  "keys.object": "Key of the object",
+  "keys.object": "Object key",
   "keys.allowed": "Allowed",
   "keys.refused": "Refused",
   "keys.oneBucket": "Bucket",
@@ -64,17 +64,13 @@ const POLICIES = ["readwrite", "readonly", "writeonly"];
 
 const path = (key) => "keys/" + segment(key);
 
-function stateOf(key) {
-  if (key.disabled) return say("keys.disabled");
-  if (key.expiresMs && key.expiresMs <= Date.now()) return say("keys.expired");
-  return say("keys.active");
+function State({ of }) {
+  const isOver = of.expiresMs && of.expiresMs <= Date.now();
+  const name = of.disabled ? "disabled" : isOver ? "expired" : "active";
+  return html`<span class=${name === "active" ? "dot ok" : "dot"}></span>${say("keys." + name)}`;
 }
 
-function localTime(ms) {
-  if (!ms) return "";
-  const at = new Date(ms);
-  return new Date(ms - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-}
+const reachOf = (key) => (key.bucket || key.prefix ? (key.bucket || "*") + "/" + (key.prefix || "*") : "");
 
 function KeyFields({ values, change, error, policies = POLICIES }) {
   const wrong = (name) => (error && error.details && error.details.field === name ? error.message : "");
@@ -97,51 +93,12 @@ function KeyFields({ values, change, error, policies = POLICIES }) {
   `;
 }
 
-function Secret({ made, onClose }) {
-  return html`
-    <${Dialog} title=${say("keys.made")}>
-      <p>${say("keys.secretOnce")}</p>
-      <dl class="facts">
-        ${["accessKey", "secretKey"].map((name) => html`
-          <dt>${say("keys." + name)}</dt>
-          <dd><code id=${name}>${made[name]}</code><${CopyButton} text=${made[name]} /></dd>
-        `)}
-      </dl>
-      <div class="buttons"><${Button} kind="primary" onClick=${onClose}>${say("keys.done")}<//></div>
-    <//>
-  `;
-}
-
-function NewKey({ onClose, onMade }) {
-  const [values, setValues] = useState({
-    account: "", policy: "readwrite", role: "none", bucket: "", prefix: "", email: "", note: "", expiresMs: 0,
-    reuse: false,
-  });
-  const change = (some) => setValues((before) => ({ ...before, ...some }));
-  return html`
-    <${Dialog} title=${say("keys.new")} onClose=${onClose}>
-      <${Form} submit=${async () => onMade(await call("POST", "keys", { body: values }))}
-        label=${say("keys.create")} onCancel=${onClose}>
-        ${(error) => html`
-          <${Field} label=${say("keys.account")} required autofocus value=${values.account}
-            onInput=${(event) => change({ account: event.target.value })} />
-          <${KeyFields} values=${values} change=${change} error=${error} />
-          ${(values.reuse || (error && error.code === "FAILED_PRECONDITION")) && html`
-            <${Check} label=${say("keys.reuse")} checked=${values.reuse}
-              onChange=${(event) => change({ reuse: event.target.checked })} />
-          `}
-        `}
-      <//>
-    <//>
-  `;
-}
-
 function EditKey({ of, onClose, onChanged }) {
   const [values, setValues] = useState({});
   const all = { ...of, ...values };
   const change = (some) => setValues((before) => ({ ...before, ...some }));
   return html`
-    <${Dialog} title=${of.accessKey} onClose=${onClose}>
+    <${Dialog} title=${say("keys.editTitle", { name: of.accessKey })} onClose=${onClose}>
       <${Form} submit=${async () => onChanged(await call("PATCH", path(of.accessKey), { body: values }))}
         label=${say("app.save")} onCancel=${onClose}>
         ${(error) => html`
@@ -185,8 +142,8 @@ function KeyDetails({ name }) {
   const [made, setMade] = useState(null);
   const close = () => setDialog(null);
   const actions = html`
-    <${Button} icon="settings" onClick=${() => setDialog("edit")}>${say("keys.edit")}<//>
-    <${Button} icon="key" onClick=${() => setDialog("remake")}>${say("keys.remake")}<//>
+    <${Button} icon="settings" kind="shrinks" aria-label=${say("keys.edit")} onClick=${() => setDialog("edit")}>${say("keys.edit")}<//>
+    <${Button} icon="retry" onClick=${() => setDialog("remake")}>${say("keys.remake")}<//>
     <${Button} icon="trash" kind="danger" onClick=${() => setDialog("revoke")}>${say("keys.revoke")}<//>
   `;
   async function remake() {
@@ -198,22 +155,25 @@ function KeyDetails({ name }) {
     announce(say("keys.revoked"));
     go(["keys"]);
   }
-  const facts = ["account", "role", "policy", "bucket", "prefix", "email", "note"];
+  const facts = ["account", "role", "policy", "email", "note"];
   return html`
-    <${Page} title=${name} actions=${has("admin") && found.data && actions}>
-      <p><a href=${link(["keys"])}>${say("nav.keys")}</a></p>
+    <${Page} title=${name} actions=${has("admin") && found.data && actions}
+      crumbs=${html`<${Crumbs} steps=${[[say("nav.keys"), link(["keys"])], [name, ""]]} />`}>
       <${Loaded} of=${found}>
         ${(key) => html`
-          <dl class="facts">
-            <dt>${say("keys.state")}</dt><dd>${stateOf(key)}</dd>
+          <div class="columns">
+          <section class="card"><h2>${say("keys.details")}</h2><dl class="facts">
+            <dt>${say("keys.state")}</dt><dd><${State} of=${key} /></dd>
+            <dt>${say("keys.reaches")}</dt><dd>${reachOf(key) ? html`<code>${reachOf(key)}</code>` : say("keys.everything")}</dd>
             ${facts.filter((each) => key[each]).map((each) => html`
               <dt>${say("keys." + each)}</dt><dd>${key[each]}</dd>
             `)}
             <dt>${say("keys.created")}</dt><dd>${date(key.createdMs)}</dd>
             <dt>${say("keys.lastUsed")}</dt><dd>${date(key.lastUsedMs)}</dd>
             <dt>${say("keys.expires")}</dt><dd>${date(key.expiresMs)}</dd>
-          </dl>
+          </dl></section>
           <${Judge} of=${name} />
+          </div>
           ${dialog === "edit" && html`
             <${EditKey} of=${key} onClose=${close} onChanged=${(changed) => {
               close();
@@ -237,22 +197,22 @@ function KeyDetails({ name }) {
 }
 
 function KeyTable({ items }) {
+  const columns = ["accessKey", "account", "policy", "reaches", "role", "lastUsed", "expires", "state"];
   return html`
-    <div class="scroll" tabindex="0">
+    <div class="scroll edge cards" tabindex="0">
       <table>
-        <thead><tr>
-          ${["accessKey", "account", "role", "policy", "lastUsed", "state"].map((name) => html`
-            <th scope="col">${say("keys." + name)}</th>
-          `)}
-        </tr></thead>
+        <thead><tr>${columns.map((name) => html`<th scope="col">${say("keys." + name)}</th>`)}</tr></thead>
         <tbody>
           ${items.map((key) => html`
             <tr key=${key.accessKey}>
-              <th scope="row"><a href=${link(["keys", key.accessKey])}>${key.accessKey}</a>
+              <th scope="row"><a class="name" href=${link(["keys", key.accessKey])}><${Icon} name="key" /><code>${key.accessKey}</code></a>
                 ${key.note && html`<small>${key.note}</small>`}</th>
-              <td>${key.account}</td><td>${key.role}</td><td>${key.policy}</td>
+              <td>${key.account}</td><td class="quiet">${key.policy}</td>
+              <td>${reachOf(key) ? html`<code>${reachOf(key)}</code>` : html`<span class="quiet">${say("keys.everything")}</span>`}</td>
+              <td class="quiet">${key.role}</td>
               <td title=${date(key.lastUsedMs)}>${key.lastUsedMs ? age(key.lastUsedMs) : say("app.never")}</td>
-              <td>${stateOf(key)}</td>
+              <td class="quiet hidePhone">${date(key.expiresMs)}</td>
+              <td><${State} of=${key} /></td>
             </tr>
           `)}
         </tbody>
@@ -261,27 +221,40 @@ function KeyTable({ items }) {
   `;
 }
 
-export default function Keys({ route }) {
-  const [, name] = route.path;
-  return name === undefined
-    ? html`<${KeyList} find=${route.query.find || ""} />`
-    : html`<${KeyDetails} key=${name} name=${name} />`;
+// The page of a new key, which is fetched when it is first shown.
+function NewKey() {
+  const [module, setModule] = useState(null);
+  useEffect(() => {
+    import("./keynew.js").then(async (found) => {
+      await found.styled;
+      setModule(found);
+    }, (error) => announce(error.message));
+  }, []);
+  return module && html`<${module.NewKey} />`;
 }
 
-function KeyList({ find }) {
+export default function Keys({ route }) {
+  const [, name] = route.path;
+  if (name === undefined) return html`<${KeyList} find=${route.query.find || ""} isNew=${Boolean(route.query.make)} />`;
+  return html`<${KeyDetails} key=${name} name=${name} />`;
+}
+
+function KeyList({ find, isNew }) {
   const found = useLoad((signal) => call("GET", "keys", { query: { find }, signal }), [find]);
-  const [open, setOpen] = useState(false);
-  const [made, setMade] = useState(null);
   async function more() {
     const page = await call("GET", "keys", { query: { find, after: found.data.next } });
     found.change((before) => ({ items: [...before.items, ...page.items], next: page.next }));
   }
-  const add = html`<${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("keys.new")}<//>`;
+  const add = html`<a class="button primary" href=${link(["keys"], { make: "1" })}><${Icon} name="add" />${say("keys.new")}</a>`;
   const mayAdd = has("admin");
+  if (isNew && mayAdd) return html`
+    <${Page} title=${say("keys.new")} crumbs=${html`<${Crumbs} steps=${[[say("nav.keys"), link(["keys"])], [say("keys.new"), ""]]} />`}>
+      <${NewKey} /><//>`;
+  const isEmpty = found.data && !found.data.items.length;
   return html`
-    <${Page} title=${say("nav.keys")} actions=${mayAdd && add}>
-      <input type="search" aria-label=${say("keys.find")} placeholder=${say("keys.find")} value=${find}
-        onInput=${(event) => go(["keys"], { find: event.target.value }, true)} />
+    <${Page} title=${say("nav.keys")} actions=${mayAdd && !isEmpty && add} tools=${html`
+      <${Search} label=${say("keys.find")} value=${find}
+        onInput=${(event) => go(["keys"], { find: event.target.value }, true)} />`}>
       <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${html`
         <${Empty} title=${say("keys.empty")} text=${say(mayAdd ? "keys.emptyText" : "keys.emptyOwn")}>
           ${find ? html`<a class="button" href=${link(["keys"])}>${say("app.all")}</a>` : mayAdd && add}<//>
@@ -291,14 +264,6 @@ function KeyList({ find }) {
           ${page.next && html`<${Button} onClick=${more}>${say("app.more")}<//>`}
         `}
       <//>
-      ${open && html`
-        <${NewKey} onClose=${() => setOpen(false)} onMade=${(key) => {
-          setOpen(false);
-          setMade(key);
-          found.reload();
-        }} />
-      `}
-      ${made && html`<${Secret} made=${made} onClose=${() => setMade(null)} />`}
     <//>
   `;
 }

@@ -1,21 +1,25 @@
 // All texts. A name in braces is replaced.
 const TEXTS = {
   "app.name": "storagegate",
-  "app.skip": "Skip to the content",
-  "app.offline": "The server does not answer. The page goes on by itself as soon as it does.",
+  "app.skip": "Skip to content",
+  "app.offline": "The server does not answer. The page continues when it does.",
   "app.menu": "Pages",
-  "app.palette": "Commands",
-  "app.keys": "Keys of the keyboard",
+  "app.where": "Path",
+  "app.system": "System",
+  "app.moreActions": "More",
+  "app.version": "Version {version}",
+  "app.palette": "Search or jump to",
+  "app.keys": "Keyboard shortcuts",
   "app.signOut": "Sign out",
-  "app.theme": "Colours",
-  "app.theme.system": "As the system",
+  "app.theme": "Theme",
+  "app.theme.system": "System",
   "app.theme.light": "Light",
   "app.theme.dark": "Dark",
   "app.loading": "Loading",
-  "app.retry": "Try again",
-  "app.reload": "Load it again",
+  "app.retry": "Retry",
+  "app.reload": "Reload",
   "app.all": "Show all",
-  "app.missing": "A part of the console was not found, as after an update. Load the whole page again.",
+  "app.missing": "A part of the console is missing, as after an update. Reload the whole page.",
   "app.cancel": "Cancel",
   "app.close": "Close",
   "app.save": "Save",
@@ -23,7 +27,7 @@ const TEXTS = {
   "app.copy": "Copy",
   "app.copied": "Copied",
   "app.more": "Show more",
-  "app.noPage": "There is no such page",
+  "app.noPage": "Page not found",
   "app.never": "never",
   "app.none": "none",
   "app.typeName": "Type {name} to confirm",
@@ -31,7 +35,7 @@ const TEXTS = {
   "app.code": "Code {code}",
   "app.trace": "Trace {id}",
   "app.forbidden": "Your role does not include this page",
-  "app.forbiddenRole": "It takes the role {role}; yours is {own}.",
+  "app.forbiddenRole": "It requires the role {role}; yours is {own}.",
   "app.actions": "Actions",
   "error.413": "The request is too large for a proxy in front: in nginx raise client_max_body_size.",
   "signIn.title": "Sign in",
@@ -39,12 +43,12 @@ const TEXTS = {
   "signIn.secretKey": "Secret key",
   "signIn.where": "The first key pair is in the file root-credentials of the daemon's data directory.",
   "signIn.submit": "Sign in",
-  "signIn.again": "Your session has ended. What you typed is kept; sign in to go on.",
+  "signIn.again": "Your session has ended. Sign in to continue; the page keeps what you have typed.",
   "signIn.failed": "The access key or the secret key is wrong.",
   "signIn.wait": "Too many attempts have failed. Try again in {seconds} s.",
   "nav.overview": "Overview",
   "nav.live": "Live",
-  "nav.buckets": "Buckets",
+  "nav.buckets": "Objects",
   "nav.transfers": "Transfers",
   "nav.keys": "Keys",
   "nav.gateway": "Gateway",
@@ -67,9 +71,12 @@ export function addTexts(texts) {
 }
 
 const numbers = new Intl.NumberFormat();
-const dates = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+// The texts are English, and a date takes one line of a table.
+const dates = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit",
+});
 const ages = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
-const UNITS = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte", "petabyte"];
+const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 export const number = (value) => numbers.format(value);
 
@@ -89,7 +96,6 @@ export function bytes(value) {
     value /= 1000;
     unit += 1;
   }
-  const options = { style: "unit", unit: UNITS[unit], unitDisplay: "short" };
-  options.maximumFractionDigits = unit && value < 100 ? 1 : 0;
-  return new Intl.NumberFormat(undefined, options).format(value);
+  const digits = unit && value < 100 ? 1 : 0;
+  return new Intl.NumberFormat(undefined, { maximumFractionDigits: digits }).format(value) + " " + UNITS[unit];
 }

@@ -50,32 +50,54 @@ function* batches(items) {
   if (batch.length) yield batch;
 }
 
-// Delete objects, or versions; items are {key, versionId}. Returns those that were refused.
+// Delete objects, or versions; items are {key, versionId}. Returns {failed, markers}: those that were refused,
+// and the delete markers that were made.
 export async function deleteObjects(bucket, items, bypass) {
   const failed = [];
+  const markers = [];
   for (const batch of batches(items)) {
     const body = { items: batch, bypass: Boolean(bypass) };
-    failed.push(...(await call("POST", base(bucket) + "/delete", { body })).failed);
+    const done = await call("POST", base(bucket) + "/delete", { body });
+    failed.push(...done.failed);
+    markers.push(...done.markers);
   }
-  return failed;
+  return { failed, markers };
 }
 
-export function DeleteSelection({ bucket, prefix, selection, onClose, onDone }) {
+// Say what was deleted, with the way back where versions are kept.
+export function announceDeleted(bucket, count, markers, reload) {
+  const undo = markers.length > 0 && {
+    label: say("objects.undo"),
+    act: async () => {
+      try {
+        const { failed } = await deleteObjects(bucket, markers);
+        announce(say("objects.undone", { count: number(markers.length - failed.length) }));
+      } catch (error) {
+        announce(error.message);
+      }
+      reload();
+    },
+  };
+  announce(say(count === 1 ? "objects.deletedOne" : "objects.deleted", { count: number(count) }), undo);
+}
+
+export function DeleteSelection({ bucket, prefix, selection, reload, onClose, onDone }) {
   const { all, names } = selection;
   const keys = [...names].filter((name) => !name.endsWith("/"));
   const folders = all ? [prefix] : [...names].filter((name) => name.endsWith("/"));
   async function act() {
     const jobs = [];
-    const failed = all ? [] : await deleteObjects(bucket, keys.map((key) => ({ key })));
+    const { failed, markers } = all || !keys.length
+      ? { failed: [], markers: [] } : await deleteObjects(bucket, keys.map((key) => ({ key })));
     for (const folder of folders)
       jobs.push(await call("POST", "jobs", { body: { kind: "deletePrefix", bucket, prefix: folder } }));
     const first = failed.length && shown(failed[0].key) + ": " + failed[0].error;
     if (failed.length) announce(say("objects.notDeleted", { count: number(failed.length), first }));
-    else if (!all && keys.length) announce(say("objects.deleted", { count: number(keys.length) }));
+    else if (!all && keys.length) announceDeleted(bucket, keys.length, markers, reload);
     onDone(jobs, failed.map(({ key }) => key));
   }
   const count = number(keys.length);
-  let title = say("objects.delete", { count });
+  let title = keys.length === 1 ? say("objects.deleteOne", { name: shown(keys[0]) }) : say("objects.delete", { count });
   if (all) title = say("objects.deleteAll", { prefix: shown(prefix) || say("objects.wholeBucket") });
   else if (folders.length) title = say("objects.deleteFolders", { count, folders: number(folders.length) });
   const isMuch = folders.length > 0 || keys.length > MOST_UNTYPED;
@@ -106,7 +128,7 @@ export function JobProgress({ job, onEnd, onClose }) {
   };
   const [first] = now.failed;
   return html`
-    <div class="bar" role="status">
+    <div class="notice" role="status">
       <span class="fill">${isRunning
         ? say("objects.job", values)
         : say("objects.jobEnded", { ...values, state: say("objects.jobState." + now.state) })}

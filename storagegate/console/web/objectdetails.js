@@ -1,141 +1,100 @@
-// One object: what it is, its preview and versions, and links to it.
+// One object beside its list: a preview, actions, what it is, its versions, tags, metadata, lock, and code.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
+import { typeOf } from "./filetypes.js";
 import { addTexts, bytes, date, number, say } from "./messages.js";
-import { base, deleteObjects, download, objectPath } from "./objectactions.js";
+import { announceDeleted, base, deleteObjects, download, objectPath } from "./objectactions.js";
+import { Rename, Share, Warning } from "./objectdialogs.js";
 import { EditTags, EditType, Lock } from "./objectedit.js";
-import { shown } from "./objectnames.js";
+import { folderOf, shown, shownBelow } from "./objectnames.js";
 import { Preview } from "./objectpreview.js";
 import { snippets } from "./objectsnippets.js";
 import { Versions } from "./objectversions.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Check, Confirm, CopyButton, Dialog, Form, html, Icon, Loaded, Problem, Select, useAction,
+  Button, Confirm, CopyButton, html, Icon, IconButton, Loaded, Problem, useAction, useEscape,
   useLoad,
 } from "./ui.js";
 
 addTexts({
-  "object.tab.properties": "Properties",
-  "object.tab.preview": "Preview",
-  "object.tab.versions": "Versions",
-  "object.tab.lock": "Lock",
-  "object.tab.share": "Share",
-  "object.tab.code": "Copy as",
-  "object.parts": "Parts of the object",
+  "object.preview": "Preview",
+  "object.details": "Details",
+  "object.versions": "Versions",
+  "object.lockTitle": "Lock",
+  "object.code": "Copy as",
+  "object.previous": "Previous object",
+  "object.next": "Next object",
+  "object.key": "Key",
   "object.size": "Size",
-  "object.modified": "Changed",
+  "object.modified": "Modified",
   "object.type": "Type",
   "object.etag": "ETag",
   "object.checksum": "Checksum",
-  "object.account": "Account",
-  "object.storageClass": "Storage class",
+  "object.account": "Owner",
+  "object.storageClass": "Class",
   "object.partCount": "Parts",
   "object.version": "Version",
-  "object.headers": "Header fields",
+  "object.headers": "Headers",
   "object.metadata": "Metadata",
   "object.saveMetadata": "Save type and metadata",
   "object.tags": "Tags",
   "object.saveTags": "Save tags",
-  "object.tagsHidden": "Its tags may not be read with your key.",
+  "object.tagsHidden": "Your key may not read the tags.",
   "object.changed": "The change is saved",
   "object.olderVersion": "This is an older version.",
   "object.toCurrent": "Show the current one",
-  "object.noPreview": "A browser shows nothing of the type {type}. Download it.",
+  "object.gone": "This object is deleted. Its versions are below.",
+  "object.noPreview": "Browsers cannot show the type {type}.",
   "object.cut": "The first {size} are shown.",
   "object.image": "The picture in this object",
-  "object.latest": "current",
-  "object.shownVersion": "shown here",
-  "object.deleteMarker": "Delete marker",
-  "object.removeMarker": "Remove marker",
-  "object.restore": "Restore",
-  "object.restored": "A copy of that version is the current one",
+  "object.shownVersion": "Shown here",
   "object.deleteVersion": "Delete version",
   "object.deleteVersionText": "This version is deleted for good:",
   "object.versionDeleted": "The version is deleted",
   "object.versionKept": "The version was not deleted",
   "object.bypass": "Bypass a retention in governance mode",
   "object.locked": "Kept in {mode} mode until {date}.",
-  "object.notLocked": "It has no retention.",
+  "object.notLocked": "Not locked.",
   "object.held": "A legal hold is on.",
   "object.mode": "Retention",
-  "object.modeHelp": "In COMPLIANCE mode the retention cannot be shortened or lifted by any key.",
+  "object.modeHelp": "No key can shorten or lift a retention in COMPLIANCE mode.",
   "object.until": "Until",
   "object.saveRetention": "Save retention",
   "object.hold": "Place legal hold",
   "object.release": "Release legal hold",
-  "object.deleteText": "In a bucket with versions it stays as an older version.",
+  "object.deleteText": "A bucket that keeps versions keeps it as an older version.",
   "object.kept": "The object was not deleted",
-  "object.deleted": "The object is deleted",
-  "object.expires": "Valid for",
-  "object.expires.900": "15 minutes",
-  "object.expires.3600": "1 hour",
-  "object.expires.86400": "1 day",
-  "object.expires.259200": "3 days",
-  "object.expires.604800": "7 days",
-  "object.saves": "The browser saves it, rather than shows it",
-  "object.makeLink": "Make a link",
-  "object.link": "Works without signing in until {date}",
-  "object.codeHelp": "The programs take the key pair from their own settings or the environment.",
+  "object.codeHelp": "The programs read the key pair from their own settings or the environment.",
   "object.noCode": "This program cannot name this object.",
 });
 
-const TABS = ["properties", "preview", "versions", "lock", "share", "code"];
-
-const EXPIRIES = [900, 3600, 86400, 259200, 604800];
-
 const PROGRAMS = ["aws", "rclone", "curl", "python"];
 
-const Warning = ({ text }) => html`
-  <p class="warning" role="alert"><${Icon} name="warning" /> ${text}</p>
-`;
-
-function Properties({ bucket, object, versionId, changed }) {
+function Facts({ object }) {
   const pairs = (values) => Object.entries(values).map(([name, value]) => name + ": " + value).join(", ");
+  const [, words] = typeOf(object.key);
   const facts = [
-    ["size", bytes(object.size) + " (" + number(object.size) + ")"],
+    ["key", html`<code>${shown(object.key)}</code>`],
+    ["size", bytes(object.size) + (object.size < 1000 ? "" : " (" + number(object.size) + " B)")],
+    ["type", html`${words && words + ", "}<code>${shown(object.contentType)}</code>`],
     ["modified", date(object.modifiedMs)],
-    ["type", object.contentType],
-    ["etag", object.etag],
-    ["version", object.versionId],
-    ["checksum", object.checksum && object.checksum.algorithm + " " + object.checksum.value],
+    ["etag", html`<code>${object.etag}</code>`],
+    ["version", object.versionId && html`<code>${object.versionId}</code>`],
+    ["checksum", object.checksum && html`<code>${object.checksum.algorithm} ${object.checksum.value}</code>`],
     ["account", object.account],
     ["storageClass", object.storageClass],
     ["partCount", object.parts.length && number(object.parts.length)],
-    ["headers", pairs(object.headers)],
+    ["headers", shown(pairs(object.headers))],
   ];
   return html`
-    <dl class="facts">
-      ${facts.filter(([, value]) => value).map(([name, value]) => html`
-        <dt>${say("object." + name)}</dt><dd><bdi>${shown(value)}</bdi></dd>
-      `)}
-    </dl>
-    ${!versionId && html`<${EditType} bucket=${bucket} object=${object} changed=${changed} />`}
-    <${EditTags} bucket=${bucket} object=${object} versionId=${versionId} changed=${changed} />
-  `;
-}
-
-function Share({ bucket, object, versionId }) {
-  const [expires, setExpires] = useState(86400);
-  const [isSaved, setIsSaved] = useState(false);
-  const [made, setMade] = useState(null);
-  async function make() {
-    const body = { key: object.key, expiresSeconds: expires, download: isSaved, versionId: versionId || null };
-    setMade(await call("POST", base(bucket) + "/share", { body }));
-  }
-  return html`
-    <${Form} submit=${make} label=${say("object.makeLink")}>
-      <${Select} label=${say("object.expires")} name="expires" value=${expires}
-        onChange=${(event) => setExpires(+event.target.value)}
-        options=${EXPIRIES.map((seconds) => [seconds, say("object.expires." + seconds)])} />
-      <${Check} label=${say("object.saves")} checked=${isSaved}
-        onChange=${(event) => setIsSaved(event.target.checked)} />
-    <//>
-    ${made && html`
-      ${made.warning && html`<${Warning} text=${made.warning} />`}
-      <p><code id="link">${made.url}</code><${CopyButton} text=${made.url} /></p>
-      <p class="quiet">${say("object.link", { date: date(made.expiresMs) })}</p>
-    `}
+    <section class="part"><h3>${say("object.details")}</h3>
+      <dl class="facts">
+        ${facts.filter(([, value]) => value).map(([name, value]) => html`
+          <dt>${say("object." + name)}</dt><dd><bdi>${value}</bdi></dd>
+        `)}
+      </dl>
+    </section>
   `;
 }
 
@@ -149,10 +108,10 @@ function Code({ bucket, object, versionId }) {
           ${warning && html`<${Warning} text=${warning} />`}
           <p class="quiet">${say("object.codeHelp")}</p>
           ${PROGRAMS.map((name) => html`
-            <h3>${name}${texts[name] && html`<${CopyButton} text=${texts[name]} />`}</h3>
-            ${texts[name]
-              ? html`<pre id=${"code-" + name} tabindex="0">${texts[name]}</pre>`
-              : html`<p class="quiet">${say("object.noCode")}</p>`}
+            <div class="code"><header>${name}${texts[name] && html`<${CopyButton} text=${texts[name]} />`}</header>
+              ${texts[name]
+                ? html`<pre id=${"code-" + name} tabindex="0">${texts[name]}</pre>`
+                : html`<p class="quiet">${say("object.noCode")}</p>`}</div>
           `)}
         `;
       }}
@@ -160,60 +119,114 @@ function Code({ bucket, object, versionId }) {
   `;
 }
 
-const PARTS = { properties: Properties, preview: Preview, lock: Lock, share: Share, code: Code };
+// A part that is opened when it is wanted.
+const Fold = ({ title, open, children }) => html`
+  <section class="part"><details open=${open}><summary>${title}</summary>${children}</details></section>
+`;
 
-export function ObjectDetails({ bucket, name, tab = "properties", versionId, query, onClose, reload }) {
+// `neighbour(step)` is the address of the object before or after this one, if it is known.
+export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighbour, onClose, reload }) {
   const where = ["buckets", bucket, "objects"];
-  const path = objectPath(bucket, name);
-  const found = useLoad((signal) => call("GET", path, { query: { versionId }, signal }), []);
-  const [asks, setAsks] = useState(false);
+  const found = useLoad((signal) => call("GET", objectPath(bucket, name), { query: { versionId }, signal })
+    .catch((error) => {
+      if (error.status === 404 && error.code !== "OFFLINE") return null;
+      throw error;
+    }), []);
+  const [dialog, setDialog] = useState(tab === "share" ? "share" : "");
+  const [round, setRound] = useState(0);
+  const box = useRef();
+  const heading = useRef();
   const [fetchIt, busy, error] = useAction(() =>
     download({ bucket, key: name, versionId: versionId || null, purpose: "download" }, name.split("/").pop()));
   const changed = () => {
     found.reload();
+    setRound((before) => before + 1);
     reload();
   };
+  useEscape(onClose);
+  useEffect(() => heading.current.focus({ preventScroll: true }), []);
+  useEffect(() => {
+    if (found.atMs && tab) box.current.querySelector("#part-" + tab)?.scrollIntoView();
+  }, [found.atMs]);
+  useEffect(() => {
+    function pressed(event) {
+      if (document.querySelector("dialog, :popover-open")) return;
+      const isTyping = event.target.closest("input, textarea, select");
+      const inside = box.current.contains(event.target);
+      if (inside && !isTyping && event.key === "ArrowLeft" && neighbour(-1)) location.hash = neighbour(-1);
+      else if (inside && !isTyping && event.key === "ArrowRight" && neighbour(1)) location.hash = neighbour(1);
+    }
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  });
   async function remove() {
-    const [failed] = await deleteObjects(bucket, [{ key: name }]);
-    if (failed) throw new APIError(0, failed.error, say("object.kept"));
-    announce(say("object.deleted"));
+    const { failed, markers } = await deleteObjects(bucket, [{ key: name }]);
+    if (failed.length) throw new APIError(0, failed[0].error, say("object.kept"));
+    announceDeleted(bucket, 1, markers, reload);
     onClose();
     reload();
   }
-  const Part = PARTS[tab] || Properties;
+  const close = () => setDialog("");
+  const part = (object, Part, title, open) => html`
+    <div id=${"part-" + title}><${Fold} title=${say("object." + title)} open=${open || tab === title}>
+      <${Part} key=${object.etag + found.atMs} bucket=${bucket} object=${object} versionId=${versionId} changed=${changed} /><//></div>
+  `;
+  const isOlder = Boolean(versionId);
   return html`
-    <${Dialog} title=${shown(name)} onClose=${onClose} wide>
-      <nav class="tabs" aria-label=${say("object.parts")}>
-        ${TABS.map((each) => html`
-          <a href=${link(where, { ...query, versionId, tab: each })}
-            aria-current=${each === tab ? "page" : undefined} onClick=${(event) => {
-              event.preventDefault();
-              go(where, { ...query, versionId, tab: each }, true);
-            }}>${say("object.tab." + each)}</a>
+    <aside ref=${box} class="drawer" aria-label=${shown(name)}>
+      <header>
+        <${Icon} name=${typeOf(name)[0]} />
+        <h2 ref=${heading} tabindex="-1" title=${shown(name)}>${shownBelow(name, folderOf(name))}</h2>
+        ${[[-1, "chevronLeft", "previous"], [1, "chevronRight", "next"]].map(([step, icon, label]) => neighbour(step) && html`
+          <a class="button bare only small" href=${neighbour(step)} aria-label=${say("object." + label)}><${Icon} name=${icon} /></a>
         `)}
-      </nav>
-      ${versionId && html`
-        <p class="quiet">${say("object.olderVersion")}${" "}
-          <a href=${link(where, { ...query, tab })}>${say("object.toCurrent")}</a></p>
-      `}
-      ${tab === "versions"
-        ? html`<${Versions} bucket=${bucket} name=${name} versionId=${versionId} where=${where} query=${query}
-            changed=${changed} />`
-        : html`<${Loaded} of=${found}>
-            ${(object) => html`<${Part} key=${tab + object.etag + found.atMs} bucket=${bucket} object=${object}
-              versionId=${versionId} changed=${changed} />`}
-          <//>`}
-      ${error && html`<${Problem} error=${error} />`}
-      <div class="buttons footer">
-        <${Button} kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
-        ${!versionId && html`
-          <${Button} icon="trash" kind="danger" onClick=${() => setAsks(true)}>${say("app.delete")}<//>
+        <${IconButton} icon="close" kind="small" label=${say("app.close")} onClick=${onClose} />
+      </header>
+      <div class="drawerBody">
+        <${Loaded} of=${found} rows=${8}>
+          ${(object) => object === null
+            ? html`<p class="part">${say("object.gone")}</p>`
+            : html`
+              <${Preview} key=${object.etag} bucket=${bucket} object=${object} versionId=${versionId} />
+              <div class="drawerActions">
+                <${Button} icon="download" kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
+                <${Button} icon="share" onClick=${() => setDialog("share")}>${say("objects.share")}<//>
+                ${may.write && !isOlder && html`
+                  <${Button} icon="rename" kind="shrinks" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>
+                  <span class="fill"></span>
+                  <${IconButton} icon="trash" kind="danger" label=${say("app.delete")} onClick=${() => setDialog("delete")} />
+                `}
+              </div>
+              ${error && html`<${Problem} error=${error} />`}
+              ${isOlder && html`
+                <p class="part">${say("object.olderVersion")}${" "}
+                  <a href=${link(where, query)}>${say("object.toCurrent")}</a></p>
+              `}
+              <${Facts} object=${object} />
+            `}
+        <//>
+        <section class="part" id="part-versions"><h3>${say("object.versions")}</h3>
+          <${Versions} key=${round} bucket=${bucket} name=${name} versionId=${versionId} where=${where} query=${query} may=${may}
+            changed=${changed} /></section>
+        ${found.data && html`
+          ${part(found.data, EditTags, "tags", found.data.tags && Object.keys(found.data.tags).length > 0)}
+          ${!isOlder && may.write && part(found.data, EditType, "metadata", Object.keys(found.data.metadata).length > 0)}
+          ${part(found.data, Lock, "lockTitle", Boolean(found.data.lock))}
+          ${part(found.data, Code, "code")}
         `}
       </div>
-      ${asks && html`
-        <${Confirm} title=${say("app.delete") + " " + shown(name)} text=${say("object.deleteText")}
-          act=${remove} label=${say("app.delete")} onClose=${() => setAsks(false)} />
+      ${dialog === "delete" && html`
+        <${Confirm} title=${say("objects.deleteOne", { name: shown(name) })} text=${say("object.deleteText")}
+          act=${remove} label=${say("app.delete")} onClose=${close} />
       `}
-    <//>
+      ${dialog === "share" && html`<${Share} bucket=${bucket} object=${name} versionId=${versionId} onClose=${close} />`}
+      ${dialog === "rename" && html`
+        <${Rename} bucket=${bucket} object=${name} onClose=${close} onDone=${(renamed) => {
+          close();
+          reload();
+          go(where, { ...query, object: renamed });
+        }} />
+      `}
+    </aside>
   `;
 }

@@ -17,14 +17,11 @@ export function EditType({ bucket, object, changed }) {
     changed();
   }
   return html`
-    <section>
-      <h3>${say("object.metadata")}</h3>
-      <${Form} submit=${save} label=${say("object.saveMetadata")}>
-        <${Field} label=${say("object.type")} name="contentType" value=${type}
-          onInput=${(event) => setType(event.target.value)} />
-        <${Pairs} label=${say("object.metadata")} pairs=${pairs} change=${setPairs} />
-      <//>
-    </section>
+    <${Form} submit=${save} label=${say("object.saveMetadata")}>
+      <${Field} label=${say("object.type")} name="contentType" value=${type}
+        onInput=${(event) => setType(event.target.value)} />
+      <${Pairs} label=${say("object.metadata")} pairs=${pairs} change=${setPairs} />
+    <//>
   `;
 }
 
@@ -39,12 +36,9 @@ export function EditTags({ bucket, object, versionId, changed }) {
   }
   if (object.tags === null) return html`<p class="quiet">${say("object.tagsHidden")}</p>`;
   return html`
-    <section>
-      <h3>${say("object.tags")}</h3>
-      <${Form} submit=${save} label=${say("object.saveTags")}>
-        <${Pairs} label=${say("object.tags")} pairs=${pairs} change=${setPairs} />
-      <//>
-    </section>
+    <${Form} submit=${save} label=${say("object.saveTags")}>
+      <${Pairs} label=${say("object.tags")} pairs=${pairs} change=${setPairs} />
+    <//>
   `;
 }
 

@@ -46,7 +46,7 @@ export function Preview({ bucket, object, versionId }) {
           ${kind === "image" && html`<img src=${address} alt=${say("object.image")} />`}
           ${kind === "audio" && html`<audio src=${address} controls></audio>`}
           ${kind === "video" && html`<video src=${address} controls></video>`}
-          ${kind === "pdf" && html`<iframe src=${address} title=${say("object.tab.preview")}></iframe>`}
+          ${kind === "pdf" && html`<iframe src=${address} title=${say("object.preview")}></iframe>`}
         </div>
       `}
     <//>

@@ -1,202 +1,60 @@
-// The objects of a bucket: one folder of them, of any length.
+// The objects of a bucket: one folder of them, of any length, and what is done with them.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { call } from "./api.js";
-import { chooseFiles, DropTarget } from "./droptarget.js";
-import { bytes, date, number, say } from "./messages.js";
-import { base, DeleteSelection, downloadSelection, JobProgress } from "./objectactions.js";
-import { folderOf, justBefore, shown, shownBelow } from "./objectnames.js";
-import { nameOf, ObjectPages } from "./objectpages.js";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { call, state } from "./api.js";
+import { chooseFiles } from "./droptarget.js";
+import { number, say } from "./messages.js";
+import { base, JobProgress } from "./objectactions.js";
+import { ObjectArray, sorted } from "./objectgrid.js";
+import { Lazy, ObjectList } from "./objectlist.js";
+import { folderOf, justBefore, shown } from "./objectnames.js";
+import { merged, ObjectPages } from "./objectpages.js";
 import "./objecttexts.js";
 import { go, link } from "./router.js";
-import {
-  announce, Button, Empty, html, Icon, Loaded, Page, Problem, useAction, useLoad,
-} from "./ui.js";
-import { VirtualList } from "./virtuallist.js";
+import { announce, Button, Empty, html, Icon, Loaded, Problem, Search, useLoad } from "./ui.js";
 
 const LIMIT = 1000;
-const MOST_SELECTED = 10000;
+const MOST_SORTED = 20000;
 const RETRY_MS = 2000;
-const NOTHING = { all: false, names: new Set() };
+const BY_NAME = ["name", 1];
 
-// The steps of a prefix, each a link.
-function Crumbs({ bucket, prefix }) {
-  const steps = prefix.split("/").slice(0, -1);
-  return html`
-    <nav class="crumbs" aria-label=${say("objects.find")}>
-      <a href=${link(["buckets"])}>${say("nav.buckets")}</a>${" / "}
-      <a href=${link(["buckets", bucket, "objects"])}>${bucket}</a>
-      ${steps.map((step, index) => html`${" / "}<a href=${link(
-        ["buckets", bucket, "objects"], { prefix: steps.slice(0, index + 1).join("/") + "/" },
-      )}><bdi>${shown(step) || "(/)"}</bdi></a>`)}
-    </nav>
-  `;
-}
+const loader = (bucket, prefix) => (after, signal) =>
+  call("GET", base(bucket) + "/objects", { query: { prefix, delimiter: "/", limit: LIMIT, after }, signal });
 
-function GoTo({ bucket, prefix }) {
-  const [typed, setTyped] = useState(prefix);
-  useEffect(() => setTyped(prefix), [prefix]);
-  function submit(event) {
-    event.preventDefault();
-    const folder = folderOf(typed);
-    go(["buckets", bucket, "objects"], { prefix: folder, from: typed === folder ? "" : typed });
-  }
-  return html`
-    <form role="search" class="goto" onSubmit=${submit}>
-      <input type="search" name="goto" aria-label=${say("objects.find")} placeholder=${say("objects.find")}
-        value=${typed} onInput=${(event) => setTyped(event.target.value)} />
-      <button class="button">${say("objects.go")}</button>
-    </form>
-  `;
-}
-
-// Which rows are selected: [selection, {only, toggle, range, all, clear, without}].
-function useSelection(pages) {
-  const [selection, setSelection] = useState(NOTHING);
-  const names = (some) => {
-    if (some.size > MOST_SELECTED) announce(say("objects.selectTooMany", { count: number(MOST_SELECTED) }));
-    else setSelection({ all: false, names: some });
-  };
-  return [selection, {
-    only: (name) => names(new Set([name])),
-    toggle: (name) => {
-      const some = new Set(selection.names);
-      if (!some.delete(name)) some.add(name);
-      names(some);
-    },
-    range: async (one, other) => {
-      const [first, last] = [Math.min(one, other), Math.max(one, other)];
-      if (last - first >= MOST_SELECTED) names({ size: last - first + 1 });
-      else names(new Set(await pages.names(first, last)));
-    },
-    loaded: () => names(new Set(pages.loadedNames())),
-    all: () => setSelection({ all: true, names: new Set() }),
-    clear: () => setSelection(NOTHING),
-    keep: (some) => names(new Set(some)),
-  }];
-}
-
-function SelectionBar({ bucket, prefix, pages, selection, select, onDelete }) {
-  const [zip, busy, error] = useAction(() => downloadSelection(bucket, prefix, selection));
-  const { all, names } = selection;
-  const isAny = all || names.size > 0;
-  const count = number(isAny ? names.size : pages.count);
-  let text = say(pages.isComplete ? "objects.count" : "objects.countMore", { count });
-  if (all) text = say("objects.selectedAll", { prefix: shown(prefix) || say("objects.wholeBucket") });
-  else if (isAny) text = say("objects.selected", { count });
-  return html`
-    <div class="bar">
-      <span class="fill" role="status">${text}</span>
-      ${isAny && html`
-        <${Button} busy=${busy} onClick=${zip}>
-          ${say(names.size === 1 && ![...names][0].endsWith("/") ? "objects.download" : "objects.zip")}<//>
-        <${Button} icon="trash" kind="danger" onClick=${onDelete}>${say("app.delete")}<//>
-        <${Button} onClick=${select.clear}>${say("objects.clear")}<//>
-      `}
-      ${!all && html`<${Button} onClick=${select.all}>${say("objects.selectAll")}<//>`}
-    </div>
-    ${error && html`<${Problem} error=${error} />`}
-  `;
-}
-
-function Row({ index, top, row, folder, href, isActive, isSelected, onPointer }) {
-  if (row === undefined)
-    return html`<div role="row" class="listRow" aria-rowindex=${index + 1} style=${{ top: top + "px" }}>
-      <span role="gridcell" class="quiet">…</span></div>`;
-  const isFolder = typeof row === "string";
-  const name = nameOf(row);
-  return html`
-    <div role="row" id=${"row-" + index} class=${isActive ? "listRow active" : "listRow"}
-      aria-rowindex=${index + 1} aria-selected=${isSelected ? "true" : "false"} style=${{ top: top + "px" }}
-      onClick=${(event) => onPointer(event, index, name)}>
-      <span role="gridcell" class="pick" aria-label=${say("objects.select", { name: shown(name) })}>
-        <span class="tick"></span></span>
-      <span role="gridcell" class="name"><a href=${href(row)} tabindex="-1">
-        <${Icon} name=${isFolder ? "folder" : "file"} /><bdi>${shownBelow(name, folder)}</bdi></a></span>
-      <span role="gridcell" class="number">${isFolder ? "" : bytes(row[1])}</span>
-      <span role="gridcell" class="when">${isFolder ? "" : date(row[2])}</span>
-    </div>
-  `;
-}
-
-// The rows, and the keys of the keyboard in them.
-function ObjectGrid({ bucket, prefix, pages, selection, select, href, onDelete }) {
-  const [active, setActive] = useState(0);
-  const anchor = useRef(0);
-  const handle = useRef(null);
-  const folder = folderOf(prefix);
-  const onSpan = useMemo(() => (first, last) => pages.need(first, last), [pages]);
+// All rows of a folder in another order than that of names; null while they are fetched.
+function useSorted(load, first, sort, refuse) {
+  const [rows, setRows] = useState(null);
   useEffect(() => {
-    if (document.activeElement === document.body || document.activeElement.id === "content")
-      handle.current.focus();
-  }, []);
-  function move(index, isRange) {
-    const to = Math.max(0, Math.min(index, pages.count - 1));
-    setActive(to);
-    handle.current.reveal(to);
-    if (isRange) select.range(anchor.current, to);
-    else anchor.current = to;
-  }
-  function pointed(event, index, name) {
-    const isLink = event.target.closest("a");
-    const isAdding = event.ctrlKey || event.metaKey;
-    if (isLink && !event.shiftKey && !isAdding) return;
-    event.preventDefault();
-    setActive(index);
-    if (event.shiftKey) select.range(anchor.current, index);
-    else if (isAdding || event.target.closest(".pick")) select.toggle(name);
-    else select.only(name);
-    if (!event.shiftKey) anchor.current = index;
-  }
-  function pressed(event) {
-    const { page } = handle.current;
-    const row = pages.row(active);
-    const isControl = event.ctrlKey || event.metaKey;
-    const steps = {
-      ArrowDown: () => move(active + 1, event.shiftKey),
-      ArrowUp: () => move(active - 1, event.shiftKey),
-      PageDown: () => move(active + page(), event.shiftKey),
-      PageUp: () => move(active - page(), event.shiftKey),
-      Home: () => move(0, event.shiftKey),
-      End: () => move(pages.count - 1, event.shiftKey),
-      Enter: () => row !== undefined && (location.hash = href(row)),
-      " ": () => row !== undefined && select.toggle(nameOf(row)),
-      a: isControl && select.loaded,
-      Escape: select.clear,
-      Backspace: prefix && (() =>
-        go(["buckets", bucket, "objects"], { prefix: folderOf(prefix.replace(/\/$/, "")) })),
-      Delete: () => {
-        if (!selection.all && !selection.names.size && row !== undefined) select.only(nameOf(row));
-        onDelete();
-      },
-    };
-    const step = steps[event.key];
-    if (!step || event.altKey || event.target !== event.currentTarget) return;
-    event.preventDefault();
-    step();
-  }
-  const draw = (index, top) => {
-    const row = pages.row(index);
-    return html`<${Row} key=${index} index=${index} top=${top} row=${row} folder=${folder} href=${href}
-      isActive=${index === active} onPointer=${pointed}
-      isSelected=${selection.all || (row !== undefined && selection.names.has(nameOf(row)))} />`;
-  };
-  return html`
-    <${VirtualList} count=${pages.count} row=${draw} handle=${handle} onSpan=${onSpan} role="grid"
-      aria-label=${say("objects.title", { bucket })} aria-multiselectable="true"
-      aria-rowcount=${pages.isComplete ? pages.count : -1} aria-activedescendant=${"row-" + active}
-      onKeyDown=${pressed} />
-  `;
+    setRows(null);
+    if (sort === BY_NAME) return undefined;
+    const aborter = new AbortController();
+    (async () => {
+      let page = first.page;
+      const found = merged(page);
+      while (page.next !== null && found.length <= MOST_SORTED) {
+        page = await load(page.next, aborter.signal);
+        found.push(...merged(page));
+      }
+      if (aborter.signal.aborted) return;
+      if (page.next !== null) refuse();
+      else setRows(new ObjectArray(sorted(found, sort)));
+    })().catch((error) => error.name !== "AbortError" && announce(error.message));
+    return () => aborter.abort();
+  }, [first, sort]);
+  return rows;
 }
 
 // The list of a folder from its first page on.
-function Folder({ bucket, prefix, from, first, load, reload, href, addJobs }) {
+function Folder({ bucket, prefix, from, first, load, may, ...rest }) {
   const [, redraw] = useState(0);
-  const [asks, setAsks] = useState(false);
+  const [sort, setSort] = useState(BY_NAME);
   const pages = useMemo(
     () => new ObjectPages(load, first.after, first.page, () => redraw((round) => round + 1)), [first]);
   useEffect(() => () => pages.close(), [pages]);
-  const [selection, select] = useSelection(pages);
+  const inOrder = useSorted(load, first, sort, () => {
+    announce(say("objects.sortTooMany", { count: number(MOST_SORTED) }));
+    setSort(BY_NAME);
+  });
   const { error } = pages;
   const retry = () => {
     pages.retry();
@@ -207,53 +65,27 @@ function Folder({ bucket, prefix, from, first, load, reload, href, addJobs }) {
     const timer = setTimeout(retry, RETRY_MS);
     return () => clearTimeout(timer);
   }, [error]);
+  const where = ["buckets", bucket, "objects"];
+  const folder = folderOf(prefix);
+  const isFound = prefix !== folder || from;
+  const start = html`<a class="button" href=${link(where, { prefix: folder })}>${say("objects.fromStart")}</a>`;
+  const upload = may.write && html`
+    <${Button} icon="upload" kind="primary" onClick=${chooseFiles}>${say("transfers.files")}<//>`;
+  const key = may.write ? "objects.emptyText" : "objects.emptyRead";
   return html`
-    <${SelectionBar} bucket=${bucket} prefix=${prefix} pages=${pages} selection=${selection}
-      select=${select} onDelete=${() => setAsks(true)} />
-    ${from && pages.count > 0 && html`
-      <p>${say("objects.from", { name: shown(from) })}${" "}
-        <a href=${link(["buckets", bucket, "objects"], { prefix })}>${say("objects.fromStart")}</a></p>
-    `}
-    ${pages.count > 0 && html`
-      <${ObjectGrid} bucket=${bucket} prefix=${prefix} pages=${pages} selection=${selection}
-        select=${select} href=${href} onDelete=${() => setAsks(true)} />
-    `}
-    ${pages.count === 0 && html`
-      <${Empty} title=${say(from ? "objects.emptyFrom" : "objects.empty")}
-        text=${!from && say("objects.emptyText")}>
-        ${from
-          ? html`<a class="button" href=${link(["buckets", bucket, "objects"], { prefix })}>${say("objects.fromStart")}</a>`
-          : html`<${Button} icon="add" onClick=${chooseFiles}>${say("transfers.files")}<//>`}
-      <//>
-    `}
+    <${ObjectList} bucket=${bucket} prefix=${prefix} folder=${folder} pages=${inOrder || pages} may=${may} ...${rest}
+      sort=${sort} onSort=${(wanted) => setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted)}
+      between=${from && pages.count > 0 && html`<p class="notice">${say("objects.from", { name: shown(from) })}${" "}
+        <a href=${link(where, { prefix })}>${say("objects.fromStart")}</a></p>`}
+      empty=${html`<${Empty} title=${say(isFound ? "objects.emptyFound" : "objects.empty")} text=${isFound ? "" : say(key)}>
+        ${isFound ? start : upload || html`<a class="button" href=${link(["buckets"])}>${say("nav.buckets")}</a>`}<//>`} />
     ${error && html`<${Problem} error=${error} retry=${retry} />`}
-    ${asks && html`
-      <${DeleteSelection} bucket=${bucket} prefix=${prefix} selection=${selection}
-        onClose=${() => setAsks(false)} onDone=${(jobs, failed) => {
-          setAsks(false);
-          select.keep(failed);
-          addJobs(jobs);
-          reload();
-        }} />
-    `}
   `;
-}
-
-// The details of an object are fetched with the first that is opened.
-function Details(given) {
-  const [module, setModule] = useState(null);
-  useEffect(() => {
-    import("./objectdetails.js").then(setModule);
-  }, []);
-  return module && html`<${module.ObjectDetails} ...${given} />`;
 }
 
 // A folder while it is loaded, or why it is not.
 function Listing({ bucket, prefix, from, round, ...rest }) {
-  const load = useMemo(() => (after, signal) => {
-    const query = { prefix, delimiter: "/", limit: LIMIT, after };
-    return call("GET", base(bucket) + "/objects", { query, signal });
-  }, []);
+  const load = useMemo(() => loader(bucket, prefix), []);
   const found = useLoad(async (signal) => {
     const after = from && justBefore(from);
     return { after, page: await load(after, signal) };
@@ -267,33 +99,56 @@ function Listing({ bucket, prefix, from, round, ...rest }) {
   `;
 }
 
-export function Objects({ bucket, route }) {
-  const { prefix = "", from = "", object, tab, versionId } = route.query;
+function Toolbar({ bucket, folder, prefix, query, canShowVersions }) {
   const where = ["buckets", bucket, "objects"];
-  const [jobs, setJobs] = useState([]);
-  const [round, setRound] = useState(0);
-  const reload = () => setRound((before) => before + 1);
-  const href = (row) =>
-    typeof row === "string" ? link(where, { prefix: row }) : link(where, { prefix, from, object: row[0] });
+  const { contains, versions } = query;
+  const isPart = contains !== undefined;
+  const typed = isPart ? contains.trim() : prefix.slice(folder.length);
+  const show = (values) => go(where, { versions, ...values }, true);
+  const find = (text, part) => (part ? show({ prefix: folder, contains: text || " " }) : show({ prefix: folder + text }));
   return html`
-    <${Page} title=${say("objects.title", { bucket })} actions=${html`
-      <a class="button" href=${link(["buckets", bucket])}>${say("objects.settings")}</a>
-      <a class="button" href=${link(["jobs"], { kind: "copyPrefix", bucket, prefix })}>${say("objects.copyOrMove")}</a>
-      <${DropTarget} bucket=${bucket} prefix=${folderOf(prefix)} onDone=${reload} />
-    `}>
-      <${Crumbs} bucket=${bucket} prefix=${prefix} />
-      <${GoTo} bucket=${bucket} prefix=${from || prefix} />
-      ${jobs.map((job) => html`
-        <${JobProgress} key=${job.id} job=${job} onEnd=${reload}
-          onClose=${() => setJobs((before) => before.filter((each) => each !== job))} />
-      `)}
-      <${Listing} key=${prefix + "\n" + from} bucket=${bucket} prefix=${prefix} from=${from} round=${round}
-        reload=${reload} href=${href} addJobs=${(some) => setJobs((before) => [...before, ...some])} />
-      ${object !== undefined && html`
-        <${Details} key=${object + "\n" + versionId} bucket=${bucket} name=${object} tab=${tab}
-          versionId=${versionId} query=${{ prefix, from, object }} reload=${reload}
-          onClose=${() => go(where, { prefix, from })} />
+    <div class="toolbar" role="search">
+      <${Search} name="find" value=${typed}
+        label=${say("objects.find", { place: shown(folder) || bucket })}
+        onInput=${(event) => find(event.target.value, isPart)} />
+      <div class="seg" role="group" aria-label=${say("objects.how")}>
+        ${[false, true].map((part) => html`
+          <button type="button" aria-pressed=${isPart === part} onClick=${() => find(typed, part)}>
+            ${say(part ? "objects.contains" : "objects.startsWith")}</button>
+        `)}
+      </div>
+      <span class="fill"></span>
+      ${canShowVersions && html`
+        <label class="switchLine"><input type="checkbox" role="switch" class="switch" name="versions" checked=${Boolean(versions)}
+          onChange=${(event) => go(where, { prefix, versions: event.target.checked ? "1" : "" }, true)} />
+          ${say("objects.versions")}</label>
       `}
-    <//>
+    </div>
+  `;
+}
+
+// `info` is the bucket, or null where its description may not be read.
+export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
+  const { prefix = "", from = "", contains, versions } = query;
+  const folder = folderOf(prefix);
+  const may = { read: true, write: true, ...(info ? info.may : {}) };
+  const common = { bucket, prefix, may, query, reload, addJobs: (some) => setJobs((before) => [...before, ...some]) };
+  const isPart = contains !== undefined;
+  return html`
+    ${info && info.keyPattern && html`
+      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", { key: state.session.accessKey })}${" "}
+        <code>${bucket}/${info.keyPattern}</code></span></p>
+    `}
+    ${jobs.map((job) => html`
+      <${JobProgress} key=${job.id} job=${job} onEnd=${reload}
+        onClose=${() => setJobs((before) => before.filter((each) => each !== job))} />
+    `)}
+    <${Toolbar} bucket=${bucket} folder=${folder} prefix=${prefix} query=${query}
+      canShowVersions=${!info || info.versioning !== "" || versions} />
+    ${isPart && html`<${Lazy} key=${"find\n" + folder} load=${() => import("./objectsearch.js")} part="ObjectSearch"
+      ...${common} folder=${folder} wanted=${contains.trim()} />`}
+    ${!isPart && versions && html`<${Lazy} key=${"versions\n" + prefix} load=${() => import("./objecthistory.js")}
+      part="ObjectHistory" ...${common} folder=${folder} round=${round} />`}
+    ${!isPart && !versions && html`<${Listing} key=${prefix + "\n" + from} ...${common} from=${from} round=${round} />`}
   `;
 }

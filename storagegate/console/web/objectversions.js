@@ -2,10 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
-import { base, deleteObjects, objectPath } from "./objectactions.js";
+import { base, deleteObjects } from "./objectactions.js";
+import { restore } from "./objecthistory.js";
 import { bytes, date, say } from "./messages.js";
 import { link } from "./router.js";
-import { announce, Button, Check, Dialog, Form, html, Loaded, Problem, useAction, useLoad } from "./ui.js";
+import { announce, Button, Check, Dialog, Form, html, IconButton, Loaded, Problem, useAction, useLoad } from "./ui.js";
 
 const LIMIT = 100;
 
@@ -23,8 +24,9 @@ function load(bucket, name, page, signal) {
 function DeleteVersion({ bucket, version, onClose, onDone }) {
   const [bypass, setBypass] = useState(false);
   async function act() {
-    const [failed] = await deleteObjects(bucket, [{ key: version.key, versionId: version.versionId }], bypass);
-    if (failed) throw new APIError(0, failed.error, say("object.versionKept"));
+    const items = [{ key: version.key, versionId: version.versionId }];
+    const { failed } = await deleteObjects(bucket, items, bypass);
+    if (failed.length) throw new APIError(0, failed[0].error, say("object.versionKept"));
     announce(say("object.versionDeleted"));
     onDone();
   }
@@ -39,48 +41,41 @@ function DeleteVersion({ bucket, version, onClose, onDone }) {
   `;
 }
 
-export function Versions({ bucket, name, versionId, where, query, changed }) {
+export function Versions({ bucket, name, versionId, where, query, may, changed }) {
   const found = useLoad((signal) => load(bucket, name, null, signal), [name]);
   const [asked, setAsked] = useState(null);
   const [more, busy, error] = useAction(async () => {
     const page = await load(bucket, name, found.data);
     found.change((before) => ({ ...page, items: [...before.items, ...page.items] }));
   });
-  const [restore, restoring, problem] = useAction(async (version) => {
-    const query = { versionId: version.versionId };
-    await call("PATCH", objectPath(bucket, name), { query, body: {} });
-    announce(say("object.restored"));
-    found.reload();
+  const [bring, bringing, problem] = useAction(async (version) => {
+    await restore(bucket, version);
     changed();
   });
-  const row = (version) => html`
-    <tr key=${version.versionId}>
-      <th scope="row">${version.isDeleteMarker
-        ? say("object.deleteMarker")
-        : html`<a href=${link(where, { ...query, versionId: version.versionId })}>
-            ${date(version.modifiedMs)}</a>`}
-        ${version.isLatest && html`<small>${say("object.latest")}</small>`}
-        ${version.versionId === versionId && html`<small>${say("object.shownVersion")}</small>`}
-        <small><code>${version.versionId}</code></small></th>
-      <td class="number">${version.isDeleteMarker ? "" : bytes(version.size)}</td>
-      <td><div class="buttons">
-        ${!version.isLatest && !version.isDeleteMarker && html`
-          <${Button} busy=${restoring} onClick=${() => restore(version)}>${say("object.restore")}<//>
+  const row = (version) => {
+    const { isLatest, isDeleteMarker, versionId: id } = version;
+    return html`
+      <li key=${id} class=${isDeleteMarker ? "isMarker" : isLatest ? "isCurrent" : ""}>
+        <span class="fill">${isDeleteMarker
+          ? date(version.modifiedMs)
+          : html`<a href=${link(where, { ...query, versionId: isLatest ? "" : id })}>${date(version.modifiedMs)}</a>`}${" "}
+          ${isDeleteMarker && html`<span class="badge gone">${say("objects.deletedBadge")}</span>`}
+          ${isLatest && !isDeleteMarker && html`<span class="badge current">${say("object.latest")}</span>`}
+          ${id === versionId && html`<span class="badge">${say("object.shownVersion")}</span>`}
+          <small>${!isDeleteMarker && bytes(version.size) + " · "}<code>${id}</code></small></span>
+        ${may.write && (isDeleteMarker ? isLatest : !isLatest) && html`
+          <${Button} kind="small" busy=${bringing} onClick=${() => bring(version)}>
+            ${say(isDeleteMarker ? "objects.restore" : "objects.makeCurrent")}<//>
         `}
-        <${Button} kind="danger" onClick=${() => setAsked(version)}>
-          ${say(version.isDeleteMarker ? "object.removeMarker" : "object.deleteVersion")}<//>
-      </div></td>
-    </tr>
-  `;
+        ${may.write && html`<${IconButton} icon="trash" kind="small" label=${say("object.deleteVersion")}
+          onClick=${() => setAsked(version)} />`}
+      </li>
+    `;
+  };
   return html`
-    <${Loaded} of=${found}>
+    <${Loaded} of=${found} rows=${2}>
       ${(page) => html`
-        <div class="scroll" tabindex="0"><table>
-          <thead><tr><th scope="col">${say("object.tab.versions")}</th>
-            <th scope="col" class="number">${say("object.size")}</th>
-            <th scope="col">${say("app.actions")}</th></tr></thead>
-          <tbody>${page.items.map(row)}</tbody>
-        </table></div>
+        <ol class="timeline">${page.items.map(row)}</ol>
         ${page.next && html`<${Button} busy=${busy} onClick=${more}>${say("app.more")}<//>`}
         ${(error || problem) && html`<${Problem} error=${error || problem} />`}
       `}
@@ -88,7 +83,6 @@ export function Versions({ bucket, name, versionId, where, query, changed }) {
     ${asked && html`
       <${DeleteVersion} bucket=${bucket} version=${asked} onClose=${() => setAsked(null)} onDone=${() => {
         setAsked(null);
-        found.reload();
         changed();
       }} />
     `}

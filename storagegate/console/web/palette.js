@@ -1,51 +1,83 @@
-// Commands by their names, and the keys of the keyboard.
+// Search or jump: pages, commands and the buckets that exist; and the keys of the keyboard.
 
-import { useState } from "preact/hooks";
-import { signOut } from "./api.js";
+import { useEffect, useState } from "preact/hooks";
+import { call, signOut } from "./api.js";
 import { addTexts, say } from "./messages.js";
 import { go } from "./router.js";
 import { changeSettings } from "./settings.js";
-import { Dialog, html } from "./ui.js";
+import { Dialog, html, Icon } from "./ui.js";
 
 addTexts({
-  "palette.find": "Type a command",
-  "palette.go": "Go to {page}",
-  "palette.bucket": "Go to the bucket {name}",
-  "palette.theme": "Colours: {theme}",
-  "palette.nothing": "No command has this name",
-  "help.palette": "Commands",
+  "palette.find": "Search or jump to",
+  "palette.theme": "Theme: {theme}",
+  "palette.nothing": "Nothing found",
+  "help.palette": "Search or jump",
+  "help.find": "Find on this page",
+  "help.move": "Move the active row",
+  "help.select": "Select",
+  "help.open": "Open",
+  "help.change": "Rename, delete",
+  "help.drawer": "Previous, next object",
+  "help.escape": "Close, then clear the selection",
   "help.help": "This list",
-  "help.escape": "Close a dialog",
-  "help.arrows": "Walk through a list",
 });
 
 const HELP = [
   ["Ctrl K", "help.palette"],
-  ["?", "help.help"],
+  ["/", "help.find"],
+  ["↑ ↓ Home End", "help.move"],
+  ["Space, Shift ↑ ↓, Ctrl A", "help.select"],
+  ["Enter", "help.open"],
+  ["F2, Del", "help.change"],
+  ["← →", "help.drawer"],
   ["Esc", "help.escape"],
-  ["↑ ↓", "help.arrows"],
+  ["?", "help.help"],
 ];
+
+const MOST_BUCKETS = 6;
+const DELAY_MS = 120;
+
+// The buckets whose names begin with a text.
+function useBuckets(wanted) {
+  const [names, setNames] = useState([]);
+  useEffect(() => {
+    setNames([]);
+    if (!wanted) return undefined;
+    const aborter = new AbortController();
+    const timer = setTimeout(() => {
+      call("GET", "buckets", { query: { prefix: wanted, limit: MOST_BUCKETS }, signal: aborter.signal })
+        .then(({ items }) => setNames(items.map((each) => each.name)), () => {});
+    }, DELAY_MS);
+    return () => {
+      clearTimeout(timer);
+      aborter.abort();
+    };
+  }, [wanted]);
+  return names;
+}
 
 export function Palette({ pages, onClose, onKeys }) {
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
   const commands = [
-    ...pages.map(([name]) => [say("palette.go", { page: say("nav." + name) }), () => go([name])]),
+    ...pages.map(([name, icon]) => [say("nav." + name), icon, () => go([name])]),
     ...["system", "light", "dark"].map((theme) => [
-      say("palette.theme", { theme: say("app.theme." + theme) }),
+      say("palette.theme", { theme: say("app.theme." + theme) }), "sun",
       () => changeSettings({ theme }),
     ]),
-    [say("app.keys"), onKeys],
-    [say("app.signOut"), signOut],
+    [say("app.keys"), "terminal", onKeys],
+    [say("app.signOut"), "signOut", signOut],
   ];
   const wanted = typed.trim().toLowerCase();
-  const found = commands.filter(([label]) => label.toLowerCase().includes(wanted));
-  if (/^[a-z0-9][a-z0-9.-]{2,62}$/.test(wanted))
-    found.push([say("palette.bucket", { name: wanted }), () => go(["buckets", wanted])]);
+  const buckets = useBuckets(wanted);
+  const found = [
+    ...buckets.map((name) => [name, "bucket", () => go(["buckets", name, "objects"])]),
+    ...commands.filter(([label]) => label.toLowerCase().includes(wanted)),
+  ];
   const at = Math.min(chosen, Math.max(found.length - 1, 0));
-  function run(command) {
+  function run([, , act]) {
     onClose();
-    command[1]();
+    act();
   }
   function pressed(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -58,7 +90,7 @@ export function Palette({ pages, onClose, onKeys }) {
     }
   }
   return html`
-    <${Dialog} title=${say("app.palette")} onClose=${onClose}>
+    <${Dialog} title=${say("app.palette")} onClose=${onClose} kind="palette">
       <input type="search" role="combobox" aria-expanded="true" aria-controls="commands" autofocus
         aria-label=${say("palette.find")} placeholder=${say("palette.find")} value=${typed}
         aria-activedescendant=${found.length ? "command-" + at : undefined} onKeyDown=${pressed}
@@ -69,7 +101,7 @@ export function Palette({ pages, onClose, onKeys }) {
       <ul id="commands" role="listbox" aria-label=${say("app.palette")} class="commands">
         ${found.map((command, index) => html`
           <li role="option" id=${"command-" + index} aria-selected=${index === at ? "true" : "false"}
-            onClick=${() => run(command)}>${command[0]}</li>
+            onClick=${() => run(command)}><${Icon} name=${command[1]} />${command[0]}</li>
         `)}
       </ul>
       ${!found.length && html`<p class="quiet" role="status">${say("palette.nothing")}</p>`}

@@ -10,7 +10,7 @@ addTexts({
   "sessions.browser": "Browser",
   "sessions.used": "Last used",
   "sessions.ends": "Ends",
-  "sessions.current": "this one",
+  "sessions.current": "This session",
   "sessions.end": "End",
 });
 

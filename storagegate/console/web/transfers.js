@@ -2,12 +2,14 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, segment, state } from "./api.js";
-import { chooseFiles, DropButtons, percent, useUploads } from "./droptarget.js";
+import { chooseFiles, DropButtons } from "./droptarget.js";
 import { bytes, date, number, say } from "./messages.js";
 import { link } from "./router.js";
+import { stateOf } from "./transferstates.js";
 import "./transfertexts.js";
 import { announce, Button, Confirm, Empty, Field, html, IconButton, Loaded, Page, Select, useLoad } from "./ui.js";
 import { isOf, uploads } from "./upload.js";
+import { useUploads } from "./uploadstate.js";
 import { VirtualList } from "./virtuallist.js";
 
 const MOST_BUCKETS = 1000;
@@ -22,20 +24,6 @@ function duration(seconds) {
   const [unit, size] = steps.find(([, each]) => seconds >= each * 2) || steps[2];
   const options = { style: "unit", unit, unitDisplay: "long", maximumFractionDigits: 0 };
   return new Intl.NumberFormat(undefined, options).format(Math.ceil(seconds / size));
-}
-
-const messageOf = (error) => {
-  if (error.code === "FILE_CHANGED") return say("transfers.changed");
-  return error.code === "HTTP_413" ? say("error.413") : error.message;
-};
-
-function stateOf(item) {
-  const share = percent(item.sent, item.size);
-  if (item.state === "waiting" && item.error)
-    return say("transfers.state.retry", { error: messageOf(item.error) });
-  return say("transfers.state." + item.state, {
-    percent: share, error: item.error ? messageOf(item.error) : "",
-  });
 }
 
 function Row({ item, index, top, count }) {
@@ -194,7 +182,7 @@ export default function Transfers({ route }) {
         ? html`
           <${Summary} />
           <${VirtualList} count=${rows.length} row=${draw} height=${ROW_PX} onSpan=${onSpan} handle=${handle}
-            role="list" aria-label=${say("transfers.list")} />
+            boxed role="list" aria-label=${say("transfers.list")} />
         `
         : found.data && html`<${Empty} title=${say("transfers.empty")} text=${say("transfers.emptyText")}>
             <${Button} icon="add" onClick=${chooseFiles}>${say("transfers.files")}<//><//>`}

@@ -4,43 +4,34 @@ import { h } from "preact";
 import { useEffect, useErrorBoundary, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
 import { APIError, has, state } from "./api.js";
+import { ICONS } from "./icons.js";
 import { age, say } from "./messages.js";
 
 export const html = htm.bind(h);
+
+// Fetch a style sheet; settles when it is there, or cannot be had.
+export const loadStyle = (href) => new Promise((done) => {
+  const link = document.createElement("link");
+  link.rel = "stylesheet";
+  link.href = href;
+  link.onload = link.onerror = done;
+  document.head.append(link);
+});
 
 const SKELETON_MS = 200;
 const STALE_MS = 60000;
 const REDRAW_MS = 15000;
 
-const ICONS = {
-  bucket: "M4 6h16l-2 14H6zM4 6c0-3 16-3 16 0",
-  key: "M14 10a4 4 0 1 1-3-3.9A4 4 0 0 1 14 10h7v4M18 10v3",
-  about: "M12 21a9 9 0 1 1 0-18 9 9 0 0 1 0 18M12 11v6M12 7.5v.5",
-  sessions: "M4 5h16v11H4zM9 20h6",
-  gateway: "M4 12h6l4-6h6M10 12h10M10 12l4 6h6",
-  overview: "M4 20V10M10 20V4M16 20v-7M21 20H3",
-  live: "M3 12h4l3-8 4 16 3-8h4",
-  pause: "M8 5v14M16 5v14",
-  play: "M7 5l12 7-12 7z",
-  jobs: "M4 6h10M4 12h16M4 18h7M17 3v6l4-3z",
-  maintenance: "M14 6a4 4 0 0 1 6 4l-9 9a2 2 0 0 1-3-3l9-9M4 20l4-4",
-  menu: "M4 7h16M4 12h16M4 17h16",
-  close: "M6 6l12 12M18 6L6 18",
-  add: "M12 5v14M5 12h14",
-  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
-  trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
-  folder: "M3 6h6l2 2h10v11H3z",
-  file: "M6 3h8l4 4v14H6zM14 3v4h4",
-  search: "M11 18a7 7 0 1 1 0-14 7 7 0 0 1 0 14M16 16l5 5",
-  settings: "M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4",
-  transfers: "M8 20V5M4 9l4-4 4 4M16 4v15M12 15l4 4 4-4",
-  pause: "M8 5v14M16 5v14",
-  play: "M7 5l12 7-12 7z",
-  warning: "M12 4l9 16H3zM12 10v5M12 17.5v.5",
-};
-
 export const Icon = ({ name }) => html`
-  <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d=${ICONS[name]} /></svg>
+  <svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d=${ICONS[name]}
+    stroke-width=${name === "more" ? 2.25 : undefined} /></svg>
+`;
+
+const MARK = "M3 1h10a2 2 0 0 1 2 2v2H1V3a2 2 0 0 1 2-2ZM1 6.25h4.35A4 4 0 0 0 4.5 8.75v1.5H1Z" +
+  "M15 6.25h-4.35a4 4 0 0 1 .85 2.5v1.5H15ZM1 11.5h3.5V15H2a1 1 0 0 1-1-1ZM15 11.5h-3.5V15H14a1 1 0 0 0 1-1Z";
+
+export const Brand = () => html`
+  <svg class="mark" viewBox="0 0 16 16" aria-hidden="true"><path d=${MARK} /></svg>${say("app.name")}
 `;
 
 export const Button = ({ icon, children, kind = "", busy, ...rest }) => html`
@@ -51,7 +42,7 @@ export const Button = ({ icon, children, kind = "", busy, ...rest }) => html`
 `;
 
 export const IconButton = ({ icon, label, kind = "", ...rest }) => html`
-  <button type="button" class=${"button bare " + kind} aria-label=${label} title=${label} ...${rest}>
+  <button type="button" class=${"button bare only " + kind} aria-label=${label} title=${label} ...${rest}>
     <${Icon} name=${icon} />
   </button>
 `;
@@ -72,8 +63,8 @@ export function Field({ label, help, error, children, ...rest }) {
   `;
 }
 
-export const Select = ({ label, help, options, ...rest }) => html`
-  <${Field} label=${label} help=${help}>
+export const Select = ({ label, help, error, options, ...rest }) => html`
+  <${Field} label=${label} help=${help} error=${error}>
     ${(given) => html`
       <select ...${given} ...${rest}>
         ${options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
@@ -86,7 +77,7 @@ export const Check = ({ label, ...rest }) => html`
   <label class="check"><input type="checkbox" ...${rest} /> ${label}</label>
 `;
 
-export function Dialog({ title, onClose, children, wide }) {
+export function Dialog({ title, onClose, children, wide, kind }) {
   const element = useRef();
   const id = useId();
   useLayoutEffect(() => {
@@ -95,7 +86,7 @@ export function Dialog({ title, onClose, children, wide }) {
     return () => dialog.close();
   }, []);
   return html`
-    <dialog ref=${element} aria-labelledby=${id} class=${wide ? "wide" : ""}
+    <dialog ref=${element} aria-labelledby=${id} class=${kind || (wide ? "wide" : "")}
       onCancel=${(event) => {
         event.preventDefault();
         if (onClose) onClose();
@@ -104,7 +95,7 @@ export function Dialog({ title, onClose, children, wide }) {
         <h2 id=${id}>${title}</h2>
         ${onClose && html`<${IconButton} icon="close" label=${say("app.close")} onClick=${onClose} />`}
       </header>
-      ${children}
+      <div class="dialogBody">${children}</div>
     </dialog>
   `;
 }
@@ -222,7 +213,12 @@ export const Forbidden = ({ role }) => html`
 `;
 
 export const Empty = ({ title, text, children }) => html`
-  <div class="state"><h2>${title}</h2>${text && html`<p>${text}</p>`}${children}</div>
+  <div class="state">
+    <svg class="art" viewBox="0 0 128 80" aria-hidden="true"><path class="s" d="M34 26h60l-6 44H40Z" /><ellipse class="s"
+      cx="64" cy="26" rx="30" ry="8" /><path class="d" d="M64 4v14" /><path class="a" d="m58 13 6 6 6-6" />
+      <path class="d" d="M12 70h104" /></svg>
+    <h2>${title}</h2>${text && html`<p>${text}</p>`}${children}
+  </div>
 `;
 
 function Skeleton({ rows = 5 }) {
@@ -274,40 +270,99 @@ export function Loaded({ of, empty, isEmpty, rows, children }) {
   `;
 }
 
-// A page for a role: what fails in it leaves the rest of the console alone.
-export function Page({ title, role = "none", actions, children }) {
+// Call `close` for Escape, unless a dialog or a menu takes it. The listener is there with the first drawing.
+export function useEscape(close) {
+  const latest = useRef(close);
+  latest.current = close;
+  useLayoutEffect(() => {
+    const pressed = (event) => {
+      if (event.key === "Escape" && !document.querySelector("dialog, :popover-open")) latest.current();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+}
+
+// What ends the bar above a page: the frame sets it.
+export const frame = { End: () => null };
+
+// A page for a role: what fails in it leaves the rest of the console alone. With `crumbs` in the bar the title
+// stands in the page; `fixed` pages have a list that scrolls by itself, and may have something `beside` it.
+export function Page({ title, role = "none", actions, crumbs, badges, about, tools, fixed, beside, children }) {
   const [error, reset] = useErrorBoundary((failure) => console.error(failure));
   useEffect(() => {
     document.title = title + " · " + say("app.name");
   }, [title]);
+  const may = has(role);
   return html`
-    <div class="page">
-      <header class="row">
-        <h1 tabindex="-1">${title}</h1>
-        <div class="buttons">${has(role) && actions}</div>
-      </header>
-      ${error
-        ? html`<${Problem} error=${error} retry=${reset} />`
-        : has(role) ? children : html`<${Forbidden} role=${role} />`}
+    <header class="top">
+      ${crumbs || html`<h1 tabindex="-1">${title}</h1>`}
+      <${frame.End} />
+    </header>
+    <div class=${fixed ? "beside fixed" : "beside"}>
+      <div class=${(fixed ? "page fixed" : "page") + (beside ? " hasDrawer" : "")}>
+        ${may && (crumbs || tools || actions) && html`
+          <div class="pageHead">
+            ${crumbs ? html`<div><div class="title"><h1 tabindex="-1">${title}</h1>${badges}</div>${about}</div>` : tools}
+            ${actions && html`<div class="pageActions">${actions}</div>`}
+          </div>
+        `}
+        ${error
+          ? html`<${Problem} error=${error} retry=${reset} />`
+          : may ? children : html`<${Forbidden} role=${role} />`}
+      </div>
+      ${!error && may && beside}
     </div>
   `;
 }
 
+// The steps to a view, in one line: [text, address]; the last has no address.
+export const Crumbs = ({ steps, label }) => html`
+  <nav class="crumbs" aria-label=${label || say("app.where")}><ol>
+    ${steps.map(([text, href]) => html`
+      <li>${href ? html`<a href=${href}><bdi>${text}</bdi></a>` : html`<span aria-current="page"><bdi>${text}</bdi></span>`}</li>
+    `)}
+  </ol></nav>
+`;
+
+const TOAST_MS = 6000;
+
 let speak = () => {};
 
-export function announce(text) {
-  speak(text);
+// Show a message; `action` is {label, act}, a button of it.
+export function announce(text, action) {
+  speak({ text, action });
 }
 
 export function LiveRegion() {
-  const [text, setText] = useState("");
-  speak = setText;
+  const [{ text, action }, setShown] = useState({ text: "" });
+  const [isHeld, setIsHeld] = useState(false);
+  speak = setShown;
   useEffect(() => {
-    const timer = setTimeout(() => setText(""), 4000);
+    if (isHeld) return undefined;
+    const timer = setTimeout(() => setShown({ text: "" }), TOAST_MS);
     return () => clearTimeout(timer);
-  }, [text]);
-  return html`<div class=${text ? "toast" : "hidden"} role="status">${text}</div>`;
+  }, [text, action, isHeld]);
+  const hold = (held) => () => setIsHeld(held);
+  return html`
+    <div class=${text ? "toast" : "hidden"} onMouseEnter=${hold(true)} onMouseLeave=${hold(false)}
+      onFocusIn=${hold(true)} onFocusOut=${hold(false)}>
+      <span role="status">${text}</span>
+      ${action && html`<button type="button" onClick=${() => {
+        setShown({ text: "" });
+        setIsHeld(false);
+        action.act();
+      }}>${action.label}</button>`}
+    </div>
+  `;
 }
+
+// A field to search with, which "/" goes to.
+export const Search = ({ label, ...rest }) => html`
+  <div class="search"><${Icon} name="search" />
+    <input type="search" aria-label=${label} placeholder=${label} autocomplete="off" spellcheck=${false} ...${rest} />
+    <kbd aria-hidden="true">/</kbd></div>
+`;
 
 export function CopyButton({ text, label }) {
   async function copy() {

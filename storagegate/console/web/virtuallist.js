@@ -48,9 +48,23 @@ class Scroll {
   }
 }
 
+const PHONE = matchMedia("(max-width: 820px)");
+
+// The height of a row; on a phone a row is a card.
+export function useRowHeight(row, card) {
+  const [isPhone, setIsPhone] = useState(PHONE.matches);
+  useEffect(() => {
+    const changed = () => setIsPhone(PHONE.matches);
+    PHONE.addEventListener("change", changed);
+    return () => PHONE.removeEventListener("change", changed);
+  }, []);
+  return isPhone ? card : row;
+}
+
 // `row(index, style)` draws a row of the same `height`; `onSpan(first, last)` says which are seen.
 // `handle.current` gets `{reveal(index), page(), focus()}`, of which `page` is rows of a page of the keyboard.
-export function VirtualList({ count, row, height = 40, onSpan, handle, ...rest }) {
+// A `head` of `headHeight` stays above the rows, which scroll below it.
+export function VirtualList({ count, row, height = 40, onSpan, handle, head, headHeight = 0, boxed, ...rest }) {
   const element = useRef();
   const scroll = useRef(null);
   if (!scroll.current) scroll.current = new Scroll();
@@ -70,7 +84,7 @@ export function VirtualList({ count, row, height = 40, onSpan, handle, ...rest }
     if (!element.current) return;
     // It may have scrolled since its event was handled.
     if (at.view && element.current.scrollTop !== at.seen) at.follow(element.current.scrollTop);
-    at.resize(count, height, element.current.clientHeight);
+    at.resize(count, height, element.current.clientHeight - headHeight);
     at.top = Math.min(at.top, at.most);
     at.settle(element.current);
     look();
@@ -120,9 +134,10 @@ export function VirtualList({ count, row, height = 40, onSpan, handle, ...rest }
   for (let index = span.first; index < Math.min(span.last, count); index += 1)
     rows.push(row(index, index * height - span.shift));
   return html`
-    <div ref=${element} class="list" tabindex="0" ...${rest}
-      style=${{ height: Math.min(count, 1000) * height + 2 + "px" }}>
-      <div role="presentation" style=${{ height: Math.min(count * height, MOST_PX) + "px" }}>${rows}</div>
+    <div ref=${element} class=${boxed ? "list boxed" : "list"} tabindex="0" ...${rest}
+      style=${{ height: Math.min(count, 1000) * height + headHeight + 2 + "px" }}>
+      ${head}
+      <div role="presentation" style=${{ position: "relative", height: Math.min(count * height, MOST_PX) + "px" }}>${rows}</div>
     </div>
   `;
 }

@@ -1,0 +1,137 @@
+// Short forms about an object: a link to it, a copy, another name, a new folder.
+
+import { useState } from "preact/hooks";
+import { APIError, call } from "./api.js";
+import { addTexts, date, say } from "./messages.js";
+import { base, objectPath } from "./objectactions.js";
+import { folderOf, shown } from "./objectnames.js";
+import { announce, Check, CopyButton, Dialog, Field, Form, html, Icon, Select, useLoad } from "./ui.js";
+
+addTexts({
+  "object.expires": "Valid for",
+  "object.expires.900": "15 minutes",
+  "object.expires.3600": "1 hour",
+  "object.expires.86400": "1 day",
+  "object.expires.259200": "3 days",
+  "object.expires.604800": "7 days",
+  "object.saves": "The browser saves the file instead of showing it",
+  "object.makeLink": "Create link",
+  "object.link": "Works without signing in until {date}",
+  "object.shareTitle": "Share {name}",
+  "object.copyTitle": "Copy {name}",
+  "object.moveTitle": "Move {name}",
+  "object.renameTitle": "Rename {name}",
+  "object.newName": "New name",
+  "object.toBucket": "To bucket",
+  "object.toKey": "To key",
+  "object.toKeyHelp": "The whole key, with its folders.",
+  "object.copy": "Copy",
+  "object.move": "Move",
+  "object.renameLabel": "Rename",
+  "object.copied": "Copied to {name}",
+  "object.moved": "Moved to {name}",
+  "object.noSlash": "A name has no slash; use Move to for another folder",
+  "object.folderName": "Name of the folder",
+  "object.createFolder": "Create folder",
+});
+
+const EXPIRIES = [900, 3600, 86400, 259200, 604800];
+
+const lastOf = (key) => shown(key.split("/").pop());
+
+export const Warning = ({ text }) => html`
+  <p class="warning" role="alert"><${Icon} name="warning" /> ${text}</p>
+`;
+
+export function Share({ bucket, object, versionId, onClose }) {
+  const [expires, setExpires] = useState(86400);
+  const [isSaved, setIsSaved] = useState(false);
+  const [made, setMade] = useState(null);
+  async function make() {
+    const body = { key: object, expiresSeconds: expires, download: isSaved, versionId: versionId || null };
+    setMade(await call("POST", base(bucket) + "/share", { body }));
+  }
+  return html`
+    <${Dialog} title=${say("object.shareTitle", { name: lastOf(object) })} onClose=${onClose}>
+      <${Form} submit=${make} label=${say("object.makeLink")} onCancel=${onClose}>
+        <${Select} label=${say("object.expires")} name="expires" value=${expires}
+          onChange=${(event) => setExpires(+event.target.value)}
+          options=${EXPIRIES.map((seconds) => [seconds, say("object.expires." + seconds)])} />
+        <${Check} label=${say("object.saves")} checked=${isSaved}
+          onChange=${(event) => setIsSaved(event.target.checked)} />
+      <//>
+      ${made && html`
+        ${made.warning && html`<${Warning} text=${made.warning} />`}
+        <div class="code"><header>${say("object.link", { date: date(made.expiresMs) })}<${CopyButton} text=${made.url} /></header>
+          <pre id="link" tabindex="0">${made.url}</pre></div>
+      `}
+    <//>
+  `;
+}
+
+async function copyTo(bucket, object, body) {
+  await call("POST", objectPath(bucket, object) + "/copy", { body });
+  announce(say(body.move ? "object.moved" : "object.copied", { name: shown(body.toKey) }));
+}
+
+function CopyForm({ bucket, object, move, onClose, onDone }) {
+  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
+  const [toBucket, setToBucket] = useState(bucket);
+  const [toKey, setToKey] = useState(object);
+  const names = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
+  return html`
+    <${Dialog} title=${say(move ? "object.moveTitle" : "object.copyTitle", { name: lastOf(object) })} onClose=${onClose}>
+      <${Form} label=${say(move ? "object.move" : "object.copy")} onCancel=${onClose}
+        disabled=${toBucket === bucket && toKey === object}
+        submit=${async () => {
+          await copyTo(bucket, object, { toBucket, toKey, move });
+          onDone();
+        }}>
+        <${Select} label=${say("object.toBucket")} name="toBucket" value=${toBucket}
+          onChange=${(event) => setToBucket(event.target.value)} options=${names.map((each) => [each, each])} />
+        <${Field} label=${say("object.toKey")} help=${say("object.toKeyHelp")} name="toKey" required autofocus value=${toKey}
+          onInput=${(event) => setToKey(event.target.value)} />
+      <//>
+    <//>
+  `;
+}
+
+export const Copy = (given) => html`<${CopyForm} ...${given} move=${false} />`;
+
+export const Move = (given) => html`<${CopyForm} ...${given} move />`;
+
+export function Rename({ bucket, object, onClose, onDone }) {
+  const [typed, setTyped] = useState(object.split("/").pop());
+  async function submit() {
+    if (typed.includes("/")) throw new APIError(0, "", say("object.noSlash"));
+    await copyTo(bucket, object, { toKey: folderOf(object) + typed, move: true });
+    onDone(folderOf(object) + typed);
+  }
+  return html`
+    <${Dialog} title=${say("object.renameTitle", { name: lastOf(object) })} onClose=${onClose}>
+      <${Form} label=${say("object.renameLabel")} onCancel=${onClose} submit=${submit}
+        disabled=${!typed || typed === object.split("/").pop()}>
+        <${Field} label=${say("object.newName")} name="name" required autofocus value=${typed}
+          onInput=${(event) => setTyped(event.target.value)} />
+      <//>
+    <//>
+  `;
+}
+
+// A folder is an object whose key ends with a slash.
+export function NewFolder({ bucket, prefix, onClose, onDone }) {
+  const [typed, setTyped] = useState("");
+  async function submit() {
+    const key = prefix + typed.replace(/\/+$/, "") + "/";
+    await call("PUT", objectPath(bucket, key), { raw: new Blob([]), headers: { "If-None-Match": "*" } });
+    onDone(key);
+  }
+  return html`
+    <${Dialog} title=${say("objects.newFolder")} onClose=${onClose}>
+      <${Form} label=${say("object.createFolder")} onCancel=${onClose} submit=${submit} disabled=${!typed.trim()}>
+        <${Field} label=${say("object.folderName")} name="folder" required autofocus value=${typed}
+          onInput=${(event) => setTyped(event.target.value)} />
+      <//>
+    <//>
+  `;
+}
