@@ -12,6 +12,7 @@ FLOORS = (
     ("core", "version"),
     ("net", "telemetry"),
     ("auth", "storage", "upstream"),
+    ("objects",),
     ("http", "rpc", "s3"),
     ("services", "gateway"),
     ("cluster", "console"),
@@ -193,11 +194,12 @@ class LayerTests(SynchronousTestCase):
     def test_rules(self) -> None:
         """The rules refuse what they are there to refuse."""
         for importer, imported in (
-            ("storagegate.storage.store", "storagegate.s3.objects"),
+            ("storagegate.storage.store", "storagegate.objects.service"),
             ("storagegate.storage.store", "storagegate.tap"),
             ("storagegate.net.http.site", "storagegate.s3.errors"),
             ("storagegate.net.http.site", "storagegate.telemetry.metrics"),
             ("storagegate.s3.resource", "storagegate.http.application"),
+            ("storagegate.objects.service", "storagegate.s3.errors"),
             ("storagegate.http.application", "storagegate.s3.resource"),
             ("storagegate.gateway.gateway", "storagegate.http.application"),
             ("storagegate.gateway.gateway", "storagegate.services.users"),
@@ -205,8 +207,8 @@ class LayerTests(SynchronousTestCase):
         ):
             self.assertFalse(allowed(importer, imported), f"{importer} {imported}")
         for importer, imported in (
-            ("storagegate.s3.resource", "storagegate.s3.objects"),
-            ("storagegate.s3.objects", "storagegate.storage.records"),
+            ("storagegate.s3.resource", "storagegate.objects.service"),
+            ("storagegate.objects.service", "storagegate.storage.records"),
             ("storagegate.net.http.site", "storagegate.core.invoker"),
             ("storagegate.gateway.transports.http.listener", "storagegate.http.application"),
             ("storagegate.tap", "storagegate.daemon.config"),

@@ -42,7 +42,7 @@ from bench.s3.requests import (
     storedPaths,
 )
 from bench.s3.signing import Request, signer
-from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.objects.lifecycle import LifecycleRule
 from storagegate.s3.xml.lifecycle import writeLifecycle
 
 QUIET = "quiet"

@@ -19,7 +19,7 @@ from attrs import define, field
 from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.core.addresses import DEFAULT_PORTS
-from storagegate.s3.issuedkeys import CREDENTIAL
+from storagegate.objects.issuedkeys import CREDENTIAL
 
 _API = "api/v1/"
 

@@ -11,6 +11,7 @@ import msgspec
 from twisted.logger import Logger
 
 from storagegate.console.call import ANSWERED, ConsoleCall, Principal
+from storagegate.console.errors import asServiceError
 from storagegate.console.guard import FIELDS, Guard, SignInThrottle, makeOriginCheck
 from storagegate.console.operations import PREFIX, APIOperation, findOperation
 from storagegate.console.pages import servePages
@@ -22,8 +23,8 @@ from storagegate.http.errors import HTTPError
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.forwarded import compileTrust
+from storagegate.objects.errors import DomainError
 from storagegate.s3.auth.authenticator import ACCESS_HEADER, SECRET_HEADER
-from storagegate.s3.errors import S3Error, fromStoreError
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import StoreError
 from storagegate.telemetry.tracecontext import tracingOfFields
@@ -221,10 +222,8 @@ def _asServiceError(error: Exception) -> ServiceError | None:
     """Return the error that the client gets; L{None} for an internal error."""
     if isinstance(error, ServiceError):
         return error
-    if isinstance(error, S3Error | StoreError):
-        found = fromStoreError(error)
-        if found.status < 500:
-            return ServiceError(found.code, found.message, found.status)
+    if isinstance(error, DomainError | StoreError):
+        return asServiceError(error)
     if isinstance(error, HTTPError) and error.status < 500:
         # The body is too long, or was cut short.
         code = "PAYLOAD_TOO_LARGE" if error.status == 413 else "INVALID_ARGUMENT"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import define, field, frozen
 
 from storagegate.core.errors import codedError
-from storagegate.s3.accounts import ROLES, AccountKey, Identity
-from storagegate.s3.names import checkKey
+from storagegate.objects.accounts import ROLES, AccountKey, Identity
+from storagegate.objects.names import checkKey
 
 if TYPE_CHECKING:
     from storagegate.console.operations import APIOperation
@@ -26,7 +26,7 @@ def readKey(text: str) -> bytes:
     Return the key of an object in UTF-8.
 
     @raise ServiceError: C{INVALID_ARGUMENT}: the key is empty.
-    @raise S3Error: The key is too long.
+    @raise KeyTooLong: The key is too long.
     """
     if not text:
         raise codedError("INVALID_ARGUMENT", "The key must not be empty")
@@ -106,7 +106,7 @@ class ConsoleCall:
         The parameter C{key} in UTF-8.
 
         @raise ServiceError: C{INVALID_ARGUMENT}: the key is empty.
-        @raise S3Error: The key is too long.
+        @raise KeyTooLong: The key is too long.
         """
         return readKey(self.params["key"])
 
@@ -140,7 +140,7 @@ class ConsoleCall:
         @param bucket: Empty for the service itself.
         @param key: Empty if the access concerns the bucket or the service.
         @param prefix: The prefix of a list; L{None} for other operations.
-        @raise S3Error: C{AccessDenied}.
+        @raise AccessDenied: The policy does not grant it.
         """
         if self.services.store.admit is not None:
             self.services.store.admit()
@@ -198,3 +198,8 @@ class ConsoleCaller:
     def requestTags(self) -> Mapping[str, str]:
         """Always empty."""
         return {}
+
+    @property
+    def copySource(self) -> None:
+        """Always L{None}: policies see no source of a copy."""
+        return

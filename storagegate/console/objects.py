@@ -12,29 +12,19 @@ from twisted.logger import Logger
 from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, readKey
 from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
+from storagegate.console.s3errors import s3Errors
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.attributes import (
-    METADATA_PREFIX,
-    TAGGING,
-    attributesFrom,
-    isFieldText,
-    readableText,
-)
-from storagegate.s3.checksums import (
-    DEFAULT_ALGORITHM,
-    BodyExpectation,
-    IngestedBody,
-    contentMD5,
-    expectedChecksum,
-    ingest,
-)
+from storagegate.objects.attributes import isFieldText, makeAttributes, readableText
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, BodyExpectation, IngestedBody, ingest
+from storagegate.objects.contents import retryCopy
+from storagegate.objects.copies import checkTaken
+from storagegate.objects.errors import DomainError, asDomainError
+from storagegate.objects.service import DeleteEntry
+from storagegate.objects.tags import decodeTags
+from storagegate.s3.attributes import METADATA_PREFIX, TAGGING, attributesFrom
+from storagegate.s3.checksums import contentMD5, expectedChecksum
 from storagegate.s3.conditions import writeCondition
-from storagegate.s3.contents import retryCopy
-from storagegate.s3.copies import checkTaken
-from storagegate.s3.errors import S3Error, fromStoreError
-from storagegate.s3.objects import DeleteEntry
-from storagegate.s3.tags import decodeTags
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
     UNLOCKED,
@@ -289,16 +279,18 @@ async def putObject(call: ConsoleCall) -> ObjectView:
     objects, store, request = call.services.objects, call.services.store, call.request
     caller = call.caller("PutObject", "write", bucket, key)
     sent = request.raw.headers
-    condition = writeCondition(sent)
+    with s3Errors():
+        condition = writeCondition(sent)
     length = request.contentLength
     found, owner = await objects.checkWrite(caller, bucket, key, condition, length)
-    attributes = attributesFrom(
-        {
-            name: value
-            for name, value in sent.items()
-            if name in _WRITTEN or name.startswith(METADATA_PREFIX)
-        }
-    )
+    with s3Errors():
+        attributes = attributesFrom(
+            {
+                name: value
+                for name, value in sent.items()
+                if name in _WRITTEN or name.startswith(METADATA_PREFIX)
+            }
+        )
     ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit)
     record = await objects.putObject(owner, bucket, key, ingested, attributes, condition)
     return await _view(call, caller, found, record, None)
@@ -349,7 +341,7 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
         try:
             call.caller("DeleteObject", "write", bucket, readKey(each.key))
             allowed.append(each)
-        except (S3Error, ServiceError) as error:
+        except (DomainError, ServiceError) as error:
             refused.append(Refused(each.key, each.versionId, error.code))
     if allowed:
         caller = call.caller("DeleteObject", "write", bucket, allowed[0].key.encode())
@@ -357,8 +349,8 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
         entries = [DeleteEntry(each.key.encode(), each.versionId, condition) for each in allowed]
         results = await call.services.objects.deleteObjects(caller, bucket, entries)
         for each, result in zip(allowed, results, strict=True):
-            if isinstance(result, S3Error | StoreError):
-                code = fromStoreError(result).code
+            if isinstance(result, DomainError | StoreError):
+                code = asDomainError(result).code
                 refused.append(Refused(each.key, each.versionId, code))
             elif isinstance(result, Exception):
                 raise result
@@ -406,15 +398,16 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     Read, verify and store the body of a request.
 
     @param algorithm: The checksum algorithm, if the request names none.
-    @raise S3Error: The body does not match its headers.
+    @raise DomainError: The body does not match its headers.
     """
     sent, store = call.request.raw.headers, call.services.store
-    expectation = BodyExpectation(
-        call.request.contentLength,
-        contentMD5(sent),
-        checksum=expectedChecksum(sent),
-        algorithm=algorithm,
-    )
+    with s3Errors():
+        expectation = BodyExpectation(
+            call.request.contentLength,
+            contentMD5(sent),
+            checksum=expectedChecksum(sent),
+            algorithm=algorithm,
+        )
     body, bucket = call.request.raw.body, call.params["bucket"]
     if body.complete:
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
@@ -454,7 +447,11 @@ def attributesOf(
         isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
         if not isName or not isFieldText(content.decode()):
             raise codedError("INVALID_ARGUMENT", "A name or a value is not valid in a header field")
-    return attributesFrom(fields)
+    return makeAttributes(
+        contentType,
+        {name.lower(): value for name, value in metadata.items()},
+        {name.lower(): value for name, value in headers.items()},
+    )
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:

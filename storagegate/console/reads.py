@@ -9,10 +9,11 @@ from attrs import define
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.console.guard import FIELDS
+from storagegate.console.s3errors import s3Errors
 from storagegate.net.http.message import checkedFields, encodeLines
+from storagegate.objects.lifecycle import Calendar
 from storagegate.s3.conditions import READ_FIELDS
 from storagegate.s3.handlers.get import getObject, headObject
-from storagegate.s3.lifecycle import Calendar
 
 SANDBOX = (
     "sandbox; default-src 'none'; img-src 'self' data:; media-src 'self'; "
@@ -96,7 +97,7 @@ async def sendObject(
     Respond with the content of an object, or a range of it.
 
     @param isPreview: Whether the browser may display the object, if its type permits it.
-    @raise S3Error: The errors of S3's GET.
+    @raise DomainError: The errors of S3's GET.
     """
     caller = call.caller("GetObject", "read", bucket, key)
     services = SimpleNamespace(
@@ -130,10 +131,11 @@ async def sendObject(
         parameters=parameters,
         commonHeaders=common,
     )
-    if call.request.method == "HEAD":
-        await headObject(read)  # type: ignore[arg-type]
-    else:
-        await getObject(read)  # type: ignore[arg-type]
+    with s3Errors():
+        if call.request.method == "HEAD":
+            await headObject(read)  # type: ignore[arg-type]
+        else:
+            await getObject(read)  # type: ignore[arg-type]
 
 
 _CALENDAR = Calendar()

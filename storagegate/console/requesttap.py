@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
-from storagegate.s3.accounts import Identity
+from storagegate.objects.accounts import Identity
 from storagegate.s3.observers import UNKNOWN, S3RequestRecord, identify
 from storagegate.telemetry.redaction import Redactor
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import define, field
 
 from storagegate.core.ratelimit import RateStoreMaker
-from storagegate.s3.accounts import AccessKeyStore
-from storagegate.s3.multipart import MultipartService
-from storagegate.s3.objects import ObjectService
+from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.multipart import MultipartService
+from storagegate.objects.service import ObjectService
 from storagegate.storage.store import ObjectStore
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import msgspec
 from attrs import define, field, frozen
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller
+from storagegate.console.s3errors import s3Errors
 from storagegate.core.errors import codedError
 from storagegate.s3.errors import S3Error
 from storagegate.s3.locks import BYPASS
@@ -179,7 +180,8 @@ async def _run(
         query={} if target.versionId is None else {"versionId": target.versionId},
         headers={BYPASS: b"true"} if target.bypass else {},
     )
-    await operation.handler(request)
+    with s3Errors():
+        await operation.handler(request)
     found: bytes | None = request.response
     return found or b""
 
@@ -211,7 +213,8 @@ async def storeSetting(call: ConsoleCall, target: Target, name: str, document: A
         raise codedError("INVALID_ARGUMENT", "The document of a setting must be an object")
     operation = OPERATIONS[f"Put{setting.operation}"]
     if setting.root:
-        encoded = _encode(setting.root, document, operation.documentLimit)
+        with s3Errors():
+            encoded = _encode(setting.root, document, operation.documentLimit)
     else:
         encoded = msgspec.json.encode(document)
     await _run(call, operation, target, encoded)

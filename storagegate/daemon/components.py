@@ -28,7 +28,7 @@ from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
 from storagegate.daemon.systemd import Notifier
 from storagegate.net.heap import HeapTrimmer
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
@@ -315,8 +315,8 @@ class Components:
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
         """Remove objects that are due by lifecycle rules, in one of the processes."""
-        from storagegate.s3.expiry import LifecycleScanner, watchScanner
-        from storagegate.s3.lifecycle import Calendar
+        from storagegate.objects.expiry import LifecycleScanner, watchScanner
+        from storagegate.objects.lifecycle import Calendar
 
         calendar = Calendar(options.lifecycleDaySeconds * 1000)
         scanner = LifecycleScanner(store, calendar, self._reactor, time.time)
@@ -486,9 +486,9 @@ class Components:
         from storagegate.console.guard import Guard
         from storagegate.console.services import ConsoleOptions, ConsoleServices
         from storagegate.core.ratelimit import MemoryRateLimitStore
-        from storagegate.s3.accounts import AccessKeyStore
-        from storagegate.s3.multipart import MultipartService
-        from storagegate.s3.objects import ObjectService
+        from storagegate.objects.accounts import AccessKeyStore
+        from storagegate.objects.multipart import MultipartService
+        from storagegate.objects.service import ObjectService
 
         values, s3 = configuration.values, configuration.s3
         options = ConsoleOptions(

@@ -16,18 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
-from storagegate.s3.attributes import isFieldText
+from storagegate.objects.access.context import Signing
+from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
+from storagegate.objects.attributes import isFieldText
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
-from storagegate.s3.checksums import (
-    ALGORITHMS,
-    DEFAULT_ALGORITHM,
-    PUT_LIMIT,
-    BodyExpectation,
-    contentMD5,
-    expectedChecksum,
-)
+from storagegate.s3.checksums import CHECKSUM_HEADERS, contentMD5, expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 
@@ -48,7 +43,7 @@ _NOT_HEADERS = frozenset(
         "x-amz-signedheaders",
     }
 )
-_CHECKSUMS = frozenset(known.header.decode() for known in ALGORITHMS.values())
+_CHECKSUMS = frozenset(header.decode() for header in CHECKSUM_HEADERS.values())
 FIELD_NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
 """The names of Amazon's header fields, in lower case, of parameters and form fields."""
 
@@ -82,20 +77,6 @@ ACCESS_HEADER = b"x-storage-access-key"
 SECRET_HEADER = b"x-storage-secret-key"
 
 _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
-
-
-class Signing(Struct, frozen=True):
-    """
-    The signature of a request.
-
-    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
-    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
-    @ivar seconds: Time of the signature, since the epoch; L{None} if the signature has none.
-    """
-
-    version: str
-    kind: str
-    seconds: int | None = None
 
 
 _KINDS = {
@@ -170,7 +151,7 @@ class Authenticated(Struct, frozen=True, eq=False):
         if streaming:
             names: tuple[bytes, ...] = ()
             if checksum is not None and checksum.value is None:
-                names = (ALGORITHMS[checksum.algorithm].header,)
+                names = (CHECKSUM_HEADERS[checksum.algorithm],)
             if self.claim is not None and self.signingKey is not None:
                 decoder = makeDecoder(self.claim, self.signingKey, length, names)
             elif self.payloadHash == sigv4.STREAMING_UNSIGNED_TRAILER:

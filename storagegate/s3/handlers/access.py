@@ -2,26 +2,27 @@
 
 import msgspec
 
-from storagegate.s3.access.acl import (
+from storagegate.objects.access.acl import (
     AccessControlList,
     decodeList,
     encodeList,
-    listFrom,
-    namesList,
     privateList,
 )
-from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, BucketAccess
-from storagegate.s3.access.policy import UnknownPrincipal, compilePolicy
-from storagegate.s3.accounts import canonicalId
-from storagegate.s3.errors import S3Error
-from storagegate.s3.request import S3Request, readVersionHeaders
-from storagegate.s3.settings import (
+from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, BucketAccess
+from storagegate.objects.access.policy import UnknownPrincipal, compilePolicy
+from storagegate.objects.accounts import canonicalId
+from storagegate.objects.errors import DomainError
+from storagegate.objects.settings import (
     ACL,
     OWNERSHIP,
     POLICY,
     PUBLIC_ACCESS_BLOCK,
     ownershipOf,
 )
+from storagegate.s3.acls import listIn
+from storagegate.s3.attributes import LIST_FIELDS
+from storagegate.s3.errors import S3Error
+from storagegate.s3.request import S3Request, readVersionHeaders
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readList, readOwnership, readPublicAccessBlock
 from storagegate.storage.records import Bucket, ObjectRecord
@@ -51,7 +52,7 @@ async def putBucketPolicy(call: S3Request) -> None:
     accounts = call.services.accounts
     try:
         policy = compilePolicy(document, call.bucket, accounts)
-    except S3Error as error:
+    except DomainError as error:
         if not isinstance(error.__cause__, UnknownPrincipal):
             raise
         await accounts.refresh()
@@ -138,7 +139,7 @@ async def putBucketAcl(call: S3Request) -> None:
     """Set the ACL of the bucket, in one of its three forms."""
     bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
     acl = await _readList(call, bucket.account)
-    settings.access.checkList(acl, call.headers.get(b"x-amz-acl"))
+    settings.access.checkList(acl, _canned(call))
     text = encodeList(acl, bucket.account)
     await _put(call, ACL, None if text is None else text.encode())
     call.respond(200)
@@ -150,18 +151,23 @@ async def _readList(
     """
     Read the ACL that a request names, in one of its three forms.
 
-    @param bucketOwner: See L{listFrom}.
+    @param bucketOwner: See L{HeaderList.ownedBy}.
     """
     document = await call.readDocument()
     accounts = call.services.accounts
     if document:
-        if namesList(call.headers):
+        if not LIST_FIELDS.isdisjoint(call.headers):
             raise S3Error("InvalidRequest", "The request has an ACL in headers and in the body")
         return readList(document, owner, accounts)
-    named = listFrom(call.headers, owner, accounts, bucketOwner)
+    named = listIn(call.headers, accounts)
     if named is None:
         raise S3Error("MissingSecurityHeader", fields={"MissingHeaderName": "x-amz-acl"})
-    return named
+    return named.ownedBy(owner, bucketOwner)
+
+
+def _canned(call: S3Request) -> str | None:
+    named = listIn(call.headers, call.services.accounts)
+    return None if named is None else named.canned
 
 
 async def _findObject(call: S3Request) -> tuple[Bucket, ObjectRecord, BucketAccess]:
@@ -187,6 +193,6 @@ async def putObjectAcl(call: S3Request) -> None:
     bucket, record, access = await _findObject(call)
     owner = bucket.account if access.isEnforced else record.account
     acl = await _readList(call, owner, bucket.account)
-    access.checkList(acl, call.headers.get(b"x-amz-acl"))
+    access.checkList(acl, _canned(call))
     await call.services.objects.putAcl(record, encodeList(acl, owner) or "")
     call.respond(200, readVersionHeaders(bucket, record))

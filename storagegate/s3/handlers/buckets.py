@@ -4,17 +4,28 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.s3.access.acl import AccessControlList, encodeList, listFrom
-from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.objects.access.acl import AccessControlList, encodeList
+from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.objects.errors import BucketAlreadyOwnedByYou
+from storagegate.objects.names import FIRST_REGION, checkBucketName
+from storagegate.objects.pagination import makeToken
+from storagegate.objects.service import TAGS
+from storagegate.objects.settings import ACL, ownershipOf
+from storagegate.objects.tags import (
+    BUCKET_TAGS,
+    OBJECT_TAGS,
+    Tags,
+    checkedTags,
+    decodeTags,
+    encodeTags,
+)
+from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import LIST_FIELDS
 from storagegate.s3.auth.sigv4 import REGION_FIELD
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import BUCKET_FIELD, enablesLock
-from storagegate.s3.names import FIRST_REGION, checkBucketName
-from storagegate.s3.objects import TAGS
 from storagegate.s3.pagination import (
     KeysQuery,
-    makeToken,
     parseListBuckets,
     parseListObjects,
     parseListVersions,
@@ -25,15 +36,6 @@ from storagegate.s3.request import (
     S3Request,
     readVersionHeaders,
     rejectUnsupported,
-)
-from storagegate.s3.settings import ACL, ownershipOf
-from storagegate.s3.tags import (
-    BUCKET_TAGS,
-    OBJECT_TAGS,
-    Tags,
-    checkedTags,
-    decodeTags,
-    encodeTags,
 )
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration, readTagging, readVersioning
@@ -62,7 +64,8 @@ async def createBucket(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS | {BUCKET_FIELD})
     checkBucketName(call.bucket)
     account = call.identity.account
-    acl = listFrom(call.headers, account, call.services.accounts)
+    named = listIn(call.headers, call.services.accounts)
+    acl = None if named is None else named.ownedBy(account)
     ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode("latin-1")
     if ownership and ownership not in OWNERSHIPS:
         raise invalidArgument("x-amz-object-ownership", ownership)
@@ -76,8 +79,8 @@ async def createBucket(call: S3Request) -> None:
     document = None if text is None else text.encode()
     try:
         await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
-    except S3Error as error:
-        if error.code != "BucketAlreadyOwnedByYou" or objects.region != FIRST_REGION:
+    except BucketAlreadyOwnedByYou:
+        if objects.region != FIRST_REGION:
             raise
         if not await _hasAll(call, ownership, tags, locked):
             raise

@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred
 
 from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
-from storagegate.s3.checksums import FULL_OBJECT
+from storagegate.objects.checksums import FULL_OBJECT
+from storagegate.objects.contents import TRIES, segmentsOf
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
-from storagegate.s3.contents import TRIES, segmentsOf
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber

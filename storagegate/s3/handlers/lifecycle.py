@@ -1,17 +1,19 @@
 """The lifecycle of a bucket's objects: its rules, and the headers of responses."""
 
+from urllib.parse import quote
+
 import msgspec
 
 from storagegate.net.http.message import encodeLines
-from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.lifecycle import (
+from storagegate.net.http.ranges import formatHttpDate
+from storagegate.objects.lifecycle import (
     LIFECYCLE,
     TRANSITION_MINIMUM,
-    abortFields,
-    expirationField,
+    Due,
     findAbort,
     findExpiration,
 )
+from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.request import S3Request
 from storagegate.storage.records import Bucket, MultipartUpload, ObjectRecord
 
@@ -99,3 +101,21 @@ async def abortHeaders(call: S3Request, upload: MultipartUpload) -> list[tuple[b
     rules = (await objects.settings.find(bucket)).lifecycle
     due = findAbort(rules, call.services.calendar, upload.key.decode(), upload.startedMs)
     return [] if due is None else abortFields(due)
+
+
+def expirationField(due: Due) -> tuple[bytes, bytes]:
+    """Return the header C{x-amz-expiration}."""
+    date = formatHttpDate(due.atMs // 1000)
+    return b"x-amz-expiration", b'expiry-date="%b", rule-id="%b"' % (date, _quoted(due.ruleId))
+
+
+def abortFields(due: Due) -> list[tuple[bytes, bytes]]:
+    """Return the headers C{x-amz-abort-date} and C{x-amz-abort-rule-id}."""
+    return [
+        (b"x-amz-abort-date", formatHttpDate(due.atMs // 1000)),
+        (b"x-amz-abort-rule-id", _quoted(due.ruleId)),
+    ]
+
+
+def _quoted(ruleId: str) -> bytes:
+    return quote(ruleId, safe="").encode("ascii")

@@ -1,12 +1,8 @@
 """Object lock: the configuration of a bucket, and the retention and legal hold of versions."""
 
+from storagegate.objects.locks import requireLock
 from storagegate.s3.errors import S3Error
-from storagegate.s3.locks import (
-    LOCK_FIELDS,
-    bypasses,
-    lockHeaders,
-    requireLock,
-)
+from storagegate.s3.locks import LOCK_FIELDS, bypasses, lockHeaders
 from storagegate.s3.request import S3Request
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readLegalHold, readLockConfiguration, readRetention

@@ -7,6 +7,12 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from storagegate.core.addresses import SCHEMES
 from storagegate.net.http.message import ChannelRequest
+from storagegate.objects.attributes import isFieldText
+from storagegate.objects.checksums import PUT_LIMIT, BodyExpectation, ingest
+from storagegate.objects.locks import checkLock
+from storagegate.objects.names import checkKey
+from storagegate.objects.tags import OBJECT_TAGS, checkedTags, encodeTags
+from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import (
     KEPT,
     LIST_FIELDS,
@@ -15,23 +21,13 @@ from storagegate.s3.attributes import (
     TAGGING,
     WRITE_FIELDS,
     attributesFrom,
-    isFieldText,
 )
 from storagegate.s3.auth.authenticator import FIELD_NAME, rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
-from storagegate.s3.checksums import (
-    PUT_LIMIT,
-    BodyExpectation,
-    contentMD5,
-    expectedChecksum,
-    ingest,
-)
+from storagegate.s3.checksums import contentMD5, expectedChecksum
 from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import checkLock
-from storagegate.s3.names import checkKey
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
-from storagegate.s3.tags import OBJECT_TAGS, checkedTags, encodeTags
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readTagging
 from storagegate.storage.records import ObjectRecord
@@ -95,7 +91,9 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)
-    bucket, owner = await objects.checkWrite(call, call.bucket, key, condition)
+    bucket, owner = await objects.checkWrite(
+        call, call.bucket, key, condition, acl=listIn(call.headers, call.services.accounts)
+    )
     _checkStored(headers)
     attributes = attributesFrom(headers)
     checkLock(bucket, attributes.lock, objects.nowMs())

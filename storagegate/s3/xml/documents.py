@@ -12,11 +12,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from storagegate.s3.access.acl import GROUPS, AccessControlList
-from storagegate.s3.access.decision import PublicAccessBlock
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.access.acl import GROUPS, AccessControlList
+from storagegate.objects.access.decision import PublicAccessBlock
+from storagegate.objects.accounts import canonicalId
+from storagegate.objects.dates import isoTimestamp
+from storagegate.objects.names import FIRST_REGION
 from storagegate.s3.errors import S3Error
-from storagegate.s3.names import FIRST_REGION
 from storagegate.s3.pagination import (
     AttributesQuery,
     BucketsQuery,
@@ -26,14 +27,7 @@ from storagegate.s3.pagination import (
     isPlain,
 )
 from storagegate.s3.xml.reader import DeleteRequestEntry
-from storagegate.s3.xml.writer import (
-    document,
-    documentStart,
-    element,
-    escape,
-    isoTimestamp,
-    optional,
-)
+from storagegate.s3.xml.writer import document, documentStart, element, escape, optional
 from storagegate.storage.records import (
     Bucket,
     Checksum,

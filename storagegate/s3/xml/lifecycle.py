@@ -7,7 +7,7 @@ LifecycleConfiguration, in both of its forms::
         <Expiration><Days>30</Days></Expiration>
     </Rule></LifecycleConfiguration>
 
-L{storagegate.s3.lifecycle} documents the meaning of the rules.
+L{storagegate.objects.lifecycle} documents the meaning of the rules.
 """
 
 import re
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
+from storagegate.objects.dates import LAST_SECOND, isoTimestamp, parseDate
+from storagegate.objects.lifecycle import DAY_SECONDS, Form, LifecycleRule
+from storagegate.objects.tags import OBJECT_TAGS, checkedTags
 from storagegate.s3.errors import S3Error
-from storagegate.s3.lifecycle import DAY_SECONDS, Form, LifecycleRule
-from storagegate.s3.locks import LAST_SECOND, parseDate
-from storagegate.s3.tags import OBJECT_TAGS, checkedTags
 from storagegate.s3.xml.reader import LIFECYCLE_LIMIT, checkNames, readTree
-from storagegate.s3.xml.writer import document, element, isoTimestamp
+from storagegate.s3.xml.writer import document, element
 from storagegate.storage.records import NEWER_LIMIT
 
 if TYPE_CHECKING:

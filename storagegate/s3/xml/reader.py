@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from storagegate.core.options import parseDecimal
-from storagegate.s3.access.acl import (
+from storagegate.objects.access.acl import (
     GRANT_LIMIT,
     PERMISSIONS,
     AccessControlList,
@@ -30,11 +30,13 @@ from storagegate.s3.access.acl import (
     Grant,
     GranteeReader,
 )
-from storagegate.s3.access.decision import OWNERSHIPS, PublicAccessBlock
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.access.decision import OWNERSHIPS, PublicAccessBlock
+from storagegate.objects.accounts import canonicalId
+from storagegate.objects.dates import parseUntil
+from storagegate.objects.multipart import CompletedPart
+from storagegate.objects.pagination import PART_LIMIT
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import HOLDS, parseUntil
-from storagegate.s3.pagination import PART_LIMIT
+from storagegate.s3.locks import HOLDS
 from storagegate.s3.xml.parser import makeParser, parseTree
 from storagegate.storage.records import (
     RETENTION_MODES,
@@ -235,20 +237,6 @@ class DeleteRequest:
 
     entries: tuple[DeleteRequestEntry, ...]
     quiet: bool = False
-
-
-@frozen
-class CompletedPart:
-    """
-    A part that a completion names.
-
-    @ivar etag: The ETag without quotation marks.
-    @ivar checksums: Checksums in Base64 by algorithm, such as C{CRC32}.
-    """
-
-    number: int
-    etag: str
-    checksums: Mapping[str, str]
 
 
 def readDelete(body: bytes) -> DeleteRequest:

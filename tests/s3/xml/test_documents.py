@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.access.acl import ALL_USERS, AccessControlList, Grant, privateList
-from storagegate.s3.access.decision import PublicAccessBlock
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.access.acl import ALL_USERS, AccessControlList, Grant, privateList
+from storagegate.objects.access.decision import PublicAccessBlock
+from storagegate.objects.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import AttributesQuery
 from storagegate.s3.xml.documents import (

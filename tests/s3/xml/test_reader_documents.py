@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.objects.multipart import CompletedPart
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.reader import (
-    CompletedPart,
     DeleteRequest,
     DeleteRequestEntry,
     readBucketConfiguration,

@@ -10,12 +10,12 @@ from typing import Any
 from twisted.internet.defer import gatherResults
 from twisted.trial.unittest import TestCase
 
-from storagegate.s3.access.context import PlainCaller
-from storagegate.s3.accounts import AccessKeyStore, Identity
-from storagegate.s3.checksums import IngestedBody
-from storagegate.s3.errors import S3Error
-from storagegate.s3.objects import ObjectService
-from storagegate.s3.settings import POLICY
+from storagegate.objects.access.context import PlainCaller
+from storagegate.objects.accounts import AccessKeyStore, Identity
+from storagegate.objects.checksums import IngestedBody
+from storagegate.objects.errors import DomainError
+from storagegate.objects.service import ObjectService
+from storagegate.objects.settings import POLICY
 from storagegate.storage.catalog.postgresql.connection import Connection
 from storagegate.storage.errors import BucketChanged, NoSuchBucket
 from storagegate.storage.records import (
@@ -84,7 +84,7 @@ class DecisionTests(TestCase):
 
     async def refusal(self, identity: Identity) -> str:
         """Return the error of a put."""
-        with self.assertRaises(S3Error) as caught:
+        with self.assertRaises(DomainError) as caught:
             await self.put(identity, b"refused")
         _, record = await self.second.object("b", b"refused")
         self.assertIsNone(record)
