@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from twisted.logger import Logger
 
+from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.console.call import ANSWERED, ConsoleCall, Principal
 from storagegate.console.errors import asServiceError
 from storagegate.console.guard import FIELDS, Guard, SignInThrottle, makeOriginCheck
@@ -24,7 +25,6 @@ from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.forwarded import compileTrust
 from storagegate.objects.errors import DomainError
-from storagegate.s3.auth.authenticator import ACCESS_HEADER, SECRET_HEADER
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import StoreError
 from storagegate.telemetry.tracecontext import tracingOfFields

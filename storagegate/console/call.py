@@ -151,13 +151,20 @@ class ConsoleCall:
 
 @define(eq=False)
 class ConsoleCaller:
-    """A request to the console in the S3 domain: a L{Caller}."""
+    """
+    A request to the console in the domain: a L{Caller}.
+
+    @ivar named: What the request names, under the names of policies.
+    @ivar tags: The tags that the request gives to its object.
+    """
 
     identity: Identity
     operationName: str
     _request: "HTTPRequest"
     _prefix: str | None
     clock: Callable[[], float] = time
+    named: Mapping[bytes, bytes] = field(factory=dict)
+    tags: Mapping[str, str] = field(factory=dict)
 
     @property
     def now(self) -> float:
@@ -176,8 +183,8 @@ class ConsoleCaller:
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Always empty: the console receives no S3 headers."""
-        return {}
+        """What the request names, under the names of policies."""
+        return self.named
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -196,8 +203,8 @@ class ConsoleCaller:
 
     @property
     def requestTags(self) -> Mapping[str, str]:
-        """Always empty."""
-        return {}
+        """The tags that the request gives to its object."""
+        return self.tags
 
     @property
     def copySource(self) -> None:

@@ -12,19 +12,21 @@ from twisted.logger import Logger
 from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, readKey
 from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
-from storagegate.console.s3errors import s3Errors
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
+from storagegate.console.uploadfields import (
+    attributesOf,
+    uploadAttributes,
+    uploadExpectation,
+    writeCondition,
+)
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.objects.attributes import isFieldText, makeAttributes, readableText
-from storagegate.objects.checksums import DEFAULT_ALGORITHM, BodyExpectation, IngestedBody, ingest
+from storagegate.objects.attributes import readableText
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
 from storagegate.objects.contents import retryCopy
 from storagegate.objects.copies import checkTaken
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.service import DeleteEntry
 from storagegate.objects.tags import decodeTags
-from storagegate.s3.attributes import METADATA_PREFIX, TAGGING, attributesFrom
-from storagegate.s3.checksums import contentMD5, expectedChecksum
-from storagegate.s3.conditions import writeCondition
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
     UNLOCKED,
@@ -36,20 +38,6 @@ from storagegate.storage.records import (
     PartSummary,
     WriteCondition,
 )
-
-_WRITTEN = frozenset(
-    {
-        b"content-type",
-        b"content-disposition",
-        b"content-encoding",
-        b"content-language",
-        TAGGING,
-    }
-)
-"""
-The request fields that are stored with an object. C{Cache-Control} is not among them: a browser
-sends its own.
-"""
 
 _log = Logger()
 
@@ -279,18 +267,10 @@ async def putObject(call: ConsoleCall) -> ObjectView:
     objects, store, request = call.services.objects, call.services.store, call.request
     caller = call.caller("PutObject", "write", bucket, key)
     sent = request.raw.headers
-    with s3Errors():
-        condition = writeCondition(sent)
+    condition = writeCondition(sent)
     length = request.contentLength
     found, owner = await objects.checkWrite(caller, bucket, key, condition, length)
-    with s3Errors():
-        attributes = attributesFrom(
-            {
-                name: value
-                for name, value in sent.items()
-                if name in _WRITTEN or name.startswith(METADATA_PREFIX)
-            }
-        )
+    attributes = uploadAttributes(sent)
     ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit)
     record = await objects.putObject(owner, bucket, key, ingested, attributes, condition)
     return await _view(call, caller, found, record, None)
@@ -401,13 +381,7 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     @raise DomainError: The body does not match its headers.
     """
     sent, store = call.request.raw.headers, call.services.store
-    with s3Errors():
-        expectation = BodyExpectation(
-            call.request.contentLength,
-            contentMD5(sent),
-            checksum=expectedChecksum(sent),
-            algorithm=algorithm,
-        )
+    expectation = uploadExpectation(sent, call.request.contentLength, algorithm)
     body, bucket = call.request.raw.body, call.params["bucket"]
     if body.complete:
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
@@ -427,31 +401,6 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
     finally:
         watch.stop()
-
-
-def attributesOf(
-    contentType: str, metadata: Mapping[str, str], headers: Mapping[str, str]
-) -> Attributes:
-    """
-    Make attributes from JSON, with the checks of S3's header fields.
-
-    @param metadata: Names without S3's prefix.
-    @raise ServiceError: C{INVALID_ARGUMENT}: a name or a value is invalid in a header field.
-    """
-    fields = {b"content-type": contentType.encode()} if contentType else {}
-    for name, value in headers.items():
-        fields[name.lower().encode()] = value.encode()
-    for name, value in metadata.items():
-        fields[METADATA_PREFIX + name.lower().encode()] = value.encode()
-    for field, content in fields.items():
-        isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
-        if not isName or not isFieldText(content.decode()):
-            raise codedError("INVALID_ARGUMENT", "A name or a value is not valid in a header field")
-    return makeAttributes(
-        contentType,
-        {name.lower(): value for name, value in metadata.items()},
-        {name.lower(): value for name, value in headers.items()},
-    )
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:

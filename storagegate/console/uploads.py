@@ -13,8 +13,9 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from storagegate.console.call import ConsoleCall
-from storagegate.console.objects import attributesOf, receive
+from storagegate.console.objects import receive
 from storagegate.console.paging import MOST, checkLimit
+from storagegate.console.uploadfields import attributesOf
 from storagegate.core.errors import codedError
 from storagegate.core.options import parseDecimal
 from storagegate.objects.checksums import DEFAULT_ALGORITHM

@@ -53,6 +53,13 @@ _S3_KEEP_ALIVE_SECONDS = 75
 _MOST_NAMED = 1000
 
 
+def _presign(*arguments: Any) -> str:
+    """Make a presigned URL of S3, whose signatures an idle daemon does not load."""
+    from storagegate.s3.auth.presigning import presign
+
+    return presign(*arguments)
+
+
 class Components:
     """
     Makes the components of a process.
@@ -498,7 +505,7 @@ class Components:
             s3.trustedProxies,
         )
         accounts = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
-        objects = ObjectService(store, s3.region, time.time, accounts, s3.ownership)
+        objects = ObjectService(store, s3.region, time.time, s3.ownership)
         services = ConsoleServices(
             reactor=self._reactor,
             store=store,
@@ -513,6 +520,7 @@ class Components:
             options=options,
             now=time.time,
             makeRates=self._makeRates() or (lambda name, ms: MemoryRateLimitStore(ms)),
+            presign=_presign,
         )
         return Console(services, Guard(options))
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
+from twisted.internet.defer import Deferred
 
 from storagegate.objects import errors
 from storagegate.objects.checksums import DigestHasher
-from storagegate.storage.blobinterfaces import IBlobReader, IBlobWriter
+from storagegate.storage.blobinterfaces import ByteSink, IBlobReader, IBlobWriter
 from storagegate.storage.errors import BlobsElsewhere, ConcurrentChange, CorruptBlob
 from storagegate.storage.records import Content, ObjectRecord, Segment, WriteCondition
 from storagegate.storage.store import ObjectStore
@@ -76,6 +77,57 @@ def _feed(hashers: Sequence[DigestHasher], chunk: bytes) -> None:
     """Hash a chunk. May run in any thread."""
     for hasher in hashers:
         hasher.update(chunk)
+
+
+class ResponseSink(ByteSink, Protocol):
+    """A response whose head may not have been sent yet."""
+
+    @property
+    def started(self) -> bool:
+        """Whether the head has been sent."""
+
+    def finish(self) -> None:
+        """End the response."""
+
+
+async def sendSegments(
+    store: ObjectStore,
+    content: Content,
+    start: int,
+    length: int,
+    response: ResponseSink,
+    begin: Callable[[], None],
+) -> bool:
+    """
+    Send a range of a content that is not inline. The caller must hold the content.
+
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
+    @param response: Receives the content.
+    @param begin: Sends the head of the response. It is called before the first bytes, so that a
+        damaged first blob becomes an error response.
+    @return: Whether the response has begun; otherwise, the range is empty.
+    """
+
+    def send(chunk: bytes) -> Deferred[None] | None:
+        if not response.started:
+            begin()
+        return response.send(chunk)
+
+    for segment in segmentsOf(content, start, length):
+        if store.verifier is not None:
+            await store.verifier.read(segment, send)
+            continue
+        handle = await store.blobs.open(segment)
+        try:
+            if not response.started:
+                begin()
+            await handle.sendTo(response, segment.offset, segment.length)
+        finally:
+            handle.close()
+    if response.started:
+        response.finish()
+    return response.started
 
 
 async def rewrite(

@@ -237,6 +237,81 @@ class InvalidTag(DomainError):
     text = "The tag provided was not a valid tag."
 
 
+class MalformedDocument(DomainError):
+    """A document of a setting has another form."""
+
+    code = "MalformedXML"
+    text = (
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+
+
+class MalformedList(DomainError):
+    """The document of an ACL has another form."""
+
+    code = "MalformedACLError"
+    text = (
+        "The ACL that you provided was not well formed or did not validate against our published "
+        "schema"
+    )
+
+
+class PolicyNotFound(DomainError):
+    """The bucket has no policy."""
+
+    code = "NoSuchBucketPolicy"
+    text = "The bucket policy does not exist"
+
+
+class CORSNotFound(DomainError):
+    """The bucket has no CORS rules."""
+
+    code = "NoSuchCORSConfiguration"
+    text = "The CORS configuration does not exist"
+
+
+class LifecycleNotFound(DomainError):
+    """The bucket has no lifecycle rules."""
+
+    code = "NoSuchLifecycleConfiguration"
+    text = "The lifecycle configuration does not exist"
+
+
+class LockNotFound(DomainError):
+    """The version has no retention or no legal hold."""
+
+    code = "NoSuchObjectLockConfiguration"
+    text = "The specified object does not have a ObjectLock configuration"
+
+
+class BucketLockNotFound(DomainError):
+    """The bucket has no object lock."""
+
+    code = "ObjectLockConfigurationNotFoundError"
+    text = "Object Lock configuration does not exist for this bucket"
+
+
+class OwnershipNotFound(DomainError):
+    """The bucket has no object ownership."""
+
+    code = "OwnershipControlsNotFoundError"
+    text = "The bucket ownership controls were not found"
+
+
+class PublicAccessBlockNotFound(DomainError):
+    """The bucket has no public access block."""
+
+    code = "NoSuchPublicAccessBlockConfiguration"
+    text = "The public access block configuration was not found"
+
+
+class TagsNotFound(DomainError):
+    """The bucket has no tags."""
+
+    code = "NoSuchTagSet"
+    text = "The TagSet does not exist"
+
+
 class MalformedPolicy(DomainError):
     """A policy is invalid; the message names the problem."""
 

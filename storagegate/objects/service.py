@@ -53,7 +53,7 @@ from storagegate.storage.records import (
 from storagegate.storage.store import ObjectStore
 
 if TYPE_CHECKING:
-    from storagegate.objects.access.acl import AccessControlList, AccountDirectory, RequestedList
+    from storagegate.objects.access.acl import AccessControlList, RequestedList
     from storagegate.objects.access.context import Caller
     from storagegate.objects.access.decision import BucketAccess
     from storagegate.objects.settings import BucketSettings, SettingsCache
@@ -123,20 +123,17 @@ class ObjectService:
         store: ObjectStore,
         region: str,
         now: Callable[[], float],
-        accounts: "AccountDirectory",
         ownership: str = "",
     ) -> None:
         """
         @param store: An open store, whose catalog holds the buckets and objects.
         @param region: The region of new buckets.
         @param now: Returns seconds since the epoch.
-        @param accounts: The accounts that policies and ACLs can name.
         @param ownership: The object ownership of new buckets that name none; empty for none.
         """
         self.store = store
         self.region = region
         self._now = now
-        self._accounts = accounts
         self.ownership = ownership
         self._catalog = store.catalog
         self._recentBucket = store.catalog.recentBucket

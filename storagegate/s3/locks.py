@@ -13,7 +13,9 @@ L{storagegate.s3.xml.reader} parses the documents.
 
 from collections.abc import Mapping
 
-from storagegate.objects.dates import isoTimestamp, parseUntil
+from storagegate.objects.access.context import describeLock
+from storagegate.objects.dates import parseUntil
+from storagegate.objects.documents.locks import HOLDS
 from storagegate.s3.errors import invalidArgument
 from storagegate.storage.records import (
     RETENTION_MODES,
@@ -33,9 +35,6 @@ BUCKET_FIELD = b"x-amz-bucket-object-lock-enabled"
 
 BYPASS = b"x-amz-bypass-governance-retention"
 """The header that requests to bypass a retention in governance mode."""
-
-HOLDS = {"ON": True, "OFF": False}
-"""Whether a legal hold is on, by its status."""
 
 
 def bypasses(headers: Mapping[bytes, bytes]) -> bool:
@@ -92,10 +91,4 @@ def lockFrom(headers: Mapping[bytes, bytes]) -> ObjectLock:
 
 def lockHeaders(lock: ObjectLock) -> list[tuple[bytes, bytes]]:
     """Return the headers of a lock for a read of its object."""
-    headers = []
-    if lock.mode:
-        headers.append((MODE, lock.mode.encode("ascii")))
-        headers.append((UNTIL, isoTimestamp(lock.untilMs).encode("ascii")))
-    if lock.legalHold is not None:
-        headers.append((LEGAL_HOLD, b"ON" if lock.legalHold else b"OFF"))
-    return headers
+    return list(describeLock(lock).items())

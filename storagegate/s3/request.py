@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from time import time
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from attrs import field, frozen
@@ -38,6 +38,9 @@ from storagegate.s3.names import bucketOfHost, copiedObject
 from storagegate.s3.tags import tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from storagegate.objects.configuration import BucketConfiguration
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -365,6 +368,14 @@ class S3Request(Struct, eq=False):
         """The source of a copy, as C{/bucket/key}; L{None} for none, or for a malformed header."""
         return copiedObject(self.headers)
 
+    @property
+    def configuration(self) -> "BucketConfiguration":
+        """The settings of buckets and versions."""
+        # Loaded by the first request for a setting.
+        from storagegate.objects.configuration import BucketConfiguration
+
+        return BucketConfiguration(self.services.objects, self.services.accounts)
+
     def respond(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole response."""
         self.request.respond(code, headers, body, self.commonHeaders)
@@ -436,18 +447,6 @@ class S3Request(Struct, eq=False):
             raise S3Error("AccessDenied")
         message = "The value of the expected bucket owner parameter must be an AWS Account ID..."
         raise S3Error("InvalidBucketOwnerAWSAccountID", f"{message} [{expected}]")
-
-    async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
-        """
-        Remove settings of the bucket, and respond; a missing setting counts as removed.
-
-        @param names: See L{storagegate.objects.settings}.
-        @param document: A document that states that there is none; L{None} stores nothing.
-        """
-        objects = self.services.objects
-        await objects.bucket(self, self.bucket)
-        await objects.putSettings(self.bucket, dict.fromkeys(names, document))
-        self.respond(204)
 
     async def readDocument(self, checked: bool = True) -> bytes:
         """

@@ -367,7 +367,7 @@ def makeS3Resource(
     @param lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = ObjectService(store, region, time.time, credentials, ownership)
+    objects = ObjectService(store, region, time.time, ownership)
     services = S3Services(
         store=store,
         objects=objects,

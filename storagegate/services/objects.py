@@ -429,7 +429,7 @@ class _StorageMethods:
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._now = now
-        self._objects = ObjectService(store, region, now, credentials, ownership)
+        self._objects = ObjectService(store, region, now, ownership)
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 

@@ -38,7 +38,7 @@ class ListTests(SynchronousTestCase):
         """List buckets of a key; count the reads of the catalog."""
         self.catalog = Catalog(2500)
         store: Any = SimpleNamespace(catalog=self.catalog, verifier=None)
-        service = ObjectService(store, "us-east-1", float, store)
+        service = ObjectService(store, "us-east-1", float)
         identity = Identity("K", "ann", policy)
         coroutine = service.buckets(identity, "", after, limit, region)
         with self.assertRaises(StopIteration) as ended:
@@ -62,6 +62,6 @@ class ListTests(SynchronousTestCase):
     def test_anonymous(self) -> None:
         """A request without credentials has no list."""
         store: Any = SimpleNamespace(catalog=Catalog(1), verifier=None)
-        listing = ObjectService(store, "us-east-1", float, store).buckets(ANONYMOUS, "", "", 1)
+        listing = ObjectService(store, "us-east-1", float).buckets(ANONYMOUS, "", "", 1)
         error = self.assertRaises(DomainError, listing.send, None)
         self.assertEqual(error.code, "AccessDenied")

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.access.context import PlainCaller
-from storagegate.objects.accounts import AccessKeyStore, Identity
+from storagegate.objects.accounts import Identity
 from storagegate.objects.checksums import BodyExpectation, ingest, newHasher
 from storagegate.objects.contents import digest
 from storagegate.objects.service import ObjectService, Ownership
@@ -74,8 +74,7 @@ class OverwritingTests(TestCase):
             blobs=self.blobs,
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
-        accounts = AccessKeyStore(self.store.accessKeys, "AK", "secret")
-        self.objects = ObjectService(self.store, "us-east-1", lambda: 1, accounts)
+        self.objects = ObjectService(self.store, "us-east-1", lambda: 1)
         self.isOver = False
         self.writes = 0
         return Deferred.fromCoroutine(self._begin())

@@ -8,8 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects.access.acl import ALL_USERS, FULL_CONTROL, GRANT_LIMIT, Grant
 from storagegate.objects.accounts import canonicalId
 from storagegate.s3.acls import HeaderList, listIn
-from storagegate.s3.xml.reader import readList
 from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readList
 
 ANN, BOB = canonicalId("ann"), canonicalId("bob")
 XSI = "http://www.w3.org/2001/XMLSchema-instance"

@@ -6,9 +6,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.cors import CORSRule, findRule
 from storagegate.s3.handlers.cors import parseRequested, ruleFields
-from storagegate.s3.xml.cors import readCORS, writeCORS
 from storagegate.s3.xml.reader import BUCKET_LIMIT
 from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readCORS, writeCORS
 
 
 def configuration(*rules: str) -> bytes:

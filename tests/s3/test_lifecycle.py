@@ -18,9 +18,9 @@ from storagegate.objects.lifecycle import (
     searchedPrefix,
 )
 from storagegate.s3.handlers.lifecycle import abortFields, expirationField
-from storagegate.s3.xml.lifecycle import readLifecycle, writeLifecycle
 from storagegate.storage.records import ExpiryRow
 from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readLifecycle, writeLifecycle
 
 DAY = 24 * 3600 * 1000
 CALENDAR = Calendar()

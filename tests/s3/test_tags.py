@@ -7,10 +7,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects.tags import BUCKET_TAGS, OBJECT_TAGS, TagRules, checkedTags, encodeTags
 from storagegate.s3.errors import S3Error
 from storagegate.s3.tags import tagsOfHeader
-from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readTagging
 from tests.s3.clientparser import parseAnswer
 from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readTagging, tagging
 from tests.s3.xml.test_reader_documents import serialize
 
 _CHARACTER = st.characters(codec="utf-8", categories=["L", "N", "Zs"]) | st.sampled_from("+-=._:/@")
@@ -129,10 +128,10 @@ class DocumentTests(SynchronousTestCase):
         """What boto3 sends is read, and what is written boto3 reads."""
         named = [{"Key": key, "Value": value} for key, value in tags.items()]
         for operation, target in (("PutObjectTagging", {"Key": "k"}), ("PutBucketTagging", {})):
-            tagging = {"Tagging": {"TagSet": named}}
-            body = serialize(operation, {"Bucket": "b", **target, **tagging})
+            document = {"Tagging": {"TagSet": named}}
+            body = serialize(operation, {"Bucket": "b", **target, **document})
             self.assertEqual(checkedTags(readTagging(body), OBJECT_TAGS), tags)
-        found = parseAnswer("GetObjectTagging", documents.tagging(tags))
+        found = parseAnswer("GetObjectTagging", tagging(tags))
         self.assertEqual(found["TagSet"], named)
 
     def test_malformed(self) -> None:

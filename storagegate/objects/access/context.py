@@ -21,6 +21,7 @@ from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
 from storagegate.objects.accounts import Identity, canonicalId
 from storagegate.objects.dates import isoTimestamp, parseUntil
 from storagegate.objects.pagination import PAGE_LIMIT
+from storagegate.storage.records import ObjectLock
 
 _UNTIL = b"x-amz-object-lock-retain-until-date"
 _GRANTS = frozenset(name for name in HEADER_ACTIONS if name.startswith(b"x-amz-grant-"))
@@ -28,6 +29,17 @@ _INTEGER = 2**31 - 1
 
 _NOTHING: Mapping[str, str] = {}
 _NO_HEADERS: Mapping[bytes, bytes] = {}
+
+
+def describeLock(lock: ObjectLock) -> dict[bytes, bytes]:
+    """Return the parts of a lock under the names that the language of policies has for them."""
+    found = {}
+    if lock.mode:
+        found[b"x-amz-object-lock-mode"] = lock.mode.encode("ascii")
+        found[_UNTIL] = isoTimestamp(lock.untilMs).encode("ascii")
+    if lock.legalHold is not None:
+        found[b"x-amz-object-lock-legal-hold"] = b"ON" if lock.legalHold else b"OFF"
+    return found
 
 
 class Signing(Struct, frozen=True):

@@ -12,10 +12,12 @@ of an empty one.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.objects.access.context import Signing
 from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
 from storagegate.objects.attributes import isFieldText
@@ -73,10 +75,14 @@ def withQueryHeaders(
     return {**found, **headers} if found else headers
 
 
-ACCESS_HEADER = b"x-storage-access-key"
-SECRET_HEADER = b"x-storage-secret-key"
-
 _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
+
+
+# A client sends the same fields with each request, which usually rely on the signed payload.
+@lru_cache(maxsize=64)
+def _declares(names: tuple[bytes, ...]) -> bool:
+    """Return whether the header fields of these names declare a checksum of the body."""
+    return any(b"checksum" in name or name in (b"x-amz-trailer", b"content-md5") for name in names)
 
 
 _KINDS = {
@@ -146,7 +152,8 @@ class Authenticated(Struct, frozen=True, eq=False):
         if length > limit:
             fields = {"ProposedSize": str(length), "MaxSizeAllowed": str(limit)}
             raise S3Error("EntityTooLarge", fields=fields)
-        checksum = expectedChecksum(headers)
+        isDeclared = _declares(tuple(headers))
+        checksum = expectedChecksum(headers) if isDeclared else None
         decoder = None
         if streaming:
             names: tuple[bytes, ...] = ()
@@ -159,9 +166,8 @@ class Authenticated(Struct, frozen=True, eq=False):
             else:
                 raise S3Error("InvalidRequest", "Signed chunks need a signed request")
         payloadHash = self.payloadHash.lower() if len(self.payloadHash) == 64 else None
-        return BodyExpectation(
-            length, contentMD5(headers), payloadHash, checksum, algorithm, decoder, limit
-        )
+        md5 = contentMD5(headers) if isDeclared else None
+        return BodyExpectation(length, md5, payloadHash, checksum, algorithm, decoder, limit)
 
 
 _ANONYMOUS = Authenticated(ANONYMOUS)

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from storagegate.objects.cors import CORSRule, findRule
+from storagegate.objects.documents.cors import readCORS, writeCORS
 from storagegate.objects.errors import DomainError
 from storagegate.objects.service import ObjectService
-from storagegate.objects.settings import CORS
 from storagegate.s3.errors import S3Error
 from storagegate.s3.request import Pairs, S3Request
-from storagegate.s3.xml.cors import readCORS, writeCORS
+from storagegate.s3.xml.reader import readDocument
+from storagegate.s3.xml.writer import writeDocument
 
 _VARY = b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method"
 
@@ -52,24 +51,22 @@ def parseRequested(value: bytes) -> list[str]:
 
 async def getBucketCors(call: S3Request) -> None:
     """Respond with the rules."""
-    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
-    if not settings.cors:
-        raise S3Error("NoSuchCORSConfiguration", fields={"BucketName": call.bucket})
-    call.respondXML(writeCORS(settings.cors))
+    rules = await call.configuration.cors(call, call.bucket)
+    call.respondXML(writeDocument(writeCORS(rules)))
 
 
 async def putBucketCors(call: S3Request) -> None:
     """Set the rules."""
     await call.services.objects.bucket(call, call.bucket)
-    rules = readCORS(await call.readDocument())
-    document = msgspec.json.encode(rules)
-    await call.services.objects.putSettings(call.bucket, {CORS: document})
+    rules = readCORS(readDocument(await call.readDocument(), "CORSConfiguration"))
+    await call.configuration.putCORS(call, call.bucket, rules)
     call.respond(200)
 
 
 async def deleteBucketCors(call: S3Request) -> None:
     """Remove the rules."""
-    await call.removeSetting(CORS)
+    await call.configuration.removeCORS(call, call.bucket)
+    call.respond(204)
 
 
 async def _rulesOf(objects: ObjectService, bucket: str) -> tuple[CORSRule, ...]:

@@ -9,6 +9,7 @@ from storagegate.core.addresses import SCHEMES
 from storagegate.net.http.message import ChannelRequest
 from storagegate.objects.attributes import isFieldText
 from storagegate.objects.checksums import PUT_LIMIT, BodyExpectation, ingest
+from storagegate.objects.documents.buckets import readTagging
 from storagegate.objects.locks import checkLock
 from storagegate.objects.names import checkKey
 from storagegate.objects.tags import OBJECT_TAGS, checkedTags, encodeTags
@@ -29,7 +30,7 @@ from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readTagging
+from storagegate.s3.xml.reader import readDocument
 from storagegate.storage.records import ObjectRecord
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ def _renameFields(fields: dict[bytes, bytes]) -> None:
     if document.strip():
         if TAGGING in fields:
             raise invalidArgument("tagging", "", "Two sets of tags in one form")
-        fields[TAGGING] = encodeTags(checkedTags(readTagging(document), OBJECT_TAGS)).encode()
+        fields[TAGGING] = encodeTags(
+            checkedTags(readTagging(readDocument(document, "Tagging")), OBJECT_TAGS)
+        ).encode()
     acl = fields.pop(b"acl", None)
     if acl is not None:
         if b"x-amz-acl" in fields:

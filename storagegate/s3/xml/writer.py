@@ -7,6 +7,10 @@ C{Last-Modified} of an object must name the same moment.
 """
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storagegate.objects.documents.tree import Document
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
@@ -71,3 +75,17 @@ def document(root: str, content: str, namespace: str = NAMESPACE) -> bytes:
     @param namespace: The namespace; empty for none, as in errors.
     """
     return f"{documentStart(root, namespace)}{content}</{root}>".encode()
+
+
+_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+
+
+def writeDocument(content: "Document") -> bytes:
+    """Return the document of a setting."""
+    return document(content.name, "".join(map(_member, content.members)) or escape(content.text))
+
+
+def _member(member: "Document") -> str:
+    kind = f' xmlns:xsi="{_INSTANCE}" xsi:type="{member.kind}"' if member.kind else ""
+    text = "".join(map(_member, member.members)) or escape(member.text)
+    return f"<{member.name}{kind}>{text}</{member.name}>"

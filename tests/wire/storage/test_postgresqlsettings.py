@@ -11,7 +11,7 @@ from twisted.internet.defer import gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.access.context import PlainCaller
-from storagegate.objects.accounts import AccessKeyStore, Identity
+from storagegate.objects.accounts import Identity
 from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.errors import DomainError
 from storagegate.objects.service import ObjectService
@@ -60,9 +60,8 @@ class DecisionTests(TestCase):
                 options={"catalog": [conninfo], "node": name, "leaseSeconds": 60.0},
             )
             self.addCleanup(self.close, store)
-            accounts = AccessKeyStore(store.accessKeys, "RK", "secret")
             self.stores.append(store)
-            self.services.append(ObjectService(store, "us-east-1", lambda: 1, accounts))
+            self.services.append(ObjectService(store, "us-east-1", lambda: 1))
         self.first, self.second = (store.catalog for store in self.stores)
         await self.first.createBucket(bucketNamed("b"))
         await self.second._forLists.opened()
