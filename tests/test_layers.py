@@ -16,7 +16,7 @@ FLOORS = (
     ("http", "rpc", "s3"),
     ("services", "gateway"),
     ("cluster", "console"),
-    ("daemon",),
+    ("daemon", "migration"),
     ("cli", "tap", "server"),
     ("__main__",),
 )
@@ -35,6 +35,9 @@ ONLY = {
     },
 }
 """Within a package: the one module or folder that may import another package."""
+
+STORES = ("storagegate.storage.embedded", "storagegate.storage.cluster")
+"""The two stores. Neither knows the other, and what they share knows neither."""
 
 FORBIDDEN_IN_CORE = ("twisted.web", "grpc", "autobahn")
 
@@ -147,6 +150,20 @@ class LayerTests(SynchronousTestCase):
 
         for module in graph:
             visit(module, ())
+
+    @long("takes seconds")
+    def test_stores(self) -> None:
+        """The two stores do not import each other, and the seam above them imports neither."""
+        wrong = []
+        for importer, imported in arrows():
+            if within(importer, "storagegate.storage"):
+                home = [each for each in STORES if within(importer, each)]
+                wrong += [
+                    f"{importer} imports {imported}"
+                    for each in STORES
+                    if within(imported, each) and each not in home
+                ]
+        self.assertEqual(wrong, [])
 
     def test_neutralCore(self) -> None:
         """The core knows no transport."""

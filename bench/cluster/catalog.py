@@ -22,8 +22,8 @@ from twisted.internet.task import deferLater, react
 from twisted.internet.threads import deferToThreadPool
 
 from bench.loads import prints, report
-from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
-from storagegate.storage.catalog.sqlite import SQLiteCatalog
+from storagegate.storage.cluster.catalog import openPostgreSQL
+from storagegate.storage.embedded.catalog import SQLiteCatalog
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord, WriteCondition
 
 GROUP = 25

@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
 from bench.s3.signing import Authorizer, Credentials, Request, signer
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.records import AccessKey
-from storagegate.storage.store import ObjectStore
 
 ACCOUNT = "bench"
 DIGITS = 3
@@ -57,7 +57,7 @@ def _signerOf(number: int) -> Authorizer:
 
 async def issue(reactor: Any, data: str) -> None:
     """Issue the keys."""
-    store = ObjectStore.open(data, reactor, durability="os")
+    store = openStore(data, reactor, durability="os")
     waiting = [store.catalog.addAccessKey(keyOf(number)) for number in range(KEYS)]
     await gatherResults(waiting, consumeErrors=True)
     await store.close()

@@ -20,6 +20,7 @@ from twisted.internet.task import react
 from bench.s3.bulkfill import TOGETHER, template
 from bench.s3.requests import BUCKET, GROUP, KIB, LISTED_SIZE, listedKeys
 from storagegate.objects.accounts import ROOT_ACCOUNT
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket, ObjectRecord, WriteCondition
 from storagegate.storage.store import ObjectStore
 
@@ -64,7 +65,7 @@ async def fill(reactor: Any, data: str, kind: str, count: int) -> None:
     """
     nowMs = int(time.time() * 1000)
     buckets = {"versions": f"list-{count}", "deleted": f"list-{GROUP}", "deep": BUCKET[1:]}
-    store = ObjectStore.open(data, reactor, durability="os")
+    store = openStore(data, reactor, durability="os")
     bucket = buckets[kind]
     await store.catalog.createBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1"))
     await store.catalog.setVersioning(bucket, VERSIONING_ENABLED)

@@ -21,6 +21,7 @@ from twisted.internet.task import react
 from bench.s3.requests import listedKeys
 from storagegate.objects.accounts import ROOT_ACCOUNT
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, encodeDigest, newHasher
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -29,7 +30,6 @@ from storagegate.storage.records import (
     ObjectRecord,
     WriteCondition,
 )
-from storagegate.storage.store import ObjectStore
 
 TOGETHER = 1000
 """Objects of one commit: the catalog holds this many in memory."""
@@ -58,7 +58,7 @@ def template(bucket: str, size: int, nowMs: int) -> ObjectRecord:
 async def fill(reactor: Any, data: str, bucket: str, count: int, size: int) -> None:
     """Make a bucket of C{count} objects."""
     nowMs = int(time.time() * 1000)
-    store = ObjectStore.open(data, reactor, durability="os")
+    store = openStore(data, reactor, durability="os")
     await store.catalog.createBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1"))
     record = template(bucket, size, nowMs)
     keys = listedKeys(count)

@@ -40,8 +40,8 @@ from storagegate.storage.errors import BucketExists, KeyExists
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket
 
 if TYPE_CHECKING:
-    from storagegate.storage.catalog.admin import CatalogAdmin
-    from storagegate.storage.catalog.postgresql.admin import ClusterAdmin
+    from storagegate.storage.cluster.admin import ClusterAdmin
+    from storagegate.storage.embedded.keyadmin import CatalogAdmin
 
 Document = dict[str, Any]
 
@@ -244,7 +244,7 @@ class LocalAdministration:
         return self._ownCatalog()
 
     def _clusterAdmin(self) -> "AbstractContextManager[ClusterAdmin]":
-        from storagegate.storage.catalog.postgresql.admin import openForTools
+        from storagegate.storage.cluster.admin import openForTools
 
         cluster = self._invocation.configuration.cluster
         assert cluster is not None
@@ -257,7 +257,7 @@ class LocalAdministration:
         @raise CommandError: The store is a cluster's.
         """
         refuseCluster(self._invocation, "use --url with the admin listener of a node")
-        from storagegate.storage.catalog.admin import openForTools
+        from storagegate.storage.embedded.keyadmin import openForTools
 
         return closing(openForTools(catalogPath(self._invocation)))
 
@@ -295,9 +295,9 @@ def catalogPath(invocation: Invocation) -> str:
     """
     path = Path(invocation.data).absolute() / "catalog.sqlite"
     if not path.exists():
-        from storagegate.storage.blobs.layout import BlobLayout
         from storagegate.storage.files import Files
         from storagegate.storage.identity import refuseLostCatalog
+        from storagegate.storage.layout import BlobLayout
 
         refuseLostCatalog(BlobLayout(invocation.data), Files())
         raise CommandError(

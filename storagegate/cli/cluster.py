@@ -24,8 +24,8 @@ from storagegate.daemon.rootcredentials import (
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.net.endpoints import chooseReactor
 from storagegate.objects.issuedkeys import KeyPair, generateKeyPair
-from storagegate.storage.catalog.postgresql.admin import ClusterAdmin, Standby, openForTools
-from storagegate.storage.clustercatalog import NodeRow
+from storagegate.storage.cluster.admin import ClusterAdmin, Standby, openForTools
+from storagegate.storage.cluster.interfaces import NodeRow
 from storagegate.storage.errors import StoreError
 from storagegate.storage.identity import storeId
 
@@ -182,9 +182,9 @@ def fsck(invocation: Invocation) -> int:
 def backup(invocation: Invocation) -> int:
     """Copy the catalog and the blobs of a cluster; exit code 1 if the copy has problems."""
     from storagegate.cluster.backup import backup
-    from storagegate.cluster.migration.command import runInReactor
-    from storagegate.storage.backup import emptyDirectory
+    from storagegate.migration.command import runInReactor
     from storagegate.storage.commandresults import noting
+    from storagegate.storage.embedded.backup import emptyDirectory
 
     options, flags, output = _options(invocation), invocation.options, invocation.output
 
@@ -213,7 +213,7 @@ def backup(invocation: Invocation) -> int:
 def restore(invocation: Invocation) -> int:
     """Restore a cluster from a backup; exit code 1 if it has problems."""
     from storagegate.cluster.backup import restore
-    from storagegate.cluster.migration.command import runInReactor
+    from storagegate.migration.command import runInReactor
 
     if invocation.configuration.cluster is None:
         raise CommandError("--to DIR is required, except to restore a cluster", MISUSED)
@@ -272,7 +272,7 @@ def _migrate(invocation: Invocation, directory: str, isTarget: bool, isAbandoned
     @param isAbandoned: Whether to abandon an unfinished move instead.
     @return: The exit code.
     """
-    from storagegate.cluster.migration import command
+    from storagegate.migration import command
 
     options, root = _options(invocation), invocation.configuration.s3.root
     path = os.path.join(directory, ROOT_FILE)
@@ -352,7 +352,7 @@ def listShards(invocation: Invocation) -> int:
 
 def _migrateBucket(invocation: Invocation) -> int:
     """Move a bucket to the cluster of another configuration."""
-    from storagegate.cluster.migration import command
+    from storagegate.migration import command
 
     flags, options = invocation.options, _options(invocation)
     try:

@@ -145,7 +145,7 @@ def _rootPair(configuration: Configuration) -> KeyPair:
     if pair is None and configuration.cluster is not None:
         from contextlib import closing
 
-        from storagegate.storage.catalog.postgresql.admin import openForTools
+        from storagegate.storage.cluster.admin import openForTools
 
         with closing(openForTools(configuration.cluster.catalog)) as admin:
             found = admin.root()

@@ -16,7 +16,7 @@ def fsck(invocation: Invocation) -> int:
     """Check the data; exit code 1 if problems remain."""
     refuseCluster(invocation, "use storagegate cluster fsck")
     from storagegate.storage.commandresults import noting
-    from storagegate.storage.fsck import check
+    from storagegate.storage.embedded.fsck import check
 
     catalogPath(invocation)
     options, output = invocation.options, invocation.output
@@ -41,7 +41,7 @@ def restore(invocation: Invocation) -> int:
         from storagegate.cli.cluster import restore as restoreCluster
 
         return restoreCluster(invocation)
-    from storagegate.storage.restore import restore
+    from storagegate.storage.embedded.restore import restore
 
     options, output = invocation.options, invocation.output
     with _ended(), output.progress("restore") as progress:
@@ -70,7 +70,7 @@ def _ended() -> Iterator[None]:
 def recover(invocation: Invocation) -> int:
     """Copy the blobs that no catalog references; exit code 1 if a copy failed."""
     refuseCluster(invocation, "restore PostgreSQL from its backup")
-    from storagegate.storage.orphans import recover
+    from storagegate.storage.embedded.orphans import recover
 
     to = invocation.options.to
     failed = recover(invocation.data, to, invocation.output.line)
@@ -90,8 +90,8 @@ def confirmClock(invocation: Invocation) -> int:
         state = "removals by date resume" if found["wasStepped"] else "it was already trusted"
     else:
         refuseCluster(invocation, "use --url with the admin listener of a node")
-        from storagegate.storage.catalog.admin import openForTools
         from storagegate.storage.clock import confirmIn
+        from storagegate.storage.embedded.keyadmin import openForTools
 
         with closing(openForTools(catalogPath(invocation))) as catalog:
             found = {"wasStepped": None, "nowMs": confirmIn(catalog).wallMs}
@@ -110,8 +110,8 @@ def backup(invocation: Invocation) -> int:
         return backupCluster(invocation)
     if invocation.options.blobsWith is not None:
         raise CommandError("--blobs-with is for a cluster", MISUSED)
-    from storagegate.storage.backup import backup
     from storagegate.storage.commandresults import noting
+    from storagegate.storage.embedded.backup import backup
 
     catalogPath(invocation)
     options, output = invocation.options, invocation.output

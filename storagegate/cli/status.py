@@ -68,7 +68,7 @@ def _read(invocation: Invocation) -> dict[str, Any]:
 
 def _stopped(invocation: Invocation, error: CommandError) -> dict[str, Any]:
     from storagegate.cli.administration import catalogPath
-    from storagegate.storage.catalog.admin import openForTools
+    from storagegate.storage.embedded.keyadmin import openForTools
 
     path = catalogPath(invocation)
     with closing(openForTools(path)) as catalog:

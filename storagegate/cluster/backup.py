@@ -41,12 +41,23 @@ from psycopg import sql
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import blockingCallFromThread
 
+from storagegate.cluster.blobcopier import BlobCopier, BlobEnd, FileEnd, PieceEnd
 from storagegate.cluster.initialisation import openPieces
-from storagegate.cluster.migration.blobs import BlobCopier, BlobEnd, FileEnd, PieceEnd
-from storagegate.cluster.migration.tables import MigrationError, Row
 from storagegate.cluster.options import ClusterOptions
+from storagegate.cluster.tables import MigrationError, Row
 from storagegate.core.files import crc32c, readSmallFile
-from storagegate.storage.backup import (
+from storagegate.storage.blobids import SHARDS
+from storagegate.storage.cluster.admin import openForTools
+from storagegate.storage.cluster.blobs.pieces import UNLIMITED, IPieceStore, MissingPiece, findSize
+from storagegate.storage.cluster.blobs.remote import checkPieces, claimPieces
+from storagegate.storage.cluster.primary import findPrimary
+from storagegate.storage.cluster.schema import (
+    CONNECT_SECONDS,
+    MIGRATIONS,
+    finishEmpty,
+    makeEmpty,
+)
+from storagegate.storage.embedded.backup import (
     BackupError,
     Manifest,
     emptyDirectory,
@@ -54,22 +65,11 @@ from storagegate.storage.backup import (
     readManifest,
     writeManifest,
 )
-from storagegate.storage.blobids import SHARDS
-from storagegate.storage.blobs.layout import BlobLayout
-from storagegate.storage.blobs.pieces import UNLIMITED, IPieceStore, MissingPiece, findSize
-from storagegate.storage.blobs.remote import checkPieces, claimPieces
-from storagegate.storage.catalog.connections import MIGRATION
-from storagegate.storage.catalog.postgresql.admin import openForTools
-from storagegate.storage.catalog.postgresql.primary import findPrimary
-from storagegate.storage.catalog.postgresql.schema import (
-    CONNECT_SECONDS,
-    MIGRATIONS,
-    finishEmpty,
-    makeEmpty,
-)
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.files import createPrivate, replaceFile, syncFileSystem
 from storagegate.storage.identity import storeId
+from storagegate.storage.layout import BlobLayout
+from storagegate.storage.records import MIGRATION
 from storagegate.storage.threadpool import BoundedThreadPool
 from storagegate.version import __version__
 

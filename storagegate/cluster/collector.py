@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from storagegate.core.backoff import Backoff
 from storagegate.storage.blobinterfaces import IBlobStore
-from storagegate.storage.clustercatalog import IClusterCatalog
+from storagegate.storage.cluster.interfaces import IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.periodic import PeriodicTask
 

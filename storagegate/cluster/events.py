@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from storagegate.storage.clustercatalog import ChangePage, IClusterCatalog
+from storagegate.storage.cluster.interfaces import ChangePage, IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.node import IBucketWatches
 from storagegate.storage.periodic import PeriodicTask

@@ -18,7 +18,8 @@ from storagegate.cluster.initialisation import connectedPieces, waitFor
 from storagegate.cluster.options import ClusterOptions
 from storagegate.core.files import crc32c
 from storagegate.storage.blobids import readBlobId
-from storagegate.storage.blobs.pieces import (
+from storagegate.storage.cluster.admin import ClusterAdmin, Shard, openForTools
+from storagegate.storage.cluster.blobs.pieces import (
     MARKER,
     UNLIMITED,
     IPieceStore,
@@ -26,9 +27,8 @@ from storagegate.storage.blobs.pieces import (
     PiecePlace,
     findSize,
 )
-from storagegate.storage.blobs.remote import checkPieces
-from storagegate.storage.catalog.postgresql.admin import ClusterAdmin, Shard, openForTools
-from storagegate.storage.fsck import foundBefore, rightAgain
+from storagegate.storage.cluster.blobs.remote import checkPieces
+from storagegate.storage.embedded.fsck import foundBefore, rightAgain
 from storagegate.storage.identity import ForeignBlobs, storeId
 from storagegate.storage.records import BlobRow
 from storagegate.storage.scrub import checkBlob

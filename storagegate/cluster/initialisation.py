@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred
 
 from storagegate.cluster.counts import checkCounts
 from storagegate.cluster.options import BACK_ENDS, ClusterOptions
-from storagegate.storage.blobs.pieces import InPlace, IPieceStore
-from storagegate.storage.blobs.remote import checkPieces, claimPieces
-from storagegate.storage.catalog.postgresql.admin import ClusterSecrets, openForTools
+from storagegate.storage.cluster.admin import ClusterSecrets, openForTools
+from storagegate.storage.cluster.blobs.pieces import InPlace, IPieceStore
+from storagegate.storage.cluster.blobs.remote import checkPieces, claimPieces
 from storagegate.storage.errors import BlobsRefused, StoreBusy, StoreError
 from storagegate.storage.identity import storeId
 
@@ -34,14 +34,14 @@ def openPieces(options: ClusterOptions, reactor: Any) -> IPieceStore:
     """
     back = blobsBackEnd(options)
     if back == "shared":
-        from storagegate.storage.blobs import shared
+        from storagegate.storage.cluster.blobs import shared
 
         return shared.openPieces(options.blobs, reactor)
     if back == "rados":
-        from storagegate.storage.blobs import rados
+        from storagegate.storage.cluster.blobs import rados
 
         return rados.openPieces(options.blobs, reactor, InPlace())
-    from storagegate.storage.blobs import s3
+    from storagegate.storage.cluster.blobs import s3
 
     return s3.openPieces(options.blobs, reactor, InPlace())
 

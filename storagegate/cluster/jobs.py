@@ -13,7 +13,7 @@ from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from storagegate.storage.clustercatalog import ICleanup, INodeLeases
+from storagegate.storage.cluster.interfaces import ICleanup, INodeLeases
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.node import BackgroundTask
 from storagegate.storage.periodic import PeriodicTask

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from storagegate.cluster.reads import OpenReads
 from storagegate.core.backoff import Backoff
-from storagegate.storage.clustercatalog import ICleanup, INodeLeases
+from storagegate.storage.cluster.interfaces import ICleanup, INodeLeases
 from storagegate.storage.errors import NoStandby, StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.periodic import PeriodicTask
 

@@ -23,12 +23,11 @@ from storagegate.cluster.reads import OpenReads
 from storagegate.cluster.sweeper import Sweeper
 from storagegate.storage.backends import BackEndContext
 from storagegate.storage.blobinterfaces import IBlobStore
-from storagegate.storage.blobs.remote import LATE_SECONDS, RemoteBlobs
-from storagegate.storage.clustercatalog import REQUEST_LEASE, IClusterCatalog
+from storagegate.storage.cluster.blobs.remote import LATE_SECONDS, RemoteBlobs
+from storagegate.storage.cluster.interfaces import REQUEST_LEASE, IClusterCatalog
 from storagegate.storage.errors import NoStandby, StoreBusy
-from storagegate.storage.gc import BlobLease, HeldBlobs
 from storagegate.storage.interfaces import ICatalog
-from storagegate.storage.node import BackgroundTask, IStoreNode
+from storagegate.storage.node import BackgroundTask, BlobLease, HeldBlobs, IStoreNode
 from storagegate.storage.records import ObjectChange
 
 _IDLE_SECONDS = 0.1

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from storagegate.storage.clustercatalog import ICleanup, INodeLeases
+from storagegate.storage.cluster.interfaces import ICleanup, INodeLeases
 from storagegate.storage.errors import StoreBusy
 
 LONG_SECONDS = 60.0

@@ -17,12 +17,11 @@ from storagegate.cluster.node import ClusterNode
 from storagegate.storage.backends import BackEndContext
 from storagegate.storage.blobids import shardOf
 from storagegate.storage.blobinterfaces import IBlobStore
-from storagegate.storage.blobs.remote import RemoteBlobs
-from storagegate.storage.clustercatalog import REQUEST_LEASE, REQUEST_LEASES, IShardedCatalog
+from storagegate.storage.cluster.blobs.remote import RemoteBlobs
+from storagegate.storage.cluster.interfaces import REQUEST_LEASE, REQUEST_LEASES, IShardedCatalog
 from storagegate.storage.errors import NoSuchBucket
-from storagegate.storage.gc import HeldBlobs
 from storagegate.storage.interfaces import ICatalog
-from storagegate.storage.node import BackgroundTask, IBucketWatches, IStoreNode
+from storagegate.storage.node import BackgroundTask, HeldBlobs, IBucketWatches, IStoreNode
 from storagegate.storage.records import ObjectChange
 
 

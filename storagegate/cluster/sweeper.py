@@ -17,8 +17,8 @@ from twisted.logger import Logger
 
 from storagegate.storage.blobids import blobIds
 from storagegate.storage.blobinterfaces import IBlobStore
-from storagegate.storage.blobs.remote import LATE_SECONDS
-from storagegate.storage.clustercatalog import EndedLease, IClusterCatalog
+from storagegate.storage.cluster.blobs.remote import LATE_SECONDS
+from storagegate.storage.cluster.interfaces import EndedLease, IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.periodic import PeriodicTask
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from storagegate.daemon.startscreen import StartScreen
     from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
-    from storagegate.storage.catalog.postgresql.admin import ClusterSecrets
+    from storagegate.storage.cluster.admin import ClusterSecrets
     from storagegate.storage.store import ObjectStore
 
 # S3 clients keep a connection between two commands. A reverse proxy keeps its own for a minute, and
@@ -196,9 +196,9 @@ class Components:
         if isCluster:
             os.set_inheritable(lock.descriptor, True)
             return lock
-        from storagegate.storage.store import ObjectStore
+        from storagegate.storage.embedded.opening import prepareStore
 
-        return ObjectStore.prepare(directory, durability=options.durability, lock=lock)
+        return prepareStore(directory, durability=options.durability, lock=lock)
 
     def makeMemory(self, isCluster: bool = False) -> dict[str, int]:
         """
@@ -212,7 +212,7 @@ class Components:
 
         memory = {"rates": makeRateMemory(), "answers": makeAnswerMemory()}
         if not isCluster:
-            from storagegate.storage.sharedmemory import ProcessGroupConfig
+            from storagegate.storage.embedded.sharedmemory import ProcessGroupConfig
 
             memory["store"] = os.memfd_create("storagegate-store")
             os.ftruncate(memory["store"], ProcessGroupConfig.memorySize())
@@ -258,19 +258,17 @@ class Components:
         return store
 
     def _embeddedStore(self, directory: str, arguments: Mapping[str, Any]) -> "ObjectStore":
-        from storagegate.storage.store import ObjectStore
+        from storagegate.storage.embedded.opening import openStore
 
         sharing = None
         link = self._link
         if link is not None:
-            from storagegate.storage.sharedmemory import ProcessGroupConfig
+            from storagegate.storage.embedded.sharedmemory import ProcessGroupConfig
 
             sharing = ProcessGroupConfig(
                 link.index, link.count, link.memory["store"], link.broadcast, link.subscribe
             )
-        return ObjectStore.open(
-            directory, self._reactor, sharing=sharing, lock=self._lock, **arguments
-        )
+        return openStore(directory, self._reactor, sharing=sharing, lock=self._lock, **arguments)
 
     def _clusterStore(
         self, directory: str, options: "ClusterOptions", arguments: Mapping[str, Any]
@@ -279,7 +277,7 @@ class Components:
         from storagegate.cluster.metrics import watchNode
         from storagegate.cluster.node import ClusterNode
         from storagegate.cluster.shards import ShardedNode
-        from storagegate.storage.clustercatalog import IShardedCatalog
+        from storagegate.storage.cluster.interfaces import IShardedCatalog
         from storagegate.storage.node import IStoreNode
         from storagegate.storage.store import ObjectStore
 

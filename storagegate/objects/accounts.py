@@ -20,9 +20,9 @@ from attrs import define, field, frozen
 from msgspec import Struct
 
 from storagegate.objects import errors
+from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
-from storagegate.storage.store import AccessKeySnapshot
 
 _GRANTS = {
     "readwrite": frozenset({"read", "write", "list", "admin"}),

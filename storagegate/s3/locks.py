@@ -6,8 +6,8 @@ Object lock in headers of requests and in form fields::
     x-amz-object-lock-legal-hold        = "ON" / "OFF"
     x-amz-bypass-governance-retention   = "true"
 
-A retention always has both a mode and a date. L{storagegate.storage.catalog.locks} applies the
-default of the bucket and decides whether a version is locked, when it is written.
+A retention always has both a mode and a date. L{storagegate.storage.embedded.objectlocks} applies
+the default of the bucket and decides whether a version is locked, when it is written.
 L{storagegate.s3.xml.reader} parses the documents.
 """
 

@@ -37,7 +37,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import DATABASE_MESSAGE, ServiceError, codedError
-from storagegate.storage.catalog.writer import UncancellableDeferred
+from storagegate.storage.mutations import UncancellableDeferred
 from storagegate.storage.sqlite import Fault, FileKind, SQLiteFile, classify
 from storagegate.storage.threadpool import BoundedThreadPool, JobQueue
 

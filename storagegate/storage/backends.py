@@ -17,8 +17,8 @@ from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.threadpool import BoundedThreadPool
 
 CATALOGS = {
-    "postgresql": "storagegate.storage.catalog.postgresql.sharded:openCatalog",
-    "sqlite": "storagegate.storage.catalog.sqlite:openCatalog",
+    "postgresql": "storagegate.storage.cluster.sharded:openCatalog",
+    "sqlite": "storagegate.storage.embedded.catalog:openCatalog",
 }
 """
 Catalogs: C{openCatalog(context) -> OpenCatalog}. Blocks until the catalog is connected and has
@@ -26,10 +26,10 @@ loaded everything that L{ICatalog} returns from memory.
 """
 
 BLOBS = {
-    "files": "storagegate.storage.blobs.filestore:openBlobs",
-    "rados": "storagegate.storage.blobs.rados:openBlobs",
-    "s3": "storagegate.storage.blobs.s3:openBlobs",
-    "shared": "storagegate.storage.blobs.shared:openBlobs",
+    "files": "storagegate.storage.embedded.filestore:openBlobs",
+    "rados": "storagegate.storage.cluster.blobs.rados:openBlobs",
+    "s3": "storagegate.storage.cluster.blobs.s3:openBlobs",
+    "shared": "storagegate.storage.cluster.blobs.shared:openBlobs",
 }
 """
 Blobs: C{openBlobs(context, openCatalog) -> IBlobStore}. Blocks until files left by a crash are

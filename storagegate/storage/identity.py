@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 
-from storagegate.storage.blobs.layout import DISK_FULL, BlobLayout, SyncGroup, isBlobId
 from storagegate.storage.errors import StoreError, StoreFull
 from storagegate.storage.files import Files, unlinkIfThere
+from storagegate.storage.layout import DISK_FULL, BlobLayout, SyncGroup, isBlobId
 from storagegate.storage.sqlite import CatalogUnusable
 
 MARKER = "store-id"

@@ -49,7 +49,7 @@ class ICatalog(Interface):
     C{StoreReadOnly} or C{StoreBusy}, and with C{CommitUnknown} if it may have been committed.
 
     A catalog with leases commits under the lease of the current request (C{REQUEST_LEASE} in
-    L{storagegate.storage.clustercatalog}), so that no write of the request is stored after that
+    L{storagegate.storage.cluster.interfaces}), so that no write of the request is stored after that
     lease ends. Outside a request it commits under the current lease.
     """
 

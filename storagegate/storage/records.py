@@ -522,3 +522,7 @@ class InlineCheck(Struct, frozen=True):
     damaged: tuple[tuple[str, bytes], ...]
     bytesRead: int
     next: InlinePosition | None
+
+
+MIGRATION = "migration"
+"""The name in C{meta} of the JSON mark of a move to or from a cluster."""

@@ -9,7 +9,7 @@ checksum while sending, and sends the last piece after comparing it. A part of a
 the whole blob has been compared, which costs an additional read of the whole blob.
 
 Over a network, a second read may return different bytes from the first. If the piece store does not
-verify each range itself (see L{storagegate.storage.blobs.chunksums}), the checksum of the sent
+verify each range itself (see L{storagegate.storage.chunksums}), the checksum of the sent
 bytes is combined with the checksums of the bytes before and after them.
 
 A mark of corruption is not permanent: a reader that finds the whole blob intact clears it.
@@ -27,7 +27,7 @@ from twisted.logger import Logger
 
 from storagegate.core.files import combineCRC32C
 from storagegate.storage.blobinterfaces import IBlobReader, IBlobStore
-from storagegate.storage.blobs.writer import BlobChecksum
+from storagegate.storage.blobwriter import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.periodic import PeriodicTask

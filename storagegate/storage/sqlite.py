@@ -2,8 +2,8 @@
 A SQLite file shared by several processes: creation, migration, locks, errors, and moved files.
 
 A L{FileKind} describes a file whose tables serve one purpose, such as users or sessions. The object
-catalog has its own rules (see L{storagegate.storage.catalog.connections}) and shares L{createFile},
-L{transact} and L{classify}. L{OpenFiles} serves only the catalog.
+catalog has its own rules (see L{storagegate.storage.embedded.connections}) and shares
+L{createFile}, L{transact} and L{classify}. L{OpenFiles} serves only the catalog.
 
 Result codes: U{https://www.sqlite.org/rescode.html}.
 """

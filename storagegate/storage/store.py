@@ -4,50 +4,28 @@ The store: a catalog, its blobs, and the threads they share.
 This module orders the work of catalog and blobs. A write confirms its new blobs when the catalog
 has committed them, and removes them if the catalog has definitely refused. Blobs that lose their
 last reference are removed after their readers. If either side cannot write, all writes fail.
-
-A single process locks the data directory itself. If several processes serve the directory, their
-parent prepares the store (L{ObjectStore.prepare}) and keeps the lock.
 """
 
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from weakref import WeakSet
+from typing import Any, TypeVar
 
-from attrs import define, field
 from msgspec.structs import replace
-from twisted.internet.defer import CancelledError, Deferred, fail
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from storagegate.core.task import IdleWaiters
+from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.backends import (
     BLOBS,
     CATALOGS,
-    DEFAULT_BLOBS,
-    DEFAULT_CATALOG,
     BackEndContext,
     OpenCatalog,
 )
 from storagegate.storage.blobinterfaces import IBlobStore, IBlobWriter
-from storagegate.storage.blobs.layout import BlobLayout, SyncGroup
-from storagegate.storage.catalog import refcounts
-from storagegate.storage.catalog.connections import (
-    Durability,
-    buryUnseenCommits,
-    opened,
-    prepare,
-    readSecret,
-    replayLog,
-)
-from storagegate.storage.catalog.logbinding import renewIncarnation
-from storagegate.storage.catalog.reserve import Reserve
 from storagegate.storage.clock import ClockRecorder, StoreClock
 from storagegate.storage.errors import (
     CommitUnknown,
@@ -56,15 +34,12 @@ from storagegate.storage.errors import (
     StoreFullUnknown,
     StoreReadOnly,
 )
-from storagegate.storage.files import DirectoryLock, FailStopLatch, Files
-from storagegate.storage.gc import HeldBlobs
-from storagegate.storage.identity import claimBlobs, refuseLostCatalog
+from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
-from storagegate.storage.node import BackgroundTask, EmbeddedNode, IStoreNode
+from storagegate.storage.node import BackgroundTask, HeldBlobs, IStoreNode
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
     INLINE_LIMIT,
-    AccessKey,
     BlobRow,
     Bucket,
     Content,
@@ -75,7 +50,6 @@ from storagegate.storage.records import (
     WriteCondition,
     readDefault,
 )
-from storagegate.storage.recovery import sweepStaging
 from storagegate.storage.scrub import (
     BYTES_PER_SECOND,
     CorruptionLog,
@@ -85,151 +59,10 @@ from storagegate.storage.scrub import (
 )
 from storagegate.storage.threadpool import BoundedThreadPool
 
-if TYPE_CHECKING:
-    # A single process does not need this module.
-    from storagegate.storage.processgroup import ProcessGroup
-    from storagegate.storage.sharedmemory import ProcessGroupConfig
-
 T = TypeVar("T")
 
 NodeMaker = Callable[[BackEndContext, ICatalog, IBlobStore], IStoreNode]
-"""Creates the node of this process in a store over several machines."""
-
-KEYS_POLL_SECONDS = 0.5
-"""Half of the second within which a key revoked by another process must stop working."""
-
-_CERTAIN_SECONDS = 4.0
-"""Less than the five seconds within which a request must be answered."""
-
-USES_SECONDS = 60.0
-"""Interval between commits of key uses, if any key was used."""
-
-
-class KeyUser(Protocol):
-    """Tracks which access keys were used."""
-
-    def takeUsed(self) -> Iterable[str]:
-        """Return the issued keys that were used since the last call."""
-
-
-@define(eq=False)
-class AccessKeySnapshot:
-    """
-    A snapshot of a store's access keys, at most half a second old.
-
-    All methods: reactor thread.
-
-    @ivar _staleSeconds: How long the keys may be used after they were read; L{None}: until a poll
-        fails.
-    @ivar generation: The catalog's generation of this snapshot; -1 before the first.
-    @ivar keys: The keys by name. The mapping is replaced, never mutated.
-    @ivar problem: Why the last poll failed; L{None} if it succeeded.
-    @ivar users: The sources of key uses, which are recorded in the catalog once a minute.
-    """
-
-    _log = Logger()
-
-    _catalog: ICatalog
-    _clock: IReactorTime
-    _staleSeconds: float | None = None
-    generation: int = field(default=-1, init=False)
-    keys: Mapping[str, AccessKey] = field(factory=dict, init=False)
-    problem: str | None = field(default=None, init=False)
-    users: "WeakSet[KeyUser]" = field(factory=WeakSet, init=False)
-    _notedAt: float = field(init=False)
-    _polling: Deferred[None] | None = field(default=None, init=False)
-    _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
-    _begun: int = field(default=0, init=False)
-    _taken: int = field(default=0, init=False)
-    # Keys that were never read are in doubt.
-    _takenAt: float = field(default=float("-inf"), init=False)
-
-    @_notedAt.default
-    def _makeNotedAt(self) -> float:
-        return self._clock.seconds()
-
-    def start(self) -> None:
-        """Poll immediately and then until L{stop}. Call once."""
-        self._polling = Deferred.fromCoroutine(self._poll())
-
-    @property
-    def isLoaded(self) -> bool:
-        """Whether the keys have been read."""
-        return self.generation >= 0
-
-    def loaded(self) -> Deferred[None]:
-        """Wait until the keys have been read for the first time."""
-        return self._waiters.wait(not self.isLoaded)
-
-    @property
-    def isInDoubt(self) -> bool:
-        """Whether a key may have been revoked for longer than a second."""
-        stale = self._staleSeconds
-        if stale is not None and self._clock.seconds() > self._takenAt + stale:
-            return True
-        return self.problem is not None
-
-    async def certain(self) -> None:
-        """Wait until the keys are not in doubt, or until a timeout."""
-        waiting = self._waiters.wait(self.isInDoubt)
-        await waiting.addTimeout(_CERTAIN_SECONDS, self._clock, lambda result, seconds: None)
-
-    async def refresh(self) -> None:
-        """Read the keys if their generation has changed. A failure is kept in L{problem}."""
-        self._begun += 1
-        number, began = self._begun, self._clock.seconds()
-        try:
-            generation, keys = await self._catalog.keysGeneration(), None
-            if generation != self.generation:
-                generation, keys = await self._catalog.accessKeys()
-            # The older of two concurrent reads may end last.
-            if number > self._taken:
-                self._taken, self._takenAt = number, began
-                if keys is not None:
-                    self.generation = generation
-                    self.keys = {key.accessKey: key for key in keys}
-        except CancelledError:
-            raise
-        except Exception as error:
-            if self.problem is None:
-                self._log.error("cannot read access keys: {error}", error=str(error))
-            self.problem = str(error) or type(error).__name__
-            return
-        self.problem = None
-        self._waiters.notify()
-
-    def notice(self) -> None:
-        """Read the keys now, because they have changed."""
-        if self._polling is not None:
-            Deferred.fromCoroutine(self.refresh()).addErrback(lambda failure: None)
-
-    async def stop(self) -> None:
-        """Stop polling and record the last uses."""
-        polling, self._polling = self._polling, None
-        if polling is not None:
-            polling.cancel()
-            await polling
-        await self._noteUses()
-
-    async def _noteUses(self) -> None:
-        self._notedAt = self._clock.seconds()
-        nowMs = time.time_ns() // 1_000_000
-        uses = {name: nowMs for user in tuple(self.users) for name in user.takeUsed()}
-        if uses:
-            try:
-                await self._catalog.noteKeyUses(uses)
-            except StoreError as error:
-                self._log.info("cannot record the use of keys: {error}", error=str(error))
-
-    async def _poll(self) -> None:
-        try:
-            while True:
-                await self.refresh()
-                if self._clock.seconds() - self._notedAt >= USES_SECONDS:
-                    await self._noteUses()
-                await deferLater(self._clock, KEYS_POLL_SECONDS)
-        except CancelledError:
-            return
+"""Creates the node of this process."""
 
 
 class ObjectStore:
@@ -327,126 +160,75 @@ class ObjectStore:
         directory: str,
         reactor: Any,
         *,
+        node: NodeMaker,
+        catalog: str,
+        blobs: str,
         durability: str = "full",
         files: Files | None = None,
         random: Callable[[int], bytes] = os.urandom,
         scrubBytesPerSecond: int = BYTES_PER_SECOND,
         verifyReads: bool = False,
-        sharing: "ProcessGroupConfig | None" = None,
-        catalog: str = DEFAULT_CATALOG,
-        blobs: str = DEFAULT_BLOBS,
         options: Mapping[str, Any] | None = None,
-        node: NodeMaker | None = None,
         inlineLimit: int = INLINE_LIMIT,
         clock: StoreClock | None = None,
-        lock: DirectoryLock | None = None,
+        latch: FailStopLatch | None = None,
+        catalogState: Any = None,
+        owner: bytes = b"",
+        observers: list[Callable[[ObjectChange], None]] | None = None,
+        resources: ExitStack | None = None,
     ) -> "ObjectStore":
         """
-        Open a store, creating it if it does not exist. Blocks; call it before the reactor runs.
+        Open a store. Blocks; call it before the reactor runs. L{openStore
+        <storagegate.storage.embedded.opening.openStore>} opens a store on one machine.
 
-        Files left in C{staging/} by a crash are removed first.
-
+        @param directory: The data directory.
         @param reactor: Provides C{IReactorFromThreads} and C{IReactorTime}.
+        @param node: Creates the node of this process.
+        @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
+        @param blobs: The back end of the blobs, also a name in that module.
         @param durability: C{"full"}, or C{"os"} for no fsyncs.
         @param files: The operating system's calls, or a replacement.
         @param random: C{os.urandom} or a replacement.
         @param scrubBytesPerSecond: The rate at which blobs are reread in the background.
         @param verifyReads: Whether to verify all reads, including reads of blobs on this machine.
-        @param sharing: The other processes that serve the same store. Their parent has called
-            L{prepare} and keeps the lock.
-        @param catalog: The back end of the catalog, a name in L{storagegate.storage.backends}.
-        @param blobs: The back end of the blobs, also a name in that module.
         @param options: The configuration of back ends on a network.
-        @param node: Creates the node of this process in a store over several machines, which keeps
-            nothing in the data directory; L{None} for a store on this machine.
         @param inlineLimit: New objects up to this size are rows of the catalog.
         @param clock: Detects steps of the machine's clock; L{None} to trust all dates.
-        @param lock: The lock of the data directory if this process already holds it. The store
-            releases it, unless C{node} or C{sharing} is given: then the caller keeps it.
-        @param directory: The data directory.
-        @raise StoreLocked: Another process has it open.
+        @param latch: See L{BackEndContext}; so are C{catalogState} and C{owner}. The default latch
+            belongs to this process.
+        @param observers: The list for the observers of changes.
+        @param resources: Closed after the store, or if it cannot be opened; closing blocks.
         @raise StoreError: The store cannot be used; one line gives the reason.
         @raise OSError: The operating system reported a disk error.
         """
-        files = files or Files()
         store: ObjectStore
-        with ExitStack() as opened:
-            group = None
-            if node is None:
-                group = _enter(opened, directory, reactor, files, durability, sharing, lock)
+        with resources or ExitStack() as opened:
             context = BackEndContext(
                 directory,
                 reactor,
                 BoundedThreadPool(reactor),
-                files,
+                files or Files(),
                 durability,
                 random,
                 lambda ids: store._node.reclaim(ids),
-                _latch(directory, node, group),
-                None if group is None else group.catalogState,
-                b"" if group is None else group.owner,
+                latch or FailStopLatch(None),
+                catalogState,
+                owner,
                 clock,
                 options or {},
             )
             parts = _openBackEnds(context, catalog, blobs)
-            made = node(context, *parts) if node else EmbeddedNode(context, *parts, group)
-            observers = [] if group is None else group.observers
             store = cls(
                 context,
                 *parts,
-                made,
-                observers,
+                node(context, *parts),
+                [] if observers is None else observers,
                 opened.pop_all(),
                 scrubBytesPerSecond,
                 verifyReads,
                 inlineLimit,
             )
         return store
-
-    @staticmethod
-    def prepare(
-        directory: str,
-        *,
-        durability: str = "full",
-        files: Files | None = None,
-        lock: DirectoryLock | None = None,
-    ) -> DirectoryLock:
-        """
-        Prepare a store for several processes, each of which calls L{open}. Blocks.
-
-        The store is created if it does not exist, and files left by a crash are removed.
-
-        @param files: The operating system's calls, or a replacement.
-        @param directory: The data directory.
-        @param durability: See L{open}.
-        @param lock: The lock of the directory if the caller already holds it.
-        @return: The lock. The processes inherit its descriptor; no other process can open the store
-            until the caller and all of them have exited.
-        @raise StoreLocked: Another process has it open.
-        @raise StoreError: The store cannot be used; one line gives the reason.
-        @raise OSError: The operating system reported a disk error.
-        """
-        files = files or Files()
-        path = os.path.join(directory, "catalog.sqlite")
-        kind = Durability(durability)
-        with ExitStack() as taken:
-            lock = _lock(directory, files, durability, lock)
-            taken.callback(lock.release)
-            layout = BlobLayout(directory)
-            refuseLostCatalog(layout, files)
-            prepare(path, kind)
-            latch = FailStopLatch(directory)
-            with opened(path, kind, latch) as connection:
-                renewIncarnation(connection, path, kind is Durability.FULL)
-                Reserve(os.path.join(directory, "reserve")).ensure()
-                known = partial(refcounts.knownBlobs, connection)
-                syncs = SyncGroup(files, latch, kind is Durability.FULL)
-                settle = partial(buryUnseenCommits, connection, latch)
-                claimBlobs(layout, files, syncs, readSecret(connection), known)
-                sweepStaging(layout, files, syncs, known, settle)
-            os.set_inheritable(lock.descriptor, True)
-            taken.pop_all()
-            return lock
 
     def putObject(
         self, record: ObjectRecord, writer: IBlobWriter | None, condition: WriteCondition
@@ -763,64 +545,6 @@ class ObjectStore:
         """Allow reads of these blobs again in all processes."""
         self.blobs.clearCorrupt(ids)
         self._node.cleared(ids)
-
-
-def _latch(directory: str, node: object, group: "ProcessGroup | None") -> FailStopLatch:
-    """Return the fail-stop latch, shared by all processes if there are several."""
-    if group is not None:
-        return group.latch
-    return FailStopLatch(directory if node is None else None)
-
-
-def _lock(
-    directory: str, files: Files, durability: str, taken: DirectoryLock | None
-) -> DirectoryLock:
-    """
-    Lock a store, create its directories with access for their owner only, and replay the log left
-    by a crash. This precedes all other work on the store.
-
-    @param taken: The lock if this process already holds it.
-    """
-    layout = BlobLayout(directory)
-    syncs = SyncGroup(files, FailStopLatch(), durability == "full")
-    parent = os.path.dirname(os.path.abspath(directory))
-    with ExitStack() as releasing:
-        if taken is None:
-            os.makedirs(parent, exist_ok=True)
-            with suppress(FileExistsError):
-                files.makeDirectory(directory)
-            taken = DirectoryLock.take(directory)
-        releasing.callback(taken.release)
-        for path in (layout.blobs, layout.staging):
-            with suppress(FileExistsError):
-                files.makeDirectory(path)
-        # Existing directories may stem from a start whose sync failed.
-        for path in (parent, directory):
-            syncs.syncDirectory(path)
-        replayLog(directory, Durability(durability))
-        releasing.pop_all()
-    return taken
-
-
-def _enter(
-    opened: ExitStack,
-    directory: str,
-    reactor: Any,
-    files: Files,
-    durability: str,
-    sharing: "ProcessGroupConfig | None",
-    lock: DirectoryLock | None,
-) -> "ProcessGroup | None":
-    """Lock a store, or join the processes that serve it, until C{opened} is closed."""
-    if sharing is None:
-        opened.callback(_lock(directory, files, durability, lock).release)
-        return None
-    from storagegate.storage.processgroup import ProcessGroup
-
-    group = ProcessGroup(sharing, reactor, directory)
-    opened.callback(group.leave)
-    group.recover(directory, files, durability)
-    return group
 
 
 def _openBackEnds(context: BackEndContext, catalog: str, blobs: str) -> tuple[ICatalog, IBlobStore]:

@@ -14,11 +14,11 @@ from storagegate import __version__
 from storagegate.cli import maintenance
 from storagegate.cli.main import main
 from storagegate.daemon.rootcredentials import load, loadOrCreate
-from storagegate.storage.catalog.admin import openForTools
-from storagegate.storage.catalog.expiry import readProgress
 from storagegate.storage.clock import ClockReading, StoreClock
+from storagegate.storage.embedded.expiry import readProgress
+from storagegate.storage.embedded.keyadmin import openForTools
+from storagegate.storage.embedded.opening import prepareStore
 from storagegate.storage.records import AccessKey
-from storagegate.storage.store import ObjectStore
 
 
 class ScriptCase(SynchronousTestCase):
@@ -297,7 +297,7 @@ class FsckTests(ScriptCase):
 
     def test_problem(self) -> None:
         """A file that no object names is a problem and exit code 1; repair takes it away."""
-        ObjectStore.prepare(str(self.data)).release()
+        prepareStore(str(self.data)).release()
         orphan = self.data / "blobs" / "ab" / "cd" / ("abcd" + "0" * 28)
         orphan.parent.mkdir(parents=True)
         orphan.write_bytes(b"orphaned")

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from storagegate.cluster import collector
-from storagegate.storage.catalog.postgresql.connection import StatementRefused
+from storagegate.storage.cluster.connection import StatementRefused
 from storagegate.storage.errors import StoreBusy, StoreError
 from tests.cluster.nodecase import ModelCase
 

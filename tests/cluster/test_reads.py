@@ -1,6 +1,6 @@
 """The reads of a node keep what they read, by their stamps and then by name."""
 
-from storagegate.storage.clustercatalog import ICleanup
+from storagegate.storage.cluster.interfaces import ICleanup
 from storagegate.storage.errors import StoreBusy
 from tests.cluster.nodecase import ModelCase
 from tests.support.clustermodel import LONG_SECONDS

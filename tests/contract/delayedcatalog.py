@@ -16,8 +16,8 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from storagegate.storage.backends import CATALOGS, DEFAULT_CATALOG, BackEndContext, OpenCatalog
-from storagegate.storage.catalog.sqlite import SQLiteCatalog
-from storagegate.storage.catalog.sqlite import openCatalog as openSQLiteCatalog
+from storagegate.storage.embedded.catalog import SQLiteCatalog
+from storagegate.storage.embedded.catalog import openCatalog as openSQLiteCatalog
 from storagegate.storage.interfaces import ICatalog
 
 SHORTEST_SECONDS = 0.002

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
 from storagegate.storage.backends import CATALOGS, DEFAULT_CATALOG, BackEndContext, OpenCatalog
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.errors import StoreBusy, StoreReadOnly
 
 VARIABLE = "CATALOG_UNDER_TEST"

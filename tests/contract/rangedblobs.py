@@ -25,7 +25,7 @@ from storagegate.storage.blobinterfaces import (
     IBlobStore,
     IBlobWriter,
 )
-from storagegate.storage.blobs.writer import BlobChecksum
+from storagegate.storage.blobwriter import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreReadOnly
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import IWorkPool

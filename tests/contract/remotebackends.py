@@ -11,8 +11,8 @@ from hashlib import sha256
 from attrs import evolve
 
 from storagegate.storage.backends import BLOBS, DEFAULT_BLOBS, BackEndContext, OpenCatalog
-from storagegate.storage.blobs import rados, s3, shared
-from storagegate.storage.blobs.remote import RemoteBlobs
+from storagegate.storage.cluster.blobs import rados, s3, shared
+from storagegate.storage.cluster.blobs.remote import RemoteBlobs
 
 VARIABLE = "BLOBS_UNDER_TEST"
 

@@ -4,12 +4,12 @@ import os
 from typing import Any
 
 from storagegate.core.files import crc32c
-from storagegate.storage.blobs.layout import BlobIds
-from storagegate.storage.blobs.pieces import MARKER, findSize
-from storagegate.storage.blobs.remote import RemoteBlobs, checkPieces, claimPieces
+from storagegate.storage.cluster.blobs.pieces import MARKER, findSize
+from storagegate.storage.cluster.blobs.remote import RemoteBlobs, checkPieces, claimPieces
 from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.files import FailStopLatch
 from storagegate.storage.identity import ForeignBlobs
+from storagegate.storage.layout import BlobIds
 from storagegate.storage.records import Segment
 from storagegate.storage.threadpool import BoundedThreadPool
 from tests.contract.blobs import KIB, MIB, BlobsContract, SlowResponse, claim, load, store
@@ -22,7 +22,7 @@ LARGE = 9 * MIB + 77
 
 class RemoteCase:
     """
-    L{RemoteBlobs<storagegate.storage.blobs.remote.RemoteBlobs>} on a new store.
+    L{RemoteBlobs<storagegate.storage.cluster.blobs.remote.RemoteBlobs>} on a new store.
 
     Mix into a trial C{TestCase} that defines L{openPieces} and L{names}.
 

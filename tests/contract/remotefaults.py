@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
-from storagegate.storage.blobs.pieces import MARKER
+from storagegate.storage.cluster.blobs.pieces import MARKER
 from storagegate.storage.errors import StoreBusy, StoreFull
 from tests.contract.blobs import KIB, MIB, SlowResponse, load, store
 

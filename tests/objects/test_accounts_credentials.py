@@ -8,9 +8,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.accounts import ROLES, AccessKeyStore
+from storagegate.storage.accesskeys import KEYS_POLL_SECONDS, USES_SECONDS, AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
-from storagegate.storage.store import KEYS_POLL_SECONDS, USES_SECONDS, AccessKeySnapshot
 
 
 class Issued:

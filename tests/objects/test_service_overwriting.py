@@ -16,8 +16,8 @@ from storagegate.objects.contents import digest
 from storagegate.objects.service import ObjectService, Ownership
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.records import Attributes, Content, ObjectRecord
-from storagegate.storage.store import ObjectStore
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.selection import long
@@ -65,7 +65,7 @@ class OverwritingTests(TestCase):
         """Have a bucket."""
         from twisted.internet import reactor
 
-        self.store = ObjectStore.open(
+        self.store = openStore(
             os.path.abspath(self.mktemp()),
             reactor,
             durability="os",

@@ -23,8 +23,8 @@ from storagegate.objects.accounts import AccessKeyStore
 from storagegate.s3.resource import makeS3Resource
 from storagegate.services.objects import makeStorageService, storageAuthenticate
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.records import AccessKey
-from storagegate.storage.store import ObjectStore
 from tests.services.usercase import Requests, ended
 from tests.support.clients import REGION, ROOT, Account
 from tests.support.s3signer import Answer, Outgoing, exchange
@@ -58,7 +58,7 @@ class StorageCase(TestCase):
 
         self.reactor: Any = reactor
         self.directory = os.path.abspath(self.mktemp())
-        self.store = ObjectStore.open(
+        self.store = openStore(
             self.directory,
             reactor,
             durability="os",

@@ -7,9 +7,9 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import CorruptBlob, StoreFull
 from storagegate.storage.identity import MARKER
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.threadpool import BoundedThreadPool
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
 from tests.services.usercase import Requests, ended

@@ -7,11 +7,11 @@ from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.lifecycle import LifecycleRule
-from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.clock import AGREED_SECONDS, SAVE_SECONDS, ClockReading, StoreClock
+from storagegate.storage.embedded.recovery import removeUnconfirmed
 from storagegate.storage.files import Files
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.records import COMPLIANCE, VERSIONING_ENABLED
-from storagegate.storage.recovery import removeUnconfirmed
 from tests.support.log import LogCase
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
 

@@ -5,13 +5,13 @@ import shutil
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.embedded.fsck import check
+from storagegate.storage.embedded.opening import prepareStore
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
-from storagegate.storage.fsck import check
 from storagegate.storage.identity import MARKER, ForeignBlobs
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.sqlite import CatalogUnusable
-from storagegate.storage.store import ObjectStore
 from tests.support.stores import StoreDriver, fastDirectory
 
 
@@ -32,7 +32,7 @@ class IdentityTests(SynchronousTestCase):
 
     def assertRefused(self, kind: type[StoreError], text: str) -> None:
         """No start and no repair of the store changes anything; each gives its reason in a line."""
-        for start in (self.driver.open, lambda: ObjectStore.prepare(self.directory)):
+        for start in (self.driver.open, lambda: prepareStore(self.directory)):
             with self.assertRaises(kind) as caught:
                 start()
             self.assertIn(text, str(caught.exception))

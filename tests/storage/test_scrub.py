@@ -7,8 +7,8 @@ import sqlite3
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.stores import StoreDriver, fastDirectory

@@ -6,12 +6,12 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from storagegate.core.files import crc32c
-from storagegate.storage.blobs.pieces import PieceRange
+from storagegate.storage.cluster.blobs.pieces import PieceRange
 from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.records import BlobRow, Segment
 from storagegate.storage.scrub import CorruptionLog, Reexamination, Scrubber, VerifyingReader
 from tests.contract.blobs import store
-from tests.storage.blobs.test_pieces import PieceCase
+from tests.storage.cluster.blobs.test_pieces import PieceCase
 
 BODY = bytes(range(250))
 

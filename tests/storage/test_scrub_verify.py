@@ -8,8 +8,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.errors import CorruptBlob, CorruptObject
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.records import Segment
 from storagegate.storage.scrub import PIECE, CorruptionLog, VerifyingReader
 from tests.support.faultyfiles import Fault, FaultyFiles

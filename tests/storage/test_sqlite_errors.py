@@ -12,8 +12,8 @@ from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.embedded.fsck import check
 from storagegate.storage.errors import StoreBusy, StoreFull, StoreReadOnly
-from storagegate.storage.fsck import check
 from storagegate.storage.records import VERSIONING_ENABLED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import Model

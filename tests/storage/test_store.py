@@ -7,7 +7,9 @@ import shutil
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.layout import BlobLayout
+from storagegate.storage.embedded.fsck import check
+from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.embedded.recovery import removeUnconfirmed
 from storagegate.storage.errors import (
     CommitUnknown,
     NoSuchUpload,
@@ -17,10 +19,8 @@ from storagegate.storage.errors import (
     StoreReadOnly,
 )
 from storagegate.storage.files import StoreLocked
-from storagegate.storage.fsck import check
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.records import WriteCondition
-from storagegate.storage.recovery import removeUnconfirmed
-from storagegate.storage.store import ObjectStore
 from tests.support.delayed import TurnedReactor
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
@@ -103,7 +103,7 @@ class OpeningTests(StoreCase):
     def test_locked(self) -> None:
         """A second store on the same data is refused in one line, until the first is closed."""
         with self.assertRaises(StoreLocked) as caught:
-            ObjectStore.open(self.directory, TurnedReactor())
+            openStore(self.directory, TurnedReactor())
         self.assertEqual(str(caught.exception), f"{self.directory} is in use by another process")
         self.reopen()
 

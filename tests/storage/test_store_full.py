@@ -7,10 +7,10 @@ import subprocess
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from storagegate.storage.embedded.fsck import check
+from storagegate.storage.embedded.opening import prepareStore
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.files import Files
-from storagegate.storage.fsck import check
-from storagegate.storage.store import ObjectStore
 from tests.support.selection import long
 from tests.support.stores import StoreDriver
 
@@ -172,7 +172,7 @@ class FullDiskTests(SynchronousTestCase):
         """Several processes can serve a store that was closed on a full disk."""
         self.driver.close()
         self.fillDisk()
-        ObjectStore.prepare(self.directory).release()
+        prepareStore(self.directory).release()
 
     def test_fsck(self) -> None:
         """C{fsck} checks, and repairs, a store that was closed on a full disk."""

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.lifecycle import LifecycleRule
+from storagegate.storage.embedded.fsck import check
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
-from storagegate.storage.fsck import check
 from storagegate.storage.records import (
     COMPLIANCE,
     GOVERNANCE,

@@ -11,7 +11,7 @@ import subprocess
 from functools import cache
 from typing import Any
 
-from storagegate.storage.blobs.pieces import MARKER
+from storagegate.storage.cluster.blobs.pieces import MARKER
 from tests.support.cluster import Cluster
 from tests.support.ports import waitForPort
 from tests.support.programs import needProgram

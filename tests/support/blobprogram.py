@@ -17,10 +17,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.stdio import StandardIO
 from twisted.protocols.basic import LineOnlyReceiver
 
-from storagegate.storage.blobs import rados, s3, shared
-from storagegate.storage.blobs.layout import BlobIds
-from storagegate.storage.blobs.remote import RemoteBlobs, checkPieces
+from storagegate.storage.cluster.blobs import rados, s3, shared
+from storagegate.storage.cluster.blobs.remote import RemoteBlobs, checkPieces
 from storagegate.storage.files import FailStopLatch
+from storagegate.storage.layout import BlobIds
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.threadpool import BoundedThreadPool
 

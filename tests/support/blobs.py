@@ -4,9 +4,9 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.filestore import FileBlobs
-from storagegate.storage.blobs.layout import BlobIds, BlobLayout
+from storagegate.storage.embedded.filestore import FileBlobs
 from storagegate.storage.files import FailStopLatch, Files
+from storagegate.storage.layout import BlobIds, BlobLayout
 from storagegate.storage.threadpool import IWorkPool
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.pools import HeldPool

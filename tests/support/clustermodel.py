@@ -23,11 +23,11 @@ from storagegate.cluster.lease import LeaseKeeper
 from storagegate.cluster.reads import OpenRead, OpenReads
 from storagegate.cluster.sweeper import Sweeper
 from storagegate.storage.blobids import readBlobId
-from storagegate.storage.catalog.postgresql import leases as leasing
-from storagegate.storage.catalog.postgresql.connection import ConnectionLost, StatementRefused
-from storagegate.storage.catalog.postgresql.garbage import Cleanup
-from storagegate.storage.catalog.postgresql.leases import Leases
-from storagegate.storage.catalog.postgresql.locks import AdvisoryLocks
+from storagegate.storage.cluster import leases as leasing
+from storagegate.storage.cluster.connection import ConnectionLost, StatementRefused
+from storagegate.storage.cluster.databaselocks import AdvisoryLocks
+from storagegate.storage.cluster.garbage import Cleanup
+from storagegate.storage.cluster.leases import Leases
 from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreError, StoreReadOnly
 from tests.support.clusterserver import FOLDED, Mutation, Request, Rows, Server, Step, Violation
 

@@ -14,8 +14,8 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
-from storagegate.storage.catalog.postgresql.connection import StatementRefused
-from storagegate.storage.catalog.postgresql.locks import LEASE_LOCKS
+from storagegate.storage.cluster.connection import StatementRefused
+from storagegate.storage.cluster.databaselocks import LEASE_LOCKS
 
 FOLDED = 4
 """References that are folded in one step."""

@@ -17,13 +17,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from storagegate.storage.catalog import wal
-from storagegate.storage.catalog.admin import openForTools
+from storagegate.storage.embedded import wal
+from storagegate.storage.embedded.fsck import check
+from storagegate.storage.embedded.keyadmin import openForTools
+from storagegate.storage.embedded.opening import openStore, prepareStore
+from storagegate.storage.embedded.sharedmemory import ProcessGroupConfig
 from storagegate.storage.files import Files
-from storagegate.storage.fsck import check
 from storagegate.storage.records import AccessKey
-from storagegate.storage.sharedmemory import ProcessGroupConfig
-from storagegate.storage.store import ObjectStore
 from tests.support.delayed import PassingReactor
 from tests.support.stores import StoreDriver
 
@@ -38,7 +38,7 @@ class GroupDriver(StoreDriver):
     def open(self) -> None:
         """Open the store."""
         self.reactor = PassingReactor()
-        self.store = ObjectStore.open(
+        self.store = openStore(
             self.directory, self.reactor, files=self.files, sharing=self._sharing
         )
 
@@ -53,7 +53,7 @@ class Member:
 
     def prepare(self, directory: str) -> None:
         """Lock a store for several processes, and hold the lock."""
-        self.lock = ObjectStore.prepare(directory)
+        self.lock = prepareStore(directory)
 
     def open(self, directory: str, index: int = -1, memory: int = -1) -> None:
         """Open the store, alone or as one of two workers."""

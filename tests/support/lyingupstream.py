@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from attrs import define, evolve, field, frozen
 
 from storagegate.core.files import crc32c
-from storagegate.storage.blobs.s3 import BucketAddress
+from storagegate.storage.cluster.blobs.s3 import BucketAddress
 
 
 @frozen

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from storagegate.storage.catalog.postgresql.primary import findPrimary
+from storagegate.storage.cluster.primary import findPrimary
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.modules import CHECKOUT
 from tests.support.postgresql import binaries

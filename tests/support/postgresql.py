@@ -25,7 +25,7 @@ from typing import Any
 
 import psycopg
 
-from storagegate.storage.catalog.postgresql.schema import migrate
+from storagegate.storage.cluster.schema import migrate
 from tests.support.programs import missing
 
 USER = "storagegate"

@@ -10,7 +10,7 @@ from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import DaemonGatewayService
 from storagegate.net.transport import HeldPort
 from storagegate.objects.issuedkeys import KeyPair
-from storagegate.storage.store import ObjectStore
+from storagegate.storage.embedded.opening import openStore
 
 ROOT = KeyPair("AKROOT", "the-root-secret")
 
@@ -42,7 +42,7 @@ class OpenRoom:
         self.addresses: dict[str, IAddress] = {
             name: self.open(name, PLACES[name]) for name in names
         }
-        self.store = ObjectStore.open(os.path.abspath(directory), reactor)
+        self.store = openStore(os.path.abspath(directory), reactor)
         self.room.attachStore(self.store, ROOT, "us-east-1", os.path.abspath(directory))
 
     def open(self, name: str, endpoint: str) -> Any:

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from storagegate.storage.sharedmemory import ProcessGroupConfig, StoreMemory
+from storagegate.storage.embedded.sharedmemory import ProcessGroupConfig, StoreMemory
 
 
 def sharedDescriptor(case: Any) -> int:

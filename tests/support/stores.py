@@ -11,11 +11,12 @@ import msgspec
 from storagegate.objects.expiry import LifecycleScanner
 from storagegate.objects.lifecycle import LIFECYCLE, Calendar, LifecycleRule
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
-from storagegate.storage.blobs.layout import BlobLayout
 from storagegate.storage.clock import StoreClock
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.errors import NoSuchKey, ObjectLocked
 from storagegate.storage.files import Files
 from storagegate.storage.identity import MARKER
+from storagegate.storage.layout import BlobLayout
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
@@ -29,7 +30,6 @@ from storagegate.storage.records import (
     Removal,
     WriteCondition,
 )
-from storagegate.storage.store import ObjectStore
 from storagegate.storage.versionids import VersionIds
 from tests.support.delayed import PassingReactor, TurnedReactor
 from tests.support.model import VersionSummary, etagOf
@@ -82,7 +82,7 @@ class StoreDriver:
         """Open the store."""
         isLate = (self.catalog, self.blobs) != (DEFAULT_CATALOG, DEFAULT_BLOBS)
         self.reactor = PassingReactor() if isLate else TurnedReactor()
-        self.store = ObjectStore.open(
+        self.store = openStore(
             self.directory,
             self.reactor,
             durability=self.durability,

@@ -23,6 +23,8 @@ from twisted.python.failure import Failure
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.expiry import LifecycleScanner
 from storagegate.objects.lifecycle import LIFECYCLE, Calendar
+from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.embedded.sharedmemory import STARTED, ProcessGroupConfig
 from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.records import (
     AccessKey,
@@ -37,7 +39,6 @@ from storagegate.storage.records import (
     Removal,
     WriteCondition,
 )
-from storagegate.storage.sharedmemory import STARTED, ProcessGroupConfig
 from storagegate.storage.store import ObjectStore
 from storagegate.storage.versionids import VersionIds
 from tests.support.faultyfiles import Fault, FaultyFiles
@@ -68,7 +69,7 @@ class Worker:
     async def open(self, directory: str, durability: str = "full", lone: bool = False) -> None:
         """Open a store, as part of the group or alone."""
         self.files = FaultyFiles()
-        self.store = ObjectStore.open(
+        self.store = openStore(
             directory,
             self.reactor,
             durability=durability,

@@ -11,8 +11,8 @@ from threading import Lock, Thread
 from typing import Any
 
 from storagegate.storage import errors
-from storagegate.storage.sharedmemory import ProcessGroupConfig
-from storagegate.storage.store import ObjectStore
+from storagegate.storage.embedded.opening import prepareStore
+from storagegate.storage.embedded.sharedmemory import ProcessGroupConfig
 from tests.support.daemon import daemonEnvironment
 
 PATIENCE_SECONDS = 60.0
@@ -136,7 +136,7 @@ class StoreWorkers:
         self._inherits = inherits
         self.memory = os.memfd_create("store")
         os.ftruncate(self.memory, ProcessGroupConfig.memorySize())
-        self.lock = ObjectStore.prepare(directory, durability=durability)
+        self.lock = prepareStore(directory, durability=durability)
         self._isLocked = True
         self.processes: list[StoreProcess] = []
         case.addCleanup(self.release)
@@ -179,7 +179,7 @@ class StoreWorkers:
 
     def openStores(self) -> None:
         """Prepare the store, and open it in all processes again."""
-        self.lock = ObjectStore.prepare(self.directory, durability=self.durability)
+        self.lock = prepareStore(self.directory, durability=self.durability)
         self._isLocked = True
         for process in self.processes:
             self._open(process)

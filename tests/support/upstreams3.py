@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 from awscrt import auth
 
-from storagegate.storage.blobs.s3 import BucketAddress
+from storagegate.storage.cluster.blobs.s3 import BucketAddress
 from tests.support.clients import ROOT, botoClient
 from tests.support.daemon import Daemon
 from tests.support.ports import waitForPort

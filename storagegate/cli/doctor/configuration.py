@@ -261,7 +261,7 @@ _CLUSTER = Check("cluster")
 def checkCluster(options: "ClusterOptions") -> Iterator[Finding]:
     """Connect to the catalog and the blobs of a cluster, and compare them, as a start would."""
     from storagegate.cluster.initialisation import checkCluster
-    from storagegate.storage.catalog.postgresql.admin import openForTools
+    from storagegate.storage.cluster.admin import openForTools
 
     try:
         found = checkCluster(options, chooseReactor(None))

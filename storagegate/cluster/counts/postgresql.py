@@ -20,20 +20,20 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.cluster.counts.interfaces import CountsUnavailable, ICountsServer, RecordedCall
-from storagegate.storage.catalog.postgresql.connection import (
+from storagegate.storage.cluster.connection import (
     MAX_WAITING,
     Connection,
     ConnectionLost,
     StatementRefused,
     Step,
 )
-from storagegate.storage.catalog.postgresql.primary import (
+from storagegate.storage.cluster.primary import (
     ASK_STATEMENTS,
     PersistentConnection,
     Primary,
     findPrimary,
 )
-from storagegate.storage.catalog.postgresql.values import (
+from storagegate.storage.cluster.values import (
     boolean,
     byteaArray,
     float8,

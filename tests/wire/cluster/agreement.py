@@ -13,7 +13,7 @@ from time import monotonic
 
 from awscrt.checksums import crc32c
 
-from storagegate.storage.blobs.pieces import MARKER
+from storagegate.storage.cluster.blobs.pieces import MARKER
 from tests.support.postgresql import execute
 
 SETTLE_SECONDS = 60.0

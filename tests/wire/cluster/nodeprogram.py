@@ -79,9 +79,9 @@ def _keyOf(arguments: tuple[Any, ...]) -> bytes:
 
 
 def _install(stops: Stops) -> None:
-    from storagegate.storage.blobs.writer import BlobWriter
-    from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog
-    from storagegate.storage.catalog.postgresql.writer import Writer
+    from storagegate.storage.blobwriter import BlobWriter
+    from storagegate.storage.cluster.catalog import PostgreSQLCatalog
+    from storagegate.storage.cluster.writer import Writer
 
     def stopBeforeRow(name: str) -> None:
         original = getattr(PostgreSQLCatalog, name)
@@ -126,14 +126,14 @@ def _install(stops: Stops) -> None:
 
 def _breakFence() -> None:
     """Commits do not look whether their lease is alive."""
-    from storagegate.storage.catalog.postgresql.writer import Writer
+    from storagegate.storage.cluster.writer import Writer
 
     Writer.isFenced = False
 
 
 def _breakClock() -> None:
     """The node takes its lease for valid as long as the catalog has not said that it is over."""
-    from storagegate.storage.catalog.postgresql.leases import Leases
+    from storagegate.storage.cluster.leases import Leases
 
     number = property(lambda self: 0 if self.current is None else self.current.number)
     Leases.number = number  # type: ignore[method-assign,assignment]
@@ -148,7 +148,7 @@ def _breakGate() -> None:
 
 def _breakRequest() -> None:
     """Requests are carried out under the lease of the moment in which they write."""
-    from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog
+    from storagegate.storage.cluster.catalog import PostgreSQLCatalog
 
     submit = PostgreSQLCatalog._submit
 
@@ -160,14 +160,14 @@ def _breakRequest() -> None:
 
 def _breakUnknown() -> None:
     """A commit that is not replicated counts as one that is."""
-    from storagegate.storage.catalog.postgresql.connection import Connection
+    from storagegate.storage.cluster.connection import Connection
 
     Connection._noticed = lambda *_: None  # type: ignore[method-assign]
 
 
 def _breakTimeline() -> None:
     """The first server that is a primary is taken, whatever its timeline."""
-    from storagegate.storage.catalog.postgresql.primary import Primary
+    from storagegate.storage.cluster.primary import Primary
 
     ask = Primary._askAll
 
@@ -191,7 +191,7 @@ BREAKS: Mapping[str, Callable[[], None]] = {
 
 def run() -> None:
     """Run C{twistd} with the arguments of the process."""
-    from storagegate.storage.blobs import remote
+    from storagegate.storage.cluster.blobs import remote
 
     if seconds := os.environ.get(LATE):
         # Before the sweeper takes it as its default.

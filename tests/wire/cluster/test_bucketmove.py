@@ -16,10 +16,10 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate.cluster.fsck import check
-from storagegate.cluster.migration.command import abandonBucket, moveBucket
-from storagegate.cluster.migration.engine import Outcome
-from storagegate.cluster.migration.tables import MigrationError
 from storagegate.cluster.options import ClusterOptions
+from storagegate.cluster.tables import MigrationError
+from storagegate.migration.command import abandonBucket, moveBucket
+from storagegate.migration.engine import Outcome
 from storagegate.storage.versionids import VersionIds
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon, daemonEnvironment

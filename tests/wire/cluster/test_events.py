@@ -10,10 +10,10 @@ from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from storagegate.cluster.events import PAGE, ChangeFollower
-from storagegate.storage.catalog.postgresql import catalog as catalogModule
-from storagegate.storage.catalog.postgresql import eventfunctions
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
-from storagegate.storage.clustercatalog import IChangeJournal
+from storagegate.storage.cluster import catalog as catalogModule
+from storagegate.storage.cluster import eventfunctions
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.cluster.interfaces import IChangeJournal
 from storagegate.storage.errors import NoSuchBucket, StoreBusy
 from storagegate.storage.node import IBucketWatches
 from storagegate.storage.records import (

@@ -11,14 +11,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.cluster.migration.command import abandon, move
-from storagegate.cluster.migration.engine import Outcome
-from storagegate.cluster.migration.tables import TABLES, MigrationError
 from storagegate.cluster.options import ClusterOptions
-from storagegate.storage.catalog.connections import Durability, prepare
-from storagegate.storage.catalog.postgresql.schema import migrate
+from storagegate.cluster.tables import TABLES, MigrationError
+from storagegate.migration.command import abandon, move
+from storagegate.migration.engine import Outcome
+from storagegate.storage.cluster.schema import migrate
+from storagegate.storage.embedded.connections import Durability, prepare
+from storagegate.storage.embedded.fsck import check
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.fsck import check
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.cluster import Cluster
 from tests.support.selection import long

@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from storagegate.cluster.node import ClusterNode
 from storagegate.storage.blobids import readBlobId
-from storagegate.storage.clustercatalog import REQUEST_LEASE
+from storagegate.storage.cluster.interfaces import REQUEST_LEASE
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.node import IStoreNode
 from storagegate.storage.records import Content, Segment

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.blobs.pieces import MARKER
+from storagegate.storage.cluster.blobs.pieces import MARKER
 from tests.support.ceph import cephEnvironment, runningCluster
 from tests.support.clients import ROOT
 from tests.support.cluster import Cluster

@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.postgresql.schema import MIGRATIONS
+from storagegate.storage.cluster.schema import MIGRATIONS
 from storagegate.storage.identity import ForeignBlobs
 from tests.support.cluster import Cluster
 from tests.support.daemon import START_SECONDS
@@ -109,7 +109,7 @@ class CatalogTests(StartCase):
         """A server that is too old, for which the least version of this program is raised."""
         cluster = self.cluster()
         program = (
-            "from storagegate.storage.catalog.postgresql import schema; schema.OLDEST = 99;"
+            "from storagegate.storage.cluster import schema; schema.OLDEST = 99;"
             " from twisted.scripts.twistd import run; run()"
         )
         node = cluster.node(program=program)

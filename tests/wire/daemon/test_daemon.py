@@ -53,7 +53,7 @@ Early = {"name": "Early", "methods": {"call": {"handler": lambda request, contex
 
 WAITING = """
 import os, threading
-from storagegate.storage.store import ObjectStore
+from storagegate.storage.embedded import opening
 
 def waiting(act):
     def wait(*arguments, **named):
@@ -63,8 +63,8 @@ def waiting(act):
         return act(*arguments, **named)
     return wait
 
-ObjectStore.open = waiting(ObjectStore.open)
-ObjectStore.prepare = waiting(ObjectStore.prepare)
+opening.openStore = waiting(opening.openStore)
+opening.prepareStore = waiting(opening.prepareStore)
 
 from twisted.scripts.twistd import run
 run()

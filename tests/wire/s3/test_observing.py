@@ -23,7 +23,7 @@ from storagegate.s3.observers import (
     S3RequestRecord,
 )
 from storagegate.s3.resource import makeS3Resource
-from storagegate.storage.store import ObjectStore
+from storagegate.storage.embedded.opening import openStore
 from storagegate.telemetry.metrics import MetricsRegistry
 from tests.support.clients import REGION, ROOT
 from tests.support.s3records import TRACE, makeRecord
@@ -61,7 +61,7 @@ class ObservingCase(TestCase):
         from twisted.internet import reactor
 
         self.reactor: Any = reactor
-        self.store = ObjectStore.open(self.mktemp(), reactor, durability="os")
+        self.store = openStore(self.mktemp(), reactor, durability="os")
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
         self.resource = makeS3Resource(
             self.store,

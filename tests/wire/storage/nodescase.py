@@ -7,9 +7,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
-from storagegate.storage.catalog.postgresql.locks import AdvisoryLocks, Locks
-from storagegate.storage.clustercatalog import REQUEST_LEASE
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.cluster.databaselocks import AdvisoryLocks, Locks
+from storagegate.storage.cluster.interfaces import REQUEST_LEASE
 from tests.contract.catalogcase import (
     bucketNamed,
 )

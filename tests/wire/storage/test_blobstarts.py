@@ -10,10 +10,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.blobs import rados, s3, shared
-from storagegate.storage.blobs.pieces import MARKER
-from storagegate.storage.blobs.remote import checkPieces, claimPieces
-from storagegate.storage.blobs.s3 import BucketPieces
+from storagegate.storage.cluster.blobs import rados, s3, shared
+from storagegate.storage.cluster.blobs.pieces import MARKER
+from storagegate.storage.cluster.blobs.remote import checkPieces, claimPieces
+from storagegate.storage.cluster.blobs.s3 import BucketPieces
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.identity import ForeignBlobs
 from storagegate.storage.threadpool import BoundedThreadPool

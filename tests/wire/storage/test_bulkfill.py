@@ -6,7 +6,7 @@ from twisted.trial.unittest import TestCase
 
 from bench.s3 import bulkfill
 from bench.s3.requests import listedKeys
-from storagegate.storage.store import ObjectStore
+from storagegate.storage.embedded.opening import openStore
 
 
 class BulkFillTests(TestCase):
@@ -19,7 +19,7 @@ class BulkFillTests(TestCase):
         data = str(Path(self.mktemp()).absolute())
         count = bulkfill.TOGETHER + 1
         await bulkfill.fill(reactor, data, "list", count, 64)
-        store = ObjectStore.open(data, reactor)
+        store = openStore(data, reactor)
         try:
             page = await store.catalog.listObjects("list", b"", b"", b"", count + 1)
             _, record = await store.catalog.object("list", b"f001-000")

@@ -10,10 +10,10 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from storagegate.storage.blobs.pieces import MARKER, MissingPiece
-from storagegate.storage.blobs.remote import checkPieces, readMarker
-from storagegate.storage.blobs.s3 import BucketPieces
-from storagegate.storage.blobs.s3answers import SUMS_HEADER
+from storagegate.storage.cluster.blobs.pieces import MARKER, MissingPiece
+from storagegate.storage.cluster.blobs.remote import checkPieces, readMarker
+from storagegate.storage.cluster.blobs.s3 import BucketPieces
+from storagegate.storage.cluster.blobs.s3answers import SUMS_HEADER
 from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.records import Segment
 from tests.contract.blobs import KIB, MIB, SlowResponse, load, store

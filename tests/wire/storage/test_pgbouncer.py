@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
+from storagegate.storage.cluster.catalog import openPostgreSQL
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.ports import heldPort, waitForPort
 from tests.support.postgresql import USER, asUser, sharedServer

@@ -4,8 +4,8 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.admin import openForTools
-from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
+from storagegate.storage.cluster.admin import openForTools
+from storagegate.storage.cluster.catalog import openPostgreSQL
 from storagegate.storage.errors import KeyExists, StoreBusy
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogkeys import KEY

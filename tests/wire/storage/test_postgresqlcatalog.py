@@ -6,9 +6,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
-from storagegate.storage.catalog.postgresql.locks import AdvisoryLocks, Locks, RowLocks
-from storagegate.storage.clustercatalog import ICleanup, IClusterCatalog, INodeLeases
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.cluster.databaselocks import AdvisoryLocks, Locks, RowLocks
+from storagegate.storage.cluster.interfaces import ICleanup, IClusterCatalog, INodeLeases
 from tests.contract.catalog import CatalogContract
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long

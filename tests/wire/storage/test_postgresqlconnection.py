@@ -6,19 +6,19 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList, gathe
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql import connection as connectionModule
-from storagegate.storage.catalog.postgresql.connection import (
+from storagegate.storage.cluster import connection as connectionModule
+from storagegate.storage.cluster.connection import (
     Connection,
     ConnectionLost,
     StatementRefused,
 )
-from storagegate.storage.catalog.postgresql.primary import (
+from storagegate.storage.cluster.primary import (
     ASK_STATEMENTS,
     PersistentConnection,
     Primary,
     findPrimary,
 )
-from storagegate.storage.catalog.postgresql.values import (
+from storagegate.storage.cluster.values import (
     byteaArray,
     int4Array,
     int8,

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.errors import CommitUnknown, StoreBusy
 from tests.contract.catalogcase import ALWAYS, IF_ABSENT, bucketNamed, inlineRecord
 from tests.support.postgresql import Server, execute

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
-from storagegate.storage.catalog.postgresql.primary import PersistentConnection, Primary
-from storagegate.storage.catalog.postgresql.writer import MAX_WAITING
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.cluster.primary import PersistentConnection, Primary
+from storagegate.storage.cluster.writer import MAX_WAITING
 from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreFull
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.faultyproxy import FaultyProxy

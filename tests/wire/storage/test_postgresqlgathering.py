@@ -5,9 +5,9 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
-from storagegate.storage.catalog.postgresql.connection import Connection
-from storagegate.storage.catalog.postgresql.primary import MAX_WAITING
+from storagegate.storage.cluster.catalog import openPostgreSQL
+from storagegate.storage.cluster.connection import Connection
+from storagegate.storage.cluster.primary import MAX_WAITING
 from storagegate.storage.errors import StoreBusy
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.postgresql import sharedServer

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from storagegate.storage.catalog.postgresql import statements
-from storagegate.storage.catalog.postgresql.schema import MIGRATIONS
+from storagegate.storage.cluster import statements
+from storagegate.storage.cluster.schema import MIGRATIONS
 from storagegate.storage.errors import BucketExists, NoSuchBucket, NoSuchUpload
 from storagegate.storage.records import AccessKey, Attributes, ObjectRecord, WriteCondition
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord, partOf, uploadOf

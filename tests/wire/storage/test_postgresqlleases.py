@@ -6,10 +6,10 @@ import psycopg
 from twisted.internet.defer import Deferred, DeferredList
 
 from storagegate.storage.blobids import blobId, blobIds, readBlobId
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog
-from storagegate.storage.catalog.postgresql.leases import BLOCK
-from storagegate.storage.catalog.postgresql.locks import LEASE_LOCKS
-from storagegate.storage.catalog.postgresql.writer import Writer
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog
+from storagegate.storage.cluster.databaselocks import LEASE_LOCKS
+from storagegate.storage.cluster.leases import BLOCK
+from storagegate.storage.cluster.writer import Writer
 from storagegate.storage.errors import (
     CommitUnknown,
     PreconditionFailed,

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog, openPostgreSQL
-from storagegate.storage.catalog.sqlite import SQLiteCatalog
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
+from storagegate.storage.embedded.catalog import SQLiteCatalog
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
     GOVERNANCE,
@@ -39,7 +39,7 @@ from tests.contract.catalogcase import (
     partOf,
     uploadOf,
 )
-from tests.storage.catalog.test_sqlite import openCatalog
+from tests.storage.embedded.test_catalog import openCatalog
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
 

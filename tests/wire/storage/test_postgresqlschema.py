@@ -4,8 +4,8 @@ from threading import Thread
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.catalog.postgresql import schema
-from storagegate.storage.catalog.postgresql.schema import MIGRATIONS, migrate
+from storagegate.storage.cluster import schema
+from storagegate.storage.cluster.schema import MIGRATIONS, migrate
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.support.postgresql import USER, execute, sharedServer
 from tests.support.selection import long

@@ -16,7 +16,8 @@ from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.errors import DomainError
 from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import POLICY
-from storagegate.storage.catalog.postgresql.connection import Connection
+from storagegate.storage.cluster.connection import Connection
+from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.errors import BucketChanged, NoSuchBucket
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
@@ -53,7 +54,7 @@ class DecisionTests(TestCase):
         self.stores: list[Any] = []
         self.services: list[ObjectService] = []
         for name in ("first", "second"):
-            store = ObjectStore.open(
+            store = openStore(
                 os.path.abspath(self.mktemp()),
                 reactor,
                 catalog="postgresql",

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
 
-from storagegate.storage.catalog.postgresql.catalog import PostgreSQLCatalog
-from storagegate.storage.catalog.postgresql.locks import Locks, RowLocks
+from storagegate.storage.cluster.catalog import PostgreSQLCatalog
+from storagegate.storage.cluster.databaselocks import Locks, RowLocks
 from storagegate.storage.errors import (
     BucketNotEmpty,
     CommitUnknown,

@@ -6,7 +6,7 @@ from typing import Any
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.blobs.rados import PoolAddress, RadosPieces
+from storagegate.storage.cluster.blobs.rados import PoolAddress, RadosPieces
 from storagegate.storage.errors import StoreBusy
 from tests.contract.blobs import load, store
 from tests.contract.remoteblobs import RemoteCase, RemoteContract

@@ -8,7 +8,7 @@ from attrs import evolve
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.blobs.s3 import BucketPieces
+from storagegate.storage.cluster.blobs.s3 import BucketPieces
 from storagegate.storage.errors import StoreBusy
 from tests.contract.blobs import MIB, SlowResponse, load, store
 from tests.contract.remoteblobs import RemoteCase, RemoteContract

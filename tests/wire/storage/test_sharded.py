@@ -11,10 +11,10 @@ from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from storagegate.storage.blobids import SHARDS, readBlobId, shardOf
-from storagegate.storage.catalog.postgresql.admin import openForTools
-from storagegate.storage.catalog.postgresql.catalog import openPostgreSQL
-from storagegate.storage.catalog.postgresql.sharded import ShardedCatalog, openShards
-from storagegate.storage.clustercatalog import REQUEST_LEASES, IShardedCatalog
+from storagegate.storage.cluster.admin import openForTools
+from storagegate.storage.cluster.catalog import openPostgreSQL
+from storagegate.storage.cluster.interfaces import REQUEST_LEASES, IShardedCatalog
+from storagegate.storage.cluster.sharded import ShardedCatalog, openShards
 from storagegate.storage.errors import (
     BlobsElsewhere,
     BucketExists,

@@ -8,10 +8,10 @@ from typing import Any
 
 from twisted.trial.unittest import TestCase
 
-from storagegate.storage.blobs.layout import isBlobId
-from storagegate.storage.blobs.shared import SharedFiles, openPieces
+from storagegate.storage.cluster.blobs.shared import SharedFiles, openPieces
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
+from storagegate.storage.layout import isBlobId
 from tests.contract.blobs import store
 from tests.contract.remoteblobs import RemoteCase, RemoteContract
 from tests.contract.remotefaults import FaultContract

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import define, field
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.embedded.fsck import check
 from storagegate.storage.errors import (
     ConcurrentChange,
     CorruptBlob,
@@ -18,7 +19,6 @@ from storagegate.storage.errors import (
     StoreReadOnly,
 )
 from storagegate.storage.files import StoreLocked
-from storagegate.storage.fsck import check
 from storagegate.storage.identity import MARKER
 from tests.support.model import etagOf
 from tests.support.programs import needProgram

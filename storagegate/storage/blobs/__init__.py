@@ -1,1 +1,0 @@
-"""Immutable bytes by id, as files."""

@@ -1,1 +1,0 @@
-"""The catalog in PostgreSQL, for a store over several machines."""

@@ -1,0 +1,1 @@
+"""The store over several machines: a catalog in PostgreSQL, shared blobs."""

@@ -1,0 +1,1 @@
+"""The store on one machine: a catalog in SQLite, blobs in files."""

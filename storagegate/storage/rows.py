@@ -1,0 +1,109 @@
+"""
+The forms of rows that all catalogs share: ranges and pages of listings, attributes, and segments as
+JSON.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from storagegate.storage.records import Attributes, Content, Segment
+
+_BEYOND = b"\xff"
+
+
+_NEXT = b"\x00"
+
+
+class KeyRange(Struct, frozen=True):
+    """
+    The key range of a listing.
+
+    @ivar prefix: The prefix of all keys.
+    @ivar delimiter: The end of a common prefix; empty for no groups.
+    @ivar after: The listing begins after this key, or after the whole group if it is a group.
+    """
+
+    prefix: bytes
+    delimiter: bytes
+    after: bytes
+
+    def parameters(self, bucketId: int, most: int) -> dict[str, object]:
+        """
+        Return the named parameters of a walk.
+
+        @param bucketId: The number of the bucket's row, not its name.
+        @param most: The largest number of steps.
+        """
+        floor = b""
+        if self.after:
+            isGroup = self.groupOf(self.after) == self.after
+            floor = self.after + (_BEYOND if isGroup else _NEXT)
+        return {
+            "bucket": bucketId,
+            "floor": max(self.prefix, floor),
+            "end": self.prefix + _BEYOND,
+            # A byte that no key contains stands for no delimiter.
+            "delimiter": self.delimiter or _BEYOND,
+            "behind": len(self.prefix) + 1,
+            "most": most,
+        }
+
+    def groupOf(self, text: bytes) -> bytes | None:
+        """Return the group of a key, or a group unchanged; L{None} if there is none."""
+        if not self.delimiter or not text.startswith(self.prefix):
+            return None
+        found = text.find(self.delimiter, len(self.prefix))
+        return None if found < 0 else text[: found + len(self.delimiter)]
+
+
+_Row = TypeVar("_Row")
+
+
+Position = tuple[str, str]
+"""A sort position: a key or common prefix, and an upload's id or an empty text."""
+
+
+def cutPage(
+    rows: list[_Row], positionOf: Callable[[_Row], Position], prefixes: list[str], limit: int
+) -> Position | None:
+    """
+    Drop rows and common prefixes beyond the first C{limit}, counted together.
+
+    @param rows: The rows in order. Modified in place, like C{prefixes}.
+    @param positionOf: Returns the sort key of a row.
+    @param prefixes: The common prefixes of the page, in order.
+    @param limit: The most rows and common prefixes to keep.
+    @return: The position of the last one kept; L{None} if none was dropped.
+    """
+    if len(rows) + len(prefixes) <= limit:
+        return None
+    while len(rows) + len(prefixes) > limit:
+        if not prefixes or (rows and positionOf(rows[-1]) > (prefixes[-1], "")):
+            rows.pop()
+        else:
+            prefixes.pop()
+    ends = [positionOf(row) for row in rows[-1:]] + [(part, "") for part in prefixes[-1:]]
+    return max(ends)
+
+
+_decodeSegments = msgspec.json.Decoder(tuple[tuple[str, int, int], ...]).decode
+
+
+readAttributes = msgspec.json.Decoder(Attributes).decode
+"""Decodes attributes; absent fields get their defaults."""
+
+
+def segmentsText(content: Content) -> str | None:
+    """Encode the segments of a content; L{None} if it has none."""
+    if not content.segments:
+        return None
+    segments = [(each.blob, each.offset, each.length) for each in content.segments]
+    return msgspec.json.encode(segments).decode()
+
+
+def readSegments(text: str | None) -> tuple[Segment, ...]:
+    """Decode the result of L{segmentsText}."""
+    return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
