@@ -21,7 +21,6 @@ STORED_FIELDS = (
 METADATA_LIMIT = 2048
 """Largest size of user metadata, names and values together, in bytes: S3's own limit."""
 
-
 # Labels without effect. Objects of C{GLACIER} and C{DEEP_ARCHIVE} could not be read before a
 # restoration, so these two are refused.
 STORAGE_CLASSES = frozenset(
@@ -38,7 +37,6 @@ STORAGE_CLASSES = frozenset(
 
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 """The content type of an object that names none: S3's own choice."""
-
 
 _UTF8 = Charset("utf-8")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -34,13 +34,10 @@ from storagegate.storage.records import Checksum, Content
 DEFAULT_ALGORITHM = "CRC64NVME"
 """The checksum of an object whose client names none: S3's own choice."""
 
-
 PUT_LIMIT = 5 << 30
 """Largest body of one PUT or one part: S3's own 5 GiB."""
 
-
 FULL_OBJECT = "FULL_OBJECT"
-
 
 COMPOSITE = "COMPOSITE"
 

@@ -16,16 +16,13 @@ from storagegate.objects import errors
 RULE_LIMIT = 100
 """Rules per bucket: Amazon's limit."""
 
-
 REQUESTED_LIMIT = 100
 """
 The most header fields of a request that a rule can allow. Each is compared with each pattern of
 each rule: thousands of names, which fit into a header, would block the reactor for seconds.
 """
 
-
 _ID_LIMIT = 255
-
 
 _METHODS = frozenset(("GET", "PUT", "POST", "DELETE", "HEAD"))
 

@@ -7,19 +7,14 @@ from storagegate.objects import errors
 KEY_LIMIT = 1024
 """Bytes of UTF-8 in a key: Amazon's limit, which clients rely on."""
 
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-
 
 _ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 
-
 _ADJACENT = ("..", ".-", "-.")
-
 
 # Reserved by Amazon for names of other kinds of buckets.
 _RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
-
 
 _RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
@@ -38,7 +33,6 @@ def checkBucketName(name: str) -> None:
 
 FIRST_REGION = "us-east-1"
 """The oldest region of S3, in which some responses differ."""
-
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}", re.ASCII)
 

@@ -13,7 +13,6 @@ from storagegate.objects import errors
 
 _MAC_BYTES = 16
 
-
 # A key or common prefix of 1,024 bytes and the MAC take 1,388 characters.
 _TOKEN_LIMIT = 2048
 
@@ -61,14 +60,11 @@ def readToken(secret: bytes, bucket: str, token: str) -> str:
 PAGE_LIMIT = 1000
 """Rows per page: Amazon's limit, which keeps a response below about 1 MiB."""
 
-
 BUCKETS_LIMIT = 10_000
 """Buckets per page: Amazon's limit."""
 
-
 PART_LIMIT = 10_000
 """The highest part number: Amazon's limit."""
-
 
 UPLOAD_ID_BYTES = 24
 """Random bytes of an upload id, which is their hexadecimal form."""

@@ -20,7 +20,6 @@ Tags = Mapping[str, str]
 _KEY_UNITS, _VALUE_UNITS = 128, 256
 _RESERVED = "aws:"
 
-
 _PUNCTUATION = frozenset("+-=._:/@")
 
 
@@ -41,7 +40,6 @@ class TagRules(Struct, frozen=True):
 OBJECT_TAGS = TagRules(
     10, "Object tags cannot be greater than 10", "Your TagKey cannot be prefixed with aws:"
 )
-
 
 BUCKET_TAGS = TagRules(
     50,
