@@ -24,6 +24,7 @@ from twisted.internet.threads import deferToThreadPool
 from bench.loads import prints, report
 from storagegate.storage.cluster.catalog import openPostgreSQL
 from storagegate.storage.embedded.catalog import SQLiteCatalog
+from storagegate.storage.mutations import CreateBucket, PutObject
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord, WriteCondition
 
 GROUP = 25
@@ -96,11 +97,11 @@ def written(number: int) -> bytes:
 async def fill(catalog: Any, inThread: Any, copy: Callable[..., None], *arguments: object) -> None:
     """Make the objects to list, to replace and to look up."""
     for name in ("listed", "written"):
-        await catalog.createBucket(Bucket(name, "bench", 0, "us-east-1"))
-    await catalog.putObject(recordOf("listed", b"z"), WriteCondition())
+        await catalog.commit(CreateBucket(Bucket(name, "bench", 0, "us-east-1")))
+    await catalog.commit(PutObject(recordOf("listed", b"z"), WriteCondition()))
     always = WriteCondition()
     records = [recordOf("written", written(number)) for number in range(WRITTEN)]
-    await gatherResults([catalog.putObject(each, always) for each in records])
+    await gatherResults([catalog.commit(PutObject(each, always)) for each in records])
     await inThread(copy, *arguments)
 
 
@@ -109,13 +110,15 @@ def worksOf(catalog: Any, keys: int) -> dict[str, Callable[[], Awaitable[object]
     numbers, nonce, always = count(), os.urandom(4).hex().encode(), WriteCondition()
 
     def put(size: int) -> Callable[[], Awaitable[object]]:
-        return lambda: catalog.putObject(
-            recordOf("written", b"n%b/%07d" % (nonce, next(numbers)), size), always
+        return lambda: catalog.commit(
+            PutObject(recordOf("written", b"n%b/%07d" % (nonce, next(numbers)), size), always)
         )
 
     def replace() -> Awaitable[object]:
-        return catalog.putObject(  # type: ignore[no-any-return]
-            recordOf("written", written(next(numbers))), always
+        return catalog.commit(
+            PutObject(  # type: ignore[no-any-return]
+                recordOf("written", written(next(numbers))), always
+            )
         )
 
     async def get() -> None:

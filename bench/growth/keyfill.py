@@ -17,6 +17,7 @@ from twisted.internet.task import react
 
 from bench.s3.signing import Authorizer, Credentials, Request, signer
 from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.mutations import AddAccessKey
 from storagegate.storage.records import AccessKey
 
 ACCOUNT = "bench"
@@ -58,7 +59,7 @@ def _signerOf(number: int) -> Authorizer:
 async def issue(reactor: Any, data: str) -> None:
     """Issue the keys."""
     store = openStore(data, reactor, durability="os")
-    waiting = [store.catalog.addAccessKey(keyOf(number)) for number in range(KEYS)]
+    waiting = [store.catalog.commit(AddAccessKey(keyOf(number))) for number in range(KEYS)]
     await gatherResults(waiting, consumeErrors=True)
     await store.close()
 

@@ -21,6 +21,7 @@ from bench.s3.bulkfill import TOGETHER, template
 from bench.s3.requests import BUCKET, GROUP, KIB, LISTED_SIZE, listedKeys
 from storagegate.objects.accounts import ROOT_ACCOUNT
 from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.mutations import CreateBucket, DeleteObjects, PutObject, SetVersioning
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket, ObjectRecord, WriteCondition
 from storagegate.storage.store import ObjectStore
 
@@ -44,15 +45,16 @@ class _Filler:
         while batch := list(islice(keys, TOGETHER)):
             records = [replace(self._record, key=key.encode()) for key in batch]
             await gatherResults(
-                [self._catalog.putObject(each, always) for each in records], consumeErrors=True
+                [self._catalog.commit(PutObject(each, always)) for each in records],
+                consumeErrors=True,
             )
 
     async def delete(self, keys: Iterator[str]) -> None:
         """Put delete markers on objects."""
         always = WriteCondition()
         while batch := [(key.encode(), None, always) for key in islice(keys, TOGETHER)]:
-            await self._catalog.deleteObjects(
-                self._record.bucket, batch, ROOT_ACCOUNT, self._record.modifiedMs
+            await self._catalog.commit(
+                DeleteObjects(self._record.bucket, batch, ROOT_ACCOUNT, self._record.modifiedMs)
             )
 
 
@@ -67,8 +69,8 @@ async def fill(reactor: Any, data: str, kind: str, count: int) -> None:
     buckets = {"versions": f"list-{count}", "deleted": f"list-{GROUP}", "deep": BUCKET[1:]}
     store = openStore(data, reactor, durability="os")
     bucket = buckets[kind]
-    await store.catalog.createBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1"))
-    await store.catalog.setVersioning(bucket, VERSIONING_ENABLED)
+    await store.catalog.commit(CreateBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
+    await store.catalog.commit(SetVersioning(bucket, VERSIONING_ENABLED))
     filler = _Filler(store, template(bucket, 4 * KIB if kind == "deep" else LISTED_SIZE, nowMs))
     if kind == "versions":
         for _ in range(VERSIONS):

@@ -17,6 +17,7 @@ from storagegate.core.backoff import Backoff
 from storagegate.storage.blobinterfaces import IBlobStore
 from storagegate.storage.cluster.interfaces import IClusterCatalog
 from storagegate.storage.errors import StoreBusy, StoreError
+from storagegate.storage.mutations import ForgetBlobs
 from storagegate.storage.periodic import PeriodicTask
 
 COLLECT_SECONDS = 1.0
@@ -114,7 +115,7 @@ class Collector:
                 if self.failed < _MOST_FAILURES:
                     await self._remove(half)
             return
-        await self._catalog.forgetBlobs(ids)
+        await self._catalog.commit(ForgetBlobs(ids))
         self.removed += len(ids)
 
     async def _rounds(self) -> None:

@@ -25,6 +25,7 @@ from storagegate.objects.issuedkeys import (
     readRole,
 )
 from storagegate.storage.errors import KeyExists
+from storagegate.storage.mutations import AddAccessKey, ChangeAccessKey, RemoveAccessKey
 from storagegate.storage.records import AccessKey
 
 V = TypeVar("V")
@@ -169,7 +170,7 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
         keys = call.services.store.accessKeys.keys.values()
         await checkReuse(call.services.store.catalog, key, keys)
     try:
-        await call.services.store.catalog.addAccessKey(key)
+        await call.services.store.catalog.commit(AddAccessKey(key))
     except KeyExists as error:
         raise codedError("ALREADY_EXISTS", "The access key already exists") from error
     await call.services.store.accessKeys.refresh()
@@ -185,7 +186,7 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     _checkRole(call, changes.get("role", "none"))
     call.note(changed=sorted(changes))
     changed = evolve(key, **changes)
-    if not await call.services.store.catalog.changeAccessKey(changed):
+    if not await call.services.store.catalog.commit(ChangeAccessKey(changed)):
         raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
     uses = await call.services.store.catalog.keyUses()
@@ -196,7 +197,7 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
 async def revokeKey(call: ConsoleCall) -> None:
     """Revoke a key."""
     key = _changeable(call)
-    if not await call.services.store.catalog.removeAccessKey(key.accessKey):
+    if not await call.services.store.catalog.commit(RemoveAccessKey(key.accessKey)):
         raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
 

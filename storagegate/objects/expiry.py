@@ -29,6 +29,7 @@ from storagegate.objects.lifecycle import (
     searchedPrefix,
 )
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, NoSuchUpload, StoreError
+from storagegate.storage.mutations import AbortUpload, PutProgress
 from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import (
     Bucket,
@@ -197,7 +198,7 @@ class LifecycleScanner:
         if self._isSaved or (not isEnd and now - self._savedAt < _SAVE_SECONDS):
             return
         self._savedAt, self._isSaved = now, True
-        await self._store.catalog.putProgress(_TASK, msgspec.json.encode(self._round))
+        await self._store.catalog.commit(PutProgress(_TASK, msgspec.json.encode(self._round)))
 
     async def _buckets(self) -> None:
         """Continue the round to its end, or until L{stop}."""
@@ -326,8 +327,8 @@ class LifecycleScanner:
             if self._mustEnd:
                 return False
             try:
-                await self._store.catalog.abortUpload(
-                    name, each.key, each.uploadId, bucket.generation
+                await self._store.catalog.commit(
+                    AbortUpload(name, each.key, each.uploadId, bucket.generation)
                 )
             except NoSuchUpload:
                 continue

@@ -24,6 +24,7 @@ from storagegate.objects.locks import checkLock
 from storagegate.objects.pagination import UPLOAD_ID_BYTES
 from storagegate.objects.service import UNCONDITIONAL, ObjectService
 from storagegate.storage.errors import BlobsElsewhere
+from storagegate.storage.mutations import AbortUpload, CreateUpload
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -109,7 +110,7 @@ class MultipartService:
             algorithm,
             kind,
         )
-        await self._catalog.createUpload(upload)
+        await self._catalog.commit(CreateUpload(upload))
         return upload
 
     async def upload(
@@ -185,7 +186,7 @@ class MultipartService:
 
     async def abort(self, upload: MultipartUpload) -> None:
         """Abort an upload and remove its parts."""
-        await self._catalog.abortUpload(upload.bucket, upload.key, upload.uploadId)
+        await self._catalog.commit(AbortUpload(upload.bucket, upload.key, upload.uploadId))
 
     async def complete(
         self,

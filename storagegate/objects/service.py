@@ -33,6 +33,17 @@ from storagegate.storage.errors import (
     NoSuchKey,
     NoSuchUpload,
 )
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CreateBucket,
+    PutAcl,
+    PutLegalHold,
+    PutRetention,
+    PutSettings,
+    PutTags,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
     INLINE_LIMIT,
@@ -352,7 +363,7 @@ class ObjectService:
             name, identity.account, self.nowMs(), self.region, owned, versioning, locked
         )
         try:
-            await self._catalog.createBucket(bucket)
+            await self._catalog.commit(CreateBucket(bucket))
         except BucketExists as error:
             own = error.bucket.account == identity.account
             kind = errors.BucketAlreadyOwnedByYou if own else errors.BucketAlreadyExists
@@ -375,7 +386,7 @@ class ObjectService:
         """
         await self.bucket(caller, name)
         document = encodeTags(tags).encode("ascii") if tags else None
-        await self._catalog.putSettings(name, {TAGS: document})
+        await self._catalog.commit(PutSettings(name, {TAGS: document}))
 
     async def putTags(
         self, caller: "Caller", bucket: str, key: bytes, versionId: str | None, tags: Tags
@@ -389,7 +400,7 @@ class ObjectService:
         """
         found = await self.object(caller, bucket, key, versionId)
         try:
-            await self._catalog.putTags(bucket, key, versionId, encodeTags(tags))
+            await self._catalog.commit(PutTags(bucket, key, versionId, encodeTags(tags)))
         except NoSuchKey:
             # The object was deleted in the meantime.
             raise await self._absent(found[0], key, versionId) from None
@@ -404,7 +415,7 @@ class ObjectService:
         @param acl: The stored form; empty for the private ACL.
         """
         try:
-            await self._catalog.putAcl(record.bucket, record.key, record.sequence, acl)
+            await self._catalog.commit(PutAcl(record.bucket, record.key, record.sequence, acl))
         except NoSuchKey:
             # The object was replaced or deleted in the meantime.
             raise errors.OperationAborted() from None
@@ -417,7 +428,7 @@ class ObjectService:
         @param documents: Documents by the names of L{storagegate.objects.settings}; L{None} removes
             one.
         """
-        await self._catalog.putSettings(name, documents)
+        await self._catalog.commit(PutSettings(name, documents))
 
     async def deleteBucket(self, caller: "Caller", name: str) -> None:
         """
@@ -430,7 +441,7 @@ class ObjectService:
         while uploads := (await self._catalog.uploads(name, b"", b"", b"", "", 1000))[0]:
             for each in uploads:
                 with suppress(NoSuchUpload):
-                    await self._catalog.abortUpload(name, each.key, each.uploadId)
+                    await self._catalog.commit(AbortUpload(name, each.key, each.uploadId))
         # Fails if an object or an upload was added in the meantime.
         try:
             await self.store.deleteBucket(name)
@@ -445,7 +456,7 @@ class ObjectService:
         @raise BucketLocked: A bucket with object lock stays versioned.
         """
         await self.bucket(caller, bucket)
-        await self._catalog.setVersioning(bucket, versioning)
+        await self._catalog.commit(SetVersioning(bucket, versioning))
 
     async def setObjectLock(
         self, caller: "Caller", bucket: str, default: DefaultRetention | None
@@ -457,7 +468,7 @@ class ObjectService:
         @raise BucketNotVersioned: The versioning of the bucket is not enabled.
         """
         await self.bucket(caller, bucket)
-        await self._catalog.setObjectLock(bucket, default)
+        await self._catalog.commit(SetObjectLock(bucket, default))
 
     async def object(
         self,
@@ -762,8 +773,10 @@ class ObjectService:
         now = self.nowMs()
         checkLock(home, lock, now)
         bypass = bypass and await self._mayBypass(caller, home, key, versionId)
-        await self._catalog.putRetention(
-            bucket, key, versionId, lock.mode, lock.untilMs, self.store.settledMs(now), bypass
+        await self._catalog.commit(
+            PutRetention(
+                bucket, key, versionId, lock.mode, lock.untilMs, self.store.settledMs(now), bypass
+            )
         )
 
     async def putLegalHold(
@@ -775,7 +788,7 @@ class ObjectService:
         @param versionId: L{None} for the current one.
         """
         await self.object(caller, bucket, key, versionId)
-        await self._catalog.putLegalHold(bucket, key, versionId, isOn)
+        await self._catalog.commit(PutLegalHold(bucket, key, versionId, isOn))
 
     async def _refusedDeletes(
         self, caller: "Caller", bucket: Bucket, entries: Sequence[DeleteEntry]

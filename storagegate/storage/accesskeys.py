@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import NoteKeyUses
 from storagegate.storage.records import AccessKey
 
 KEYS_POLL_SECONDS = 0.5
@@ -140,7 +141,7 @@ class AccessKeySnapshot:
         uses = {name: nowMs for user in tuple(self.users) for name in user.takeUsed()}
         if uses:
             try:
-                await self._catalog.noteKeyUses(uses)
+                await self._catalog.commit(NoteKeyUses(uses))
             except StoreError as error:
                 self._log.info("cannot record the use of keys: {error}", error=str(error))
 

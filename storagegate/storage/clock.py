@@ -27,6 +27,7 @@ from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import PutProgress
 from storagegate.storage.periodic import PeriodicTask
 
 STEP_SECONDS = 300.0
@@ -346,7 +347,7 @@ class ClockRecorder:
                 or not isNewer
                 or self._clock.isConfirmed
             ):
-                await self._catalog.putProgress(_TASK, msgspec.json.encode(reading))
+                await self._catalog.commit(PutProgress(_TASK, msgspec.json.encode(reading)))
                 self._clock.isConfirmed = False
         except StoreError as error:
             self._log.info("cannot record the clock: {error}", error=str(error))

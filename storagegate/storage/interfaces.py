@@ -16,11 +16,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from storagegate.storage.mutations import Mutation, T
 from storagegate.storage.records import (
     AccessKey,
     BlobRow,
     Bucket,
-    DefaultRetention,
     ExpiryRow,
     InlineCheck,
     InlinePosition,
@@ -28,10 +28,8 @@ from storagegate.storage.records import (
     ObjectListing,
     ObjectRecord,
     Part,
-    Removal,
     StoreUsage,
     VersionListing,
-    WriteCondition,
 )
 
 
@@ -190,189 +188,11 @@ class ICatalog(Interface):
         @raise InvalidVersionId: This store cannot have issued such an id.
         """
 
-    def createBucket(bucket: Bucket) -> Deferred[None]:
+    def commit(mutation: Mutation[T]) -> Deferred[T]:
         """
-        Create a bucket.
+        Commit a mutation. Its class has the errors and the meaning of the result.
 
-        @param bucket: The new bucket; its name is unique among all accounts.
-        @raise BucketExists: A bucket of this name exists, in any account.
-        """
-
-    def deleteBucket(name: str) -> Deferred[None]:
-        """
-        Remove an empty bucket.
-
-        @param name: The bucket's name.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotEmpty: The bucket holds versions, delete markers or uploads in progress.
-        """
-
-    def setVersioning(bucket: str, versioning: str) -> Deferred[None]:
-        """
-        Enable or suspend versioning for writes that are committed from now on.
-
-        @param versioning: C{VERSIONING_ENABLED} or C{VERSIONING_SUSPENDED}.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketLocked: Versioning cannot be suspended: the bucket has object lock.
-        """
-
-    def putTags(bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
-        """
-        Replace the tags of an object. Nothing else changes, and no version is created.
-
-        @param key: The object's key in UTF-8.
-        @param versionId: The version to tag; L{None} for the current object.
-        @param tags: URL-encoded as in C{x-amz-tagging}; empty removes all tags.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise NoSuchKey: The object or version does not exist or is a delete marker.
-        """
-
-    def putAcl(bucket: str, key: bytes, sequence: int, acl: str) -> Deferred[None]:
-        """
-        Replace the access control list of an object. Nothing else changes.
-
-        @param key: The object's key in UTF-8.
-        @param sequence: The sequence of the record to change, which need not be current.
-        @param acl: Text that is opaque to the catalog; empty for the private list.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise NoSuchKey: The version no longer exists.
-        """
-
-    def setObjectLock(bucket: str, default: DefaultRetention | None) -> Deferred[None]:
-        """
-        Enable object lock on a bucket and set its default retention. Object lock cannot be
-        disabled.
-
-        @param default: The retention of new versions that specify none; L{None} for no default.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotVersioned: The bucket's versioning is not enabled.
-        """
-
-    def putRetention(
-        bucket: str,
-        key: bytes,
-        versionId: str | None,
-        mode: str,
-        untilMs: int,
-        atMs: int,
-        bypass: bool = ...,
-    ) -> Deferred[None]:
-        """
-        Change the retention of a version. Nothing else changes, and no version is created.
-
-        @param key: The object's key in UTF-8.
-        @param versionId: The version to retain; L{None} for the current object.
-        @param mode: C{GOVERNANCE} or C{COMPLIANCE}; empty removes the retention.
-        @param untilMs: When it ends, in milliseconds since the epoch; 0 to remove it.
-        @param atMs: The time of the request, which decides whether the existing retention has
-            expired.
-        @param bypass: Whether to bypass governance mode. Compliance mode can only be extended.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotLocked: The bucket has no object lock.
-        @raise NoSuchKey: The object or version does not exist or is a delete marker.
-        @raise ObjectLocked: The existing retention forbids the change.
-        """
-
-    def putLegalHold(bucket: str, key: bytes, versionId: str | None, isOn: bool) -> Deferred[None]:
-        """
-        Place or release the legal hold of a version.
-
-        @param bucket: The bucket's name.
-        @param key: The object's key in UTF-8.
-        @param versionId: The version to hold; L{None} for the current object.
-        @param isOn: Whether to place the hold or release it.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise BucketNotLocked: The bucket has no object lock.
-        @raise NoSuchKey: The object or version does not exist or is a delete marker.
-        """
-
-    def putSettings(bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
-        """
-        Store settings of a bucket atomically.
-
-        @param bucket: The bucket's name.
-        @param documents: Documents by name; L{None} removes a setting.
-        @return: The new generation of the bucket's settings.
-        @raise NoSuchBucket: The bucket does not exist.
-        """
-
-    def putObject(
-        record: ObjectRecord, condition: WriteCondition, newBlobs: Mapping[str, int] = ...
-    ) -> Deferred[ObjectRecord]:
-        """
-        Store an object under its key and reference its content.
-
-        The bucket's versioning state at the commit decides whether the current object is replaced
-        or becomes a noncurrent version. If versioning is suspended, the new object replaces the
-        C{null} version, at any position among the versions of the key.
-
-        If the bucket has object lock, a record without a retention gets the bucket's default at the
-        commit.
-
-        Each of C{record.content.segments} is one reference to its blob.
-
-        @param record: The object to store; the catalog ignores its C{sequence} and assigns one.
-        @param condition: Evaluated against the current object of the key.
-        @param newBlobs: The new blobs of the segments with their CRC-32C; each gets a row. All
-            other blobs must already have a row (a copy).
-        @return: The record with its C{sequence} and C{versionId}.
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise NoSuchKey: C{If-Match} on a key without an object.
-        @raise PreconditionFailed: The condition did not hold.
-        @raise BucketChanged: The bucket's revision differs from the condition's.
-        @raise ConcurrentChange: The blob of a segment is being removed, or it is neither known nor
-            new.
-        @raise BlobsElsewhere: The blob of a segment is in another shard than the bucket.
-        @raise BucketNotLocked: The record has a lock, but the bucket has no object lock.
-        """
-
-    def deleteObjects(
-        bucket: str,
-        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
-        account: str = ...,
-        atMs: int = ...,
-    ) -> Deferred[list[Removal | Exception]]:
-        """
-        Remove objects in one transaction.
-
-        Without a version id, the current object is removed; in a bucket that has ever had
-        versioning enabled, a delete marker becomes the newest version of the key, even if the key
-        has no versions. With a version id, that version is removed, and the newest remaining
-        version becomes current.
-
-        @param bucket: The bucket of all entries.
-        @param entries: Key, version id or L{None}, and a condition on the current object or the
-            named version.
-        @param account: The owner of delete markers.
-        @param atMs: The time of delete markers, in milliseconds since the epoch.
-        @return: For each entry the removal, or its exception (C{PreconditionFailed}, C{NoSuchKey},
-            C{ObjectLocked} for a version that is locked at C{atMs}, and C{ConcurrentChange} for a
-            removal by a rule that no longer applies).
-        @raise NoSuchBucket: The bucket does not exist.
-        @raise InvalidVersionId: This store cannot have issued one of the ids.
-        """
-
-    def createUpload(upload: MultipartUpload) -> Deferred[None]:
-        """
-        Create a multipart upload.
-
-        @param upload: The upload with its id; its key is UTF-8.
-        @raise NoSuchBucket: The bucket does not exist.
-        """
-
-    def putPart(
-        bucket: str, key: bytes, uploadId: str, part: Part, newBlobs: Mapping[str, int] = ...
-    ) -> Deferred[None]:
-        """
-        Store a part and reference its content. It replaces a part of the same number.
-
-        @param bucket: The bucket's name.
-        @param key: The key of the upload, in UTF-8.
-        @param uploadId: The id of the part's upload.
-        @param part: The part with its number, ETag and content.
-        @param newBlobs: As for L{putObject}.
-        @raise NoSuchUpload: The upload does not exist.
-        @raise ConcurrentChange: As for L{putObject}.
+        @param mutation: A value of L{storagegate.storage.mutations}.
         """
 
     async def parts(bucket: str, key: bytes, uploadId: str, after: int, limit: int) -> list[Part]:
@@ -405,25 +225,6 @@ class ICatalog(Interface):
         @raise NoSuchBucket: The bucket does not exist.
         """
 
-    def completeUpload(
-        uploadId: str,
-        record: ObjectRecord,
-        parts: Sequence[tuple[int, str]],
-        condition: WriteCondition,
-    ) -> Deferred[ObjectRecord]:
-        """
-        Assemble the listed parts into an object and end the upload; other parts are dropped.
-
-        @param uploadId: The id of the upload, whose bucket and key must equal those in C{record}.
-        @param record: The new object; its content is replaced by the segments of the parts in the
-            given order.
-        @param parts: Part number and ETag.
-        @param condition: Evaluated against the current object of the key.
-        @raise NoSuchUpload: The upload does not exist.
-        @raise InvalidPart: A part does not exist, or its ETag differs (it was uploaded again).
-        @raise PreconditionFailed: The condition did not hold. The upload stays in progress.
-        """
-
     async def completed(bucket: str, key: bytes, uploadId: str) -> ObjectRecord | None:
         """
         Look up the version that the completion of an upload created, current or not.
@@ -431,20 +232,6 @@ class ICatalog(Interface):
         @param bucket: The bucket's name.
         @param key: The key of the upload, in UTF-8.
         @param uploadId: The id of the ended upload.
-        """
-
-    def abortUpload(
-        bucket: str, key: bytes, uploadId: str, generation: int | None = ...
-    ) -> Deferred[None]:
-        """
-        End an upload and drop its parts.
-
-        @param bucket: The bucket's name.
-        @param key: The key of the upload, in UTF-8.
-        @param uploadId: The id of the upload.
-        @param generation: The generation that the bucket's settings must have; L{None} for any.
-        @raise NoSuchUpload: The upload does not exist.
-        @raise ConcurrentChange: The generation of the settings differs.
         """
 
     async def expiryPage(
@@ -468,21 +255,14 @@ class ICatalog(Interface):
         """
         List the names of the buckets that have a setting.
 
-        @param setting: The setting's name in L{putSettings}.
+        @param setting: The setting's name in L{PutSettings
+            <storagegate.storage.mutations.PutSettings>}.
         @param after: Names strictly after this one; empty starts at the beginning.
         @param limit: The most names in the result.
         """
 
     async def progress(task: str) -> bytes | None:
         """Read the progress of a background task; L{None} if it has not started."""
-
-    def putProgress(task: str, document: bytes) -> Deferred[None]:
-        """
-        Store the progress of a background task.
-
-        @param task: The name of the task.
-        @param document: The document that L{progress} returns, in this process or after a restart.
-        """
 
     async def usage(limit: int) -> StoreUsage:
         """
@@ -498,28 +278,8 @@ class ICatalog(Interface):
     async def keysGeneration() -> int:
         """Read the number that changes whenever any process issues or revokes a key."""
 
-    def addAccessKey(key: AccessKey) -> Deferred[None]:
-        """
-        Issue a key.
-
-        @raise KeyExists: The access key is taken.
-        """
-
-    def changeAccessKey(key: AccessKey) -> Deferred[bool]:
-        """Replace the issued key with the same C{accessKey}; fire with whether it existed."""
-
-    def removeAccessKey(accessKey: str) -> Deferred[bool]:
-        """Revoke a key; fire with whether it existed."""
-
     async def keyUses() -> Mapping[str, int]:
         """Read when each issued key was last used, in ms; unused keys are absent."""
-
-    def noteKeyUses(uses: Mapping[str, int]) -> Deferred[None]:
-        """
-        Record when keys were last used. The generation of the keys does not change.
-
-        @param uses: Times in ms by access key; revoked keys are ignored.
-        """
 
     async def knownBlobs(ids: Sequence[str]) -> frozenset[str]:
         """
@@ -564,23 +324,6 @@ class ICatalog(Interface):
 
         @param bucket: The bucket, as it was looked up, of the object that will use the blob.
         @raise StoreReadOnly: This node may not write now.
-        """
-
-    def forgetBlobs(ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of removed blobs. Rows with references stay."""
-
-    def markCorrupt(blob: str) -> Deferred[None]:
-        """
-        Record that a blob is corrupt.
-
-        @param blob: The blob's id; if it has no row, nothing is stored in the catalog file.
-        """
-
-    def clearCorrupt(blob: str) -> Deferred[None]:
-        """
-        Record that a blob is intact again.
-
-        @param blob: The blob's id.
         """
 
     def corruptBlobs() -> frozenset[str]:

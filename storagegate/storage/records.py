@@ -417,8 +417,8 @@ class WriteCondition(Struct, frozen=True):
         epoch; for deletions only.
     @ivar bypass: Whether to bypass a retention in governance mode; for deletions only.
     @ivar expiry: The state by which a rule decided to remove the version; for deletions only.
-    @ivar revision: The revision that the bucket must have; only for L{ICatalog.putObject
-        <storagegate.storage.interfaces.ICatalog.putObject>} of a catalog with C{recentBucket}.
+    @ivar revision: The revision that the bucket must have; only for L{PutObject
+        <storagegate.storage.mutations.PutObject>} in a catalog with C{recentBucket}.
     """
 
     absent: bool = False

@@ -30,6 +30,7 @@ from storagegate.storage.blobinterfaces import IBlobReader, IBlobStore
 from storagegate.storage.blobwriter import BlobChecksum
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import ClearCorrupt, MarkCorrupt
 from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import BlobRow, InlinePosition, Segment
 
@@ -88,7 +89,7 @@ class CorruptionLog:
         @raise StoreError: The catalog could not record it.
         """
         self._log.critical("blob {blob} {problem}", blob=row.id, problem=problem)
-        await self._catalog.markCorrupt(row.id)
+        await self._catalog.commit(MarkCorrupt(row.id))
 
     async def remove(self, blob: str) -> None:
         """
@@ -98,7 +99,7 @@ class CorruptionLog:
         """
         self._log.info("blob {blob} is correct again", blob=blob)
         self._onRight([blob])
-        await self._catalog.clearCorrupt(blob)
+        await self._catalog.commit(ClearCorrupt(blob))
 
 
 BYTES_PER_SECOND = 8 * 1024 * 1024

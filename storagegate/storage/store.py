@@ -9,9 +9,8 @@ last reference are removed after their readers. If either side cannot write, all
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, fail
@@ -36,6 +35,15 @@ from storagegate.storage.errors import (
 )
 from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import (
+    CompleteUpload,
+    DeleteBucket,
+    DeleteObjects,
+    Mutation,
+    PutObject,
+    PutPart,
+    T,
+)
 from storagegate.storage.node import BackgroundTask, HeldBlobs, IStoreNode
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
@@ -58,8 +66,6 @@ from storagegate.storage.scrub import (
     VerifyingReader,
 )
 from storagegate.storage.threadpool import BoundedThreadPool
-
-T = TypeVar("T")
 
 NodeMaker = Callable[[BackEndContext, ICatalog, IBlobStore], IStoreNode]
 """Creates the node of this process."""
@@ -234,27 +240,25 @@ class ObjectStore:
         self, record: ObjectRecord, writer: IBlobWriter | None, condition: WriteCondition
     ) -> Deferred[ObjectRecord]:
         """
-        Store an object whose bytes are durable; see L{ICatalog.putObject}.
+        Store an object whose bytes are durable; see L{PutObject}.
 
         @param writer: The finished writer of the content; L{None} for a copy.
-        @param record: See L{ICatalog.putObject}; so is C{condition}.
+        @param record: See L{PutObject}; so is C{condition}.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
-        args = (condition, newBlobs)
-        return self._create(newBlobs, self.catalog.putObject, record, *args)
+        return self._create(PutObject(record, condition, newBlobs), newBlobs)
 
     def putPart(
         self, bucket: str, key: bytes, uploadId: str, part: Part, writer: IBlobWriter | None
     ) -> Deferred[None]:
         """
-        Store a part whose bytes are durable; see L{ICatalog.putPart}.
+        Store a part whose bytes are durable; see L{PutPart}.
 
         @param writer: The finished writer of the content; L{None} for a copy.
         @param part: The part, which replaces a part of the same number.
         """
         newBlobs = {} if writer is None else writer.takeNewBlobs()
-        args = (bucket, key, uploadId, part, newBlobs)
-        return self._write(newBlobs, None, self.catalog.putPart, *args)
+        return self._write(PutPart(bucket, key, uploadId, part, newBlobs), newBlobs, None)
 
     def completeUpload(
         self,
@@ -263,9 +267,8 @@ class ObjectStore:
         parts: Sequence[tuple[int, str]],
         condition: WriteCondition,
     ) -> Deferred[ObjectRecord]:
-        """Assemble parts into an object; see L{ICatalog.completeUpload}."""
-        complete = partial(self.catalog.completeUpload, uploadId)
-        return self._create({}, complete, record, parts, condition)
+        """Assemble parts into an object; see L{CompleteUpload}."""
+        return self._create(CompleteUpload(uploadId, record, parts, condition), {})
 
     def deleteObjects(
         self,
@@ -275,9 +278,9 @@ class ObjectStore:
         atMs: int = 0,
     ) -> Deferred[list[Removal | Exception]]:
         """
-        Remove objects; see L{ICatalog.deleteObjects}. Blobs are removed in the background.
+        Remove objects; see L{DeleteObjects}. Blobs are removed in the background.
 
-        @param entries: See L{ICatalog.deleteObjects}; so are C{account} and C{atMs}.
+        @param entries: See L{DeleteObjects}; so are C{account} and C{atMs}.
         @param atMs: See L{settledMs}.
         """
 
@@ -309,8 +312,7 @@ class ObjectStore:
                 if isinstance(result, Removal) and result.isChanged:
                     self._node.committed(ObjectChange(bucket, key, result.current))
 
-        args = (bucket, entries, account, atMs)
-        return self._write({}, notify, self.catalog.deleteObjects, *args)
+        return self._write(DeleteObjects(bucket, entries, account, atMs), {}, notify)
 
     def settledMs(self, atMs: int) -> int:
         """
@@ -322,8 +324,8 @@ class ObjectStore:
         return atMs if self.clock is None else min(atMs, self.clock.settledMs())
 
     async def deleteBucket(self, name: str) -> None:
-        """Remove an empty bucket; see L{ICatalog.deleteBucket}."""
-        await self.catalog.deleteBucket(name)
+        """Remove an empty bucket; see L{DeleteBucket}."""
+        await self.catalog.commit(DeleteBucket(name))
         self._node.committed(ObjectChange(name, None, None))
 
     def abort(self, writer: IBlobWriter) -> None:
@@ -409,11 +411,7 @@ class ObjectStore:
                 self._log.failure("an observer of the store failed")
 
     def _create(
-        self,
-        newBlobs: Mapping[str, int],
-        mutate: Callable[..., Deferred[ObjectRecord]],
-        record: ObjectRecord,
-        *args: Any,
+        self, mutation: PutObject | CompleteUpload, newBlobs: Mapping[str, int]
     ) -> Deferred[ObjectRecord]:
         """
         Store an object. Even if the clock is behind, its default retention counts from the newest
@@ -421,15 +419,16 @@ class ObjectStore:
         """
         behindMs = 0 if self.clock is None else self.clock.behindMs()
         if not behindMs:
-            return self._write(newBlobs, self._notifyCreated, mutate, record, *args)
+            return self._write(mutation, newBlobs, self._notifyCreated)
 
         async def create() -> ObjectRecord:
             try:
-                retained = await self._retained(record, behindMs)
+                retained = await self._retained(mutation.record, behindMs)
             except BaseException:
                 self._removeNew(newBlobs)
                 raise
-            return await self._write(newBlobs, self._notifyCreated, mutate, retained, *args)
+            made = replace(mutation, record=retained)
+            return await self._write(made, newBlobs, self._notifyCreated)
 
         return Deferred.fromCoroutine(create())
 
@@ -452,13 +451,12 @@ class ObjectStore:
 
     def _write(
         self,
+        mutation: Mutation[T],
         newBlobs: Mapping[str, int],
         notify: Callable[[T], None] | None,
-        mutate: Callable[..., Deferred[T]],
-        *args: Any,
     ) -> Deferred[T]:
         """
-        Apply a mutation, then confirm or remove the new blobs.
+        Commit a mutation, then confirm or remove the new blobs.
 
         The caller gets a separate Deferred, so that cancelling it does not affect the mutation,
         which may still be committed.
@@ -497,7 +495,7 @@ class ObjectStore:
                     self._node.full()
             written.errback(failure)
 
-        mutate(*args).addCallbacks(committed, refused)
+        self.catalog.commit(mutation).addCallbacks(committed, refused)
         return written
 
     def _removeNew(self, newBlobs: Mapping[str, int]) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from storagegate.storage.mutations import CreateBucket, PutObject
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -88,14 +89,14 @@ class CatalogCase:
         """Begin with an empty bucket."""
         self.collected = []
         self.catalog = self.makeCatalog()
-        created: Deferred[None] = self.catalog.createBucket(bucketNamed("b"))
+        created: Deferred[None] = self.catalog.commit(CreateBucket(bucketNamed("b")))
         return created
 
     async def put(self, *records: ObjectRecord) -> None:
         """Store objects; all their blobs are new."""
         for record in records:
             blobs = [segment.blob for segment in record.content.segments]
-            await self.catalog.putObject(record, ALWAYS, newBlobs=newBlobsOf(*blobs))
+            await self.catalog.commit(PutObject(record, ALWAYS, newBlobs=newBlobsOf(*blobs)))
 
     def otherVersion(self) -> str:
         """Give an id of a version that does not exist."""

@@ -5,6 +5,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, ObjectLocked
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteObjects,
+    PutLegalHold,
+    PutProgress,
+    PutRetention,
+    PutSettings,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     GOVERNANCE,
     VERSIONING_ENABLED,
@@ -39,7 +51,7 @@ class ExpiryContract(CatalogCase):
         bucket = await self.catalog.bucket("b")
         expiry = Expiry(row.sequence, row.noncurrentMs, row.tags, bucket.generation)
         entry = (row.key.encode(), version, WriteCondition(expiry=replace(expiry, **more)))
-        [outcome] = await self.catalog.deleteObjects("b", [entry], "alice", NOW)
+        [outcome] = await self.catalog.commit(DeleteObjects("b", [entry], "alice", NOW))
         return outcome
 
     async def assertKept(self, row: ExpiryRow, version: str | None, **more: Any) -> None:
@@ -50,10 +62,10 @@ class ExpiryContract(CatalogCase):
 
     async def stacked(self) -> list[ExpiryRow]:
         """Store three versions of one key, with a marker, and a key beside each of its sides."""
-        await self.catalog.setVersioning("b", VERSIONING_ENABLED)
+        await self.catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
         tagged = replace(inlineRecord(b"k"), attributes=Attributes(tags="a=b"))
         await self.put(inlineRecord(b"j"), *[tagged] * 3, inlineRecord(b"l"))
-        await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW))
         return await self.expiryRows()
 
     async def test_pages(self) -> None:
@@ -98,17 +110,19 @@ class ExpiryContract(CatalogCase):
         await self.assertKept(j, None)
         await self.assertKept(j, j.versionId)
         # A version that has become current again.
-        await self.catalog.deleteObjects("b", [(b"k", marker.versionId, ALWAYS)], "alice", NOW)
+        await self.catalog.commit(
+            DeleteObjects("b", [(b"k", marker.versionId, ALWAYS)], "alice", NOW)
+        )
         await self.assertKept(newest, newest.versionId)
         bucket = await self.catalog.bucket("b")
-        await self.catalog.putSettings("b", {"lifecycle": b"x"})
+        await self.catalog.commit(PutSettings("b", {"lifecycle": b"x"}))
         await self.assertKept(oldest, oldest.versionId, generation=bucket.generation)
         self.assertIsInstance(await self.expire(oldest, oldest.versionId), Removal)
 
     async def test_suspended(self) -> None:
         """Where a delete replaces, nothing stays below a marker."""
         await self.put(inlineRecord(b"k"))
-        await self.catalog.setVersioning("b", VERSIONING_SUSPENDED)
+        await self.catalog.commit(SetVersioning("b", VERSIONING_SUSPENDED))
         [row] = await self.expiryRows()
         outcome = await self.expire(row, None)
         self.assertEqual(outcome, Removal(True, "null", True, True))
@@ -117,13 +131,13 @@ class ExpiryContract(CatalogCase):
 
     async def test_locked(self) -> None:
         """A locked version stays, also if it was locked after the look."""
-        await self.catalog.setVersioning("b", VERSIONING_ENABLED)
-        await self.catalog.setObjectLock("b", None)
+        await self.catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
+        await self.catalog.commit(SetObjectLock("b", None))
         await self.put(*[inlineRecord(b"k")] * 3)
         current, held, retained = await self.expiryRows()
-        await self.catalog.putLegalHold("b", b"k", held.versionId, True)
-        await self.catalog.putRetention(
-            *("b", b"k", retained.versionId, GOVERNANCE, NOW + 1, NOW - 1000)
+        await self.catalog.commit(PutLegalHold("b", b"k", held.versionId, True))
+        await self.catalog.commit(
+            PutRetention(*("b", b"k", retained.versionId, GOVERNANCE, NOW + 1, NOW - 1000))
         )
         for row in (held, retained):
             self.assertIsInstance(await self.expire(row, row.versionId), ObjectLocked)
@@ -149,27 +163,27 @@ class ExpiryContract(CatalogCase):
             )
             for number, row in enumerate(rows)
         ]
-        outcomes = await self.catalog.deleteObjects("b", entries, "alice", NOW)
+        outcomes = await self.catalog.commit(DeleteObjects("b", entries, "alice", NOW))
         kinds = [type(each) for each in outcomes]
         self.assertEqual(kinds, [Removal, ConcurrentChange] * 100)
         self.assertEqual(await self.expiryRows(), rows[1::2])
 
     async def test_uploads(self) -> None:
         """An upload is not aborted by a rule that is gone."""
-        await self.catalog.createUpload(uploadOf(b"k", "u"))
-        generation = await self.catalog.putSettings("b", {"lifecycle": b"x"})
-        other = self.catalog.abortUpload("b", b"k", "u", generation - 1)
+        await self.catalog.commit(CreateUpload(uploadOf(b"k", "u")))
+        generation = await self.catalog.commit(PutSettings("b", {"lifecycle": b"x"}))
+        other = self.catalog.commit(AbortUpload("b", b"k", "u", generation - 1))
         await self.assertRefused(other, ConcurrentChange)
         self.assertIsNotNone(await self.catalog.upload("b", b"k", "u"))
-        await self.catalog.abortUpload("b", b"k", "u", generation)
+        await self.catalog.commit(AbortUpload("b", b"k", "u", generation))
         self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
 
     async def test_bucketsWith(self) -> None:
         """Buckets are found by a setting, in order of their names."""
         for name in ("d", "a", "c"):
-            await self.catalog.createBucket(bucketNamed(name))
-            await self.catalog.putSettings(name, {"lifecycle": b"x", "cors": b"y"})
-        await self.catalog.putSettings("b", {"cors": b"y"})
+            await self.catalog.commit(CreateBucket(bucketNamed(name)))
+            await self.catalog.commit(PutSettings(name, {"lifecycle": b"x", "cors": b"y"}))
+        await self.catalog.commit(PutSettings("b", {"cors": b"y"}))
         find = self.catalog.bucketsWith
         self.assertEqual(await find("lifecycle", "", 10), ["a", "c", "d"])
         self.assertEqual(await find("lifecycle", "a", 1), ["c"])
@@ -180,6 +194,6 @@ class ExpiryContract(CatalogCase):
         """Where a task has come to is kept, for each task."""
         self.assertIsNone(await self.catalog.progress("t"))
         for document in (b"1", b"\0\xff"):
-            await self.catalog.putProgress("t", document)
+            await self.catalog.commit(PutProgress("t", document))
             self.assertEqual(await self.catalog.progress("t"), document)
         self.assertIsNone(await self.catalog.progress("other"))

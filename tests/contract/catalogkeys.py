@@ -3,6 +3,12 @@
 from attrs import evolve
 
 from storagegate.storage.errors import KeyExists
+from storagegate.storage.mutations import (
+    AddAccessKey,
+    ChangeAccessKey,
+    NoteKeyUses,
+    RemoveAccessKey,
+)
 from storagegate.storage.records import AccessKey
 from tests.contract.catalogcase import CatalogCase
 
@@ -28,57 +34,57 @@ class KeyContract(CatalogCase):
     async def test_issuedKeyIsThere(self) -> None:
         """An issued key comes back as it was given, and changes the generation."""
         before = await self.catalog.keysGeneration()
-        await self.catalog.addAccessKey(KEY)
+        await self.catalog.commit(AddAccessKey(KEY))
         self.assertEqual((await self.catalog.accessKeys())[1], [KEY])
         self.assertNotEqual(await self.catalog.keysGeneration(), before)
 
     async def test_keyIsIssuedOnce(self) -> None:
         """An access key that is taken is refused, and nothing changes."""
-        await self.catalog.addAccessKey(KEY)
+        await self.catalog.commit(AddAccessKey(KEY))
         before = await self.catalog.keysGeneration()
-        again = self.catalog.addAccessKey(evolve(KEY, account="eve"))
+        again = self.catalog.commit(AddAccessKey(evolve(KEY, account="eve")))
         await self.assertRefused(again, KeyExists)
         self.assertEqual((await self.catalog.accessKeys())[1], [KEY])
         self.assertEqual(await self.catalog.keysGeneration(), before)
 
     async def test_revokedKeyIsGone(self) -> None:
         """A revoked key is gone and changes the generation; a second time says it was not there."""
-        await self.catalog.addAccessKey(KEY)
+        await self.catalog.commit(AddAccessKey(KEY))
         before = await self.catalog.keysGeneration()
-        self.assertIs(await self.catalog.removeAccessKey("AK"), True)
+        self.assertIs(await self.catalog.commit(RemoveAccessKey("AK")), True)
         after = await self.catalog.keysGeneration()
-        self.assertIs(await self.catalog.removeAccessKey("AK"), False)
+        self.assertIs(await self.catalog.commit(RemoveAccessKey("AK")), False)
         self.assertEqual((await self.catalog.accessKeys())[1], [])
         self.assertNotEqual(after, before)
         self.assertEqual(await self.catalog.keysGeneration(), after)
 
     async def test_changedKey(self) -> None:
         """A key is replaced as a whole, and the generation changes; none is made."""
-        await self.catalog.addAccessKey(KEY)
+        await self.catalog.commit(AddAccessKey(KEY))
         before = await self.catalog.keysGeneration()
         changed = evolve(KEY, secretKey="t" * 40, role="admin", expiresMs=0, disabled=False)
-        self.assertIs(await self.catalog.changeAccessKey(changed), True)
+        self.assertIs(await self.catalog.commit(ChangeAccessKey(changed)), True)
         after, keys = await self.catalog.accessKeys()
         self.assertEqual(keys, [changed])
         self.assertNotEqual(after, before)
         absent = evolve(KEY, accessKey="BK")
-        self.assertIs(await self.catalog.changeAccessKey(absent), False)
+        self.assertIs(await self.catalog.commit(ChangeAccessKey(absent)), False)
         self.assertEqual(await self.catalog.accessKeys(), (after, [changed]))
 
     async def test_keyUses(self) -> None:
         """The last use of a key never goes back, and goes with the key; its generation stays."""
-        await self.catalog.addAccessKey(KEY)
-        await self.catalog.addAccessKey(evolve(KEY, accessKey="BK"))
+        await self.catalog.commit(AddAccessKey(KEY))
+        await self.catalog.commit(AddAccessKey(evolve(KEY, accessKey="BK")))
         before = await self.catalog.keysGeneration()
         self.assertEqual(await self.catalog.keyUses(), {})
-        await self.catalog.noteKeyUses({"AK": 20, "BK": 5, "gone": 7})
-        await self.catalog.noteKeyUses({"AK": 19, "BK": 6})
+        await self.catalog.commit(NoteKeyUses({"AK": 20, "BK": 5, "gone": 7}))
+        await self.catalog.commit(NoteKeyUses({"AK": 19, "BK": 6}))
         self.assertEqual(await self.catalog.keyUses(), {"AK": 20, "BK": 6})
-        await self.catalog.noteKeyUses({})
+        await self.catalog.commit(NoteKeyUses({}))
         self.assertEqual(await self.catalog.keysGeneration(), before)
-        await self.catalog.changeAccessKey(evolve(KEY, note=""))
+        await self.catalog.commit(ChangeAccessKey(evolve(KEY, note="")))
         self.assertEqual((await self.catalog.keyUses())["AK"], 20)
-        await self.catalog.removeAccessKey("AK")
+        await self.catalog.commit(RemoveAccessKey("AK"))
         self.assertEqual(await self.catalog.keyUses(), {"BK": 6})
 
     async def test_secret(self) -> None:

@@ -3,6 +3,7 @@
 from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import NoSuchBucket
+from storagegate.storage.mutations import CreateUpload, PutObject
 from storagegate.storage.records import Attributes, Checksum, ListedObject, ObjectListing
 from tests.contract.catalogcase import ALWAYS, CatalogCase, inlineRecord, uploadOf
 
@@ -13,7 +14,7 @@ class ListContract(CatalogCase):
     async def fill(self, *keys: str) -> None:
         """Store an object under each key."""
         await DeferredList(
-            [self.catalog.putObject(inlineRecord(key.encode()), ALWAYS) for key in keys]
+            [self.catalog.commit(PutObject(inlineRecord(key.encode()), ALWAYS)) for key in keys]
         )
 
     async def page(
@@ -119,7 +120,7 @@ class ListContract(CatalogCase):
     async def test_uploadsInOrder(self) -> None:
         """Uploads come by key and then by id, in pages."""
         for key, uploadId in ((b"b", "2"), (b"a", "9"), (b"b", "1"), (b"c", "0"), (b"b", "3")):
-            await self.catalog.createUpload(uploadOf(key, uploadId))
+            await self.catalog.commit(CreateUpload(uploadOf(key, uploadId)))
 
         async def page(
             keyAfter: bytes, idAfter: str, limit: int
@@ -141,7 +142,7 @@ class ListContract(CatalogCase):
         """Uploads have common prefixes as objects do."""
         uploads = [uploadOf(key, "1") for key in (b"a/x", b"a/y", b"b", b"c/x")]
         for upload in uploads:
-            await self.catalog.createUpload(upload)
+            await self.catalog.commit(CreateUpload(upload))
         found = await self.catalog.uploads("b", b"", b"/", b"", "", 2)
         self.assertEqual(found, ([uploads[2]], ["a/"], ("b", "1")))
         found = await self.catalog.uploads("b", b"", b"/", b"b", "1", 2)

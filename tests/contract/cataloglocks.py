@@ -11,6 +11,18 @@ from storagegate.storage.errors import (
     NoSuchKey,
     ObjectLocked,
 )
+from storagegate.storage.mutations import (
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteObjects,
+    PutLegalHold,
+    PutObject,
+    PutPart,
+    PutRetention,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     COMPLIANCE,
     GOVERNANCE,
@@ -49,13 +61,13 @@ class LockContract(CatalogCase):
 
     async def enableLock(self, default: DefaultRetention | None = None) -> None:
         """Enable versioning and object lock."""
-        await self.catalog.setVersioning("b", VERSIONING_ENABLED)
-        await self.catalog.setObjectLock("b", default)
+        await self.catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
+        await self.catalog.commit(SetObjectLock("b", default))
 
     async def putLocked(self, key: bytes = b"k", lock: ObjectLock = UNLOCKED) -> ObjectRecord:
         """Store an object with a lock; return its record, which is what a look-up finds."""
-        record: ObjectRecord = await self.catalog.putObject(
-            inlineRecord(key, attributes=Attributes(lock=lock)), ALWAYS
+        record: ObjectRecord = await self.catalog.commit(
+            PutObject(inlineRecord(key, attributes=Attributes(lock=lock)), ALWAYS)
         )
         self.assertEqual((await self.catalog.object("b", key))[1], record)
         return record
@@ -71,34 +83,34 @@ class LockContract(CatalogCase):
     ) -> list[bool]:
         """Remove versions; return for each whether that was possible."""
         entries = [(each.key, each.versionId, condition) for each in records]
-        done = await self.catalog.deleteObjects("b", entries, "alice", atMs)
+        done = await self.catalog.commit(DeleteObjects("b", entries, "alice", atMs))
         for each in done:
             self.assertIsInstance(each, Removal | ObjectLocked)
         return [isinstance(each, Removal) for each in done]
 
     async def test_locksBuckets(self) -> None:
         """Only a bucket with versioning gets object lock, and both stay."""
-        await self.assertRefused(self.catalog.setObjectLock("b", None), BucketNotVersioned)
-        await self.assertRefused(self.catalog.setObjectLock("none", None), NoSuchBucket)
-        await self.catalog.setVersioning("b", VERSIONING_SUSPENDED)
-        await self.assertRefused(self.catalog.setObjectLock("b", None), BucketNotVersioned)
+        await self.assertRefused(self.catalog.commit(SetObjectLock("b", None)), BucketNotVersioned)
+        await self.assertRefused(self.catalog.commit(SetObjectLock("none", None)), NoSuchBucket)
+        await self.catalog.commit(SetVersioning("b", VERSIONING_SUSPENDED))
+        await self.assertRefused(self.catalog.commit(SetObjectLock("b", None)), BucketNotVersioned)
         await self.enableLock()
         await self.enableLock()
         self.assertTrue((await self.catalog.bucket("b")).lockEnabled)
-        suspended = self.catalog.setVersioning("b", VERSIONING_SUSPENDED)
+        suspended = self.catalog.commit(SetVersioning("b", VERSIONING_SUSPENDED))
         await self.assertRefused(suspended, BucketLocked)
         made = replace(bucketNamed("c"), versioning=VERSIONING_ENABLED, lockEnabled=True)
-        await self.catalog.createBucket(made)
+        await self.catalog.commit(CreateBucket(made))
         self.assertEqual(await self.catalog.bucket("c"), made)
 
     async def test_withoutLock(self) -> None:
         """A lock in a bucket without object lock is refused, and nothing is stored."""
         record = inlineRecord(b"k", attributes=Attributes(lock=ObjectLock(legalHold=True)))
-        await self.assertRefused(self.catalog.putObject(record, ALWAYS), BucketNotLocked)
+        await self.assertRefused(self.catalog.commit(PutObject(record, ALWAYS)), BucketNotLocked)
         await self.put(inlineRecord(b"k"))
         for change in (
-            self.catalog.putRetention("b", b"k", None, GOVERNANCE, NOW + 1, NOW),
-            self.catalog.putLegalHold("b", b"k", None, True),
+            self.catalog.commit(PutRetention("b", b"k", None, GOVERNANCE, NOW + 1, NOW)),
+            self.catalog.commit(PutLegalHold("b", b"k", None, True)),
         ):
             await self.assertRefused(change, BucketNotLocked)
 
@@ -112,13 +124,15 @@ class LockContract(CatalogCase):
         rows = (governed, complied, held)
         self.assertEqual(await self.removes(*rows, free), [False, False, False, True])
         self.assertEqual(await self.removes(*rows, atMs=NOW + 4), [False] * 3)
-        [plain] = await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+        [plain] = await self.catalog.commit(
+            DeleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+        )
         self.assertTrue(plain.isDeleteMarker)
         self.assertEqual(
             await self.removes(*rows, condition=BYPASS), [True, False, False], "a bypass"
         )
         self.assertEqual(await self.removes(*rows[1:], atMs=NOW + 5), [True, False])
-        await self.catalog.putLegalHold("b", b"k", held.versionId, False)
+        await self.catalog.commit(PutLegalHold("b", b"k", held.versionId, False))
         self.assertEqual(await self.removes(held, atMs=NOW + 5), [True])
 
     async def test_promoted(self) -> None:
@@ -148,20 +162,20 @@ class LockContract(CatalogCase):
             for isOn in (True, False):
                 for record in records:
                     name = ("b", b"k", record.versionId)
-                    await self.catalog.putRetention(*name, mode, untilMs, NOW, True)
-                    await self.catalog.putLegalHold(*name, isOn)
+                    await self.catalog.commit(PutRetention(*name, mode, untilMs, NOW, True))
+                    await self.catalog.commit(PutLegalHold(*name, isOn))
                 await assertLocked(ObjectLock(mode, untilMs, isOn))
 
     async def test_nullVersion(self) -> None:
         """A version from before versioning can be locked, above others and below."""
         await self.put(inlineRecord(b"k"))
         await self.enableLock()
-        await self.catalog.putLegalHold("b", b"k", "null", True)
+        await self.catalog.commit(PutLegalHold("b", b"k", "null", True))
         (_, record) = await self.catalog.object("b", b"k")
         self.assertEqual(await self.removes(record), [False])
         await self.putLocked()
         self.assertEqual(await self.removes(record), [False])
-        await self.catalog.putLegalHold("b", b"k", "null", False)
+        await self.catalog.commit(PutLegalHold("b", b"k", "null", False))
         self.assertEqual(await self.removes(record), [True])
 
     async def test_retentions(self) -> None:
@@ -182,8 +196,10 @@ class LockContract(CatalogCase):
         ):
             for bypass, isAllowed in ((False, isFree), (True, isBypassed)):
                 record = await self.putLocked(lock=before)
-                change = self.catalog.putRetention(
-                    *("b", b"k", record.versionId, after.mode, after.untilMs, NOW, bypass)
+                change = self.catalog.commit(
+                    PutRetention(
+                        *("b", b"k", record.versionId, after.mode, after.untilMs, NOW, bypass)
+                    )
                 )
                 if isAllowed:
                     await change
@@ -195,7 +211,9 @@ class LockContract(CatalogCase):
         """The lock of what is not there, or is a marker, does not change."""
         await self.enableLock()
         await self.putLocked()
-        [removal] = await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+        [removal] = await self.catalog.commit(
+            DeleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+        )
         for bucket, key, version, kind in (
             ("none", b"k", None, NoSuchBucket),
             ("b", b"none", None, NoSuchKey),
@@ -204,20 +222,24 @@ class LockContract(CatalogCase):
             ("b", b"k", removal.versionId, NoSuchKey),
             ("b", b"k", "null", NoSuchKey),
         ):
-            await self.assertRefused(self.catalog.putLegalHold(bucket, key, version, True), kind)
-            change = self.catalog.putRetention(bucket, key, version, GOVERNANCE, NOW + 1, NOW)
+            await self.assertRefused(
+                self.catalog.commit(PutLegalHold(bucket, key, version, True)), kind
+            )
+            change = self.catalog.commit(
+                PutRetention(bucket, key, version, GOVERNANCE, NOW + 1, NOW)
+            )
             await self.assertRefused(change, kind)
 
     async def test_defaults(self) -> None:
         """The default is that of the moment of the write; what a request names wins."""
-        await self.catalog.setVersioning("b", VERSIONING_ENABLED)
+        await self.catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
         puts = [
-            self.catalog.setObjectLock("b", DefaultRetention(GOVERNANCE, days=2)),
-            self.catalog.putObject(inlineRecord(b"k"), ALWAYS),
-            self.catalog.setObjectLock("b", DefaultRetention(COMPLIANCE, years=1)),
-            self.catalog.putObject(inlineRecord(b"k"), ALWAYS),
-            self.catalog.setObjectLock("b", None),
-            self.catalog.putObject(inlineRecord(b"k"), ALWAYS),
+            self.catalog.commit(SetObjectLock("b", DefaultRetention(GOVERNANCE, days=2))),
+            self.catalog.commit(PutObject(inlineRecord(b"k"), ALWAYS)),
+            self.catalog.commit(SetObjectLock("b", DefaultRetention(COMPLIANCE, years=1))),
+            self.catalog.commit(PutObject(inlineRecord(b"k"), ALWAYS)),
+            self.catalog.commit(SetObjectLock("b", None)),
+            self.catalog.commit(PutObject(inlineRecord(b"k"), ALWAYS)),
         ]
         await DeferredList(puts, fireOnOneErrback=True)
         records = [await put for put in puts[1::2]]
@@ -244,13 +266,15 @@ class LockContract(CatalogCase):
             ("v", "y", UNLOCKED),
         ):
             upload = uploadOf(b"k", uploadId, attributes=Attributes(lock=lock))
-            await self.catalog.createUpload(upload)
+            await self.catalog.commit(CreateUpload(upload))
             self.assertEqual(await self.catalog.upload("b", b"k", uploadId), upload)
             part = partOf(1, blob)
-            await self.catalog.putPart("b", b"k", uploadId, part, newBlobs=newBlobsOf(blob))
-            await self.catalog.setObjectLock("b", DefaultRetention(GOVERNANCE, days=1))
+            await self.catalog.commit(PutPart("b", b"k", uploadId, part, newBlobs=newBlobsOf(blob)))
+            await self.catalog.commit(SetObjectLock("b", DefaultRetention(GOVERNANCE, days=1)))
             record = inlineRecord(b"k", b"", attributes=upload.attributes)
-            made.append(await self.catalog.completeUpload(uploadId, record, [(1, "p1")], ALWAYS))
+            made.append(
+                await self.catalog.commit(CompleteUpload(uploadId, record, [(1, "p1")], ALWAYS))
+            )
         self.assertEqual(
             [await self.lockOf(each) for each in made],
             [ObjectLock(COMPLIANCE, NOW - 1), ObjectLock(GOVERNANCE, MADE + DAY)],

@@ -3,7 +3,7 @@
 from typing import Any
 
 from msgspec.structs import replace
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import Deferred, DeferredList
 
 from storagegate.storage.errors import (
     BucketExists,
@@ -13,10 +13,20 @@ from storagegate.storage.errors import (
     NoSuchKey,
     PreconditionFailed,
 )
+from storagegate.storage.mutations import (
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    PutAcl,
+    PutObject,
+    PutTags,
+)
 from storagegate.storage.records import (
     Attributes,
     Checksum,
     Content,
+    ObjectRecord,
     PartSummary,
     Removal,
     Segment,
@@ -39,13 +49,13 @@ class BucketContract(CatalogCase):
 
     async def test_createdBucketIsThere(self) -> None:
         """A created bucket is found, just as it was given."""
-        await self.catalog.createBucket(bucketNamed("other", "bob"))
+        await self.catalog.commit(CreateBucket(bucketNamed("other", "bob")))
         self.assertEqual(await self.catalog.bucket("other"), bucketNamed("other", "bob"))
         self.assertIsNone(await self.catalog.bucket("others"))
 
     async def test_bucketIsCreatedOnce(self) -> None:
         """Creating a bucket again fails, and says whose it is."""
-        again = self.catalog.createBucket(bucketNamed("b", "bob"))
+        again = self.catalog.commit(CreateBucket(bucketNamed("b", "bob")))
         error = await self.assertRefused(again, BucketExists)
         self.assertEqual(error.bucket, bucketNamed("b", "alice"))
         self.assertEqual(await self.catalog.bucket("b"), bucketNamed("b", "alice"))
@@ -53,9 +63,9 @@ class BucketContract(CatalogCase):
     async def test_bucketKeepsItsOwnership(self) -> None:
         """The ownership that a bucket was created with comes back with it."""
         made = replace(bucketNamed("o"), ownership="BucketOwnerEnforced")
-        await self.catalog.createBucket(made)
+        await self.catalog.commit(CreateBucket(made))
         await self.put(replace(inlineRecord(b"k"), bucket="o"))
-        error = await self.assertRefused(self.catalog.createBucket(made), BucketExists)
+        error = await self.assertRefused(self.catalog.commit(CreateBucket(made)), BucketExists)
         self.assertEqual(error.bucket, made)
         self.assertEqual(await self.catalog.bucket("o"), made)
         self.assertEqual((await self.catalog.object("o", b"k"))[0], made)
@@ -64,28 +74,30 @@ class BucketContract(CatalogCase):
     async def test_emptyBucketIsDeleted(self) -> None:
         """A bucket whose objects are gone can be removed, once, and made again."""
         await self.put(inlineRecord(b"k"))
-        await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
-        await self.catalog.deleteBucket("b")
+        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await self.catalog.commit(DeleteBucket("b"))
         self.assertIsNone(await self.catalog.bucket("b"))
-        await self.assertRefused(self.catalog.deleteBucket("b"), NoSuchBucket)
-        await self.catalog.createBucket(bucketNamed("b", "bob"))
+        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), NoSuchBucket)
+        await self.catalog.commit(CreateBucket(bucketNamed("b", "bob")))
         self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b", "bob"), None))
 
     async def test_bucketWithObjectsStays(self) -> None:
         """A bucket that holds an object is not removed."""
         await self.put(inlineRecord(b"k"))
-        await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
         self.assertIsNotNone((await self.catalog.object("b", b"k"))[1])
 
     async def test_bucketWithUploadsStays(self) -> None:
         """A bucket with an upload in progress is not removed."""
-        await self.catalog.createUpload(uploadOf(b"k", "u1"))
-        await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
+        await self.catalog.commit(CreateUpload(uploadOf(b"k", "u1")))
+        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
 
     async def test_bucketsAreListed(self) -> None:
         """Buckets come by name: of an account or of all, with a prefix, in pages."""
         for name in ("c", "ba", "a", "bb", "ab"):
-            await self.catalog.createBucket(bucketNamed(name, "bob" if "a" in name else "alice"))
+            await self.catalog.commit(
+                CreateBucket(bucketNamed(name, "bob" if "a" in name else "alice"))
+            )
 
         async def names(*query: object) -> list[str]:
             return [bucket.name for bucket in await self.catalog.buckets(*query)]
@@ -116,7 +128,7 @@ class ObjectContract(CatalogCase):
             acl='[["*","READ"]]',
         )
         record = inlineRecord(b"k", b"\0\xff bytes", attributes=attributes)
-        stored = await self.catalog.putObject(record, ALWAYS)
+        stored = await self.catalog.commit(PutObject(record, ALWAYS))
         self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b"), stored))
         self.assertEqual(stored.content, Content(8, b"\0\xff bytes"))
         self.assertEqual(stored.attributes, attributes)
@@ -132,18 +144,21 @@ class ObjectContract(CatalogCase):
 
     async def _assertReplaced(self, name: str, *texts: str) -> None:
         isTags = name == "tags"
-        put: Any = self.catalog.putTags if isTags else self.catalog.putAcl
+        put: Any = PutTags if isTags else PutAcl
         attributes = Attributes(tags="kept=1", acl="[1]")
-        stored = await self.catalog.putObject(inlineRecord(b"k", attributes=attributes), ALWAYS)
+        stored = await self.catalog.commit(
+            PutObject(inlineRecord(b"k", attributes=attributes), ALWAYS)
+        )
         await self.put(blobRecord(b"blobs", "x"))
         for text in texts:
-            await put("b", b"k", None if isTags else stored.sequence, text)
+            await self.catalog.commit(put("b", b"k", None if isTags else stored.sequence, text))
             for verify in (False, True):
                 _, found = await self.catalog.object("b", b"k", verify=verify)
                 changed = replace(stored.attributes, **{name: text})
                 self.assertEqual(found, replace(stored, attributes=changed))
         _, found = await self.catalog.object("b", b"blobs")
-        await put("b", b"blobs", "null" if isTags else found.sequence, texts[0])
+        version = "null" if isTags else found.sequence
+        await self.catalog.commit(put("b", b"blobs", version, texts[0]))
         _, found = await self.catalog.object("b", b"blobs")
         self.assertEqual(getattr(found.attributes, name), texts[0])
         for bucket, key, version, error in (
@@ -152,13 +167,13 @@ class ObjectContract(CatalogCase):
             ("b", b"k", self.otherVersion() if isTags else 1 << 40, NoSuchKey),
         ):
             with self.assertRaises(error):
-                await put(bucket, key, version, texts[0])
+                await self.catalog.commit(put(bucket, key, version, texts[0]))
 
     async def test_segmentsComeBackInOrder(self) -> None:
         """An object of blobs names the same runs of bytes, in the same order."""
         segments = (Segment("z", 10, 5), Segment("a", 0, 3), Segment("z", 0, 4))
         record = inlineRecord(b"k", content=Content(12, None, segments))
-        await self.catalog.putObject(record, ALWAYS, newBlobs=newBlobsOf("z", "a"))
+        await self.catalog.commit(PutObject(record, ALWAYS, newBlobs=newBlobsOf("z", "a")))
         self.assertEqual(
             (await self.catalog.object("b", b"k"))[1].content, Content(12, None, segments)
         )
@@ -193,29 +208,29 @@ class ObjectContract(CatalogCase):
     async def test_keysAreUTF8(self) -> None:
         """A key that is no UTF-8 is refused before it can spoil a list."""
         with self.assertRaises(UnicodeDecodeError):
-            self.catalog.putObject(inlineRecord(b"\xff"), ALWAYS)
+            self.catalog.commit(PutObject(inlineRecord(b"\xff"), ALWAYS))
         with self.assertRaises(UnicodeDecodeError):
-            self.catalog.createUpload(uploadOf(b"\xff", "u1"))
+            self.catalog.commit(CreateUpload(uploadOf(b"\xff", "u1")))
 
     async def test_nothingThere(self) -> None:
         """A missing key is told from a missing bucket."""
         self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b"), None))
         self.assertEqual(await self.catalog.object("none", b"k"), (None, None))
         await self.assertRefused(
-            self.catalog.putObject(inlineRecord(b"k", bucket="none"), ALWAYS), NoSuchBucket
+            self.catalog.commit(PutObject(inlineRecord(b"k", bucket="none"), ALWAYS)), NoSuchBucket
         )
 
     async def test_laterWriteReplaces(self) -> None:
         """The last write of a key is the object, and its number is greater."""
-        first = await self.catalog.putObject(inlineRecord(b"k", b"long body"), ALWAYS)
-        second = await self.catalog.putObject(inlineRecord(b"k", b"x", "e2"), ALWAYS)
+        first = await self.catalog.commit(PutObject(inlineRecord(b"k", b"long body"), ALWAYS))
+        second = await self.catalog.commit(PutObject(inlineRecord(b"k", b"x", "e2"), ALWAYS))
         self.assertEqual((await self.catalog.object("b", b"k"))[1], second)
         self.assertGreater(second.sequence, first.sequence)
 
     async def test_writesInOneBatch(self) -> None:
         """Writes that wait together happen in the order in which they were asked for."""
         writes = [
-            self.catalog.putObject(inlineRecord(b"k%d" % (n % 3), b"%d" % n), ALWAYS)
+            self.catalog.commit(PutObject(inlineRecord(b"k%d" % (n % 3), b"%d" % n), ALWAYS))
             for n in range(200)
         ]
         stored = [await write for write in writes]
@@ -234,15 +249,23 @@ class ObjectContract(CatalogCase):
 
     async def test_ifAbsent(self) -> None:
         """A write for an absent key happens once; the first object stays."""
-        first = await self.catalog.putObject(inlineRecord(b"k", b"1"), IF_ABSENT)
+        first = await self.catalog.commit(PutObject(inlineRecord(b"k", b"1"), IF_ABSENT))
         await self.assertRefused(
-            self.catalog.putObject(inlineRecord(b"k", b"2"), IF_ABSENT), PreconditionFailed
+            self.catalog.commit(PutObject(inlineRecord(b"k", b"2"), IF_ABSENT)), PreconditionFailed
         )
         self.assertEqual((await self.catalog.object("b", b"k"))[1], first)
 
+    def write(self, record: ObjectRecord, condition: WriteCondition) -> Deferred[ObjectRecord]:
+        """Store an object without new blobs."""
+        return self.catalog.commit(PutObject(record, condition))
+
+    def removeFrom(self, bucket: str, entries: Any) -> Deferred[Any]:
+        """Remove objects."""
+        return self.catalog.commit(DeleteObjects(bucket, entries))
+
     async def test_ifMatch(self) -> None:
         """A write on a condition happens only over an object with one of these ETags."""
-        write = self.catalog.putObject
+        write = self.write
         await self.assertRefused(
             write(inlineRecord(b"k"), WriteCondition(etags=("e1",))), NoSuchKey
         )
@@ -263,7 +286,8 @@ class ObjectContract(CatalogCase):
     async def test_oneOfManyWins(self) -> None:
         """Of many writes for an absent key that wait together, exactly the first is done."""
         writes = [
-            self.catalog.putObject(inlineRecord(b"k", b"%d" % n), IF_ABSENT) for n in range(50)
+            self.catalog.commit(PutObject(inlineRecord(b"k", b"%d" % n), IF_ABSENT))
+            for n in range(50)
         ]
         results = await DeferredList(writes, consumeErrors=True)
         self.assertEqual([success for success, _ in results], [True] + [False] * 49)
@@ -273,9 +297,9 @@ class ObjectContract(CatalogCase):
 
     async def test_refusalConcernsNobodyElse(self) -> None:
         """What waits beside a refused mutation is done."""
-        refused = self.catalog.putObject(inlineRecord(b"k", bucket="none"), ALWAYS)
-        done = self.catalog.putObject(inlineRecord(b"k"), ALWAYS)
-        also = self.catalog.createBucket(bucketNamed("b"))
+        refused = self.catalog.commit(PutObject(inlineRecord(b"k", bucket="none"), ALWAYS))
+        done = self.catalog.commit(PutObject(inlineRecord(b"k"), ALWAYS))
+        also = self.catalog.commit(CreateBucket(bucketNamed("b")))
         await self.assertRefused(refused, NoSuchBucket)
         await self.assertRefused(also, BucketExists)
         self.assertEqual((await self.catalog.object("b", b"k"))[1], await done)
@@ -287,8 +311,8 @@ class DeleteContract(CatalogCase):
     async def test_deleteTells(self) -> None:
         """Each entry says whether there was something to remove, a second one of a key too."""
         await self.put(inlineRecord(b"a"), inlineRecord(b"b"), inlineRecord(b"c"))
-        gone = await self.catalog.deleteObjects(
-            "b", [(key, None, ALWAYS) for key in (b"a", b"x", b"c", b"a")]
+        gone = await self.catalog.commit(
+            DeleteObjects("b", [(key, None, ALWAYS) for key in (b"a", b"x", b"c", b"a")])
         )
         self.assertEqual([each.isFound for each in gone], [True, False, True, False])
         self.assertIsNone((await self.catalog.object("b", b"a"))[1])
@@ -296,7 +320,7 @@ class DeleteContract(CatalogCase):
 
     async def test_deleteInMissingBucket(self) -> None:
         """Removing from a missing bucket fails, also where nothing is named."""
-        remove = self.catalog.deleteObjects
+        remove = self.removeFrom
         await self.assertRefused(remove("none", [(b"k", None, ALWAYS)]), NoSuchBucket)
         await self.assertRefused(remove("none", []), NoSuchBucket)
         self.assertEqual(await remove("b", []), [])
@@ -304,13 +328,15 @@ class DeleteContract(CatalogCase):
     async def test_deleteOnCondition(self) -> None:
         """An entry whose condition fails says so in its place; the others are removed."""
         await self.put(inlineRecord(b"a", etag="ea"), inlineRecord(b"b", etag="eb"))
-        outcomes = await self.catalog.deleteObjects(
-            "b",
-            [
-                (b"a", None, WriteCondition(etags=("other",))),
-                (b"b", None, WriteCondition(etags=("eb",))),
-                (b"c", None, WriteCondition(etags=("*",))),
-            ],
+        outcomes = await self.catalog.commit(
+            DeleteObjects(
+                "b",
+                [
+                    (b"a", None, WriteCondition(etags=("other",))),
+                    (b"b", None, WriteCondition(etags=("eb",))),
+                    (b"c", None, WriteCondition(etags=("*",))),
+                ],
+            )
         )
         self.assertIsInstance(outcomes[0], PreconditionFailed)
         self.assertEqual(outcomes[1], Removal(True, isChanged=True))
@@ -322,9 +348,9 @@ class DeleteContract(CatalogCase):
         """Only the version that is named is removed; where versioning never was, it is C{null}."""
         await self.put(inlineRecord(b"k"))
         other = self.otherVersion()
-        gone = await self.catalog.deleteObjects("b", [(b"k", other, ALWAYS)])
+        gone = await self.catalog.commit(DeleteObjects("b", [(b"k", other, ALWAYS)]))
         self.assertEqual(gone, [Removal(False)])
-        gone = await self.catalog.deleteObjects("b", [(b"k", "null", ALWAYS)])
+        gone = await self.catalog.commit(DeleteObjects("b", [(b"k", "null", ALWAYS)]))
         self.assertEqual(gone, [Removal(True, "null", isChanged=True)])
 
     async def test_readsAreNeverOlderThanAnswers(self) -> None:
@@ -335,16 +361,19 @@ class DeleteContract(CatalogCase):
                 found = (await self.catalog.object("b", b"k"))[1]
                 assert found is not None
                 self.assertEqual(found.etag, f"e{number}")
-        await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         self.assertIsNone((await self.catalog.object("b", b"k"))[1])
 
     async def test_deleteThousand(self) -> None:
         """A thousand objects go with one request, whose order the answer keeps."""
         await DeferredList(
-            [self.catalog.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(0, 1000, 2)]
+            [
+                self.catalog.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS))
+                for n in range(0, 1000, 2)
+            ]
         )
-        gone = await self.catalog.deleteObjects(
-            "b", [(b"%d" % n, None, ALWAYS) for n in range(1000)]
+        gone = await self.catalog.commit(
+            DeleteObjects("b", [(b"%d" % n, None, ALWAYS) for n in range(1000)])
         )
         self.assertEqual([each.isFound for each in gone], [True, False] * 500)
-        await self.catalog.deleteBucket("b")
+        await self.catalog.commit(DeleteBucket("b"))

@@ -1,6 +1,13 @@
 """The catalog's contract: which blobs are named, and when nobody names them any more."""
 
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, PreconditionFailed
+from storagegate.storage.mutations import (
+    ClearCorrupt,
+    DeleteObjects,
+    ForgetBlobs,
+    MarkCorrupt,
+    PutObject,
+)
 from tests.contract.catalogcase import (
     ALWAYS,
     IF_ABSENT,
@@ -16,7 +23,7 @@ class ReferenceContract(CatalogCase):
 
     async def delete(self, *keys: bytes) -> None:
         """Remove objects."""
-        await self.catalog.deleteObjects("b", [(key, None, ALWAYS) for key in keys])
+        await self.catalog.commit(DeleteObjects("b", [(key, None, ALWAYS) for key in keys]))
 
     async def test_deletedBlobIsGarbage(self) -> None:
         """The blobs of a removed object are reported, all of them, once."""
@@ -32,7 +39,7 @@ class ReferenceContract(CatalogCase):
     async def test_copyKeepsItsBlobs(self) -> None:
         """A blob that a copy names stays until the copy goes too."""
         await self.put(blobRecord(b"k", "x", "y"))
-        await self.catalog.putObject(blobRecord(b"copy", "y"), ALWAYS)
+        await self.catalog.commit(PutObject(blobRecord(b"copy", "y"), ALWAYS))
         await self.delete(b"k")
         self.assertEqual(self.collected, ["x"])
         await self.delete(b"copy")
@@ -41,7 +48,7 @@ class ReferenceContract(CatalogCase):
     async def test_copyOntoItself(self) -> None:
         """An object that is written over itself keeps its blobs."""
         await self.put(blobRecord(b"k", "x"))
-        await self.catalog.putObject(blobRecord(b"k", "x", etag="e2"), ALWAYS)
+        await self.catalog.commit(PutObject(blobRecord(b"k", "x", etag="e2"), ALWAYS))
         self.assertEqual(self.collected, [])
         await self.delete(b"k")
         self.assertEqual(self.collected, ["x"])
@@ -64,9 +71,9 @@ class ReferenceContract(CatalogCase):
         await self.put(blobRecord(b"k", "x"))
         await self.delete(b"k")
         copy = blobRecord(b"copy", "x")
-        await self.assertRefused(self.catalog.putObject(copy, ALWAYS), ConcurrentChange)
-        await self.catalog.forgetBlobs(["x"])
-        await self.assertRefused(self.catalog.putObject(copy, ALWAYS), ConcurrentChange)
+        await self.assertRefused(self.catalog.commit(PutObject(copy, ALWAYS)), ConcurrentChange)
+        await self.catalog.commit(ForgetBlobs(["x"]))
+        await self.assertRefused(self.catalog.commit(PutObject(copy, ALWAYS)), ConcurrentChange)
         self.assertIsNone((await self.catalog.object("b", b"copy"))[1])
 
     async def test_refusedWriteNamesNothing(self) -> None:
@@ -81,16 +88,16 @@ class ReferenceContract(CatalogCase):
                 NoSuchBucket,
             ),
         ):
-            write = self.catalog.putObject(record, condition, newBlobs=newBlobsOf("x"))
+            write = self.catalog.commit(PutObject(record, condition, newBlobs=newBlobsOf("x")))
             await self.assertRefused(write, error)
         self.assertEqual(await self.catalog.knownBlobs(["x", "gone"]), frozenset())
 
     async def test_ledger(self) -> None:
         """Known, named and unnamed blobs are told apart, with size and CRC."""
-        await self.catalog.putObject(
-            blobRecord(b"k", "x", "y"), ALWAYS, newBlobs={"x": 5, "y": 2**32 - 1}
+        await self.catalog.commit(
+            PutObject(blobRecord(b"k", "x", "y"), ALWAYS, newBlobs={"x": 5, "y": 2**32 - 1})
         )
-        await self.catalog.putObject(blobRecord(b"l", "x"), ALWAYS)
+        await self.catalog.commit(PutObject(blobRecord(b"l", "x"), ALWAYS))
         await self.put(blobRecord(b"m", "z"))
         await self.delete(b"m")
         rows = await self.catalog.blobRows("", 10)
@@ -114,18 +121,18 @@ class ReferenceContract(CatalogCase):
         """Rows of blobs that nothing names go; those that are named stay."""
         await self.put(blobRecord(b"k", "x"), blobRecord(b"l", "y"))
         await self.delete(b"k")
-        await self.catalog.forgetBlobs(["x", "y", "?"])
+        await self.catalog.commit(ForgetBlobs(["x", "y", "?"]))
         self.assertEqual(await self.catalog.knownBlobs(["x", "y"]), {"y"})
 
     async def test_damaged(self) -> None:
         """A blob that was found damaged is remembered, until it is found right again."""
         await self.put(blobRecord(b"k", "x", "y"))
-        await self.catalog.markCorrupt("y")
+        await self.catalog.commit(MarkCorrupt("y"))
         self.assertEqual(self.catalog.corruptBlobs(), {"y"})
         rows = await self.catalog.blobRows("", 10)
         self.assertEqual([row.damaged for row in rows], [False, True])
         for blob in ("y", "?"):
-            await self.catalog.clearCorrupt(blob)
+            await self.catalog.commit(ClearCorrupt(blob))
             self.assertEqual(self.catalog.corruptBlobs(), set())
         rows = await self.catalog.blobRows("", 10)
         self.assertEqual([row.damaged for row in rows], [False, False])

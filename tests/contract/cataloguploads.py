@@ -9,6 +9,14 @@ from storagegate.storage.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CompleteUpload,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    PutPart,
+)
 from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Segment
 from tests.contract.catalogcase import (
     ALWAYS,
@@ -28,15 +36,15 @@ class UploadContract(CatalogCase):
 
     async def begin(self, *parts: tuple[int, str], key: bytes = b"k", uploadId: str = "u") -> None:
         """Begin an upload with parts of one new blob each; the ETag is C{e} and the number."""
-        await self.catalog.createUpload(uploadOf(key, uploadId))
+        await self.catalog.commit(CreateUpload(uploadOf(key, uploadId)))
         for number, blob in parts:
             part = partOf(number, blob, etag=f"e{number}")
-            await self.catalog.putPart("b", key, uploadId, part, newBlobs=newBlobsOf(blob))
+            await self.catalog.commit(PutPart("b", key, uploadId, part, newBlobs=newBlobsOf(blob)))
 
     async def complete(self, *parts: tuple[int, str], uploadId: str = "u") -> ObjectRecord:
         """Complete the upload of the key C{k}."""
-        record: ObjectRecord = await self.catalog.completeUpload(
-            uploadId, inlineRecord(b"k", b"", "whole"), parts, ALWAYS
+        record: ObjectRecord = await self.catalog.commit(
+            CompleteUpload(uploadId, inlineRecord(b"k", b"", "whole"), parts, ALWAYS)
         )
         return record
 
@@ -49,7 +57,7 @@ class UploadContract(CatalogCase):
             checksumAlgorithm="CRC32",
             checksumKind="COMPOSITE",
         )
-        await self.catalog.createUpload(upload)
+        await self.catalog.commit(CreateUpload(upload))
         self.assertEqual(await self.catalog.upload("b", b"k\0", "u"), upload)
         for wrong in (("c", b"k\0", "u"), ("b", b"k", "u"), ("b", b"k\0", "v")):
             self.assertIsNone(await self.catalog.upload(*wrong))
@@ -57,8 +65,10 @@ class UploadContract(CatalogCase):
 
     async def test_uploadNeedsItsBucket(self) -> None:
         """No upload begins in a missing bucket."""
-        await self.catalog.deleteBucket("b")
-        await self.assertRefused(self.catalog.createUpload(uploadOf(b"k", "u")), NoSuchBucket)
+        await self.catalog.commit(DeleteBucket("b"))
+        await self.assertRefused(
+            self.catalog.commit(CreateUpload(uploadOf(b"k", "u"))), NoSuchBucket
+        )
 
     async def test_partsComeBackInPages(self) -> None:
         """Parts are listed by number, just as they were given."""
@@ -67,7 +77,7 @@ class UploadContract(CatalogCase):
         summed = type(summed)(
             2, 9, "é", 5, Content(9, None, (Segment("x", 5, 9),)), Checksum("SHA1", "=", "F")
         )
-        await self.catalog.putPart("b", b"k", "u", summed)
+        await self.catalog.commit(PutPart("b", b"k", "u", summed))
         parts = await self.catalog.parts("b", b"k", "u", 0, 10)
         self.assertEqual([part.number for part in parts], [1, 2, 3, 20])
         self.assertEqual(parts[1], summed)
@@ -79,16 +89,16 @@ class UploadContract(CatalogCase):
         """Nothing can be done with an upload that is not there."""
         await self.begin((1, "x"))
         for bucket, key, uploadId in (("c", b"k", "u"), ("b", b"l", "u"), ("b", b"k", "v")):
-            put = self.catalog.putPart(
-                bucket, key, uploadId, partOf(1, "n"), newBlobs=newBlobsOf("n")
+            put = self.catalog.commit(
+                PutPart(bucket, key, uploadId, partOf(1, "n"), newBlobs=newBlobsOf("n"))
             )
             await self.assertRefused(put, NoSuchUpload)
             parts = self.catalog.parts(bucket, key, uploadId, 0, 1)
             await self.assertRefused(parts, NoSuchUpload)
-            abort = self.catalog.abortUpload(bucket, key, uploadId)
+            abort = self.catalog.commit(AbortUpload(bucket, key, uploadId))
             await self.assertRefused(abort, NoSuchUpload)
             record = inlineRecord(key, bucket=bucket)
-            completed = self.catalog.completeUpload(uploadId, record, [(1, "e1")], ALWAYS)
+            completed = self.catalog.commit(CompleteUpload(uploadId, record, [(1, "e1")], ALWAYS))
             await self.assertRefused(completed, NoSuchUpload)
         self.assertEqual(await self.catalog.knownBlobs(["n", "x"]), {"x"})
 
@@ -103,8 +113,8 @@ class UploadContract(CatalogCase):
         """A part cannot be copied from a blob that is being removed."""
         await self.put(blobRecord(b"o", "x"))
         await self.begin()
-        await self.catalog.deleteObjects("b", [(b"o", None, ALWAYS)])
-        copy = self.catalog.putPart("b", b"k", "u", partOf(1, "x"))
+        await self.catalog.commit(DeleteObjects("b", [(b"o", None, ALWAYS)]))
+        copy = self.catalog.commit(PutPart("b", b"k", "u", partOf(1, "x")))
         await self.assertRefused(copy, ConcurrentChange)
 
     async def test_complete(self) -> None:
@@ -118,9 +128,9 @@ class UploadContract(CatalogCase):
         self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
         with self.assertRaises(NoSuchUpload):
             await self.complete((1, "e1"))
-        await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         self.assertEqual(sorted(self.collected), ["x", "y", "z"])
-        await self.catalog.deleteBucket("b")
+        await self.catalog.commit(DeleteBucket("b"))
 
     async def test_completeReplaces(self) -> None:
         """A completed upload takes the place of the object under its key."""
@@ -144,7 +154,9 @@ class UploadContract(CatalogCase):
         """A completion whose condition fails leaves the upload as it is."""
         await self.put(inlineRecord(b"k"))
         await self.begin((1, "x"))
-        completed = self.catalog.completeUpload("u", inlineRecord(b"k"), [(1, "e1")], IF_ABSENT)
+        completed = self.catalog.commit(
+            CompleteUpload("u", inlineRecord(b"k"), [(1, "e1")], IF_ABSENT)
+        )
         await self.assertRefused(completed, PreconditionFailed)
         self.assertEqual(len(await self.catalog.parts("b", b"k", "u", 0, 9)), 1)
         self.assertEqual(self.collected, [])
@@ -153,7 +165,7 @@ class UploadContract(CatalogCase):
         """Of two completions that wait together, one finds the upload."""
         await self.begin((1, "x"))
         both = [
-            self.catalog.completeUpload("u", inlineRecord(b"k"), [(1, "e1")], ALWAYS)
+            self.catalog.commit(CompleteUpload("u", inlineRecord(b"k"), [(1, "e1")], ALWAYS))
             for _ in range(2)
         ]
         results = await DeferredList(both, consumeErrors=True)
@@ -165,7 +177,7 @@ class UploadContract(CatalogCase):
         """An aborted upload is gone with its parts; another of the same key goes on."""
         await self.begin((1, "x"), (2, "y"))
         await self.begin((1, "z"), uploadId="v")
-        await self.catalog.abortUpload("b", b"k", "u")
+        await self.catalog.commit(AbortUpload("b", b"k", "u"))
         self.assertEqual(sorted(self.collected), ["x", "y"])
         self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
         self.assertEqual(len(await self.catalog.parts("b", b"k", "v", 0, 9)), 1)
@@ -175,10 +187,10 @@ class UploadContract(CatalogCase):
         await self.put(blobRecord(b"o", "x"))
         await self.begin()
         part = partOf(1, "x")
-        await self.catalog.putPart("b", b"k", "u", part)
-        await self.catalog.deleteObjects("b", [(b"o", None, ALWAYS)])
+        await self.catalog.commit(PutPart("b", b"k", "u", part))
+        await self.catalog.commit(DeleteObjects("b", [(b"o", None, ALWAYS)]))
         self.assertEqual(self.collected, [])
         stored = await self.complete((1, "p1"))
         self.assertEqual(stored.content, blobContent("x"))
-        await self.catalog.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         self.assertEqual(self.collected, ["x"])

@@ -10,6 +10,18 @@ from storagegate.storage.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
+from storagegate.storage.mutations import (
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    PutObject,
+    PutPart,
+    PutSettings,
+    PutTags,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
@@ -35,19 +47,19 @@ class VersionContract(CatalogCase):
 
     async def setVersioning(self, versioning: str = VERSIONING_ENABLED) -> Bucket:
         """Enable versioning; return the bucket as it is then."""
-        await self.catalog.setVersioning("b", versioning)
+        await self.catalog.commit(SetVersioning("b", versioning))
         return replace(bucketNamed("b"), versioning=versioning)
 
     async def stored(self, key: bytes, body: bytes) -> ObjectRecord:
         """Store an object; return its record."""
-        record: ObjectRecord = await self.catalog.putObject(inlineRecord(key, body), ALWAYS)
+        record: ObjectRecord = await self.catalog.commit(PutObject(inlineRecord(key, body), ALWAYS))
         return record
 
     async def remove(self, *names: tuple[bytes, str | None]) -> list[Removal | Exception]:
         """Remove objects and versions in one request."""
         entries = [(key, version, ALWAYS) for key, version in names]
-        removed: list[Removal | Exception] = await self.catalog.deleteObjects(
-            "b", entries, "carol", 1_800_000_000_000
+        removed: list[Removal | Exception] = await self.catalog.commit(
+            DeleteObjects("b", entries, "carol", 1_800_000_000_000)
         )
         return removed
 
@@ -67,17 +79,19 @@ class VersionContract(CatalogCase):
             self.assertEqual(await self.catalog.bucket("b"), bucket)
             self.assertEqual((await self.catalog.object("b", b"k"))[0], bucket)
             self.assertIn(bucket, await self.catalog.buckets(None, "", "", 10))
-        await self.assertRefused(self.catalog.setVersioning("none", "Enabled"), NoSuchBucket)
+        await self.assertRefused(
+            self.catalog.commit(SetVersioning("none", "Enabled")), NoSuchBucket
+        )
 
     async def test_decidedWhenWritten(self) -> None:
         """A write that waits beside a change of versioning obeys what is committed before it."""
         waiting = [
-            self.catalog.putObject(inlineRecord(b"k", b"1"), ALWAYS),
-            self.catalog.setVersioning("b", VERSIONING_ENABLED),
-            self.catalog.putObject(inlineRecord(b"k", b"2"), ALWAYS),
-            self.catalog.putObject(inlineRecord(b"k", b"3"), ALWAYS),
-            self.catalog.setVersioning("b", VERSIONING_SUSPENDED),
-            self.catalog.putObject(inlineRecord(b"k", b"4"), ALWAYS),
+            self.catalog.commit(PutObject(inlineRecord(b"k", b"1"), ALWAYS)),
+            self.catalog.commit(SetVersioning("b", VERSIONING_ENABLED)),
+            self.catalog.commit(PutObject(inlineRecord(b"k", b"2"), ALWAYS)),
+            self.catalog.commit(PutObject(inlineRecord(b"k", b"3"), ALWAYS)),
+            self.catalog.commit(SetVersioning("b", VERSIONING_SUSPENDED)),
+            self.catalog.commit(PutObject(inlineRecord(b"k", b"4"), ALWAYS)),
         ]
         await DeferredList(waiting, fireOnOneErrback=True)
         ids = [each.versionId for each in [await waiting[2], await waiting[3]]]
@@ -119,13 +133,13 @@ class VersionContract(CatalogCase):
 
         await assertAllFound()
         for index, tags in enumerate(("a=1", "b=2")):
-            await catalog.putTags("b", b"k", made[index].versionId, tags)
+            await catalog.commit(PutTags("b", b"k", made[index].versionId, tags))
             attributes = replace(made[index].attributes, tags=tags)
             made[index] = replace(made[index], attributes=attributes)
             await assertAllFound()
         bucket = await self.setVersioning(VERSIONING_SUSPENDED)
         await assertAllFound()
-        generation = await catalog.putSettings("b", {"policy": b"{}"})
+        generation = await catalog.commit(PutSettings("b", {"policy": b"{}"}))
         bucket = replace(bucket, generation=generation)
         await assertAllFound()
         null = await self.stored(b"k", b"null again")
@@ -210,7 +224,7 @@ class VersionContract(CatalogCase):
             (None, WriteCondition(size=5), True),
             (None, WriteCondition(size=77), True),
         ):
-            [result] = await self.catalog.deleteObjects("b", [(b"k", version, condition)])
+            [result] = await self.catalog.commit(DeleteObjects("b", [(b"k", version, condition)]))
             self.assertIsInstance(result, Removal if isHeld else PreconditionFailed)
 
     async def test_bytesOfVersions(self) -> None:
@@ -221,35 +235,35 @@ class VersionContract(CatalogCase):
         usage = (await self.catalog.usage(1)).buckets[0]
         self.assertEqual((usage.objects, usage.bytes), (2, 100_005))
         self.assertEqual((await self.catalog.blobRow("x")).refs, 1)
-        await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
         ids = await self.ids()
         await self.remove(*((b"k", version) for version in ids[1:]))
         self.assertEqual(self.collected, ["x"])
-        await self.assertRefused(self.catalog.deleteBucket("b"), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
         await self.remove((b"k", ids[0]))
         self.assertEqual((await self.catalog.usage(1)).buckets[0].objects, 0)
-        await self.catalog.deleteBucket("b")
+        await self.catalog.commit(DeleteBucket("b"))
 
     async def test_completed(self) -> None:
         """What an upload has become is found, current or not, until it is removed."""
         await self.setVersioning()
         for uploadId, blob in ("u", "x"), ("v", "y"):
-            await self.catalog.createUpload(uploadOf(b"k", uploadId))
+            await self.catalog.commit(CreateUpload(uploadOf(b"k", uploadId)))
             part = partOf(1, blob)
-            await self.catalog.putPart("b", b"k", uploadId, part, newBlobs=newBlobsOf(blob))
+            await self.catalog.commit(PutPart("b", b"k", uploadId, part, newBlobs=newBlobsOf(blob)))
         made = {}
         for uploadId in ("u", "v"):
             self.assertIsNone(await self.catalog.completed("b", b"k", uploadId))
             record = inlineRecord(b"k", b"", "e")
-            made[uploadId] = await self.catalog.completeUpload(
-                uploadId, record, [(1, "p1")], ALWAYS
+            made[uploadId] = await self.catalog.commit(
+                CompleteUpload(uploadId, record, [(1, "p1")], ALWAYS)
             )
         for uploadId, record in made.items():
             self.assertEqual(await self.catalog.completed("b", b"k", uploadId), record)
             self.assertIsNone(await self.catalog.completed("b", b"l", uploadId))
         await self.remove((b"k", made["u"].versionId))
         self.assertIsNone(await self.catalog.completed("b", b"k", "u"))
-        again = self.catalog.completeUpload("u", made["u"], [(1, "p1")], ALWAYS)
+        again = self.catalog.commit(CompleteUpload("u", made["u"], [(1, "p1")], ALWAYS))
         await self.assertRefused(again, NoSuchUpload)
 
 
@@ -259,24 +273,28 @@ class SettingContract(CatalogCase):
     async def test_settings(self) -> None:
         """Documents are kept as they are; each change has a generation that never repeats."""
         self.assertEqual(await self.catalog.settings("b"), (0, {}))
-        first = await self.catalog.putSettings("b", {"policy": b"{ }", "cors": b"\0\xff"})
+        first = await self.catalog.commit(PutSettings("b", {"policy": b"{ }", "cors": b"\0\xff"}))
         self.assertEqual(
             await self.catalog.settings("b"), (first, {"policy": b"{ }", "cors": b"\0\xff"})
         )
-        second = await self.catalog.putSettings("b", {"policy": None, "acl": b"", "none": None})
+        second = await self.catalog.commit(
+            PutSettings("b", {"policy": None, "acl": b"", "none": None})
+        )
         self.assertEqual(
             await self.catalog.settings("b"), (second, {"cors": b"\0\xff", "acl": b""})
         )
         self.assertEqual((await self.catalog.bucket("b")).generation, second)
         self.assertEqual((await self.catalog.object("b", b"k"))[0].generation, second)
-        await self.catalog.deleteBucket("b")
-        await self.catalog.createBucket(bucketNamed("b"))
+        await self.catalog.commit(DeleteBucket("b"))
+        await self.catalog.commit(CreateBucket(bucketNamed("b")))
         self.assertEqual(await self.catalog.settings("b"), (0, {}))
-        third = await self.catalog.putSettings("b", {"cors": b"x"})
+        third = await self.catalog.commit(PutSettings("b", {"cors": b"x"}))
         self.assertEqual(len({0, first, second, third}), 4)
 
     async def test_settingsOfNoBucket(self) -> None:
         """A bucket that does not exist has no settings."""
-        await self.assertRefused(self.catalog.putSettings("none", {"cors": b""}), NoSuchBucket)
+        await self.assertRefused(
+            self.catalog.commit(PutSettings("none", {"cors": b""})), NoSuchBucket
+        )
         with self.assertRaises(NoSuchBucket):
             await self.catalog.settings("none")

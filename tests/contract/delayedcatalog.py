@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
@@ -19,6 +20,7 @@ from storagegate.storage.backends import CATALOGS, DEFAULT_CATALOG, BackEndConte
 from storagegate.storage.embedded.catalog import SQLiteCatalog
 from storagegate.storage.embedded.catalog import openCatalog as openSQLiteCatalog
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import ForgetBlobs, Mutation, T
 
 SHORTEST_SECONDS = 0.002
 LONGEST_SECONDS = 0.020
@@ -101,11 +103,12 @@ class DelayedCatalog:
             after = page[-1]
         return []
 
-    def forgetBlobs(self, ids: Sequence[str]) -> Any:
-        """See L{ICatalog.forgetBlobs}."""
-        for blob in ids:
-            self._garbageSince.pop(blob, None)
-        return self._catalog.forgetBlobs(ids)
+    def commit(self, mutation: Mutation[T]) -> Deferred[T]:
+        """See L{ICatalog.commit}."""
+        if isinstance(mutation, ForgetBlobs):
+            for blob in mutation.ids:
+                self._garbageSince.pop(blob, None)
+        return self._catalog.commit(mutation)
 
     def _delayed(self, lookUp: Callable[..., Any]) -> Callable[..., Any]:
         async def late(*arguments: Any, **named: Any) -> Any:

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects.accounts import ROLES, AccessKeyStore
 from storagegate.storage.accesskeys import KEYS_POLL_SECONDS, USES_SECONDS, AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
+from storagegate.storage.mutations import NoteKeyUses
 from storagegate.storage.records import AccessKey
 
 
@@ -30,11 +31,11 @@ class Issued:
             raise self.error
         return self.generation
 
-    async def noteKeyUses(self, uses: Mapping[str, int]) -> None:
+    async def commit(self, mutation: NoteKeyUses) -> None:
         """As ICatalog says."""
         if self.error is not None:
             raise self.error
-        self.uses.append(uses)
+        self.uses.append(mutation.uses)
 
     async def accessKeys(self) -> tuple[int, list[AccessKey]]:
         """As ICatalog says; where there is a list C{late}, after its Deferred fires."""

@@ -11,6 +11,7 @@ from storagegate.objects import expiry
 from storagegate.objects.expiry import PAGE, LifecycleScanner, Round
 from storagegate.objects.lifecycle import Calendar, LifecycleRule
 from storagegate.storage.files import Files
+from storagegate.storage.mutations import PutLegalHold, PutObject, PutSettings
 from storagegate.storage.periodic import PeriodicTask
 from storagegate.storage.records import (
     COMPLIANCE,
@@ -52,7 +53,7 @@ class ScannerTests(SynchronousTestCase):
         """Set the rules of a bucket."""
         document = msgspec.json.encode(rules)
         catalog = self.driver.store.catalog
-        self.driver.reactor.settle(catalog.putSettings(bucket, {"lifecycle": document}))
+        self.driver.reactor.settle(catalog.commit(PutSettings(bucket, {"lifecycle": document})))
 
     def put(self, bucket: str, *keys: bytes) -> None:
         """Store objects."""
@@ -204,15 +205,15 @@ class ScannerTests(SynchronousTestCase):
         self.locked(b"k", b"k")
         self.set("a", OLD)
         catalog = self.driver.store.catalog
-        remove = catalog.deleteObjects
+        commit = catalog.commit
         version = self.driver.versionId("a", b"k", 1)
 
-        def late(*args: Any) -> Any:
+        def late(mutation: Any) -> Any:
             # It is committed first.
-            catalog.putLegalHold("a", b"k", version, True)
-            return remove(*args)
+            commit(PutLegalHold("a", b"k", version, True))
+            return commit(mutation)
 
-        self.patch(catalog, "deleteObjects", late)
+        self.patch(catalog, "commit", late)
         self.scan()
         self.assertEqual(len(self.driver.versions("a")), 2)
         self.assertEqual(self.figures(), (2, 0, 1))
@@ -222,14 +223,14 @@ class ScannerTests(SynchronousTestCase):
         self.put("a", b"k")
         self.set("a", EXPIRE)
         store = self.driver.store
-        remove = store.catalog.deleteObjects
+        commit = store.catalog.commit
 
-        def late(*args: Any) -> Any:
+        def late(mutation: Any) -> Any:
             record = ObjectRecord("a", b"k", 0, "e", 1, "account", Attributes(), Content(0))
-            store.catalog.putObject(record, ALWAYS)
-            return remove(*args)
+            commit(PutObject(record, ALWAYS))
+            return commit(mutation)
 
-        self.patch(store.catalog, "deleteObjects", late)
+        self.patch(store.catalog, "commit", late)
         self.scan()
         self.assertEqual(self.driver.listing("a", b""), [b"k"])
         self.assertEqual(self.figures(), (1, 0, 1))
@@ -239,15 +240,15 @@ class ScannerTests(SynchronousTestCase):
         self.put("a", b"k")
         self.set("a", EXPIRE)
         catalog = self.driver.store.catalog
-        remove = catalog.deleteObjects
+        commit = catalog.commit
 
-        def late(*args: Any) -> Any:
+        def late(mutation: Any) -> Any:
             document = msgspec.json.encode([LifecycleRule("other", True, days=10_000)])
             # It is committed first.
-            catalog.putSettings("a", {"lifecycle": document})
-            return remove(*args)
+            commit(PutSettings("a", {"lifecycle": document}))
+            return commit(mutation)
 
-        self.patch(catalog, "deleteObjects", late)
+        self.patch(catalog, "commit", late)
         self.scan()
         self.assertEqual(self.driver.listing("a", b""), [b"k"])
         self.assertEqual(self.figures(), (1, 0, 0))

@@ -24,6 +24,7 @@ from storagegate.s3.resource import makeS3Resource
 from storagegate.services.objects import makeStorageService, storageAuthenticate
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.mutations import AddAccessKey
 from storagegate.storage.records import AccessKey
 from tests.services.usercase import Requests, ended
 from tests.support.clients import REGION, ROOT, Account
@@ -84,8 +85,10 @@ class StorageCase(TestCase):
     async def issue(self, name: str, **limits: str) -> Account:
         """Issue a key of an account named like it."""
         account = Account(f"KEY{name.upper()}", f"secret-of-{name}")
-        await self.store.catalog.addAccessKey(
-            AccessKey(account.accessKey, account.secretKey, **{"account": name, **limits})
+        await self.store.catalog.commit(
+            AddAccessKey(
+                AccessKey(account.accessKey, account.secretKey, **{"account": name, **limits})
+            )
         )
         # Sooner than the next poll.
         await self.store.accessKeys.refresh()

@@ -6,6 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from storagegate.core.definitions import readService
+from storagegate.storage.mutations import PutSettings, PutTags, SetObjectLock, SetVersioning
 from storagegate.storage.records import GOVERNANCE, DefaultRetention
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
 from tests.services.usercase import ended
@@ -154,7 +155,7 @@ class ObjectTests(StorageCase):
         names = {"bucket": "box", "key": "k"}
         self.assertNotIn("versionId", await self.put("box", "k", b"null"))
         self.assertNotIn("versionId", await self.call("HeadObject", names))
-        await self.store.catalog.setVersioning("box", "Enabled")
+        await self.store.catalog.commit(SetVersioning("box", "Enabled"))
         self.assertEqual((await self.call("HeadObject", names))["versionId"], "null")
         first = (await self.put("box", "k", b"first"))["versionId"]
         second = (await self.put("box", "k", b"second"))["versionId"]
@@ -190,8 +191,8 @@ class ObjectTests(StorageCase):
 
     async def test_locks(self) -> None:
         """What is written has the default of its bucket; a locked version is not removed."""
-        await self.store.catalog.setVersioning("box", "Enabled")
-        await self.store.catalog.setObjectLock("box", DefaultRetention(GOVERNANCE, days=1))
+        await self.store.catalog.commit(SetVersioning("box", "Enabled"))
+        await self.store.catalog.commit(SetObjectLock("box", DefaultRetention(GOVERNANCE, days=1)))
         put = await self.put("box", "k", b"kept")
         source = {"fromBucket": "box", "fromKey": "k"}
         copied = await self.call("CopyObject", {**source, "bucket": "box", "key": "c"})
@@ -373,7 +374,7 @@ class PolicyTests(StorageCase):
 
         async def setPolicy(*statements: dict[str, Any]) -> None:
             policy = json.dumps({"Statement": statements}).encode()
-            await self.store.catalog.putSettings("anns", {"policy": policy})
+            await self.store.catalog.commit(PutSettings("anns", {"policy": policy}))
 
         resources = ["arn:aws:s3:::anns", "arn:aws:s3:::anns/*"]
         allow = {
@@ -390,7 +391,7 @@ class PolicyTests(StorageCase):
         )
         await self.refused("PERMISSION_DENIED", "DeleteObject", names, bob)
         await self.refused("PERMISSION_DENIED", "PutObject", ended(names), bob)
-        await self.store.catalog.setVersioning("anns", "Enabled")
+        await self.store.catalog.commit(SetVersioning("anns", "Enabled"))
         old = {**names, "versionId": "null"}
         await self.refused("PERMISSION_DENIED", "HeadObject", old, bob)
         copy = {"fromBucket": "anns", "fromKey": "k", "bucket": "bobs", "key": "k"}
@@ -411,14 +412,14 @@ class PolicyTests(StorageCase):
             "Condition": tagged,
         }
         await self.call("PutObject", upload("bobs", "own", b"x"), bob)
-        await self.store.catalog.putTags("bobs", b"own", None, "a=b")
+        await self.store.catalog.commit(PutTags("bobs", b"own", None, "a=b"))
         policy = json.dumps({"Statement": denied}).encode()
-        await self.store.catalog.putSettings("bobs", {"policy": policy})
+        await self.store.catalog.commit(PutSettings("bobs", {"policy": policy}))
         own = {"fromBucket": "bobs", "fromKey": "own", "bucket": "bobs", "key": "second"}
         await self.refused("PERMISSION_DENIED", "CopyObject", own, bob)
         await self.call("CopyObject", byVersion, bob)
         # Tags are copied only for those that may read them.
-        await self.store.catalog.putTags("anns", b"k", None, "a=b")
+        await self.store.catalog.commit(PutTags("anns", b"k", None, "a=b"))
         await self.refused("PERMISSION_DENIED", "CopyObject", byVersion, bob)
         self.assertEqual((await self.call("HeadObject", old, bob))["size"], 1)
         await self.refused("PERMISSION_DENIED", "HeadObject", names, bob)

@@ -6,6 +6,7 @@ from twisted.internet.defer import Deferred
 
 from storagegate.core.streams import MAX_ITEMS
 from storagegate.storage.errors import StoreError
+from storagegate.storage.mutations import RemoveAccessKey
 from tests.services.objectcase import StorageCase, etagOf, upload
 from tests.support.clients import ROOT, Account
 
@@ -129,7 +130,7 @@ class WatchTests(StorageCase):
         watch = await self.watch(key)
         await self.put("box", "before", b"x")
         await watch.next()
-        await self.store.catalog.removeAccessKey(key.accessKey)
+        await self.store.catalog.commit(RemoveAccessKey(key.accessKey))
         await self.store.accessKeys.refresh()
         await self.put("box", "after", b"x")
         self.assertEqual((await watch.failure()).code, "UNAUTHENTICATED")

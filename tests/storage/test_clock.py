@@ -11,6 +11,7 @@ from storagegate.storage.clock import AGREED_SECONDS, SAVE_SECONDS, ClockReading
 from storagegate.storage.embedded.recovery import removeUnconfirmed
 from storagegate.storage.files import Files
 from storagegate.storage.layout import BlobLayout
+from storagegate.storage.mutations import PutProgress
 from storagegate.storage.records import COMPLIANCE, VERSIONING_ENABLED
 from tests.support.log import LogCase
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
@@ -286,7 +287,7 @@ class StoreTests(SynchronousTestCase):
         """Have the reading of a machine in the catalog."""
         reading = ClockReading(int(newest * 1000), int(newest * 1000), 0, boot)
         document = msgspec.json.encode(reading)
-        self.driver.reactor.settle(self.driver.store.catalog.putProgress("clock", document))
+        self.driver.reactor.settle(self.driver.store.catalog.commit(PutProgress("clock", document)))
 
     def noted(self) -> ClockReading:
         """Stop and start the process; give the reading that it had noted."""
@@ -310,7 +311,7 @@ class StoreTests(SynchronousTestCase):
     def test_unreadable(self) -> None:
         """A reading that this program does not understand is as none."""
         catalog = self.driver.store.catalog
-        self.driver.reactor.settle(catalog.putProgress("clock", b"[]"))
+        self.driver.reactor.settle(catalog.commit(PutProgress("clock", b"[]")))
         self.assertEqual(self.noted().boot, "one")
 
     def test_noted(self) -> None:
@@ -321,7 +322,7 @@ class StoreTests(SynchronousTestCase):
         for seconds in (1, SAVE_SECONDS):
             self.machine.passed += seconds
             reactor.advance(seconds)
-            reactor.settle(catalog.putProgress("other", b""))
+            reactor.settle(catalog.commit(PutProgress("other", b"")))
             found.append(reactor.settle(catalog.progress("clock")))
             self.machine.lead += DAY
         first, second = (msgspec.json.decode(each or b"", type=ClockReading) for each in found)
@@ -340,10 +341,10 @@ class StoreTests(SynchronousTestCase):
         def write(wallMs: int, boot: str) -> None:
             reading = ClockReading(wallMs, wallMs, int(self.machine.passed * 1000), boot)
             document = msgspec.json.encode(reading)
-            reactor.settle(store.catalog.putProgress("clock", document))
+            reactor.settle(store.catalog.commit(PutProgress("clock", document)))
             self.machine.passed += SAVE_SECONDS
             reactor.advance(SAVE_SECONDS)
-            reactor.settle(store.catalog.putProgress("other", b""))
+            reactor.settle(store.catalog.commit(PutProgress("other", b"")))
 
         write(int(self.wall() * 1000), "one")
         trusted = int(self.wall() * 1000)

@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 from storagegate.core.files import crc32c
 from storagegate.storage.cluster.blobs.pieces import PieceRange
 from storagegate.storage.errors import CorruptBlob, StoreBusy
+from storagegate.storage.mutations import ClearCorrupt, MarkCorrupt, Mutation
 from storagegate.storage.records import BlobRow, Segment
 from storagegate.storage.scrub import CorruptionLog, Reexamination, Scrubber, VerifyingReader
 from tests.contract.blobs import store
@@ -31,14 +32,13 @@ class Rows:
         """Say that all are needed."""
         return ids
 
-    def markCorrupt(self, blob: str) -> Any:
-        """Note a mark."""
-        self.marked.append(blob)
-        return succeed(None)
-
-    def clearCorrupt(self, blob: str) -> Any:
-        """Take it away."""
-        self.marked.remove(blob)
+    def commit(self, mutation: Mutation[Any]) -> Any:
+        """Note a mark, or take it away."""
+        match mutation:
+            case MarkCorrupt(blob):
+                self.marked.append(blob)
+            case ClearCorrupt(blob):
+                self.marked.remove(blob)
         return succeed(None)
 
 

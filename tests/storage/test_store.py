@@ -40,7 +40,7 @@ class CatalogStub:
         """Tell the failure that the test set."""
         return {"catalog": self.failure}
 
-    def putObject(self, *args: object, **named: object) -> Deferred:
+    def commit(self, mutation: object) -> Deferred:
         """Give the test's Deferred."""
         return self._result
 

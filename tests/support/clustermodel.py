@@ -29,6 +29,7 @@ from storagegate.storage.cluster.databaselocks import AdvisoryLocks
 from storagegate.storage.cluster.garbage import Cleanup
 from storagegate.storage.cluster.leases import Leases
 from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreError, StoreReadOnly
+from storagegate.storage.mutations import ForgetBlobs
 from tests.support.clusterserver import FOLDED, Mutation, Request, Rows, Server, Step, Violation
 
 LEASE_SECONDS = 3.0
@@ -230,10 +231,10 @@ class NodeCatalog:
         found: list[str] = await self._node.lists.ask("garbage", after, limit)
         return found
 
-    def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
+    def commit(self, mutation: ForgetBlobs) -> Deferred[None]:
         """Remove rows."""
         return Deferred.fromCoroutine(
-            self._node.write("forget", list(ids), [self._node.leases.number])
+            self._node.write("forget", list(mutation.ids), [self._node.leases.number])
         )
 
 
@@ -266,7 +267,7 @@ class RowsFirst(Collector):
     """A collector that removes in the wrong order."""
 
     async def _remove(self, ids: Sequence[str]) -> None:
-        await self._catalog.forgetBlobs(ids)
+        await self._catalog.commit(ForgetBlobs(ids))
         await self._blobs.remove(ids)
 
 

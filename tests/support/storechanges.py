@@ -10,6 +10,14 @@ import msgspec
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
+from storagegate.storage.mutations import (
+    AddAccessKey,
+    NoteKeyUses,
+    PutAcl,
+    PutSettings,
+    RemoveAccessKey,
+    SetObjectLock,
+)
 from storagegate.storage.records import AccessKey, DefaultRetention
 from tests.support.stores import StoreDriver
 
@@ -41,7 +49,7 @@ class StoreChanges:
         for name in ("kept", "locked"):
             driver.setVersioning(name, "Enabled")
         lock = DefaultRetention("GOVERNANCE", days=1)
-        driver.reactor.settle(driver.store.catalog.setObjectLock("locked", lock))
+        driver.reactor.settle(driver.store.catalog.commit(SetObjectLock("locked", lock)))
 
     def change(self, times: int = 1) -> None:
         """Make random changes; refused ones are skipped."""
@@ -112,7 +120,7 @@ class StoreChanges:
         found = self.driver.find(bucket, key)
         if found is not None:
             catalog = self.driver.store.catalog
-            self._settle(catalog.putAcl(bucket, key, found.sequence, f"[{self._count}]"))
+            self._settle(catalog.commit(PutAcl(bucket, key, found.sequence, f"[{self._count}]")))
 
     def begin(self) -> None:
         """Start an upload with one part."""
@@ -153,16 +161,16 @@ class StoreChanges:
         """Change the settings of a bucket."""
         document = msgspec.json.encode([self._count]) if self._random.random() < 0.7 else None
         catalog = self.driver.store.catalog
-        self._settle(catalog.putSettings(self._bucket(), {"cors": document}))
+        self._settle(catalog.commit(PutSettings(self._bucket(), {"cors": document})))
 
     def changeKeys(self) -> None:
         """Issue an access key, or revoke one."""
         catalog, name = self.driver.store.catalog, f"KEY{self._random.randrange(3)}"
-        if not self._settle(catalog.removeAccessKey(name)):
+        if not self._settle(catalog.commit(RemoveAccessKey(name))):
             more = ("auditor", 1 << 50, self._count % 2 == 0, f"note {self._count}")
             key = AccessKey(name, "secret", "account", "readwrite", "", "", "", self._count, *more)
-            self._settle(catalog.addAccessKey(key))
-            self._settle(catalog.noteKeyUses({name: self._count}))
+            self._settle(catalog.commit(AddAccessKey(key)))
+            self._settle(catalog.commit(NoteKeyUses({name: self._count})))
 
 
 _KINDS = (

@@ -17,6 +17,18 @@ from storagegate.storage.errors import NoSuchKey, ObjectLocked
 from storagegate.storage.files import Files
 from storagegate.storage.identity import MARKER
 from storagegate.storage.layout import BlobLayout
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    PutLegalHold,
+    PutRetention,
+    PutSettings,
+    PutTags,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
@@ -101,11 +113,11 @@ class StoreDriver:
     def createBucket(self, name: str) -> None:
         """Create a bucket."""
         bucket = Bucket(name, "account", 1, "us-east-1")
-        self.reactor.settle(self.store.catalog.createBucket(bucket))
+        self.reactor.settle(self.store.catalog.commit(CreateBucket(bucket)))
 
     def deleteBucket(self, name: str) -> None:
         """Remove a bucket."""
-        self.reactor.settle(self.store.catalog.deleteBucket(name))
+        self.reactor.settle(self.store.catalog.commit(DeleteBucket(name)))
 
     def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition = ALWAYS) -> None:
         """Store an object."""
@@ -115,7 +127,7 @@ class StoreDriver:
 
     def setVersioning(self, bucket: str, versioning: str) -> None:
         """Enable or suspend versioning."""
-        self.reactor.settle(self.store.catalog.setVersioning(bucket, versioning))
+        self.reactor.settle(self.store.catalog.commit(SetVersioning(bucket, versioning)))
 
     def setTime(self, nowMs: int) -> None:
         """Set the clock."""
@@ -124,7 +136,7 @@ class StoreDriver:
     def setRules(self, bucket: str, rules: tuple[LifecycleRule, ...]) -> None:
         """Set the lifecycle rules of a bucket."""
         document = {LIFECYCLE: msgspec.json.encode(rules)}
-        self.reactor.settle(self.store.catalog.putSettings(bucket, document))
+        self.reactor.settle(self.store.catalog.commit(PutSettings(bucket, document)))
 
     def scan(self) -> tuple[int, int]:
         """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
@@ -135,12 +147,12 @@ class StoreDriver:
     def tag(self, bucket: str, key: bytes, age: int, tags: str) -> None:
         """Set the tags of the version of a key with the given age."""
         version = self.versionId(bucket, key, age)
-        self.reactor.settle(self.store.catalog.putTags(bucket, key, version, tags))
+        self.reactor.settle(self.store.catalog.commit(PutTags(bucket, key, version, tags)))
 
     def setObjectLock(self, bucket: str, mode: str) -> None:
         """Enable object lock, with a default retention of a day unless the mode is empty."""
         default = DefaultRetention(mode, days=1) if mode else None
-        self.reactor.settle(self.store.catalog.setObjectLock(bucket, default))
+        self.reactor.settle(self.store.catalog.commit(SetObjectLock(bucket, default)))
 
     def retain(
         self, bucket: str, key: bytes, age: int, mode: str, untilMs: int, bypass: bool
@@ -148,15 +160,15 @@ class StoreDriver:
         """Change the retention of the version of a key with the given age."""
         version = self.versionId(bucket, key, age)
         self.reactor.settle(
-            self.store.catalog.putRetention(
-                bucket, key, version, mode, untilMs, self.nowMs + 1, bypass
+            self.store.catalog.commit(
+                PutRetention(bucket, key, version, mode, untilMs, self.nowMs + 1, bypass)
             )
         )
 
     def hold(self, bucket: str, key: bytes, age: int, isOn: bool) -> None:
         """Place or release the legal hold of the version of a key with the given age."""
         version = self.versionId(bucket, key, age)
-        self.reactor.settle(self.store.catalog.putLegalHold(bucket, key, version, isOn))
+        self.reactor.settle(self.store.catalog.commit(PutLegalHold(bucket, key, version, isOn)))
 
     def copy(self, bucket: str, source: bytes, key: bytes, age: int = 0) -> None:
         """Copy the version of a key with the given age."""
@@ -281,7 +293,7 @@ class StoreDriver:
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:
         """Start a multipart upload."""
         upload = MultipartUpload(bucket, key, uploadId, "account", self.nowMs, Attributes())
-        self.reactor.settle(self.store.catalog.createUpload(upload))
+        self.reactor.settle(self.store.catalog.commit(CreateUpload(upload)))
 
     def putPart(self, bucket: str, key: bytes, uploadId: str, number: int, body: bytes) -> None:
         """Store a part."""
@@ -305,7 +317,7 @@ class StoreDriver:
 
     def abort(self, bucket: str, key: bytes, uploadId: str) -> None:
         """Abort an upload."""
-        self.reactor.settle(self.store.catalog.abortUpload(bucket, key, uploadId))
+        self.reactor.settle(self.store.catalog.commit(AbortUpload(bucket, key, uploadId)))
 
     def blobFiles(self) -> tuple[set[str], set[str]]:
         """Return the names of the files under C{blobs/} and C{staging/}."""

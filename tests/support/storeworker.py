@@ -26,6 +26,19 @@ from storagegate.objects.lifecycle import LIFECYCLE, Calendar
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.sharedmemory import STARTED, ProcessGroupConfig
 from storagegate.storage.errors import NoSuchKey
+from storagegate.storage.mutations import (
+    AbortUpload,
+    AddAccessKey,
+    CreateBucket,
+    CreateUpload,
+    PutLegalHold,
+    PutRetention,
+    PutSettings,
+    PutTags,
+    RemoveAccessKey,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     AccessKey,
     Attributes,
@@ -105,7 +118,7 @@ class Worker:
 
     async def createBucket(self, bucket: str) -> None:
         """Create a bucket."""
-        await self.store.catalog.createBucket(Bucket(bucket, "account", 1, "us-east-1"))
+        await self.store.catalog.commit(CreateBucket(Bucket(bucket, "account", 1, "us-east-1")))
 
     async def deleteBucket(self, bucket: str) -> None:
         """Remove a bucket."""
@@ -170,7 +183,7 @@ class Worker:
 
     async def setVersioning(self, bucket: str, versioning: str) -> None:
         """Enable or suspend versioning."""
-        await self.store.catalog.setVersioning(bucket, versioning)
+        await self.store.catalog.commit(SetVersioning(bucket, versioning))
 
     def _versionId(self, version: str) -> str:
         return version or VersionIds(self.store.catalog.secret()).make(1 << 40)
@@ -181,7 +194,7 @@ class Worker:
 
     async def setRules(self, bucket: str, rules: str) -> None:
         """Set the lifecycle rules of a bucket."""
-        await self.store.catalog.putSettings(bucket, {LIFECYCLE: rules.encode()})
+        await self.store.catalog.commit(PutSettings(bucket, {LIFECYCLE: rules.encode()}))
 
     async def scan(self) -> list[int]:
         """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
@@ -192,26 +205,26 @@ class Worker:
     async def tag(self, bucket: str, key: str, version: str, tags: str) -> None:
         """Set the tags of a version; an empty id selects an unused one."""
         version = self._versionId(version)
-        await self.store.catalog.putTags(bucket, key.encode(), version, tags)
+        await self.store.catalog.commit(PutTags(bucket, key.encode(), version, tags))
 
     async def setObjectLock(self, bucket: str, mode: str) -> None:
         """Enable object lock, with a default retention of a day unless the mode is empty."""
         default = DefaultRetention(mode, days=1) if mode else None
-        await self.store.catalog.setObjectLock(bucket, default)
+        await self.store.catalog.commit(SetObjectLock(bucket, default))
 
     async def retain(
         self, bucket: str, key: str, version: str, mode: str, untilMs: int, bypass: bool
     ) -> None:
         """Change the retention of a version; an empty id selects an unused one."""
         version = self._versionId(version)
-        await self.store.catalog.putRetention(
-            bucket, key.encode(), version, mode, untilMs, self.nowMs + 1, bypass
+        await self.store.catalog.commit(
+            PutRetention(bucket, key.encode(), version, mode, untilMs, self.nowMs + 1, bypass)
         )
 
     async def hold(self, bucket: str, key: str, version: str, isOn: bool) -> None:
         """Place or release the legal hold of a version."""
         version = self._versionId(version)
-        await self.store.catalog.putLegalHold(bucket, key.encode(), version, isOn)
+        await self.store.catalog.commit(PutLegalHold(bucket, key.encode(), version, isOn))
 
     async def versions(self, bucket: str) -> list[list[Any]]:
         """Return all versions: key, ETag, whether it is the latest, id."""
@@ -251,7 +264,7 @@ class Worker:
         upload = MultipartUpload(
             bucket, key.encode(), uploadId, "account", self.nowMs, Attributes()
         )
-        await self.store.catalog.createUpload(upload)
+        await self.store.catalog.commit(CreateUpload(upload))
 
     async def putPart(self, bucket: str, key: str, uploadId: str, number: int, body: str) -> None:
         """Store a part."""
@@ -275,7 +288,7 @@ class Worker:
 
     async def abort(self, bucket: str, key: str, uploadId: str) -> None:
         """Abort an upload."""
-        await self.store.catalog.abortUpload(bucket, key.encode(), uploadId)
+        await self.store.catalog.commit(AbortUpload(bucket, key.encode(), uploadId))
 
     async def burst(self, bucket: str, count: int) -> int:
         """Store objects concurrently; return the number of commits."""
@@ -325,11 +338,11 @@ class Worker:
 
     async def addKey(self, accessKey: str) -> None:
         """Issue a key."""
-        await self.store.catalog.addAccessKey(AccessKey(accessKey, "secret", "account"))
+        await self.store.catalog.commit(AddAccessKey(AccessKey(accessKey, "secret", "account")))
 
     async def removeKey(self, accessKey: str) -> bool:
         """Revoke a key."""
-        removed: bool = await self.store.catalog.removeAccessKey(accessKey)
+        removed: bool = await self.store.catalog.commit(RemoveAccessKey(accessKey))
         return removed
 
     async def knowsKey(self, accessKey: str) -> bool:

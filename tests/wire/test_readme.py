@@ -58,7 +58,7 @@ def runShell(case: SynchronousTestCase, script: str, directory: Path, scripts: P
 
     @param scripts: What comes first in C{PATH}.
     """
-    environment = daemonEnvironment()
+    environment = daemonEnvironment({"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""})
     # Nothing of the machine's own configuration of S3 clients may help or hinder.
     environment = {n: v for n, v in environment.items() if not n.startswith("AWS_")}
     environment["HOME"] = str(directory)

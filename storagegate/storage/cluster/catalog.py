@@ -11,7 +11,6 @@ check writes; the bucket's revision then confirms or refuses the write at the co
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -44,11 +43,18 @@ from storagegate.storage.cluster.schema import (
 from storagegate.storage.cluster.statements import CLUSTER, LISTS, LOOKUPS
 from storagegate.storage.cluster.writer import PendingMutation, Writer
 from storagegate.storage.errors import StoreBusy
+from storagegate.storage.mutations import (
+    NO_BLOBS,
+    BlobMutation,
+    Mutation,
+    T,
+    newBlobsOf,
+    noteDamage,
+)
 from storagegate.storage.records import (
     AccessKey,
     BlobRow,
     Bucket,
-    DefaultRetention,
     ExpiryRow,
     InlineCheck,
     InlinePosition,
@@ -56,16 +62,12 @@ from storagegate.storage.records import (
     ObjectListing,
     ObjectRecord,
     Part,
-    Removal,
     StoreUsage,
     VersionListing,
-    WriteCondition,
 )
 from storagegate.storage.rows import KeyRange
 from storagegate.storage.sqlite import CatalogUnusable
 from storagegate.storage.versionids import VersionIds
-
-_NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 CHANNELS = ("buckets", "keys", "blobs")
 """
@@ -352,155 +354,19 @@ class PostgreSQLCatalog:
         """Check the inline bytes of a page of objects."""
         return await self._lists.checkInline(start, limit)
 
-    def createBucket(self, bucket: Bucket) -> Deferred[None]:
-        """Create a bucket."""
-        return self._submit(mutations.createBucket(bucket))
+    def commit(self, mutation: Mutation[T]) -> Deferred[T]:
+        """See L{ICatalog.commit<storagegate.storage.interfaces.ICatalog.commit>}."""
+        if isinstance(mutation, BlobMutation):
+            noteDamage(self._corrupt, mutation)
+        prepared = mutations.MUTATIONS[type(mutation)](self._ids, mutation)
+        return self._submit(prepared, newBlobsOf(mutation))
 
     def placeBucket(self, name: str) -> Deferred[int]:
         """Choose the shard of a new bucket, unless its name already has one, and return it."""
         return self._submit(mutations.placeBucket(name))
 
-    def deleteBucket(self, name: str) -> Deferred[None]:
-        """Remove an empty bucket."""
-        return self._submit(mutations.deleteBucket(name))
-
-    def setVersioning(self, bucket: str, versioning: str) -> Deferred[None]:
-        """Enable or suspend the versioning of a bucket."""
-        return self._submit(mutations.setVersioning(bucket, versioning))
-
-    def setObjectLock(self, bucket: str, default: DefaultRetention | None) -> Deferred[None]:
-        """Enable object lock on a bucket and set its default retention."""
-        return self._submit(mutations.setObjectLock(bucket, default))
-
-    def putSettings(self, bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
-        """Store and remove settings of a bucket."""
-        return self._submit(mutations.putSettings(bucket, documents))
-
-    def putObject(
-        self,
-        record: ObjectRecord,
-        condition: WriteCondition,
-        newBlobs: Mapping[str, int] = _NO_BLOBS,
-    ) -> Deferred[ObjectRecord]:
-        """Store an object."""
-        made = mutations.putObject(self._ids, record, condition, newBlobs)
-        return self._submit(made, newBlobs)
-
-    def deleteObjects(
-        self,
-        bucket: str,
-        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
-        account: str = "",
-        atMs: int = 0,
-    ) -> Deferred[list[Removal | Exception]]:
-        """Remove objects."""
-        made = mutations.deleteObjects(self._ids, bucket, entries, account, atMs)
-        return self._submit(made)
-
-    def putTags(self, bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
-        """Replace the tags of an object."""
-        name = mutations.versionName(self._ids, bucket, key, versionId)
-        return self._submit(mutations.putTags(name, tags))
-
-    def putAcl(self, bucket: str, key: bytes, sequence: int, acl: str) -> Deferred[None]:
-        """Replace the access control list of an object."""
-        return self._submit(mutations.putAcl(bucket, key, sequence, acl))
-
-    def putRetention(
-        self,
-        bucket: str,
-        key: bytes,
-        versionId: str | None,
-        mode: str,
-        untilMs: int,
-        atMs: int,
-        bypass: bool = False,
-    ) -> Deferred[None]:
-        """Change the retention of a version."""
-        name = mutations.versionName(self._ids, bucket, key, versionId)
-        return self._submit(mutations.putRetention(name, mode, untilMs, atMs, bypass))
-
-    def putLegalHold(
-        self, bucket: str, key: bytes, versionId: str | None, isOn: bool
-    ) -> Deferred[None]:
-        """Place or release the legal hold of a version."""
-        name = mutations.versionName(self._ids, bucket, key, versionId)
-        return self._submit(mutations.putLegalHold(name, isOn))
-
-    def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """Create a multipart upload."""
-        return self._submit(mutations.createUpload(upload))
-
-    def putPart(
-        self,
-        bucket: str,
-        key: bytes,
-        uploadId: str,
-        part: Part,
-        newBlobs: Mapping[str, int] = _NO_BLOBS,
-    ) -> Deferred[None]:
-        """Store a part."""
-        made = mutations.putPart(bucket, key, uploadId, part, newBlobs)
-        return self._submit(made, newBlobs)
-
-    def completeUpload(
-        self,
-        uploadId: str,
-        record: ObjectRecord,
-        parts: Sequence[tuple[int, str]],
-        condition: WriteCondition,
-    ) -> Deferred[ObjectRecord]:
-        """Assemble an upload into an object."""
-        made = mutations.completeUpload(self._ids, uploadId, record, parts, condition)
-        return self._submit(made)
-
-    def abortUpload(
-        self,
-        bucket: str,
-        key: bytes,
-        uploadId: str,
-        generation: int | None = None,
-    ) -> Deferred[None]:
-        """End an upload."""
-        return self._submit(mutations.abortUpload(bucket, key, uploadId, generation))
-
-    def putProgress(self, task: str, document: bytes) -> Deferred[None]:
-        """Store the progress of a background task."""
-        return self._submit(mutations.putProgress(task, document))
-
-    def addAccessKey(self, key: AccessKey) -> Deferred[None]:
-        """Issue a key."""
-        return self._submit(mutations.addAccessKey(key))
-
-    def changeAccessKey(self, key: AccessKey) -> Deferred[bool]:
-        """Replace a key."""
-        return self._submit(mutations.changeAccessKey(key))
-
-    def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
-        """Record when keys were last used."""
-        return self._submit(mutations.noteKeyUses(uses))
-
-    def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
-        """Revoke a key."""
-        return self._submit(mutations.removeAccessKey(accessKey))
-
-    def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs whose bytes are gone."""
-        self._corrupt.difference_update(ids)
-        return self._submit(mutations.forgetBlobs(ids))
-
-    def markCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is corrupt."""
-        self._corrupt.add(blob)
-        return self._submit(mutations.markCorrupt(blob))
-
-    def clearCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is intact again."""
-        self._corrupt.discard(blob)
-        return self._submit(mutations.clearCorrupt(blob))
-
     def _submit(
-        self, mutation: PendingMutation, newBlobs: Mapping[str, int] = _NO_BLOBS
+        self, mutation: PendingMutation, newBlobs: Mapping[str, int] = NO_BLOBS
     ) -> Deferred[Any]:
         """
         Queue a mutation under the lease of the current request.

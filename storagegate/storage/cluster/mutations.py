@@ -6,7 +6,7 @@ L{storagegate.storage.cluster.functions}.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import astuple as structTuple
@@ -33,16 +33,37 @@ from storagegate.storage.cluster.values import (
 )
 from storagegate.storage.cluster.writer import PendingMutation
 from storagegate.storage.errors import BucketExists, InvalidPart, NoSuchBucket, NoSuchUpload
+from storagegate.storage.mutations import (
+    AbortUpload,
+    AddAccessKey,
+    ChangeAccessKey,
+    ClearCorrupt,
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    ForgetBlobs,
+    MarkCorrupt,
+    Mutation,
+    NoteKeyUses,
+    PutAcl,
+    PutLegalHold,
+    PutObject,
+    PutPart,
+    PutProgress,
+    PutRetention,
+    PutSettings,
+    PutTags,
+    RemoveAccessKey,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     NULL_VERSION,
     UNLOCKED,
-    AccessKey,
-    Bucket,
     Content,
-    DefaultRetention,
-    MultipartUpload,
     ObjectRecord,
-    Part,
     Removal,
     Segment,
     WriteCondition,
@@ -80,7 +101,7 @@ def versionName(ids: VersionIds, bucket: str, key: bytes, versionId: str | None)
     return _bucket(bucket), key, boolean(versionId is not None), optional(int8, sequence)
 
 
-def createBucket(bucket: Bucket) -> PendingMutation:
+def createBucket(ids: VersionIds, change: CreateBucket) -> PendingMutation:
     """Create a bucket."""
 
     def read(results: Sequence[Rows]) -> None:
@@ -88,7 +109,9 @@ def createBucket(bucket: Bucket) -> PendingMutation:
         if existing is not None:
             raise BucketExists(readBucket(existing)[0])
 
-    name, account, createdMs, region, ownership, versioning, locks, number = structTuple(bucket)
+    name, account, createdMs, region, ownership, versioning, locks, number = structTuple(
+        change.created
+    )
     values = (
         _bucket(name),
         account.encode(),
@@ -99,7 +122,7 @@ def createBucket(bucket: Bucket) -> PendingMutation:
         boolean(locks),
         int8(number),
     )
-    return _ofBucket(bucket.name, (b"createbucket", values), read)
+    return _ofBucket(name, (b"createbucket", values), read)
 
 
 def placeBucket(name: str) -> PendingMutation:
@@ -113,49 +136,51 @@ def placeBucket(name: str) -> PendingMutation:
     return _ofBucket(name, (b"placebucket", (_bucket(name),)), read)
 
 
-def deleteBucket(name: str) -> PendingMutation:
+def deleteBucket(ids: VersionIds, change: DeleteBucket) -> PendingMutation:
     """Remove an empty bucket."""
-    return _ofBucket(name, (b"deletebucket", (_bucket(name),)))
+    return _ofBucket(change.bucket, (b"deletebucket", (_bucket(change.bucket),)))
 
 
-def setVersioning(bucket: str, versioning: str) -> PendingMutation:
+def setVersioning(ids: VersionIds, change: SetVersioning) -> PendingMutation:
     """Enable or suspend the versioning of a bucket."""
-    return _ofBucket(bucket, (b"setversioning", (_bucket(bucket), versioning.encode())))
+    return _ofBucket(
+        change.bucket, (b"setversioning", (_bucket(change.bucket), change.versioning.encode()))
+    )
 
 
-def setObjectLock(bucket: str, default: DefaultRetention | None) -> PendingMutation:
+def setObjectLock(ids: VersionIds, change: SetObjectLock) -> PendingMutation:
     """Enable object lock on a bucket and set its default retention."""
-    document = None if default is None else msgspec.json.encode(default)
-    return _ofBucket(bucket, (b"setobjectlock", (_bucket(bucket), document)))
+    document = None if change.default is None else msgspec.json.encode(change.default)
+    return _ofBucket(change.bucket, (b"setobjectlock", (_bucket(change.bucket), document)))
 
 
-def putSettings(bucket: str, documents: Mapping[str, bytes | None]) -> PendingMutation:
+def putSettings(ids: VersionIds, change: PutSettings) -> PendingMutation:
     """Store and remove settings of a bucket; the outcome is their new generation."""
 
     def read(results: Sequence[Rows]) -> int:
         _checked(results)
         return integer(results[0].get_value(0, 1))
 
-    names, values = textArray(list(documents)), byteaArray(list(documents.values()))
-    return _ofBucket(bucket, (b"putsettings", (_bucket(bucket), names, values)), read)
+    documents = change.documents
+    values = (
+        _bucket(change.bucket),
+        textArray(list(documents)),
+        byteaArray(list(documents.values())),
+    )
+    return _ofBucket(change.bucket, (b"putsettings", values), read)
 
 
-def putObject(
-    ids: VersionIds,
-    record: ObjectRecord,
-    condition: WriteCondition,
-    newBlobs: Mapping[str, int],
-) -> PendingMutation:
+def putObject(ids: VersionIds, change: PutObject) -> PendingMutation:
     """
     Store an object; the outcome is its record.
 
     @param ids: The store's version ids.
-    @param newBlobs: The record's new blobs with their CRC-32C.
     @raise UnicodeDecodeError: The key is not UTF-8.
     """
+    record, condition = change.record, change.condition
     record.key.decode()
     content = record.content
-    created, copied = _references(content.segments, newBlobs)
+    created, copied = _references(content.segments, change.newBlobs)
     values = (
         *_recordValues(record, condition),
         created,
@@ -171,21 +196,14 @@ def putObject(
     )
 
 
-def deleteObjects(
-    ids: VersionIds,
-    bucket: str,
-    entries: Sequence[tuple[bytes, str | None, WriteCondition]],
-    account: str,
-    atMs: int,
-) -> PendingMutation:
+def deleteObjects(ids: VersionIds, change: DeleteObjects) -> PendingMutation:
     """
     Remove objects and versions; the outcome has a result for each.
 
     @param ids: The store's version ids.
-    @param account: The account of delete markers.
-    @param atMs: The time of delete markers.
     """
-    name, writer, at = _bucket(bucket), account.encode(), int8(atMs)
+    bucket, entries = change.bucket, change.entries
+    name, writer, at = _bucket(bucket), change.account.encode(), int8(change.atMs)
     steps: list[tuple[bytes, Step]] = []
     for key, version, condition in entries:
         sequence = None if version is None else ids.read(version)
@@ -214,40 +232,35 @@ def deleteObjects(
     return PendingMutation(bucket, steps, read)
 
 
-def putTags(name: VersionName, tags: str) -> PendingMutation:
+def putTags(ids: VersionIds, change: PutTags) -> PendingMutation:
     """Replace the tags of a version."""
-    return _ofVersion(b"puttags", name, tags.encode() or None)
+    name = versionName(ids, change.bucket, change.key, change.versionId)
+    return _ofVersion(b"puttags", name, change.tags.encode() or None)
 
 
-def putAcl(bucket: str, key: bytes, sequence: int, acl: str) -> PendingMutation:
+def putAcl(ids: VersionIds, change: PutAcl) -> PendingMutation:
     """Replace the access control list of a version, given by write number."""
-    name = (_bucket(bucket), key, TRUE, int8(sequence))
-    return _ofVersion(b"putacl", name, acl.encode() or None)
+    name = (_bucket(change.bucket), change.key, TRUE, int8(change.sequence))
+    return _ofVersion(b"putacl", name, change.acl.encode() or None)
 
 
-def putRetention(
-    name: VersionName, mode: str, untilMs: int, atMs: int, bypass: bool
-) -> PendingMutation:
-    """
-    Change the retention of a version.
-
-    @param mode: Empty to remove the retention.
-    @param untilMs: When it ends.
-    @param atMs: The time of the request.
-    @param bypass: Whether to bypass governance mode.
-    """
-    until = int8(untilMs) if mode else None
-    values = (mode.encode() or None, until, int8(atMs), boolean(bypass))
+def putRetention(ids: VersionIds, change: PutRetention) -> PendingMutation:
+    """Change the retention of a version."""
+    name = versionName(ids, change.bucket, change.key, change.versionId)
+    until = int8(change.untilMs) if change.mode else None
+    values = (change.mode.encode() or None, until, int8(change.atMs), boolean(change.bypass))
     return _ofVersion(b"putretention", name, *values)
 
 
-def putLegalHold(name: VersionName, isOn: bool) -> PendingMutation:
+def putLegalHold(ids: VersionIds, change: PutLegalHold) -> PendingMutation:
     """Place or release the legal hold of a version."""
-    return _ofVersion(b"putlegalhold", name, boolean(isOn))
+    name = versionName(ids, change.bucket, change.key, change.versionId)
+    return _ofVersion(b"putlegalhold", name, boolean(change.isOn))
 
 
-def createUpload(upload: MultipartUpload) -> PendingMutation:
+def createUpload(ids: VersionIds, change: CreateUpload) -> PendingMutation:
     """Create a multipart upload."""
+    upload = change.upload
     upload.key.decode()
     values = (
         _bucket(upload.bucket),
@@ -262,18 +275,13 @@ def createUpload(upload: MultipartUpload) -> PendingMutation:
     return PendingMutation(upload.bucket, ((upload.key, (b"createupload", values)),), _checked)
 
 
-def putPart(
-    bucket: str, key: bytes, uploadId: str, part: Part, newBlobs: Mapping[str, int]
-) -> PendingMutation:
-    """
-    Store a part.
-
-    @param newBlobs: As for L{putObject}.
-    """
+def putPart(ids: VersionIds, change: PutPart) -> PendingMutation:
+    """Store a part."""
+    part, uploadId = change.part, change.uploadId
     content, checksum = part.content, part.checksum
-    created, copied = _references(content.segments, newBlobs)
+    created, copied = _references(content.segments, change.newBlobs)
     values = (
-        *_uploadName(bucket, key, uploadId),
+        *_uploadName(change.bucket, change.key, uploadId),
         int4(part.number),
         int8(part.size),
         part.etag.encode(),
@@ -284,22 +292,19 @@ def putPart(
         textArray(copied) if copied else None,
     )
     step = (b"putpart", values)
-    return PendingMutation(bucket, ((key, step),), _checked, uploads=(uploadId,), blobs=copied)
+    return PendingMutation(
+        change.bucket, ((change.key, step),), _checked, uploads=(uploadId,), blobs=copied
+    )
 
 
-def completeUpload(
-    ids: VersionIds,
-    uploadId: str,
-    record: ObjectRecord,
-    parts: Sequence[tuple[int, str]],
-    condition: WriteCondition,
-) -> PendingMutation:
+def completeUpload(ids: VersionIds, change: CompleteUpload) -> PendingMutation:
     """
     Assemble an upload into an object; the outcome is its record.
 
     @param ids: The store's version ids.
     @raise InvalidPart: A part is listed twice.
     """
+    record, uploadId, parts = change.record, change.uploadId, change.parts
     if len({number for number, _ in parts}) != len(parts):
         raise InvalidPart("a part occurs twice")
     attributes = replace(record.attributes, uploadId=uploadId)
@@ -309,7 +314,7 @@ def completeUpload(
         upload,
         int4Array([number for number, _ in parts]),
         textArray([etag for _, etag in parts]),
-        *_recordValues(record, condition),
+        *_recordValues(record, change.condition),
     )
     return PendingMutation(
         record.bucket,
@@ -320,64 +325,63 @@ def completeUpload(
     )
 
 
-def abortUpload(bucket: str, key: bytes, uploadId: str, generation: int | None) -> PendingMutation:
-    """
-    End an upload.
-
-    @param generation: The generation of the settings whose rule ends the upload; L{None} if a
-        client ends it.
-    """
-    name = _uploadName(bucket, key, uploadId)
-    step = (b"abortupload", (*name, optional(int8, generation)))
-    return PendingMutation(bucket, ((key, step),), _checked, uploads=(uploadId,))
-
-
-def putProgress(task: str, document: bytes) -> PendingMutation:
-    """Store the progress of a background task."""
+def abortUpload(ids: VersionIds, change: AbortUpload) -> PendingMutation:
+    """End an upload."""
+    name = _uploadName(change.bucket, change.key, change.uploadId)
+    step = (b"abortupload", (*name, optional(int8, change.generation)))
     return PendingMutation(
-        _STORE, ((_TASKS, (b"putprogress", (task.encode(), document))),), _nothing
+        change.bucket, ((change.key, step),), _checked, uploads=(change.uploadId,)
     )
 
 
-def addAccessKey(key: AccessKey) -> PendingMutation:
+def putProgress(ids: VersionIds, change: PutProgress) -> PendingMutation:
+    """Store the progress of a background task."""
+    return PendingMutation(
+        _STORE, ((_TASKS, (b"putprogress", (change.task.encode(), change.document))),), _nothing
+    )
+
+
+def addAccessKey(ids: VersionIds, change: AddAccessKey) -> PendingMutation:
     """Issue a key."""
-    return PendingMutation(_STORE, ((_KEYS, (b"addaccesskey", (keyDocument(key),))),), _checked)
+    return PendingMutation(
+        _STORE, ((_KEYS, (b"addaccesskey", (keyDocument(change.key),))),), _checked
+    )
 
 
-def changeAccessKey(key: AccessKey) -> PendingMutation:
+def changeAccessKey(ids: VersionIds, change: ChangeAccessKey) -> PendingMutation:
     """Replace a key; the outcome is whether it existed."""
-    step = (b"changeaccesskey", (keyDocument(key),))
+    step = (b"changeaccesskey", (keyDocument(change.key),))
     return PendingMutation(_STORE, ((_KEYS, step),), _wasFound)
 
 
-def noteKeyUses(uses: Mapping[str, int]) -> PendingMutation:
+def noteKeyUses(ids: VersionIds, change: NoteKeyUses) -> PendingMutation:
     """Record when keys were last used."""
-    step = (b"notekeyuses", (textArray([*uses]), int8Array([*uses.values()])))
+    step = (b"notekeyuses", (textArray([*change.uses]), int8Array([*change.uses.values()])))
     return PendingMutation(_STORE, ((_KEYS, step),), _nothing)
 
 
-def removeAccessKey(accessKey: str) -> PendingMutation:
+def removeAccessKey(ids: VersionIds, change: RemoveAccessKey) -> PendingMutation:
     """Revoke a key; the outcome is whether it existed."""
-    step = (b"removeaccesskey", (accessKey.encode(),))
+    step = (b"removeaccesskey", (change.accessKey.encode(),))
     return PendingMutation(_STORE, ((_KEYS, step),), _wasFound)
 
 
-def forgetBlobs(ids: Sequence[str]) -> PendingMutation:
+def forgetBlobs(ids: VersionIds, change: ForgetBlobs) -> PendingMutation:
     """Remove the rows of blobs whose bytes are gone."""
-    step = (b"forgetblobs", (textArray(ids),))
-    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=ids)
+    step = (b"forgetblobs", (textArray(change.ids),))
+    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=change.ids)
 
 
-def markCorrupt(blob: str) -> PendingMutation:
+def markCorrupt(ids: VersionIds, change: MarkCorrupt) -> PendingMutation:
     """Record that a blob is corrupt."""
-    step = (b"markcorrupt", (textArray([blob]),))
-    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(blob,))
+    step = (b"markcorrupt", (textArray([change.blob]),))
+    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(change.blob,))
 
 
-def clearCorrupt(blob: str) -> PendingMutation:
+def clearCorrupt(ids: VersionIds, change: ClearCorrupt) -> PendingMutation:
     """Record that a blob is intact again, and notify the other nodes."""
-    step = (b"clearcorrupt", (textArray([blob]),))
-    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(blob,))
+    step = (b"clearcorrupt", (textArray([change.blob]),))
+    return PendingMutation(_STORE, ((_BLOBS, step),), _nothing, blobs=(change.blob,))
 
 
 def startWatch(bucket: str, lease: int) -> PendingMutation:
@@ -630,3 +634,41 @@ def _references(
             rows[blob] = [end, newBlobs[blob], 1]
     created = msgspec.json.encode([(blob, *row) for blob, row in rows.items()]) if rows else None
     return created, copied
+
+
+M = TypeVar("M", bound=Mutation[Any])
+Prepare = Callable[[VersionIds, M], PendingMutation]
+
+
+def _row(kind: type[M], prepare: Prepare[M]) -> tuple[type[Mutation[Any]], Prepare[Any]]:
+    return kind, prepare
+
+
+MUTATIONS = dict(
+    (
+        _row(AbortUpload, abortUpload),
+        _row(AddAccessKey, addAccessKey),
+        _row(ChangeAccessKey, changeAccessKey),
+        _row(ClearCorrupt, clearCorrupt),
+        _row(CompleteUpload, completeUpload),
+        _row(CreateBucket, createBucket),
+        _row(CreateUpload, createUpload),
+        _row(DeleteBucket, deleteBucket),
+        _row(DeleteObjects, deleteObjects),
+        _row(ForgetBlobs, forgetBlobs),
+        _row(MarkCorrupt, markCorrupt),
+        _row(NoteKeyUses, noteKeyUses),
+        _row(PutAcl, putAcl),
+        _row(PutLegalHold, putLegalHold),
+        _row(PutObject, putObject),
+        _row(PutPart, putPart),
+        _row(PutProgress, putProgress),
+        _row(PutRetention, putRetention),
+        _row(PutSettings, putSettings),
+        _row(PutTags, putTags),
+        _row(RemoveAccessKey, removeAccessKey),
+        _row(SetObjectLock, setObjectLock),
+        _row(SetVersioning, setVersioning),
+    )
+)
+"""Prepares each mutation for the writer."""

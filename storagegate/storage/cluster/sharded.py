@@ -13,12 +13,11 @@ A blob belongs to the shard whose lease its id names. It is counted, swept and c
 copy to another shard cannot reference it: L{BlobsElsewhere}.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred, DeferredList, fail, gatherResults
 from twisted.python.failure import Failure
@@ -34,25 +33,23 @@ from storagegate.storage.cluster.interfaces import (
 )
 from storagegate.storage.errors import BlobsElsewhere, BucketChanged, ConcurrentChange, StoreBusy
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import (
+    BlobMutation,
+    BucketMutation,
+    CreateBucket,
+    Mutation,
+    T,
+    copiedBlobsOf,
+)
 from storagegate.storage.records import (
-    AccessKey,
     BlobRow,
     Bucket,
     BucketUsage,
-    Content,
     InlineCheck,
     InlinePosition,
-    MultipartUpload,
-    ObjectRecord,
-    Part,
     StoreUsage,
-    WriteCondition,
 )
 from storagegate.storage.sqlite import CatalogUnusable
-
-T = TypeVar("T")
-
-_NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 _PLACES = 100_000
 """The most buckets whose shards are cached (10 MB)."""
@@ -69,15 +66,6 @@ def _reading(name: str) -> Any:
         return await getattr(shard, name)(bucket, *args, **named)
 
     return read
-
-
-def _mutation(name: str) -> Any:
-    """Return a method that mutates the bucket named by its first argument."""
-
-    def mutate(self: "ShardedCatalog", bucket: str, *args: Any, **named: Any) -> Deferred[Any]:
-        return self._mutate(bucket, lambda each: getattr(each, name)(bucket, *args, **named))
-
-    return mutate
 
 
 @implementer(IShardedCatalog)
@@ -251,104 +239,42 @@ class ShardedCatalog:
                 position = (False, (following << _BUCKET_BITS) - 1, b"", 0)
         return InlineCheck(found.damaged, found.bytesRead, position)
 
-    def createBucket(self, bucket: Bucket) -> Deferred[None]:
+    def commit(self, mutation: Mutation[T]) -> Deferred[T]:
+        """
+        Commit a mutation in the shard of its bucket; one of blobs in all shards, and one of the
+        store itself in the first.
+        """
+        # Mypy does not narrow the result type with the mutation.
+        special: Deferred[Any]
+        if isinstance(mutation, BlobMutation):
+            special = self._commitInAll(mutation)
+            return special
+        if isinstance(mutation, CreateBucket):
+            special = Deferred.fromCoroutine(self._createBucket(mutation))
+            return special
+        if not isinstance(mutation, BucketMutation):
+            return self._commitIn(0, mutation)
+        shard = self._places.get(mutation.bucketName)
+        if shard is not None:
+            return self._commitIn(shard, mutation)
+
+        async def find() -> T:
+            return await self._commitIn(await self.shard(mutation.bucketName) or 0, mutation)
+
+        return Deferred.fromCoroutine(find())
+
+    async def _createBucket(self, mutation: CreateBucket) -> None:
         """Create a bucket, after its directory row."""
-
-        async def create() -> None:
-            shard = self._places.get(bucket.name)
-            if shard is None:
-                shard = await self._run(0, lambda first: first.placeBucket(bucket.name))
-                self._remember(bucket.name, shard)
-            await self._run(shard, lambda each: each.createBucket(bucket))
-
-        return Deferred.fromCoroutine(create())
-
-    deleteBucket = _mutation("deleteBucket")
-    setVersioning = _mutation("setVersioning")
-    setObjectLock = _mutation("setObjectLock")
-    putSettings = _mutation("putSettings")
-    deleteObjects = _mutation("deleteObjects")
-    putTags = _mutation("putTags")
-    putAcl = _mutation("putAcl")
-    putRetention = _mutation("putRetention")
-    putLegalHold = _mutation("putLegalHold")
-    abortUpload = _mutation("abortUpload")
-
-    def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """Create an upload."""
-        return self._mutate(upload.bucket, lambda each: each.createUpload(upload))
-
-    def completeUpload(
-        self, uploadId: str, record: ObjectRecord, *more: Any
-    ) -> Deferred[ObjectRecord]:
-        """Assemble an upload into an object."""
-        return self._mutate(
-            record.bucket, lambda each: each.completeUpload(uploadId, record, *more)
-        )
-
-    def putObject(
-        self,
-        record: ObjectRecord,
-        condition: WriteCondition,
-        newBlobs: Mapping[str, int] = _NO_BLOBS,
-    ) -> Deferred[ObjectRecord]:
-        """Store an object."""
-        return self._mutate(
-            record.bucket,
-            lambda each: each.putObject(record, condition, newBlobs),
-            _copied(record.content, newBlobs),
-        )
-
-    def putPart(
-        self,
-        bucket: str,
-        key: bytes,
-        uploadId: str,
-        part: Part,
-        newBlobs: Mapping[str, int] = _NO_BLOBS,
-    ) -> Deferred[None]:
-        """Store a part."""
-        return self._mutate(
-            bucket,
-            lambda each: each.putPart(bucket, key, uploadId, part, newBlobs),
-            _copied(part.content, newBlobs),
-        )
-
-    def putProgress(self, task: str, document: bytes) -> Deferred[None]:
-        """Store the progress of a background task."""
-        return self._run(0, lambda first: first.putProgress(task, document))
-
-    def addAccessKey(self, key: AccessKey) -> Deferred[None]:
-        """Issue a key."""
-        return self._run(0, lambda first: first.addAccessKey(key))
-
-    def changeAccessKey(self, key: AccessKey) -> Deferred[bool]:
-        """Change an issued key."""
-        return self._run(0, lambda first: first.changeAccessKey(key))
-
-    def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
-        """Revoke a key."""
-        return self._run(0, lambda first: first.removeAccessKey(accessKey))
-
-    def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
-        """Record when keys were last used."""
-        return self._run(0, lambda first: first.noteKeyUses(uses))
+        name = mutation.bucketName
+        shard = self._places.get(name)
+        if shard is None:
+            shard = await self._run(0, lambda first: first.placeBucket(name))
+            self._remember(name, shard)
+        await self._commitIn(shard, mutation)
 
     async def keyUses(self) -> Mapping[str, int]:
         """Return when each key was last used."""
         return await self._known(0).keyUses()
-
-    def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs whose bytes are gone."""
-        return self._mutateAll(lambda each: each.forgetBlobs(ids))
-
-    def markCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is corrupt."""
-        return self._mutateAll(lambda each: each.markCorrupt(blob))
-
-    def clearCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is intact again."""
-        return self._mutateAll(lambda each: each.clearCorrupt(blob))
 
     def _known(self, shard: int) -> PostgreSQLCatalog:
         """
@@ -373,42 +299,16 @@ class ShardedCatalog:
         shards = [self._known(number) for number in self.shards]
         return await _all([Deferred.fromCoroutine(read(each)) for each in shards])
 
-    def _mutate(
-        self,
-        bucket: str,
-        mutate: Callable[[PostgreSQLCatalog], Deferred[T]],
-        copied: Iterable[str] = (),
-    ) -> Deferred[T]:
-        """
-        Mutate a bucket.
-
-        @param mutate: Queues the mutation in the bucket's shard.
-        @param copied: Blobs that the shard must already have.
-        """
-        shard = self._places.get(bucket)
-        if shard is not None:
-            return self._mutateIn(shard, mutate, copied)
-
-        async def run() -> T:
-            return await self._mutateIn(await self.shard(bucket) or 0, mutate, copied)
-
-        return Deferred.fromCoroutine(run())
-
-    def _mutateIn(
-        self,
-        shard: int,
-        mutate: Callable[[PostgreSQLCatalog], Deferred[T]],
-        copied: Iterable[str],
-    ) -> Deferred[T]:
-        """Mutate a bucket of a shard; see L{_mutate}."""
-        done = self._run(shard, mutate)
-        if any(shardOf(blob) != shard for blob in copied):
+    def _commitIn(self, shard: int, mutation: Mutation[T]) -> Deferred[T]:
+        """Commit a mutation in a shard."""
+        done = self._run(shard, lambda catalog: catalog.commit(mutation))
+        if any(shardOf(blob) != shard for blob in copiedBlobsOf(mutation)):
             done.addErrback(_elsewhere, shard)
         return done
 
-    def _mutateAll(self, mutate: Callable[[PostgreSQLCatalog], Deferred[None]]) -> Deferred[None]:
-        """Mutate all shards independently."""
-        done = _all([self._run(number, mutate) for number in self.shards])
+    def _commitInAll(self, mutation: BlobMutation) -> Deferred[Any]:
+        """Commit a mutation in all shards independently."""
+        done = _all([self._commitIn(number, mutation) for number in self.shards])
         return Deferred.fromCoroutine(done).addCallback(lambda _: None)
 
     def _run(self, shard: int, mutate: Callable[[PostgreSQLCatalog], Deferred[T]]) -> Deferred[T]:
@@ -449,11 +349,6 @@ async def _all(waiting: Sequence[Deferred[T]]) -> list[T]:
 
 def _union(*blobs: frozenset[str]) -> frozenset[str]:
     return frozenset[str]().union(*blobs)
-
-
-def _copied(content: Content, newBlobs: Mapping[str, int]) -> list[str]:
-    """Return the blobs of a content that are not new."""
-    return [segment.blob for segment in content.segments if segment.blob not in newBlobs]
 
 
 def openShards(

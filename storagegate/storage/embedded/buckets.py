@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 from attrs import astuple, evolve, fields
-from msgspec import Struct
 from msgspec.structs import astuple as structTuple
 
-from storagegate.storage.embedded.groupcommit import Transaction, oneByOne
+from storagegate.storage.embedded.groupcommit import PendingMutation, Transaction, oneByOne
 from storagegate.storage.errors import (
     BucketExists,
     BucketLocked,
@@ -21,7 +20,9 @@ from storagegate.storage.errors import (
     KeyExists,
     NoSuchBucket,
 )
+from storagegate.storage.mutations import DeleteBucket, PutSettings, SetVersioning
 from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
+from storagegate.storage.versionids import VersionIds
 
 BUCKET = "name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
 """The columns of a L{Bucket}, in the order of its fields."""
@@ -77,6 +78,12 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     )
 
 
+def deletion(ids: VersionIds, change: DeleteBucket) -> PendingMutation:
+    """Prepare L{deleteBucket}."""
+    name = change.bucket
+    return PendingMutation(deleteBucket, name, frees=True, names=((name, b""),))
+
+
 @oneByOne
 def deleteBucket(transaction: Transaction, name: str) -> None:
     """
@@ -98,15 +105,8 @@ def deleteBucket(transaction: Transaction, name: str) -> None:
     transaction.forgetUsage(number)
 
 
-class VersioningChange(Struct, frozen=True, eq=False):
-    """A request to enable or suspend the versioning of a bucket."""
-
-    bucket: str
-    versioning: str
-
-
 @oneByOne
-def setVersioning(transaction: Transaction, change: VersioningChange) -> None:
+def setVersioning(transaction: Transaction, change: SetVersioning) -> None:
     """
     Enable or suspend versioning of a bucket for all later writes.
 
@@ -122,18 +122,7 @@ def setVersioning(transaction: Transaction, change: VersioningChange) -> None:
     )
 
 
-class SettingsChange(Struct, frozen=True, eq=False):
-    """
-    A request to change the settings of a bucket.
-
-    @ivar documents: Documents by name; L{None} removes a setting.
-    """
-
-    bucket: str
-    documents: Mapping[str, bytes | None]
-
-
-def storeSettings(transaction: Transaction, change: SettingsChange) -> int:
+def storeSettings(transaction: Transaction, change: PutSettings) -> int:
     """
     Store and remove settings of a bucket; return their new generation.
 

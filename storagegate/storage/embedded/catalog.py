@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from sqlite3 import Connection
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
@@ -49,7 +49,7 @@ from storagegate.storage.embedded.groupcommit import (
     Apply,
     CatalogWriter,
     Committer,
-    Mutation,
+    PendingMutation,
     SequenceBlock,
     WriteLock,
     settleUnseen,
@@ -68,12 +68,40 @@ from storagegate.storage.files import FailStopLatch, syncDirectory
 from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.layout import BlobIds, BlobLayout
+from storagegate.storage.mutations import (
+    AbortUpload,
+    AddAccessKey,
+    BlobMutation,
+    BucketMutation,
+    ChangeAccessKey,
+    ClearCorrupt,
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    ForgetBlobs,
+    MarkCorrupt,
+    Mutation,
+    NoteKeyUses,
+    PutAcl,
+    PutLegalHold,
+    PutObject,
+    PutPart,
+    PutProgress,
+    PutRetention,
+    PutSettings,
+    PutTags,
+    RemoveAccessKey,
+    SetObjectLock,
+    SetVersioning,
+    T,
+    noteDamage,
+)
 from storagegate.storage.records import (
-    NULL_VERSION,
     AccessKey,
     BlobRow,
     Bucket,
-    DefaultRetention,
     ExpiryRow,
     InlineCheck,
     InlinePosition,
@@ -81,10 +109,8 @@ from storagegate.storage.records import (
     ObjectListing,
     ObjectRecord,
     Part,
-    Removal,
     StoreUsage,
     VersionListing,
-    WriteCondition,
 )
 from storagegate.storage.rows import KeyRange, readAttributes
 from storagegate.storage.sqlite import OpenFiles, leave
@@ -252,8 +278,66 @@ _STUCK_SECONDS = 5.0
 
 _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
-# Bytes of a segment and its part summary in a row.
-_SEGMENT_WEIGHT = 200
+
+M = TypeVar("M", bound=Mutation[Any])
+B = TypeVar("B", bound=BucketMutation[Any])
+Prepare = Callable[[VersionIds, M], PendingMutation]
+
+
+def _row(kind: type[M], prepare: Prepare[M]) -> tuple[type[Mutation[Any]], Prepare[Any]]:
+    return kind, prepare
+
+
+def _inBucket(kind: type[B], apply: Apply) -> tuple[type[Mutation[Any]], Prepare[Any]]:
+    """Change a bucket: all records cached with it are removed before the result fires."""
+
+    def prepare(ids: VersionIds, change: B) -> PendingMutation:
+        return PendingMutation(apply, change, names=((change.bucketName, b""),))
+
+    return kind, prepare
+
+
+MUTATIONS = dict(
+    (
+        _row(PutObject, objects.storing),
+        _row(DeleteObjects, deletions.deletion),
+        _row(PutTags, objects.tagging),
+        _row(PutAcl, objects.listing),
+        _row(PutRetention, objectlocks.retention),
+        _row(PutLegalHold, objectlocks.legalHold),
+        _row(CreateUpload, uploads.creation),
+        _row(PutPart, lambda ids, change: PendingMutation(uploads.putPart, change)),
+        _row(CompleteUpload, uploads.completion),
+        _row(AbortUpload, lambda ids, change: PendingMutation(uploads.abortUpload, change, True)),
+        _row(
+            CreateBucket, lambda ids, change: PendingMutation(buckets.createBucket, change.created)
+        ),
+        _row(DeleteBucket, buckets.deletion),
+        _inBucket(SetVersioning, buckets.setVersioning),
+        _inBucket(SetObjectLock, objectlocks.setObjectLock),
+        _inBucket(PutSettings, buckets.putSettings),
+        _row(PutProgress, lambda ids, change: PendingMutation(expiry.putProgress, change)),
+        _row(AddAccessKey, lambda ids, change: PendingMutation(buckets.addAccessKey, change.key)),
+        _row(
+            ChangeAccessKey,
+            lambda ids, change: PendingMutation(buckets.changeAccessKey, change.key),
+        ),
+        _row(
+            RemoveAccessKey,
+            lambda ids, change: PendingMutation(buckets.removeAccessKey, change.accessKey, True),
+        ),
+        _row(NoteKeyUses, lambda ids, change: PendingMutation(buckets.noteKeyUses, change.uses)),
+        _row(
+            ForgetBlobs,
+            lambda ids, change: PendingMutation(refcounts.forgetBlobs, change.ids, True),
+        ),
+        _row(MarkCorrupt, lambda ids, change: PendingMutation(refcounts.markCorrupt, change.blob)),
+        _row(
+            ClearCorrupt, lambda ids, change: PendingMutation(refcounts.clearCorrupt, change.blob)
+        ),
+    )
+)
+"""Prepares each mutation for the writer."""
 
 
 @implementer(ICatalog)
@@ -478,7 +562,7 @@ class SQLiteCatalog:
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row, after a commit that overwrites an unseen one."""
-        await self._writer.submit(Mutation(settleUnseen, None, frees=True))
+        await self._writer.submit(PendingMutation(settleUnseen, None, frees=True))
         return self.findBlobs(ids)
 
     def corruptBlobs(self) -> frozenset[str]:
@@ -490,6 +574,12 @@ class SQLiteCatalog:
     ) -> list[tuple[str, bytes, str, str]]:
         """Find blob, key, bucket and version of the objects that have bytes in given blobs."""
         return await self._readers.read(refcounts.objectsOf, blobs, limit)
+
+    def commit(self, mutation: Mutation[T]) -> Deferred[T]:
+        """See L{ICatalog.commit}."""
+        if isinstance(mutation, BlobMutation):
+            noteDamage(self._corrupt, mutation)
+        return self._writer.submit(MUTATIONS[type(mutation)](self._versionIds, mutation))
 
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
@@ -564,159 +654,6 @@ class SQLiteCatalog:
         """Check the inline bytes of a page of objects."""
         return await self._readers.read(objects.checkInline, start, limit)
 
-    def createBucket(self, bucket: Bucket) -> Deferred[None]:
-        """Create a bucket."""
-        return self._writer.submit(Mutation(buckets.createBucket, bucket))
-
-    def deleteBucket(self, name: str) -> Deferred[None]:
-        """Remove an empty bucket."""
-        return self._writer.submit(
-            Mutation(buckets.deleteBucket, name, frees=True, names=((name, b""),))
-        )
-
-    def putObject(
-        self,
-        record: ObjectRecord,
-        condition: WriteCondition,
-        newBlobs: Mapping[str, int] = _NO_BLOBS,
-    ) -> Deferred[ObjectRecord]:
-        """Store an object."""
-        content = record.content
-        weight = len(content.inline or b"") + _SEGMENT_WEIGHT * len(content.segments)
-        put = objects.Put.of(record, condition, newBlobs, self._versionIds.make)
-        return self._writer.submit(Mutation(objects.putObjects, put, False, weight, (put.name,)))
-
-    def deleteObjects(
-        self,
-        bucket: str,
-        entries: Sequence[tuple[bytes, str | None, WriteCondition]],
-        account: str = "",
-        atMs: int = 0,
-    ) -> Deferred[list[Removal | Exception]]:
-        """Remove objects."""
-        ids = self._versionIds
-        rows = tuple(
-            (key, None if version is None else (ids.read(version),), condition)
-            for key, version, condition in entries
-        )
-        deletion = deletions.Deletion(bucket, rows, account, atMs, ids.make)
-        names = [(bucket, key) for key, _, _ in rows]
-        return self._writer.submit(
-            Mutation(deletions.deleteObjects, deletion, frees=True, names=names)
-        )
-
-    def setVersioning(self, bucket: str, versioning: str) -> Deferred[None]:
-        """Enable or suspend the versioning of a bucket."""
-        return self._changeBucket(
-            bucket, buckets.setVersioning, buckets.VersioningChange(bucket, versioning)
-        )
-
-    def putSettings(self, bucket: str, documents: Mapping[str, bytes | None]) -> Deferred[int]:
-        """Store and remove settings of a bucket."""
-        return self._changeBucket(
-            bucket, buckets.putSettings, buckets.SettingsChange(bucket, documents)
-        )
-
-    def _changeBucket(self, bucket: str, apply: Apply, change: Any) -> Deferred[Any]:
-        # All records cached with the bucket are removed before the result fires.
-        return self._writer.submit(Mutation(apply, change, names=((bucket, b""),)))
-
-    def putTags(self, bucket: str, key: bytes, versionId: str | None, tags: str) -> Deferred[None]:
-        """Replace the tags of an object."""
-        version = self._versionOf(versionId)
-        return self._putText(objects.TextChange(bucket, key, version, "tags", tags))
-
-    def putAcl(self, bucket: str, key: bytes, sequence: int, acl: str) -> Deferred[None]:
-        """Replace the access control list of an object."""
-        return self._putText(objects.TextChange(bucket, key, sequence, "acl", acl))
-
-    def _putText(self, change: objects.TextChange) -> Deferred[None]:
-        name = (change.bucket, change.key)
-        return self._writer.submit(Mutation(objects.putText, change, names=(name,)))
-
-    def _versionOf(self, versionId: str | None) -> int | str | None:
-        if versionId is None or versionId == NULL_VERSION:
-            return versionId
-        return self._versionIds.read(versionId)
-
-    def setObjectLock(self, bucket: str, default: DefaultRetention | None) -> Deferred[None]:
-        """Enable object lock on a bucket and set its default retention."""
-        return self._changeBucket(
-            bucket, objectlocks.setObjectLock, objectlocks.LockSetting(bucket, default)
-        )
-
-    def putRetention(
-        self,
-        bucket: str,
-        key: bytes,
-        versionId: str | None,
-        mode: str,
-        untilMs: int,
-        atMs: int,
-        bypass: bool = False,
-    ) -> Deferred[None]:
-        """Change the retention of a version."""
-        name = objectlocks.LockedName(bucket, key, self._versionOf(versionId))
-        change = objectlocks.RetentionChange(name, mode, untilMs, atMs, bypass)
-        return self._writer.submit(
-            Mutation(objectlocks.putRetention, change, names=((bucket, key),))
-        )
-
-    def putLegalHold(
-        self, bucket: str, key: bytes, versionId: str | None, isOn: bool
-    ) -> Deferred[None]:
-        """Place or release the legal hold of a version."""
-        name = objectlocks.LockedName(bucket, key, self._versionOf(versionId))
-        change = objectlocks.LegalHoldChange(name, isOn)
-        return self._writer.submit(
-            Mutation(objectlocks.putLegalHold, change, names=((bucket, key),))
-        )
-
-    def createUpload(self, upload: MultipartUpload) -> Deferred[None]:
-        """Create a multipart upload."""
-        upload.key.decode()
-        return self._writer.submit(Mutation(uploads.createUpload, upload))
-
-    def putPart(
-        self,
-        bucket: str,
-        key: bytes,
-        uploadId: str,
-        part: Part,
-        newBlobs: Mapping[str, int] = _NO_BLOBS,
-    ) -> Deferred[None]:
-        """Store a part."""
-        name = uploads.UploadName(bucket, key, uploadId)
-        return self._writer.submit(Mutation(uploads.putPart, uploads.PartPut(name, part, newBlobs)))
-
-    def completeUpload(
-        self,
-        uploadId: str,
-        record: ObjectRecord,
-        parts: Sequence[tuple[int, str]],
-        condition: WriteCondition,
-    ) -> Deferred[ObjectRecord]:
-        """Assemble an upload into an object."""
-        completion = uploads.Completion(
-            uploadId, record, tuple(parts), condition, self._versionIds.make
-        )
-        weight = _SEGMENT_WEIGHT * len(parts)
-        return self._writer.submit(
-            Mutation(
-                uploads.completeUpload,
-                completion,
-                weight=weight,
-                names=((record.bucket, record.key),),
-            )
-        )
-
-    def abortUpload(
-        self, bucket: str, key: bytes, uploadId: str, generation: int | None = None
-    ) -> Deferred[None]:
-        """End an upload."""
-        abort = uploads.Abort(uploads.UploadName(bucket, key, uploadId), generation)
-        return self._writer.submit(Mutation(uploads.abortUpload, abort, frees=True))
-
     async def expiryPage(
         self, bucket: str, prefix: bytes, after: tuple[bytes, int] | None, limit: int
     ) -> list[ExpiryRow]:
@@ -731,44 +668,9 @@ class SQLiteCatalog:
         """Read the progress of a background task."""
         return expiry.readProgress(self._connection, task)
 
-    def putProgress(self, task: str, document: bytes) -> Deferred[None]:
-        """Store the progress of a background task."""
-        return self._writer.submit(Mutation(expiry.putProgress, expiry.Progress(task, document)))
-
-    def addAccessKey(self, key: AccessKey) -> Deferred[None]:
-        """Issue a key."""
-        return self._writer.submit(Mutation(buckets.addAccessKey, key))
-
-    def changeAccessKey(self, key: AccessKey) -> Deferred[bool]:
-        """Replace a key."""
-        return self._writer.submit(Mutation(buckets.changeAccessKey, key))
-
     async def keyUses(self) -> Mapping[str, int]:
         """Read when each key was last used."""
         return buckets.readKeyUses(self._connection)
-
-    def noteKeyUses(self, uses: Mapping[str, int]) -> Deferred[None]:
-        """Record when keys were last used."""
-        return self._writer.submit(Mutation(buckets.noteKeyUses, uses))
-
-    def removeAccessKey(self, accessKey: str) -> Deferred[bool]:
-        """Revoke a key."""
-        return self._writer.submit(Mutation(buckets.removeAccessKey, accessKey, frees=True))
-
-    def forgetBlobs(self, ids: Sequence[str]) -> Deferred[None]:
-        """Remove the rows of blobs whose files are gone."""
-        self._corrupt.difference_update(ids)
-        return self._writer.submit(Mutation(refcounts.forgetBlobs, ids, frees=True))
-
-    def markCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is corrupt."""
-        self._corrupt.add(blob)
-        return self._writer.submit(Mutation(refcounts.markCorrupt, blob))
-
-    def clearCorrupt(self, blob: str) -> Deferred[None]:
-        """Record that a blob is intact again."""
-        self._corrupt.discard(blob)
-        return self._writer.submit(Mutation(refcounts.clearCorrupt, blob))
 
 
 def openCatalog(context: BackEndContext) -> OpenCatalog:

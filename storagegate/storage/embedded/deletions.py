@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from storagegate.storage.embedded import objectlocks, versions
 from storagegate.storage.embedded.expiry import stillDue
-from storagegate.storage.embedded.groupcommit import Transaction
+from storagegate.storage.embedded.groupcommit import PendingMutation, Transaction
 from storagegate.storage.embedded.objects import (
     CurrentRow,
     Name,
@@ -33,6 +33,7 @@ from storagegate.storage.errors import (
     StoreError,
     StoreFull,
 )
+from storagegate.storage.mutations import DeleteObjects
 from storagegate.storage.records import (
     NULL_VERSION,
     VERSIONING_SUSPENDED,
@@ -44,6 +45,7 @@ from storagegate.storage.records import (
     WriteCondition,
 )
 from storagegate.storage.rows import readAttributes, readSegments
+from storagegate.storage.versionids import VersionIds
 
 
 class Deletion(Struct, frozen=True, eq=False):
@@ -62,6 +64,21 @@ class Deletion(Struct, frozen=True, eq=False):
     account: str
     atMs: int
     makeId: Callable[[int], str]
+
+
+def deletion(ids: VersionIds, change: DeleteObjects) -> PendingMutation:
+    """
+    Prepare L{deleteObjects}.
+
+    @raise InvalidVersionId: This store cannot have issued one of the ids.
+    """
+    rows = tuple(
+        (key, None if version is None else (ids.read(version),), condition)
+        for key, version, condition in change.entries
+    )
+    made = Deletion(change.bucket, rows, change.account, change.atMs, ids.make)
+    names = [(change.bucket, key) for key, _, _ in rows]
+    return PendingMutation(deleteObjects, made, frees=True, names=names)
 
 
 class _Target(Struct, frozen=True, eq=False):

@@ -9,11 +9,11 @@ from itertools import chain
 from sqlite3 import Connection
 
 import msgspec
-from msgspec import Struct
 
 from storagegate.storage.embedded.buckets import bucketId
 from storagegate.storage.embedded.groupcommit import Transaction, oneByOne
 from storagegate.storage.embedded.versions import Key
+from storagegate.storage.mutations import PutProgress
 from storagegate.storage.records import NEWER_LIMIT, Expiry, ExpiryRow
 
 _ROW = (
@@ -137,15 +137,8 @@ def hasGeneration(transaction: Transaction, bucketId: int, generation: int) -> b
     return bool(found == generation)
 
 
-class Progress(Struct, frozen=True, eq=False):
-    """The progress of a background task."""
-
-    task: str
-    document: bytes
-
-
 @oneByOne
-def putProgress(transaction: Transaction, progress: Progress) -> None:
+def putProgress(transaction: Transaction, progress: PutProgress) -> None:
     """Store the progress of a background task."""
     transaction.execute(
         "INSERT OR REPLACE INTO meta VALUES (?, ?)",

@@ -19,12 +19,13 @@ from storagegate.storage.embedded.buckets import (
     removeAccessKey,
 )
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.embedded.expiry import Progress, putProgress
-from storagegate.storage.embedded.groupcommit import Apply, Mutation, runTogether
+from storagegate.storage.embedded.expiry import putProgress
+from storagegate.storage.embedded.groupcommit import Apply, PendingMutation, runTogether
 from storagegate.storage.embedded.lists import listBuckets
 from storagegate.storage.embedded.usage import readUsage
 from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
+from storagegate.storage.mutations import PutProgress
 from storagegate.storage.records import AccessKey, Bucket, StoreUsage
 from storagegate.storage.sqlite import Fault, classify, leave
 
@@ -106,13 +107,13 @@ class CatalogAdmin:
 
     def putProgress(self, task: str, document: bytes) -> None:
         """Store the progress of a background task."""
-        self._change(putProgress, Progress(task, document))
+        self._change(putProgress, PutProgress(task, document))
 
     def _change(self, apply: Apply, argument: object) -> object:
         check = partial(checkFailStop, self._directory)
         try:
             (outcome,), _ = runTogether(
-                self._connection, [Mutation(apply, argument)], onCommit=check
+                self._connection, [PendingMutation(apply, argument)], onCommit=check
             )
             # The daemon's sync may have failed just before this commit began.
             check()

@@ -14,6 +14,7 @@ from storagegate.storage.embedded.gc import GarbageCollector
 from storagegate.storage.embedded.recovery import removeUnconfirmed
 from storagegate.storage.files import Files
 from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import ForgetBlobs
 from storagegate.storage.node import BackgroundTask, IStoreNode
 from storagegate.storage.records import INLINE_LIMIT, ObjectChange
 
@@ -64,7 +65,7 @@ class EmbeddedNode:
         self._tasks: list[BackgroundTask] = []
         self._collector = GarbageCollector(
             self._removeBlobs,
-            catalog.forgetBlobs,
+            lambda ids: catalog.commit(ForgetBlobs(ids)),
             catalog.garbage,
             reactor,
             None if group is None else group.peers,

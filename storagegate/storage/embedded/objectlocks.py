@@ -12,25 +12,26 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.storage.embedded.buckets import SettingsChange, bucketId, storeSettings
-from storagegate.storage.embedded.groupcommit import Transaction, oneByOne
-from storagegate.storage.embedded.versions import Key
+from storagegate.storage.embedded.buckets import bucketId, storeSettings
+from storagegate.storage.embedded.groupcommit import PendingMutation, Transaction, oneByOne
+from storagegate.storage.embedded.versions import Key, VersionName, versionOf
 from storagegate.storage.errors import (
     BucketNotLocked,
     BucketNotVersioned,
     NoSuchKey,
     ObjectLocked,
 )
+from storagegate.storage.mutations import PutLegalHold, PutRetention, PutSettings, SetObjectLock
 from storagegate.storage.records import (
     COMPLIANCE,
     DEFAULT_RETENTION,
     NULL_VERSION,
     UNLOCKED,
     VERSIONING_ENABLED,
-    DefaultRetention,
     ObjectLock,
     readDefault,
 )
+from storagegate.storage.versionids import VersionIds
 
 COLUMNS = "retainMode, retainUntilMs, legalHold"
 """The columns of a lock; all are NULL in the rows of most objects."""
@@ -114,19 +115,8 @@ def writeLocks(transaction: Transaction, rows: Sequence[tuple[Key, ObjectLock]])
     )
 
 
-class LockSetting(Struct, frozen=True, eq=False):
-    """
-    A request to enable object lock on a bucket and set its default retention.
-
-    @ivar default: L{None} for none.
-    """
-
-    bucket: str
-    default: DefaultRetention | None
-
-
 @oneByOne
-def setObjectLock(transaction: Transaction, change: LockSetting) -> None:
+def setObjectLock(transaction: Transaction, change: SetObjectLock) -> None:
     """
     Permanently enable object lock on a bucket, and set the default retention of new versions.
 
@@ -138,47 +128,24 @@ def setObjectLock(transaction: Transaction, change: LockSetting) -> None:
     if versioning != VERSIONING_ENABLED:
         raise BucketNotVersioned(change.bucket)
     document = None if change.default is None else msgspec.json.encode(change.default)
-    storeSettings(transaction, SettingsChange(change.bucket, {DEFAULT_RETENTION: document}))
+    storeSettings(transaction, PutSettings(change.bucket, {DEFAULT_RETENTION: document}))
     transaction.execute("UPDATE buckets SET lockEnabled = 1 WHERE id = ?", (number,))
 
 
-class LockedName(Struct, frozen=True):
-    """
-    The name of a version whose lock changes.
-
-    @ivar version: The write number, or L{NULL_VERSION}; L{None} for the current object.
-    """
-
-    bucket: str
-    key: bytes
-    version: int | str | None
+def retention(ids: VersionIds, change: PutRetention) -> PendingMutation:
+    """Prepare L{putRetention}."""
+    argument = (change, versionOf(ids, change.versionId))
+    return PendingMutation(putRetention, argument, names=((change.bucket, change.key),))
 
 
-class RetentionChange(Struct, frozen=True):
-    """
-    A request to change a retention.
-
-    @ivar mode: Empty to remove the retention.
-    @ivar atMs: The time of the request.
-    @ivar bypass: Whether to bypass governance mode.
-    """
-
-    name: LockedName
-    mode: str
-    untilMs: int
-    atMs: int
-    bypass: bool
-
-
-class LegalHoldChange(Struct, frozen=True):
-    """A request to place or release a legal hold."""
-
-    name: LockedName
-    isOn: bool
+def legalHold(ids: VersionIds, change: PutLegalHold) -> PendingMutation:
+    """Prepare L{putLegalHold}."""
+    argument = (change, versionOf(ids, change.versionId))
+    return PendingMutation(putLegalHold, argument, names=((change.bucket, change.key),))
 
 
 @oneByOne
-def putRetention(transaction: Transaction, change: RetentionChange) -> None:
+def putRetention(transaction: Transaction, argument: tuple[PutRetention, VersionName]) -> None:
     """
     Change the retention of a version. Nothing else changes.
 
@@ -190,17 +157,18 @@ def putRetention(transaction: Transaction, change: RetentionChange) -> None:
     @raise NoSuchKey: The object or version does not exist or is a delete marker.
     @raise ObjectLocked: The existing retention forbids the change.
     """
-    found = _locate(transaction, change.name)
+    change, version = argument
+    found = _locate(transaction, change.bucket, change.key, version)
     lock = found.lock
     if lock.untilMs > change.atMs:
         isExtended = change.mode == lock.mode and change.untilMs >= lock.untilMs
         if not isExtended and (lock.mode == COMPLIANCE or not change.bypass):
-            raise ObjectLocked(change.name.key)
+            raise ObjectLocked(change.key)
     _write(transaction, found, replace(lock, mode=change.mode, untilMs=change.untilMs))
 
 
 @oneByOne
-def putLegalHold(transaction: Transaction, change: LegalHoldChange) -> None:
+def putLegalHold(transaction: Transaction, argument: tuple[PutLegalHold, VersionName]) -> None:
     """
     Place or release the legal hold of a version.
 
@@ -208,7 +176,8 @@ def putLegalHold(transaction: Transaction, change: LegalHoldChange) -> None:
     @raise BucketNotLocked: The bucket has no object lock.
     @raise NoSuchKey: The object or version does not exist or is a delete marker.
     """
-    found = _locate(transaction, change.name)
+    change, version = argument
+    found = _locate(transaction, change.bucket, change.key, version)
     _write(transaction, found, replace(found.lock, legalHold=change.isOn))
 
 
@@ -220,24 +189,24 @@ class _LockedRow(Struct, frozen=True):
     lock: ObjectLock
 
 
-def _locate(transaction: Transaction, name: LockedName) -> _LockedRow:
-    number = bucketId(transaction.connection, name.bucket)
+def _locate(transaction: Transaction, bucket: str, key: bytes, version: VersionName) -> _LockedRow:
+    number = bucketId(transaction.connection, bucket)
     if not transaction.value("SELECT lockEnabled FROM buckets WHERE id = ?", (number,)):
-        raise BucketNotLocked(name.bucket)
+        raise BucketNotLocked(bucket)
     which, more = "", []
-    if name.version is not None:
-        which = f"AND {'versionId' if name.version == NULL_VERSION else 'sequence'} = ?"
-        more = [name.version]
-    for table in ("objects",) if name.version is None else ("objects", "versions"):
+    if version is not None:
+        which = f"AND {'versionId' if version == NULL_VERSION else 'sequence'} = ?"
+        more = [version]
+    for table in ("objects",) if version is None else ("objects", "versions"):
         text = transaction.value(
             f"SELECT json_array(sequence, json_array({COLUMNS})) FROM {table}"
             f" WHERE bucketId = ? AND key = ? {which} AND NOT deleteMarker",
-            [number, name.key, *more],
+            [number, key, *more],
         )
         if text is not None:
             sequence, columns = _decodeFound(text)
-            return _LockedRow(table, number, name.key, sequence, _lockOf(*columns))
-    raise NoSuchKey(name.key)
+            return _LockedRow(table, number, key, sequence, _lockOf(*columns))
+    raise NoSuchKey(key)
 
 
 def _write(transaction: Transaction, found: _LockedRow, lock: ObjectLock) -> None:

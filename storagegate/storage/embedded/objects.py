@@ -16,7 +16,7 @@ stacked on it; L{storagegate.storage.embedded.versions} manages the rows below t
     delete by id  removes that version; if it was current, the next newest becomes current
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from sqlite3 import Connection
 from typing import Literal, TypeVar
@@ -26,9 +26,15 @@ from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
 from storagegate.storage.embedded import buckets, objectlocks, versions
-from storagegate.storage.embedded.groupcommit import Transaction, asJSON, oneByOne
+from storagegate.storage.embedded.groupcommit import (
+    SEGMENT_WEIGHT,
+    PendingMutation,
+    Transaction,
+    asJSON,
+    oneByOne,
+)
 from storagegate.storage.embedded.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.embedded.versions import Key, VersionRow, cuts
+from storagegate.storage.embedded.versions import Key, VersionName, VersionRow, cuts, versionOf
 from storagegate.storage.errors import (
     BucketNotLocked,
     ConcurrentChange,
@@ -38,6 +44,7 @@ from storagegate.storage.errors import (
     PreconditionFailed,
     StoreError,
 )
+from storagegate.storage.mutations import PutAcl, PutObject, PutTags
 from storagegate.storage.records import (
     NULL_VERSION,
     UNLOCKED,
@@ -54,6 +61,7 @@ from storagegate.storage.records import (
 )
 from storagegate.storage.rows import readAttributes, readSegments, segmentsText
 from storagegate.storage.sqlite import asBlob
+from storagegate.storage.versionids import VersionIds
 
 Name = tuple[str, bytes]
 """A bucket and a key in it."""
@@ -146,26 +154,22 @@ class Put(msgspec.Struct, frozen=True, eq=False):
     values: tuple[object, ...]
     makeId: Callable[[int], str]
 
-    @classmethod
-    def of(
-        cls,
-        record: ObjectRecord,
-        condition: WriteCondition,
-        newBlobs: Mapping[str, int],
-        makeId: Callable[[int], str],
-    ) -> "Put":
-        """
-        Encode a record. Reactor thread.
 
-        @param newBlobs: The record's new blobs with their CRC-32C.
-        @param makeId: See L{Put}.
-        @raise UnicodeDecodeError: The key is not UTF-8, which would make every listing of its
-            bucket fail.
-        """
-        record.key.decode()
-        delta = ReferenceDelta(record.content.segments, newBlobs)
-        name = (record.bucket, record.key)
-        return cls(record, condition, delta, name, objectValues(record), makeId)
+def storing(ids: VersionIds, change: PutObject) -> PendingMutation:
+    """
+    Prepare L{putObjects}: encode the record. Reactor thread.
+
+    @raise UnicodeDecodeError: The key is not UTF-8, which would make every listing of its bucket
+        fail.
+    """
+    record = change.record
+    content, key = record.content, record.key
+    key.decode()
+    delta = ReferenceDelta(content.segments, change.newBlobs)
+    name = (record.bucket, key)
+    put = Put(record, change.condition, delta, name, objectValues(record), ids.make)
+    weight = len(content.inline or b"") + SEGMENT_WEIGHT * len(content.segments)
+    return PendingMutation(putObjects, put, False, weight, (name,))
 
 
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
@@ -415,9 +419,22 @@ class TextChange(msgspec.Struct, frozen=True):
 
     bucket: str
     key: bytes
-    version: int | str | None
+    version: VersionName
     column: Literal["tags", "acl"]
     text: str
+
+
+def tagging(ids: VersionIds, change: PutTags) -> PendingMutation:
+    """Prepare L{putText} for tags."""
+    version = versionOf(ids, change.versionId)
+    text = TextChange(change.bucket, change.key, version, "tags", change.tags)
+    return PendingMutation(putText, text, names=((change.bucket, change.key),))
+
+
+def listing(ids: VersionIds, change: PutAcl) -> PendingMutation:
+    """Prepare L{putText} for an access control list."""
+    text = TextChange(change.bucket, change.key, change.sequence, "acl", change.acl)
+    return PendingMutation(putText, text, names=((change.bucket, change.key),))
 
 
 @oneByOne

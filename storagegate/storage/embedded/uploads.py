@@ -8,19 +8,25 @@ from msgspec.structs import replace
 
 from storagegate.storage.embedded.buckets import bucketId
 from storagegate.storage.embedded.expiry import hasGeneration
-from storagegate.storage.embedded.groupcommit import Transaction, asJSON, oneByOne
+from storagegate.storage.embedded.groupcommit import (
+    SEGMENT_WEIGHT,
+    PendingMutation,
+    Transaction,
+    asJSON,
+    oneByOne,
+)
 from storagegate.storage.embedded.objects import evaluate, find, newRow, objectValues, stack
 from storagegate.storage.embedded.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
+from storagegate.storage.mutations import AbortUpload, CompleteUpload, CreateUpload, PutPart
 from storagegate.storage.records import (
     Content,
     MultipartUpload,
     ObjectRecord,
-    Part,
     Segment,
-    WriteCondition,
 )
 from storagegate.storage.rows import readSegments, segmentsText
+from storagegate.storage.versionids import VersionIds
 
 _UPLOAD = "bucketId = (SELECT id FROM buckets WHERE name = ?) AND key = ? AND uploadId = ?"
 
@@ -35,38 +41,21 @@ class UploadName(Struct, frozen=True):
     uploadId: str
 
 
-class Abort(Struct, frozen=True, eq=False):
+def creation(ids: VersionIds, change: CreateUpload) -> PendingMutation:
     """
-    A request to end an upload.
+    Prepare L{createUpload}.
 
-    @ivar generation: The generation of the settings whose rule ends the upload; L{None} if a client
-        ends it.
+    @raise UnicodeDecodeError: The key is not UTF-8.
     """
-
-    upload: UploadName
-    generation: int | None = None
-
-
-class PartPut(Struct, frozen=True, eq=False):
-    """A request to store a part."""
-
-    upload: UploadName
-    part: Part
-    newBlobs: Mapping[str, int]
+    change.upload.key.decode()
+    return PendingMutation(createUpload, change.upload)
 
 
-class Completion(Struct, frozen=True, eq=False):
-    """
-    A request to complete an upload: the record of the new object, and part numbers with ETags.
-
-    @ivar makeId: See L{Put<storagegate.storage.embedded.objects.Put>}.
-    """
-
-    uploadId: str
-    record: ObjectRecord
-    parts: tuple[tuple[int, str], ...]
-    condition: WriteCondition
-    makeId: Callable[[int], str]
+def completion(ids: VersionIds, change: CompleteUpload) -> PendingMutation:
+    """Prepare L{completeUpload}."""
+    name = (change.record.bucket, change.record.key)
+    weight = SEGMENT_WEIGHT * len(change.parts)
+    return PendingMutation(completeUpload, (change, ids.make), weight=weight, names=(name,))
 
 
 @oneByOne
@@ -94,7 +83,7 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
 
 
 @oneByOne
-def putPart(transaction: Transaction, put: PartPut) -> None:
+def putPart(transaction: Transaction, put: PutPart) -> None:
     """
     Store a part, replacing a part of the same number.
 
@@ -102,8 +91,8 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
     @raise NoSuchUpload: The upload does not exist.
     @raise ConcurrentChange: A blob of the part is being removed.
     """
-    number = _bucketOf(transaction, put.upload)
-    part, primaryKey = put.part, (put.upload.uploadId, put.part.number)
+    number = _bucketOf(transaction, UploadName(put.bucket, put.key, put.uploadId))
+    part, primaryKey = put.part, (put.uploadId, put.part.number)
     delta = ReferenceDelta(part.content.segments, put.newBlobs)
     if not ReferenceBatch(transaction, [delta]).allows(delta):
         raise ConcurrentChange
@@ -127,15 +116,19 @@ def putPart(transaction: Transaction, put: PartPut) -> None:
 
 
 @oneByOne
-def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRecord:
+def completeUpload(
+    transaction: Transaction, argument: tuple[CompleteUpload, Callable[[int], str]]
+) -> ObjectRecord:
     """
     Assemble the listed parts into an object and end the upload.
 
-    @param completion: The completion; the content of its record is replaced by the parts' segments.
+    @param argument: The completion, whose record gets the parts' segments as its content, and a
+        function that returns the version id for a write number.
     @raise NoSuchUpload: The upload does not exist.
     @raise InvalidPart: A part does not exist, or its ETag differs.
     @raise StoreError: The result of L{evaluate} for the condition.
     """
+    completion, makeId = argument
     record = completion.record
     upload = UploadName(record.bucket, record.key, completion.uploadId)
     number = _bucketOf(transaction, upload)
@@ -148,7 +141,7 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
         raise refusal
     attributes = replace(record.attributes, uploadId=upload.uploadId)
     record = replace(record, size=content.size, content=content, attributes=attributes)
-    row = newRow(transaction, current, record, objectValues(record), completion.makeId)
+    row = newRow(transaction, current, record, objectValues(record), makeId)
     released = stack(transaction, [row]) + _segmentsOf(stored)
     applyDeltas(transaction, [ReferenceDelta(content.segments, {})], released)
     _drop(transaction, upload, number, stored)
@@ -156,14 +149,14 @@ def completeUpload(transaction: Transaction, completion: Completion) -> ObjectRe
 
 
 @oneByOne
-def abortUpload(transaction: Transaction, abort: Abort) -> None:
+def abortUpload(transaction: Transaction, abort: AbortUpload) -> None:
     """
     End an upload and drop its parts.
 
     @raise NoSuchUpload: The upload does not exist.
     @raise ConcurrentChange: The bucket's settings have changed.
     """
-    upload = abort.upload
+    upload = UploadName(abort.bucket, abort.key, abort.uploadId)
     number = _bucketOf(transaction, upload)
     if abort.generation is not None and not hasGeneration(transaction, number, abort.generation):
         raise ConcurrentChange

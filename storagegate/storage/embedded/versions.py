@@ -17,10 +17,15 @@ from itertools import chain
 import msgspec
 
 from storagegate.storage.embedded.groupcommit import Transaction
+from storagegate.storage.records import NULL_VERSION
 from storagegate.storage.sqlite import asBlob
+from storagegate.storage.versionids import VersionIds
 
 Key = tuple[int, bytes]
 """The number of a bucket and a key in it."""
+
+VersionName = int | str | None
+"""The write number of a version, or C{NULL_VERSION}; L{None} for the current object."""
 
 NULL = "'null'"
 """NULL_VERSION as an SQL literal, which the partial index of such versions requires."""
@@ -51,6 +56,18 @@ class VersionRow(msgspec.Struct, frozen=True, array_like=True):
     def isCurrent(self) -> bool:
         """Whether this is the newest version of its key, and so a delete marker."""
         return self.noncurrentMs is None
+
+
+def versionOf(ids: VersionIds, versionId: str | None) -> VersionName:
+    """
+    Return the name of a version in the tables.
+
+    @param versionId: The id as sent by a client; L{None} for the current object.
+    @raise InvalidVersionId: This store has not issued the id.
+    """
+    if versionId is None or versionId == NULL_VERSION:
+        return versionId
+    return ids.read(versionId)
 
 
 _ROW = (

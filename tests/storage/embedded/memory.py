@@ -5,10 +5,11 @@ from sqlite3 import Connection
 
 from storagegate.storage.embedded.buckets import createBucket
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, migrate
-from storagegate.storage.embedded.deletions import Deletion, deleteObjects
-from storagegate.storage.embedded.groupcommit import Apply, Mutation, runTogether
-from storagegate.storage.embedded.objects import Put, putObjects
+from storagegate.storage.embedded.deletions import deletion
+from storagegate.storage.embedded.groupcommit import Apply, PendingMutation, runTogether
+from storagegate.storage.embedded.objects import storing
 from storagegate.storage.embedded.uploads import createUpload
+from storagegate.storage.mutations import DeleteObjects, PutObject
 from storagegate.storage.records import ObjectRecord, Removal, WriteCondition
 from storagegate.storage.versionids import VersionIds
 from tests.contract.catalogcase import ALWAYS, bucketNamed
@@ -30,21 +31,19 @@ def memoryCatalog() -> Connection:
 
 def change(connection: Connection, apply: Apply, *arguments: object) -> list[object]:
     """Run mutations together and give their outcomes."""
-    return runTogether(connection, [Mutation(apply, argument) for argument in arguments])[0]
+    return runTogether(connection, [PendingMutation(apply, argument) for argument in arguments])[0]
 
 
 def putOf(
     record: ObjectRecord,
     condition: WriteCondition = ALWAYS,
     newBlobs: Mapping[str, int] | None = None,
-) -> Mutation:
+) -> PendingMutation:
     """Make the mutation that stores an object."""
-    inline = record.content.inline or b""
-    put = Put.of(record, condition, newBlobs or {}, IDS.make)
-    return Mutation(putObjects, put, weight=len(inline))
+    return storing(IDS, PutObject(record, condition, newBlobs or {}))
 
 
-def deletionOf(*keys: bytes) -> Mutation:
+def deletionOf(*keys: bytes) -> PendingMutation:
     """Make the mutation that removes objects of the bucket C{b}."""
     entries = tuple((key, None, ALWAYS) for key in keys)
-    return Mutation(deleteObjects, Deletion("b", entries, "alice", 1, IDS.make), frees=True)
+    return deletion(IDS, DeleteObjects("b", entries, "alice", 1))

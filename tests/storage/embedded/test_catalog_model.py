@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.embedded import fsck
-from storagegate.storage.embedded.groupcommit import Mutation, runTogether
+from storagegate.storage.embedded.groupcommit import PendingMutation, runTogether
 from storagegate.storage.embedded.objects import lookUp
 from storagegate.storage.embedded.refcounts import blobRows, forgetBlobs
-from storagegate.storage.embedded.uploads import Abort, PartPut, UploadName, abortUpload, putPart
+from storagegate.storage.embedded.uploads import abortUpload, putPart
 from storagegate.storage.embedded.usage import recountUsage
+from storagegate.storage.mutations import AbortUpload, PutPart
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from tests.contract.catalogcase import (
     blobRecord,
@@ -92,7 +93,7 @@ BATCHES = st.lists(st.lists(ACTIONS, min_size=1, max_size=8), max_size=6)
 class HistoryTests(SynchronousTestCase):
     """Random batches of puts, copies, deletes and forgotten garbage."""
 
-    def step(self, model: Model, action: tuple[Any, ...]) -> tuple[Mutation, object]:
+    def step(self, model: Model, action: tuple[Any, ...]) -> tuple[PendingMutation, object]:
         """Do an action in the model; give its mutation and the outcome that it must have."""
         if action[0] == "put":
             _, key, blobs, condition, isNew, etag = action
@@ -107,7 +108,7 @@ class HistoryTests(SynchronousTestCase):
             return deletionOf(*action[1]), gone
         named = model.references()
         model.known = {blob for blob in model.known if named[blob]}
-        return Mutation(forgetBlobs, list("xyz")), None
+        return PendingMutation(forgetBlobs, list("xyz")), None
 
     @long("takes seconds")
     @settings(max_examples=rounds(40, 200), deadline=None)
@@ -163,10 +164,8 @@ class AuditTests(SynchronousTestCase):
                 putOf(blobRecord(b"l", "x")),
                 putOf(blobRecord(b"m", "z"), newBlobs=newBlobsOf("z")),
                 deletionOf(b"m"),
-                Mutation(CREATE_UPLOAD, uploadOf(b"u", "1")),
-                Mutation(
-                    PUT_PART, PartPut(UploadName("b", b"u", "1"), partOf(1, "w"), newBlobsOf("w"))
-                ),
+                PendingMutation(CREATE_UPLOAD, uploadOf(b"u", "1")),
+                PendingMutation(PUT_PART, PutPart("b", b"u", "1", partOf(1, "w"), newBlobsOf("w"))),
             ],
         )
 
@@ -199,7 +198,7 @@ class AuditTests(SynchronousTestCase):
 
     def test_abortedPartIsGarbage(self) -> None:
         """An aborted upload's counts are right as well."""
-        mutation = Mutation(ABORT, Abort(UploadName("b", b"u", "1")))
+        mutation = PendingMutation(ABORT, AbortUpload("b", b"u", "1"))
         _, garbage = runTogether(self.connection, [mutation])
         self.assertEqual(garbage, ["w"])
         self.assertEqual(fsck.recount(self.connection), [])

@@ -19,7 +19,7 @@ from storagegate.storage.embedded.connections import (
     connect,
     prepare,
 )
-from storagegate.storage.embedded.groupcommit import Mutation, runTogether
+from storagegate.storage.embedded.groupcommit import PendingMutation, runTogether
 from storagegate.storage.embedded.keyadmin import openForTools
 from storagegate.storage.embedded.logbinding import BINDING
 from storagegate.storage.embedded.objects import checkInline, lookUp
@@ -27,6 +27,7 @@ from storagegate.storage.embedded.usage import readUsage
 from storagegate.storage.embedded.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.errors import KeyExists, StoreBusy, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch
+from storagegate.storage.mutations import CreateBucket, PutObject
 from storagegate.storage.records import AccessKey, BucketUsage
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
@@ -58,7 +59,7 @@ class OpenTests(FileCase):
         """The file, its WAL and its shared memory are for the owner only, whatever the umask."""
         self.addCleanup(os.umask, os.umask(0))
         connection = self.connect()
-        runTogether(connection, [Mutation(CREATE_BUCKET, bucketNamed("b"))])
+        runTogether(connection, [PendingMutation(CREATE_BUCKET, bucketNamed("b"))])
         for name in ("catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"):
             mode = os.stat(os.path.join(self.directory, name)).st_mode
             self.assertEqual(stat.S_IMODE(mode), 0o600, name)
@@ -101,7 +102,9 @@ class OpenTests(FileCase):
         first = self.connect()
         read = "SELECT value FROM meta WHERE name = 'secret'"
         secret = first.execute(read).fetchall()
-        runTogether(first, [Mutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"k"))])
+        runTogether(
+            first, [PendingMutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"k"))]
+        )
         first.close()
         again = self.connect()
         self.assertEqual(again.execute(read).fetchall(), secret)
@@ -219,7 +222,7 @@ class WALTests(FileCase):
     def begin(self, restartAt: int) -> tuple[sqlite3.Connection, WALCheckpointer]:
         """Open a catalog with a bucket."""
         connection = self.connect()
-        runTogether(connection, [Mutation(CREATE_BUCKET, bucketNamed("b"))])
+        runTogether(connection, [PendingMutation(CREATE_BUCKET, bucketNamed("b"))])
         return connection, WALCheckpointer(connection, self.directory, FailStopLatch(), restartAt)
 
     def test_boundedUnderLoad(self) -> None:
@@ -326,7 +329,7 @@ class InlineTests(FileCase):
         """Bytes that are not those that were written are found, and those that are missing."""
         connection = self.connect()
         puts = [putOf(inlineRecord(b"%d" % n, b"%d" % n)) for n in range(5)]
-        runTogether(connection, [Mutation(CREATE_BUCKET, bucketNamed("b")), *puts])
+        runTogether(connection, [PendingMutation(CREATE_BUCKET, bucketNamed("b")), *puts])
         whole = checkInline(connection, None, 10)
         self.assertEqual((whole.damaged, whole.bytesRead, whole.next), ((), 5, None))
         connection.execute("UPDATE inline SET bytes = x'00' WHERE bytes = x'31'")
@@ -384,11 +387,11 @@ class LifeTests(TestCase):
     async def test_closedIsOneFile(self) -> None:
         """A closed catalog has done what was asked of it, takes no more, and needs no WAL."""
         catalog = openCatalog(self.path, [], "full")
-        await catalog.createBucket(bucketNamed("b"))
-        waiting = [catalog.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(100)]
+        await catalog.commit(CreateBucket(bucketNamed("b")))
+        waiting = [catalog.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS)) for n in range(100)]
         underWay = Deferred.fromCoroutine(catalog.listObjects("b", b"", b"", b"", 1000))
         closed = catalog.close()
-        late = catalog.putObject(inlineRecord(b"late"), ALWAYS)
+        late = catalog.commit(PutObject(inlineRecord(b"late"), ALWAYS))
         for refused in (late, catalog.buckets(None, "", "", 1)):
             with self.assertRaises(StoreBusy):
                 await refused
@@ -405,9 +408,9 @@ class LifeTests(TestCase):
     async def test_answeredIsInTheFile(self) -> None:
         """What was answered is in the files at that moment, as a cut would leave them."""
         catalog = self.open("full")
-        await catalog.createBucket(bucketNamed("b"))
+        await catalog.commit(CreateBucket(bucketNamed("b")))
         for n in range(5):
-            stored = await catalog.putObject(inlineRecord(b"%d" % n, bytes(3000)), ALWAYS)
+            stored = await catalog.commit(PutObject(inlineRecord(b"%d" % n, bytes(3000)), ALWAYS))
             copy = os.path.join(self.directory, f"copy{n}")
             os.makedirs(copy)
             for end in ("", "-wal"):
@@ -432,7 +435,7 @@ class LifeTests(TestCase):
     async def test_failureIsShown(self) -> None:
         """A catalog that cannot write any more says why, and still reads."""
         catalog = self.open()
-        await catalog.createBucket(bucketNamed("b"))
+        await catalog.commit(CreateBucket(bucketNamed("b")))
         self.assertIsNone(catalog.failure)
         catalog._latch.set("catalog: the disk is gone")
         self.assertEqual(catalog.failure, "catalog: the disk is gone")

@@ -8,7 +8,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.embedded.buckets import deleteBucket
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.embedded.groupcommit import Committer, Mutation, Transaction, oneByOne
+from storagegate.storage.embedded.groupcommit import (
+    Committer,
+    PendingMutation,
+    Transaction,
+    oneByOne,
+)
 from storagegate.storage.embedded.objects import lookUp
 from storagegate.storage.embedded.reserve import Reserve
 from storagegate.storage.embedded.wal import WALCheckpointer
@@ -82,13 +87,13 @@ class CommitterCase(SynchronousTestCase):
         reserve = Reserve(os.path.join(self.directory, "reserve"))
         self.committer = Committer(self.connection, reserve, self.latch, wal)
         self.addCleanup(connection.close)
-        self.commit(Mutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"old")))
+        self.commit(PendingMutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"old")))
 
-    def commit(self, *mutations: Mutation) -> list[Any]:
+    def commit(self, *mutations: PendingMutation) -> list[Any]:
         """Commit and give the outcomes."""
         return self.committer.commit(mutations)[0]
 
-    def kinds(self, *mutations: Mutation) -> list[type]:
+    def kinds(self, *mutations: PendingMutation) -> list[type]:
         """Commit and give the types of the outcomes."""
         return [type(outcome) for outcome in self.commit(*mutations)]
 
@@ -103,11 +108,11 @@ class CommitterTests(CommitterCase):
     def test_refusalLeavesOthers(self) -> None:
         """A refusal is one mutation's own, before and after others, in one transaction."""
         outcomes = self.commit(
-            Mutation(CREATE_BUCKET, bucketNamed("b")),
+            PendingMutation(CREATE_BUCKET, bucketNamed("b")),
             putOf(inlineRecord(b"1")),
             putOf(inlineRecord(b"2", bucket="none")),
             putOf(inlineRecord(b"3")),
-            Mutation(deleteBucket, "b"),
+            PendingMutation(deleteBucket, "b"),
         )
         self.assertIsInstance(outcomes[0], BucketExists)
         self.assertEqual(outcomes[1].key, b"1")
@@ -130,7 +135,7 @@ class CommitterTests(CommitterCase):
         """An unexpected error is the guilty one's; what it wrote is undone, the others are done."""
         boom = ValueError("boom")
         first, second, third = self.commit(
-            putOf(inlineRecord(b"1")), Mutation(FAILS, boom), putOf(inlineRecord(b"2"))
+            putOf(inlineRecord(b"1")), PendingMutation(FAILS, boom), putOf(inlineRecord(b"2"))
         )
         self.assertIs(second, boom)
         self.assertEqual((first.key, third.key), (b"1", b"2"))
@@ -140,7 +145,9 @@ class CommitterTests(CommitterCase):
     def test_statementErrorIsNotForGood(self) -> None:
         """An error of one statement leaves the catalog writable."""
         self.connection.fail("INSERT INTO inline", *[databaseError(sqlite3.SQLITE_ERROR)] * 2)
-        kinds = self.kinds(putOf(inlineRecord(b"1")), Mutation(CREATE_BUCKET, bucketNamed("c")))
+        kinds = self.kinds(
+            putOf(inlineRecord(b"1")), PendingMutation(CREATE_BUCKET, bucketNamed("c"))
+        )
         self.assertEqual(kinds, [sqlite3.OperationalError, type(None)])
         self.assertFalse(self.isThere(b"1"))
         self.assertIsNone(self.latch.failure)

@@ -12,14 +12,21 @@ The variable C{NODE_BROKEN} names the rules that do not hold, with commas; see L
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.storage.records import MultipartUpload, ObjectRecord
+from storagegate.storage.mutations import (
+    CompleteUpload,
+    CreateUpload,
+    DeleteObjects,
+    Mutation,
+    PutObject,
+    PutPart,
+)
 
 POLL_SECONDS = 0.005
 
@@ -66,16 +73,18 @@ class Stops:
         return result
 
 
-def _keyOf(arguments: tuple[Any, ...]) -> bytes:
-    """Return the key that a mutation of the catalog is called with."""
-    for each in arguments:
-        if isinstance(each, bytes):
-            return each
-        if isinstance(each, ObjectRecord | MultipartUpload):
-            return each.key
-        if isinstance(each, Sequence) and each and isinstance(each[0], tuple):
-            return bytes(each[0][0])
-    raise AssertionError(f"no key in {arguments}")
+def _keyOf(mutation: Mutation[Any]) -> bytes | None:
+    """Return the key of an object that a mutation changes; L{None} if it changes none."""
+    match mutation:
+        case PutObject() | CompleteUpload():
+            return mutation.record.key
+        case PutPart():
+            return mutation.key
+        case CreateUpload():
+            return mutation.upload.key
+        case DeleteObjects() if mutation.entries:
+            return mutation.entries[0][0]
+    return None
 
 
 def _install(stops: Stops) -> None:
@@ -83,18 +92,15 @@ def _install(stops: Stops) -> None:
     from storagegate.storage.cluster.catalog import PostgreSQLCatalog
     from storagegate.storage.cluster.writer import Writer
 
-    def stopBeforeRow(name: str) -> None:
-        original = getattr(PostgreSQLCatalog, name)
+    commit = PostgreSQLCatalog.commit
 
-        def wrapper(*args: Any) -> Any:
-            if stops.isHeld("row", _keyOf(args)):
-                return stops.later(name, original, *args)
-            return original(*args)
+    def commitLater(self: Any, mutation: Mutation[Any]) -> Any:
+        key = _keyOf(mutation)
+        if key is not None and stops.isHeld("row", key):
+            return stops.later(type(mutation).__name__, commit, self, mutation)
+        return commit(self, mutation)
 
-        setattr(PostgreSQLCatalog, name, wrapper)
-
-    for name in ("putObject", "putPart", "completeUpload", "createUpload", "deleteObjects"):
-        stopBeforeRow(name)
+    PostgreSQLCatalog.commit = commitLater  # type: ignore[method-assign]
     finish, send, succeeded = BlobWriter.finish, Writer._send, Writer._succeeded
 
     def finishLater(self: Any) -> Any:

@@ -219,7 +219,9 @@ class HoldTests(BackupCase):
         self.threads = ThreadPoolExecutor(1)
         self.addCleanup(self.threads.shutdown)
         self.addCleanup(self.gate.touch)
-        wait = f"touch {self.place}/waits; while [ ! -e {self.gate} ]; do sleep 0.05; done"
+        # Ends with the test even if the directory is removed before it has seen the gate.
+        waits = f"[ -d {self.place} ] && [ ! -e {self.gate} ]"
+        wait = f"touch {self.place}/waits; while {waits}; do sleep 0.05; done"
         self.command = f"{wait}; [ -d {self.place} ] && cp -a {self.blobs} {self.place}/blobs"
 
     def begin(self) -> "Future[tuple[int, str]]":

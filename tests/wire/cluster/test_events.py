@@ -15,6 +15,17 @@ from storagegate.storage.cluster import eventfunctions
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.cluster.interfaces import IChangeJournal
 from storagegate.storage.errors import NoSuchBucket, StoreBusy
+from storagegate.storage.mutations import (
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    PutObject,
+    PutPart,
+    PutTags,
+    SetVersioning,
+)
 from storagegate.storage.node import IBucketWatches
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
@@ -74,11 +85,13 @@ class Node:
 
     async def put(self, key: bytes, etag: str = "e1", bucket: str = "b") -> None:
         """Store an object."""
-        await self.catalog.putObject(inlineRecord(key, etag=etag, bucket=bucket), ALWAYS)
+        await self.catalog.commit(PutObject(inlineRecord(key, etag=etag, bucket=bucket), ALWAYS))
 
     async def remove(self, *keys: bytes, versionId: str | None = None) -> list[Any]:
         """Remove objects."""
-        return await self.catalog.deleteObjects("b", [(key, versionId, ALWAYS) for key in keys])
+        return await self.catalog.commit(
+            DeleteObjects("b", [(key, versionId, ALWAYS) for key in keys])
+        )
 
     async def got(self, count: int, seconds: float = 10.0) -> list[tuple[Any, ...]]:
         """Wait for changes; return all."""
@@ -99,7 +112,7 @@ class FollowersCase(TestCase):
         """Open them."""
         self.conninfo = sharedServer().store()
         self.one, self.two = self.openNode(), self.openNode()
-        await self.one.catalog.createBucket(bucketNamed("b"))
+        await self.one.catalog.commit(CreateBucket(bucketNamed("b")))
 
     def openNode(self, *conninfos: str) -> Node:
         """Start a node."""
@@ -133,15 +146,17 @@ class JournalTests(FollowersCase):
         catalog = self.one.catalog
         await self.one.put(b"a")
         await self.two.put(b"a", "e2")
-        await catalog.putObject(blobRecord(b"big", "x", etag="big"), ALWAYS, newBlobsOf("x"))
-        await self.two.catalog.putObject(blobRecord(b"copy", "x", etag="copy"), ALWAYS)
-        await catalog.createUpload(uploadOf(b"many", "u"))
-        await catalog.putPart("b", b"many", "u", partOf(1, "y"), newBlobsOf("y"))
-        await self.two.catalog.completeUpload(
-            "u", inlineRecord(b"many", etag="many"), [(1, "p1")], ALWAYS
+        await catalog.commit(
+            PutObject(blobRecord(b"big", "x", etag="big"), ALWAYS, newBlobsOf("x"))
+        )
+        await self.two.catalog.commit(PutObject(blobRecord(b"copy", "x", etag="copy"), ALWAYS))
+        await catalog.commit(CreateUpload(uploadOf(b"many", "u")))
+        await catalog.commit(PutPart("b", b"many", "u", partOf(1, "y"), newBlobsOf("y")))
+        await self.two.catalog.commit(
+            CompleteUpload("u", inlineRecord(b"many", etag="many"), [(1, "p1")], ALWAYS)
         )
         await self.two.remove(b"a", b"none")
-        await catalog.putTags("b", b"big", None, "t=1")
+        await catalog.commit(PutTags("b", b"big", None, "t=1"))
         await self.one.remove(b"big", b"copy", b"many")
         expected = [
             ("b", b"a", "e1"),
@@ -163,7 +178,7 @@ class JournalTests(FollowersCase):
     async def test_versions(self) -> None:
         """A version is a change if it becomes the object of its key, or ceases to be."""
         catalog = self.one.catalog
-        await catalog.setVersioning("b", VERSIONING_ENABLED)
+        await catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
         await self.two.follower.watch("b")
         await self.one.put(b"k", "e1")
         await self.one.put(b"k", "e2")
@@ -182,7 +197,7 @@ class JournalTests(FollowersCase):
     async def test_unwatched(self) -> None:
         """Without watchers nothing is written down; a node gets nothing of what others watch."""
         await self.one.put(b"before")
-        await self.one.catalog.createBucket(bucketNamed("other"))
+        await self.one.catalog.commit(CreateBucket(bucketNamed("other")))
         await self.one.follower.watch("b")
         await self.two.follower.watch("other")
         await self.one.put(b"elsewhere", bucket="other")
@@ -204,10 +219,10 @@ class JournalTests(FollowersCase):
     async def test_deletedBucket(self) -> None:
         """The deletion of a bucket ends its watch; one of the same name is watched anew."""
         await self.two.follower.watch("b")
-        await self.one.catalog.deleteBucket("b")
+        await self.one.catalog.commit(DeleteBucket("b"))
         self.assertEqual(await self.two.got(1), [("b", None, None)])
         self.two.follower.unwatch("b")
-        await self.one.catalog.createBucket(bucketNamed("b"))
+        await self.one.catalog.commit(CreateBucket(bucketNamed("b")))
         await self.two.follower.watch("b")
         await self.one.put(b"k")
         self.assertEqual((await self.two.got(2))[1:], [("b", b"k", "e1")])
@@ -427,7 +442,7 @@ class PromotionTests(TestCase):
         one, two = Node(conninfos), Node(conninfos)
         for node in (one, two):
             self.addCleanup(lambda node=node: Deferred.fromCoroutine(node.close()))
-        await one.catalog.createBucket(bucketNamed("b"))
+        await one.catalog.commit(CreateBucket(bucketNamed("b")))
         await two.follower.watch("b")
         acknowledged: list[bytes] = []
         isOver = False

@@ -180,6 +180,7 @@ class WaitTests(StartCase):
                 while not message.startswith("READY=1"):
                     self.assertNotIn("READY", message)
                     message = manager.recv(1000).decode()
+            node.waitForListeners()
             self.assertEqual(node.log.count("waiting up to 60 s for the cluster"), 1)
             cluster.client(node).list_buckets()
             node.stop()

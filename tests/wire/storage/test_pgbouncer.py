@@ -11,6 +11,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate.storage.cluster.catalog import openPostgreSQL
+from storagegate.storage.mutations import CreateBucket, PutObject
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.ports import heldPort, waitForPort
 from tests.support.postgresql import USER, asUser, sharedServer
@@ -61,12 +62,16 @@ class SessionTests(TestCase):
             self.addCleanup(node.close)
         told: list[str] = []
         nodes[1].onBucketChanged = told.append
-        await nodes[0].createBucket(bucketNamed("a"))
+        await nodes[0].commit(CreateBucket(bucketNamed("a")))
         # What the connection answers after its LISTEN.
         await nodes[1].listObjects("a", b"", b"", b"", 1)
-        await nodes[0].createBucket(bucketNamed("b"))
+        await nodes[0].commit(CreateBucket(bucketNamed("b")))
         await gatherResults(
-            [node.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(50) for node in nodes]
+            [
+                node.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS))
+                for n in range(50)
+                for node in nodes
+            ]
         )
         self.assertEqual(len((await nodes[1].listObjects("b", b"", b"", b"", 99)).objects), 50)
         while "b" not in told:

@@ -9,19 +9,20 @@ from zope.interface.verify import verifyObject
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.cluster.databaselocks import AdvisoryLocks, Locks, RowLocks
 from storagegate.storage.cluster.interfaces import ICleanup, IClusterCatalog, INodeLeases
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CompleteUpload,
+    DeleteObjects,
+    Mutation,
+    PutObject,
+    PutPart,
+)
 from tests.contract.catalog import CatalogContract
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
 
-_MUTATIONS = frozenset(
-    {
-        "abortUpload",
-        "completeUpload",
-        "deleteObjects",
-        "putObject",
-        "putPart",
-    }
-)
+_COLLECTED = AbortUpload | CompleteUpload | DeleteObjects | PutObject | PutPart
+"""The mutations that may leave garbage."""
 
 
 class CollectedCatalog:
@@ -36,14 +37,12 @@ class CollectedCatalog:
         self._known: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._catalog, name)
-        if name not in _MUTATIONS:
-            return found
+        return getattr(self._catalog, name)
 
-        def mutate(*arguments: Any, **named: Any) -> Deferred[Any]:
-            return found(*arguments, **named).addCallback(self._collect)
-
-        return mutate
+    def commit(self, mutation: Mutation[Any]) -> Deferred[Any]:
+        """See L{ICatalog.commit}."""
+        done = self._catalog.commit(mutation)
+        return done.addCallback(self._collect) if isinstance(mutation, _COLLECTED) else done
 
     def _collect(self, result: Any) -> Deferred[Any]:
         async def collect() -> Any:

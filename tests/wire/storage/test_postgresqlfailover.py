@@ -9,6 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.errors import CommitUnknown, StoreBusy
+from storagegate.storage.mutations import CreateBucket, PutObject
 from tests.contract.catalogcase import ALWAYS, IF_ABSENT, bucketNamed, inlineRecord
 from tests.support.postgresql import Server, execute
 from tests.support.selection import long
@@ -71,27 +72,27 @@ class StandbyTests(FailoverCase):
         from twisted.internet import reactor
 
         node = self.openNode()
-        await node.createBucket(bucketNamed("b"))
+        await node.commit(CreateBucket(bucketNamed("b")))
         self.assertEqual(await node.cleanup.replication(), ("second", 1))
         self.second.stop()
         began = reactor.seconds()
         with self.assertRaises(CommitUnknown):
-            await node.putObject(inlineRecord(b"k"), ALWAYS)
+            await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         self.assertLess(reactor.seconds() - began, 8.0)
         self.assertEqual(node.lease, 0)
         self.assertEqual((await node.object("b", b"none"))[1], None)
         with self.assertRaises(StoreBusy):
-            await node.putObject(inlineRecord(b"k"), ALWAYS)
+            await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         self.second.start()
         await self.lease(node)
-        await node.putObject(inlineRecord(b"l"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"l"), ALWAYS))
 
     async def test_canceled(self) -> None:
         """A commit that an operator cancels, while it waits, is not a success."""
         node = self.openNode()
-        await node.createBucket(bucketNamed("b"))
+        await node.commit(CreateBucket(bucketNamed("b")))
         self.second.stop()
-        writing = node.putObject(inlineRecord(b"k"), ALWAYS)
+        writing = node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         await pause(0.5)
         self.assertFalse(writing.called)
         self.first.execute(
@@ -112,7 +113,7 @@ class PromotionTests(FailoverCase):
         no node uses the old primary when it comes back.
         """
         node = self.openNode()
-        await node.createBucket(bucketNamed("b"))
+        await node.commit(CreateBucket(bucketNamed("b")))
         acknowledged: dict[bytes, int] = {}
         refused: set[tuple[bytes, int]] = set()
         isOver: list[None] = []
@@ -125,7 +126,7 @@ class PromotionTests(FailoverCase):
                 key = b"%d-%d" % (worker, number % 7)
                 await self.lease(node)
                 try:
-                    await node.putObject(inlineRecord(key, b"%d" % number), ALWAYS)
+                    await node.commit(PutObject(inlineRecord(key, b"%d" % number), ALWAYS))
                 except CommitUnknown:
                     continue
                 except StoreBusy:
@@ -170,7 +171,7 @@ class PromotionTests(FailoverCase):
             self.assertGreaterEqual(found, number)
             self.assertNotIn((key, found), refused)
         fresh = self.openNode(*self.conninfos)
-        await fresh.putObject(inlineRecord(b"fresh"), IF_ABSENT)
+        await fresh.commit(PutObject(inlineRecord(b"fresh"), IF_ABSENT))
         self.assertIsNotNone((await node.object("b", b"fresh"))[1])
         self.assertEqual((node.primary.timeline, fresh.primary.timeline), (2, 2))
         self.assertEqual(self.count(0), old)
@@ -183,8 +184,8 @@ class PromotionTests(FailoverCase):
         self.first.execute("ALTER SYSTEM RESET synchronous_standby_names")
         self.first.execute("SELECT pg_reload_conf()")
         node = self.openNode()
-        await node.createBucket(bucketNamed("b"))
-        await node.putObject(inlineRecord(b"k"), ALWAYS)
+        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         while self.first.value(_BEHIND):
             await pause()
         # It watches the standby by now.
@@ -194,13 +195,13 @@ class PromotionTests(FailoverCase):
         self.first.resume()
         began = monotonic()
         fresh = self.openNode(self.conninfos[1])
-        await fresh.putObject(inlineRecord(b"new"), ALWAYS)
+        await fresh.commit(PutObject(inlineRecord(b"new"), ALWAYS))
         while (await node.object("b", b"new"))[1] is None:
             await pause()
         self.assertLess(monotonic() - began, 3.0)
         self.assertEqual((node.lease, node.primary.timeline), (0, 2))
         await self.lease(node)
-        await node.putObject(inlineRecord(b"mine"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"mine"), ALWAYS))
         self.assertIsNotNone((await fresh.object("b", b"mine"))[1])
 
     def count(self, server: int) -> Any:

@@ -16,6 +16,7 @@ from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQ
 from storagegate.storage.cluster.primary import PersistentConnection, Primary
 from storagegate.storage.cluster.writer import MAX_WAITING
 from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreFull
+from storagegate.storage.mutations import CreateBucket, DeleteObjects, PutObject
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.faultyproxy import FaultyProxy
 from tests.support.postgresql import Server, execute, sharedServer
@@ -64,7 +65,7 @@ class FaultCase(TestCase):
                 await node.leases.take("node", 60.0)
             except StoreBusy:
                 await pause()
-        await node.putObject(inlineRecord(b"after"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"after"), ALWAYS))
 
 
 @long("starts PostgreSQL")
@@ -79,13 +80,13 @@ class StandstillTests(FaultCase):
         server = Server.make()
         self.addCleanup(server.remove)
         node = self.openNode(server.store())
-        await node.createBucket(bucketNamed("b"))
-        await node.putObject(inlineRecord(b"before"), ALWAYS)
+        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(PutObject(inlineRecord(b"before"), ALWAYS))
         await node._forLists.opened()
         await node._forLookups.opened()
         server.suspend()
         writes = {
-            b"%d" % n: self.start(node.putObject(inlineRecord(b"%d" % n), ALWAYS))
+            b"%d" % n: self.start(node.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS)))
             for n in range(MAX_WAITING + 50)
         }
         self.assertEqual(len([each for each in writes.values() if each.called]), 50)
@@ -96,7 +97,7 @@ class StandstillTests(FaultCase):
             await pause()
         reads.append(self.start(node.listObjects("b", b"", b"", b"", 10)))
         await pause(2.0)
-        late = self.start(node.putObject(inlineRecord(b"late"), ALWAYS))
+        late = self.start(node.commit(PutObject(inlineRecord(b"late"), ALWAYS)))
         reads.append(self.start(node.bucket("b")))
         answers = dict(zip(writes, await gatherResults(list(writes.values())), strict=True))
         for each in [*answers.values(), *await gatherResults(reads), await late]:
@@ -118,7 +119,7 @@ class ProxyTests(FaultCase):
         """Open a node behind a proxy."""
         self.conninfo = sharedServer().store()
         direct = self.openNode(self.conninfo)
-        await direct.createBucket(bucketNamed("b"))
+        await direct.commit(CreateBucket(bucketNamed("b")))
         self.proxy = FaultyProxy(sharedServer().port)
         self.addCleanup(self.proxy.refuse)
         from twisted.internet import reactor
@@ -133,7 +134,7 @@ class ProxyTests(FaultCase):
         """Answers that come late, but in time, are answers."""
         self.proxy.holdsAnswers = True
         working = [
-            self.start(self.node.putObject(inlineRecord(b"k"), ALWAYS)),
+            self.start(self.node.commit(PutObject(inlineRecord(b"k"), ALWAYS))),
             self.start(self.node.object("b", b"after")),
             self.start(self.node.listObjects("b", b"", b"", b"", 10)),
         ]
@@ -151,7 +152,7 @@ class ProxyTests(FaultCase):
         for length in (1, 5, 30, 200):
             self.proxy.cutAfter = length
             key = b"cut%d" % length
-            result = await self.timed(self.node.putObject(inlineRecord(key), ALWAYS))
+            result = await self.timed(self.node.commit(PutObject(inlineRecord(key), ALWAYS)))
             _, record = await self.node.object("b", key)
             if isinstance(result, StoreBusy):
                 unknown += 1
@@ -170,7 +171,7 @@ class ProxyTests(FaultCase):
         """While nothing gets through, everything is refused in time; then it is back by itself."""
         await self.proxy.refuse()
         working = [
-            self.start(self.node.putObject(inlineRecord(b"k"), ALWAYS)),
+            self.start(self.node.commit(PutObject(inlineRecord(b"k"), ALWAYS))),
             self.start(self.node.object("b", b"after")),
         ]
         for result in await gatherResults(working):
@@ -212,12 +213,12 @@ class RefusingTests(FaultCase):
         """Writes to a server that is read-only are refused, reads go on, and then writes, too."""
         conninfo = sharedServer().store()
         node = self.openNode(conninfo)
-        await node.createBucket(bucketNamed("b"))
+        await node.commit(CreateBucket(bucketNamed("b")))
         database = conninfo.rpartition("=")[2]
         execute(conninfo, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
         self._reconnect(conninfo)
         await pause(0.2)
-        result = await self.timed(node.putObject(inlineRecord(b"k"), ALWAYS))
+        result = await self.timed(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)))
         self.assertIsInstance(result, StoreBusy)
         self.assertNotIsInstance(result, CommitUnknown)
         self.assertEqual((await node.object("b", b"k"))[1], None)
@@ -233,8 +234,8 @@ class RefusingTests(FaultCase):
         """A server whose disk is full refuses what it cannot store, and nothing else."""
         conninfo = sharedServer().store()
         node = self.openNode(conninfo)
-        await node.createBucket(bucketNamed("b"))
-        await node.putObject(inlineRecord(b"old"), ALWAYS)
+        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(PutObject(inlineRecord(b"old"), ALWAYS))
         execute(
             conninfo,
             "CREATE FUNCTION full_() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -245,12 +246,12 @@ class RefusingTests(FaultCase):
             "CREATE TRIGGER full_ BEFORE INSERT ON objects FOR EACH ROW"
             " WHEN (NEW.size > 100) EXECUTE FUNCTION full_()",
         )
-        large = node.putObject(inlineRecord(b"large", b"x" * 101), ALWAYS)
-        small = node.putObject(inlineRecord(b"small"), ALWAYS)
+        large = node.commit(PutObject(inlineRecord(b"large", b"x" * 101), ALWAYS))
+        small = node.commit(PutObject(inlineRecord(b"small"), ALWAYS))
         with self.assertRaises(StoreFull):
             await large
         await small
-        await node.deleteObjects("b", [(b"old", None, ALWAYS)])
+        await node.commit(DeleteObjects("b", [(b"old", None, ALWAYS)]))
         self.assertNotEqual(node.lease, 0)
 
     def _reconnect(self, conninfo: str) -> None:

@@ -9,6 +9,7 @@ from storagegate.storage.cluster.catalog import openPostgreSQL
 from storagegate.storage.cluster.connection import Connection
 from storagegate.storage.cluster.primary import MAX_WAITING
 from storagegate.storage.errors import StoreBusy
+from storagegate.storage.mutations import CreateBucket, PutObject
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
@@ -33,7 +34,7 @@ class GathererTests(TestCase):
 
         self.node = openPostgreSQL(reactor, [sharedServer().store()], "node", 60.0)
         self.addCleanup(self.node.close)
-        await self.node.createBucket(bucketNamed("b"))
+        await self.node.commit(CreateBucket(bucketNamed("b")))
 
     def find(self, bucket: str, key: bytes) -> Deferred[Any]:
         """Begin a look-up."""
@@ -42,7 +43,7 @@ class GathererTests(TestCase):
     async def test_each(self) -> None:
         """Each is given its own object, none or no bucket, by far fewer queries."""
         for key in KEYS:
-            await self.node.putObject(inlineRecord(key, b"of " + key[:9]), ALWAYS)
+            await self.node.commit(PutObject(inlineRecord(key, b"of " + key[:9]), ALWAYS))
         sent: list[None] = []
         run = Connection.run
 
@@ -65,7 +66,7 @@ class GathererTests(TestCase):
 
     async def test_cancelled(self) -> None:
         """One that is given up takes no other's answer."""
-        await self.node.putObject(inlineRecord(b"k"), ALWAYS)
+        await self.node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         asked = [self.find("b", b"k") for _ in range(3)]
         asked[1].cancel()
         await self.assertFailure(asked[1], CancelledError)

@@ -10,6 +10,19 @@ from msgspec.structs import replace
 from storagegate.storage.cluster import statements
 from storagegate.storage.cluster.schema import MIGRATIONS
 from storagegate.storage.errors import BucketExists, NoSuchBucket, NoSuchUpload
+from storagegate.storage.mutations import (
+    AbortUpload,
+    AddAccessKey,
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    PutObject,
+    PutPart,
+    PutSettings,
+    RemoveAccessKey,
+)
 from storagegate.storage.records import AccessKey, Attributes, ObjectRecord, WriteCondition
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord, partOf, uploadOf
 from tests.support.selection import long
@@ -69,7 +82,7 @@ class HostileTests(NodesCase):
         node = self.nodes[0]
         keys = [text.encode() for text in HOSTILE]
         for key in keys:
-            await node.putObject(inlineRecord(key, key), ALWAYS)
+            await node.commit(PutObject(inlineRecord(key, key), ALWAYS))
         page = await node.listObjects("b", b"", b"", b"", 100, contentTypes=True)
         self.assertEqual([each.key.encode() for each in page.objects], sorted(keys))
         for key in keys:
@@ -81,7 +94,7 @@ class HostileTests(NodesCase):
             self.assertTrue(page.objects or page.prefixes)
             versions = await node.listVersions("b", prefix, delimiter, b"", None, 100)
             self.assertTrue(versions.versions or versions.prefixes)
-        await node.deleteObjects("b", [(key, None, ALWAYS) for key in keys])
+        await node.commit(DeleteObjects("b", [(key, None, ALWAYS) for key in keys]))
         self.assertEqual((await node.listObjects("b", b"", b"", b"", 9)).objects, ())
 
     async def test_names(self) -> None:
@@ -104,16 +117,16 @@ class HostileTests(NodesCase):
             self.assertEqual(await node.buckets(None, text, "", 5), [])
             await node.buckets(None, "", text, 5)
             for refused, *more in (
-                (node.putObject, inlineRecord(b"k", bucket=text), ALWAYS),
-                (node.deleteObjects, text, [(b"k", None, ALWAYS)]),
-                (node.deleteBucket, text),
+                (node.commit, PutObject(inlineRecord(b"k", bucket=text), ALWAYS)),
+                (node.commit, DeleteObjects(text, [(b"k", None, ALWAYS)])),
+                (node.commit, DeleteBucket(text)),
                 (node.listObjects, text, b"", b"", b"", 5),
                 (node.settings, text),
             ):
                 with self.assertRaises(NoSuchBucket):
                     await refused(*more)
             with self.assertRaises(NoSuchUpload):
-                await node.abortUpload("b", b"k", text)
+                await node.commit(AbortUpload("b", b"k", text))
             uploads = await node.uploads("b", b"", b"", text.encode(), text, 5)
             self.assertEqual(uploads, ([], [], None))
         self.assertIsNotNone(await node.bucket("b"))
@@ -123,12 +136,12 @@ class HostileTests(NodesCase):
         node = self.nodes[0]
         for text in TEXTS:
             record: ObjectRecord = inlineRecord(b"k", etag=text, account=text)
-            stored = await node.putObject(record, ALWAYS)
+            stored = await node.commit(PutObject(record, ALWAYS))
             self.assertEqual((await node.object("b", b"k"))[1], stored)
             page = await node.listObjects("b", b"", b"", b"", 9)
             self.assertEqual((page.objects[0].etag, page.objects[0].account), (text, text))
             condition = WriteCondition(etags=("x", text), unlike=(text + "x",))
-            await node.putObject(record, condition)
+            await node.commit(PutObject(record, condition))
 
     async def test_metadata(self) -> None:
         """Metadata, tags and lists of access come back as they were, from objects and uploads."""
@@ -140,17 +153,19 @@ class HostileTests(NodesCase):
             )
             if "\0" not in text:
                 attributes = replace(attributes, storageClass=text, tags=text, acl=text)
-            stored = await node.putObject(inlineRecord(key, attributes=attributes), ALWAYS)
+            stored = await node.commit(PutObject(inlineRecord(key, attributes=attributes), ALWAYS))
             self.assertEqual((await node.object("b", key))[1], stored)
             page = await node.listObjects("b", key, b"", b"", 9, contentTypes=True)
             self.assertEqual(page.objects[0].contentType, text)
             upload = uploadOf(key, f"u{number}", attributes=replace(attributes, tags="", acl=""))
-            await node.createUpload(upload)
+            await node.commit(CreateUpload(upload))
             self.assertEqual(await node.upload("b", key, upload.uploadId), upload)
             self.assertIn(upload, (await node.uploads("b", key, b"", b"", "", 100))[0])
-            await node.putPart("b", key, upload.uploadId, replace(partOf(1), etag="e"))
-            done = await node.completeUpload(
-                upload.uploadId, inlineRecord(key, attributes=attributes), [(1, "e")], ALWAYS
+            await node.commit(PutPart("b", key, upload.uploadId, replace(partOf(1), etag="e")))
+            done = await node.commit(
+                CompleteUpload(
+                    upload.uploadId, inlineRecord(key, attributes=attributes), [(1, "e")], ALWAYS
+                )
             )
             self.assertEqual(await node.completed("b", key, upload.uploadId), done)
         rows = await node.expiryPage("b", b"", None, 100)
@@ -168,15 +183,15 @@ class HostileTests(NodesCase):
         texts = [text for text in TEXTS if len(text) < 100]
         for text in texts:
             bucket = replace(bucketNamed(text), account=text, region=text, ownership=text)
-            await node.createBucket(bucket)
+            await node.commit(CreateBucket(bucket))
             with self.assertRaises(BucketExists) as caught:
-                await node.createBucket(bucket)
+                await node.commit(CreateBucket(bucket))
             self.assertEqual(caught.exception.bucket, bucket)
             self.assertEqual(await other.bucket(text), bucket)
-            await node.putSettings(text, {text: text.encode()})
+            await node.commit(PutSettings(text, {text: text.encode()}))
             self.assertEqual((await other.settings(text))[1], {text: text.encode()})
             self.assertIn(text, await other.bucketsWith(text, "", 100))
-            await node.putObject(inlineRecord(b"k", bucket=text), ALWAYS)
+            await node.commit(PutObject(inlineRecord(b"k", bucket=text), ALWAYS))
             self.assertIn(text, [each.bucket for each in (await other.usage(100)).buckets])
         found = await other.buckets(None, "", "", 100)
         self.assertEqual([each.name for each in found], sorted([*texts, "b"], key=str.encode))
@@ -188,12 +203,12 @@ class HostileTests(NodesCase):
         node, other = self.nodes
         keys = [AccessKey(*[text] * 7) for text in TEXTS]
         for key in keys:
-            await node.addAccessKey(key)
+            await node.commit(AddAccessKey(key))
         _, found = await other.accessKeys()
         self.assertEqual(found, sorted(keys, key=lambda key: key.accessKey.encode()))
         for text in HOSTILE:
             if "\0" not in text:
-                self.assertTrue(await node.removeAccessKey(text))
+                self.assertTrue(await node.commit(RemoveAccessKey(text)))
 
     def test_noSQLIsMade(self) -> None:
         """No function of the schema makes SQL, and every value of a statement is a parameter."""

@@ -16,6 +16,21 @@ from storagegate.storage.errors import (
     StoreBusy,
     StoreReadOnly,
 )
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    ForgetBlobs,
+    PutObject,
+    PutPart,
+    PutSettings,
+    PutTags,
+    RemoveAccessKey,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
 )
@@ -47,27 +62,27 @@ class LeaseTests(NodesCase):
     async def test_everyMutationIsFenced(self) -> None:
         """Under a lease that is over nothing is stored, whatever it is."""
         node = self.nodes[0]
-        await node.putObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x"))
-        await node.createUpload(uploadOf(b"k", "u"))
-        await node.putPart("b", b"k", "u", partOf(1, "p"), newBlobsOf("p"))
+        await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
+        await node.commit(CreateUpload(uploadOf(b"k", "u")))
+        await node.commit(PutPart("b", b"k", "u", partOf(1, "p"), newBlobsOf("p")))
         before = self.everything()
         number = await self.endLease(node)
         record = inlineRecord(b"k", b"new")
         for refused in (
-            node.putObject(record, ALWAYS),
-            node.putObject(blobRecord(b"l", "y"), ALWAYS, newBlobsOf("y")),
-            node.putObject(blobRecord(b"l", "x"), ALWAYS),
-            node.deleteObjects("b", [(b"k", None, ALWAYS), (b"l", None, ALWAYS)]),
-            node.putTags("b", b"k", None, "a=b"),
-            node.createUpload(uploadOf(b"k", "v")),
-            node.putPart("b", b"k", "u", partOf(2, "q"), newBlobsOf("q")),
-            node.completeUpload("u", record, [(1, "p1")], ALWAYS),
-            node.abortUpload("b", b"k", "u"),
-            node.createBucket(bucketNamed("c")),
-            node.setVersioning("b", VERSIONING_ENABLED),
-            node.putSettings("b", {"cors": b"x"}),
-            node.deleteBucket("b"),
-            node.removeAccessKey("x"),
+            node.commit(PutObject(record, ALWAYS)),
+            node.commit(PutObject(blobRecord(b"l", "y"), ALWAYS, newBlobsOf("y"))),
+            node.commit(PutObject(blobRecord(b"l", "x"), ALWAYS)),
+            node.commit(DeleteObjects("b", [(b"k", None, ALWAYS), (b"l", None, ALWAYS)])),
+            node.commit(PutTags("b", b"k", None, "a=b")),
+            node.commit(CreateUpload(uploadOf(b"k", "v"))),
+            node.commit(PutPart("b", b"k", "u", partOf(2, "q"), newBlobsOf("q"))),
+            node.commit(CompleteUpload("u", record, [(1, "p1")], ALWAYS)),
+            node.commit(AbortUpload("b", b"k", "u")),
+            node.commit(CreateBucket(bucketNamed("c"))),
+            node.commit(SetVersioning("b", VERSIONING_ENABLED)),
+            node.commit(PutSettings("b", {"cors": b"x"})),
+            node.commit(DeleteBucket("b")),
+            node.commit(RemoveAccessKey("x")),
         ):
             error = await self.assertFails(refused, StoreBusy)
             self.assertNotIsInstance(error, CommitUnknown)
@@ -80,30 +95,32 @@ class LeaseTests(NodesCase):
         await node.leases.take("again", 60.0)
         self.assertGreater(node.lease, number)
         # A request that came under the old lease is not stored under the new one.
-        await self.assertFails(under(number, node.putObject, record, ALWAYS), StoreBusy)
+        await self.assertFails(under(number, node.commit, PutObject(record, ALWAYS)), StoreBusy)
         self.assertEqual(self.everything(), before)
-        await node.putObject(record, ALWAYS)
+        await node.commit(PutObject(record, ALWAYS))
 
     async def test_blobsOfAnotherLease(self) -> None:
         """Blobs that were made under a lease which is over are named by nothing, at any time."""
         node = self.nodes[0]
-        await node.createUpload(uploadOf(b"k", "u"))
+        await node.commit(CreateUpload(uploadOf(b"k", "u")))
         old, other = node.newBlobId(), node.newBlobId()
         await self.endLease(node)
         await node.leases.take("again", 60.0)
-        await self.assertFails(node.putObject(blobRecord(b"k", old), ALWAYS, {old: 7}), StoreBusy)
-        part = node.putPart("b", b"k", "u", partOf(1, other), {other: 7})
+        await self.assertFails(
+            node.commit(PutObject(blobRecord(b"k", old), ALWAYS, {old: 7})), StoreBusy
+        )
+        part = node.commit(PutPart("b", b"k", "u", partOf(1, other), {other: 7}))
         await self.assertFails(part, StoreBusy)
         self.assertEqual(await node.knownBlobs([old, other]), frozenset())
         made = node.newBlobId()
-        await node.putObject(blobRecord(b"k", made), ALWAYS, {made: 7})
+        await node.commit(PutObject(blobRecord(b"k", made), ALWAYS, {made: 7}))
 
     async def test_fenceIsNeeded(self) -> None:
         """Without the fence a node whose lease is over overwrites: the tests above would see it."""
         self.patch(Writer, "isFenced", False)
         node = self.nodes[0]
         await self.endLease(node)
-        await node.putObject(inlineRecord(b"k", b"new"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS))
         self.assertIsNotNone((await self.nodes[1].object("b", b"k"))[1])
 
     async def test_leasesInOneBatch(self) -> None:
@@ -112,7 +129,7 @@ class LeaseTests(NodesCase):
         old = await self.endLease(node)
         await node.leases.take("again", 60.0)
         puts = [
-            under(old if n % 2 else 0, node.putObject, inlineRecord(b"%d" % n), ALWAYS)
+            under(old if n % 2 else 0, node.commit, PutObject(inlineRecord(b"%d" % n), ALWAYS))
             for n in range(10)
         ]
         results = await DeferredList(puts, consumeErrors=True)
@@ -132,7 +149,7 @@ class LeaseTests(NodesCase):
             committing.commit()
             ended = await ending
         self.assertEqual([each.number for each in ended], [number])
-        await self.assertFails(node.putObject(inlineRecord(b"k"), ALWAYS), StoreBusy)
+        await self.assertFails(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)), StoreBusy)
 
     async def test_lockIsNeeded(self) -> None:
         """
@@ -141,12 +158,12 @@ class LeaseTests(NodesCase):
         """
 
         node, other = self.nodes
-        await node.putObject(inlineRecord(b"k", b"old"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k", b"old"), ALWAYS))
         number = node.lease
         for isLocked in (False, True):
             with psycopg.connect(self.conninfo) as held:
                 held.execute("SELECT * FROM objects FOR UPDATE")
-                writing = node.putObject(inlineRecord(b"k", b"new"), ALWAYS)
+                writing = node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS))
                 await pause(0.3)
                 if isLocked:
                     ending = Deferred.fromCoroutine(other.cleanup.endLease(number, True))
@@ -160,7 +177,7 @@ class LeaseTests(NodesCase):
                     held.rollback()
                     await writing
                     self.execute("UPDATE leases SET alive = true WHERE id = %s", number)
-        await self.assertFails(node.putObject(inlineRecord(b"k"), ALWAYS), StoreBusy)
+        await self.assertFails(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)), StoreBusy)
 
     async def test_renewedInTime(self) -> None:
         """A lease that is renewed is not ended, and one that is ended is not renewed."""
@@ -179,11 +196,11 @@ class LeaseTests(NodesCase):
         await node.leases.take("n", 10.0)
         now[0] = 109.9
         node.newBlobId()
-        await node.putObject(inlineRecord(b"k"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         now[0] = 110.0
         with self.assertRaises(StoreReadOnly):
             node.newBlobId()
-        await self.assertFails(node.putObject(inlineRecord(b"k"), ALWAYS), StoreBusy)
+        await self.assertFails(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)), StoreBusy)
         self.assertIsNotNone(node.health()["lease"])
 
     async def test_numbers(self) -> None:
@@ -196,9 +213,10 @@ class LeaseTests(NodesCase):
         ids = [node.newBlobId() for _ in range(3)]
         self.assertEqual([readBlobId(id) for id in ids], [(number, n) for n in range(3)])
         self.assertEqual(ids, list(blobIds(number, 0, 3)))
-        await node.putObject(blobRecord(b"k", ids[0]), ALWAYS, {ids[0]: 7})
+        await node.commit(PutObject(blobRecord(b"k", ids[0]), ALWAYS, {ids[0]: 7}))
         await self.assertFails(
-            node.putObject(blobRecord(b"k", ids[2]), IF_ABSENT, {ids[2]: 7}), PreconditionFailed
+            node.commit(PutObject(blobRecord(b"k", ids[2]), IF_ABSENT, {ids[2]: 7})),
+            PreconditionFailed,
         )
         await node.leases.renew(60.0, 0)
         row = "SELECT low, high FROM leases WHERE id = %s"
@@ -262,9 +280,9 @@ class CollectionTests(NodesCase):
         progress on any node.
         """
         node, other = self.nodes
-        await node.putObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x"))
+        await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
         reads = await other.leases.renew(60.0, 1 << 62)
-        await node.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         for _ in range(3):
             await node.leases.renew(60.0, 1 << 62)
             await other.leases.renew(60.0, reads)
@@ -275,14 +293,14 @@ class CollectionTests(NodesCase):
         await other.leases.renew(60.0, later)
         self.assertEqual(await node.cleanup.fold(), (1, 1))
         self.assertEqual(await node.garbage("", 10), ["x"])
-        await node.forgetBlobs(["x"])
+        await node.commit(ForgetBlobs(["x"]))
         self.assertEqual(await other.knownBlobs(["x"]), frozenset())
 
     async def test_transactionUnderWay(self) -> None:
         """A reference that an unfinished transaction gives back is kept for those who read now."""
 
         node, other = self.nodes
-        await node.putObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x"))
+        await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
         with psycopg.connect(self.conninfo) as slow:
             slow.execute("INSERT INTO freed (blob) VALUES ('x')")
             slow.execute("DELETE FROM objects")
@@ -297,8 +315,8 @@ class CollectionTests(NodesCase):
     async def test_leaseThatIsOver(self) -> None:
         """The reads of a node whose lease has ended keep nothing."""
         node, other = self.nodes
-        await node.putObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x"))
-        await node.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
+        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         await node.leases.renew(60.0, 1 << 62)
         self.assertEqual(await node.cleanup.fold(), (0, 0))
         await node.cleanup.endLease(other.lease, evenValid=True)
@@ -308,10 +326,10 @@ class CollectionTests(NodesCase):
         """A blob that a long read has named stays until it is released, or the lease forgotten."""
         node, other = self.nodes
         blobs = ["x", "y", "z"]
-        await node.putObject(blobRecord(b"k", *blobs), ALWAYS, newBlobsOf(*blobs))
+        await node.commit(PutObject(blobRecord(b"k", *blobs), ALWAYS, newBlobsOf(*blobs)))
         await other.cleanup.hold(other.lease, blobs[:2])
         await other.cleanup.hold(other.lease, blobs[:2])
-        await node.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         await self.assertConsistent()
         self.assertEqual(await node.garbage("", 10), ["z"])
         await other.cleanup.release(other.lease, ["x"])
@@ -327,9 +345,9 @@ class CollectionTests(NodesCase):
     async def test_copyBeforeFold(self) -> None:
         """A copy of a blob whose last reference was given back, but not yet folded, keeps it."""
         node, other = self.nodes
-        await node.putObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x"))
-        await node.deleteObjects("b", [(b"k", None, ALWAYS)])
-        await other.putObject(blobRecord(b"copy", "x"), ALWAYS)
+        await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
+        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await other.commit(PutObject(blobRecord(b"copy", "x"), ALWAYS))
         await self.assertConsistent()
         self.assertEqual(await node.garbage("", 10), [])
 
@@ -354,7 +372,7 @@ class CollectionTests(NodesCase):
         node, other = self.nodes
         ids = [node.newBlobId() for _ in range(5)]
         for at in (0, 3):
-            await node.putObject(blobRecord(b"%d" % at, ids[at]), ALWAYS, {ids[at]: 7})
+            await node.commit(PutObject(blobRecord(b"%d" % at, ids[at]), ALWAYS, {ids[at]: 7}))
         number = node.lease
         await node.leases.renew(60.0, 0)
         await other.cleanup.endLease(number, evenValid=True)

@@ -15,6 +15,21 @@ from twisted.trial.unittest import TestCase
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.embedded.catalog import SQLiteCatalog
 from storagegate.storage.errors import StoreError
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteObjects,
+    ForgetBlobs,
+    PutLegalHold,
+    PutObject,
+    PutPart,
+    PutRetention,
+    PutTags,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     GOVERNANCE,
     NULL_VERSION,
@@ -127,7 +142,7 @@ class HistoryTests(TestCase):
         self.addCleanup(self.cluster.close)
         self.both = [Names(lite), Names(self.cluster)]
         for each in self.both:
-            await each.catalog.createBucket(bucketNamed("b"))
+            await each.catalog.commit(CreateBucket(bucketNamed("b")))
 
     async def do(self, act: Act) -> Any:
         """Do something to both; return the outcome, on which they agree."""
@@ -210,54 +225,66 @@ class HistoryTests(TestCase):
             )
             attributes = replace(attributes, lock=lock, acl=dice.choice(["", "[]"]))
             record = inlineRecord(key, b"x" * dice.randrange(9), etag, attributes=attributes)
-            return lambda catalog, names: catalog.putObject(record, condition)
+            return lambda catalog, names: catalog.commit(PutObject(record, condition))
         if what < 28:
             record = blobRecord(key, blob, blob, etag=etag)
-            return lambda catalog, names: catalog.putObject(record, condition, newBlobsOf(blob))
+            return lambda catalog, names: catalog.commit(
+                PutObject(record, condition, newBlobsOf(blob))
+            )
         if what < 38:
             record = blobRecord(key, *(f"n{dice.randrange(number + 1)}" for _ in range(2)))
-            return lambda catalog, names: catalog.putObject(record, condition)
+            return lambda catalog, names: catalog.commit(PutObject(record, condition))
         if what < 50:
             chosen = dice.sample(KEYS, dice.randrange(1, 4))
             judged = dice.choice(
                 [condition, ALWAYS, WriteCondition(size=100_000), WriteCondition(modifiedSeconds=1)]
             )
             entries = [(each, None, judged) for each in chosen]
-            return lambda catalog, names: catalog.deleteObjects("b", entries, "carol", number)
+            return lambda catalog, names: catalog.commit(
+                DeleteObjects("b", entries, "carol", number)
+            )
         if what < 68:
             chosen = dice.sample(KEYS, dice.randrange(1, 4))
             judged = dice.choice([condition, ALWAYS, WriteCondition(bypass=True)])
-            return lambda catalog, names: catalog.deleteObjects(
-                "b",
-                [(each, names.at(each, place) or "null", judged) for each in chosen],
-                "carol",
-                number,
+            return lambda catalog, names: catalog.commit(
+                DeleteObjects(
+                    "b",
+                    [(each, names.at(each, place) or "null", judged) for each in chosen],
+                    "carol",
+                    number,
+                )
             )
         if what < 72:
-            return lambda catalog, names: catalog.putTags("b", key, names.at(key, place), blob)
+            return lambda catalog, names: catalog.commit(
+                PutTags("b", key, names.at(key, place), blob)
+            )
         if what < 75:
-            return lambda catalog, names: catalog.putTags("b", key, None, "")
+            return lambda catalog, names: catalog.commit(PutTags("b", key, None, ""))
         if what < 79:
             versioning = dice.choice([VERSIONING_ENABLED, VERSIONING_SUSPENDED])
-            return lambda catalog, names: catalog.setVersioning("b", versioning)
+            return lambda catalog, names: catalog.commit(SetVersioning("b", versioning))
         if what < 82:
             until = dice.randrange(STEPS * 2)
             mode = dice.choice(["", GOVERNANCE])
-            return lambda catalog, names: catalog.putRetention(
-                *("b", key, names.at(key, place), mode, until if mode else 0, number),
-                bool(place % 2),
+            return lambda catalog, names: catalog.commit(
+                PutRetention(
+                    *("b", key, names.at(key, place), mode, until if mode else 0, number),
+                    bool(place % 2),
+                )
             )
         if what < 84:
             isOn = dice.random() < 0.3
-            return lambda catalog, names: catalog.putLegalHold("b", key, names.at(key, place), isOn)
+            return lambda catalog, names: catalog.commit(
+                PutLegalHold("b", key, names.at(key, place), isOn)
+            )
         if what < 94:
             return self.upload(dice, number, key, condition)
         if what < 97:
             return lambda catalog, names: self.expire(catalog, key, place, number)
         if self.locks and what == 99:
             default = dice.choice([None, DefaultRetention(GOVERNANCE, days=2)])
-            return lambda catalog, names: catalog.setObjectLock("b", default)
-        return lambda catalog, names: catalog.forgetBlobs([f"n{n}" for n in range(number)])
+            return lambda catalog, names: catalog.commit(SetObjectLock("b", default))
+        return lambda catalog, names: catalog.commit(ForgetBlobs([f"n{n}" for n in range(number)]))
 
     def upload(self, dice: Random, number: int, key: bytes, condition: WriteCondition) -> Act:
         """Choose what is done to an upload; there are few."""
@@ -269,18 +296,22 @@ class HistoryTests(TestCase):
 
             async def create(catalog: Any, names: Names) -> Any:
                 if await catalog.upload("b", key, upload) is None:
-                    return await catalog.createUpload(uploadOf(key, upload))
+                    return await catalog.commit(CreateUpload(uploadOf(key, upload)))
                 return await catalog.parts("b", key, upload, 0, 100)
 
             return create
         if what < 4:
             part, blob = partOf(dice.randrange(1, 4), f"n{number}"), f"n{number}"
-            return lambda catalog, names: catalog.putPart("b", key, upload, part, newBlobsOf(blob))
+            return lambda catalog, names: catalog.commit(
+                PutPart("b", key, upload, part, newBlobsOf(blob))
+            )
         if what == 4:
             parts = [(n, "p1") for n in range(1, 4) if dice.randrange(2)]
             record = inlineRecord(key, b"", "e1")
-            return lambda catalog, names: catalog.completeUpload(upload, record, parts, condition)
-        return lambda catalog, names: catalog.abortUpload("b", key, upload)
+            return lambda catalog, names: catalog.commit(
+                CompleteUpload(upload, record, parts, condition)
+            )
+        return lambda catalog, names: catalog.commit(AbortUpload("b", key, upload))
 
     async def expire(self, catalog: Any, key: bytes, place: int, atMs: int) -> Any:
         """Remove a version as a rule does."""
@@ -294,7 +325,7 @@ class HistoryTests(TestCase):
         )
         version = None if row.noncurrentMs is None and not row.isDeleteMarker else row.versionId
         entry = (row.key.encode(), version, WriteCondition(expiry=expiry))
-        return await catalog.deleteObjects("b", [entry], "carol", atMs)
+        return await catalog.commit(DeleteObjects("b", [entry], "carol", atMs))
 
     async def history(self, seed: int, locks: bool = False) -> None:
         """Do a history that a number determines."""
@@ -318,15 +349,15 @@ class HistoryTests(TestCase):
 
     async def test_enabled(self) -> None:
         """A history with versioning from the beginning."""
-        await self.lite.setVersioning("b", VERSIONING_ENABLED)
-        await self.cluster.setVersioning("b", VERSIONING_ENABLED)
+        await self.lite.commit(SetVersioning("b", VERSIONING_ENABLED))
+        await self.cluster.commit(SetVersioning("b", VERSIONING_ENABLED))
         await self.history(2)
 
     async def test_locked(self) -> None:
         """A history with object lock."""
         for each in self.both:
-            await each.catalog.setVersioning("b", VERSIONING_ENABLED)
-            await each.catalog.setObjectLock("b", None)
+            await each.catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
+            await each.catalog.commit(SetObjectLock("b", None))
         await self.history(3, locks=True)
 
     async def test_mixed(self) -> None:

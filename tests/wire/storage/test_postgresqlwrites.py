@@ -19,6 +19,19 @@ from storagegate.storage.errors import (
     StoreBusy,
     StoreError,
 )
+from storagegate.storage.mutations import (
+    AbortUpload,
+    CompleteUpload,
+    CreateBucket,
+    CreateUpload,
+    DeleteBucket,
+    DeleteObjects,
+    PutObject,
+    PutPart,
+    PutSettings,
+    RemoveAccessKey,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
@@ -48,7 +61,7 @@ class RaceTests(NodesCase):
         for number in range(150):
             key = b"%d" % number
             writes = [
-                node.putObject(inlineRecord(key, b"%d%d" % (n, place)), IF_ABSENT)
+                node.commit(PutObject(inlineRecord(key, b"%d%d" % (n, place)), IF_ABSENT))
                 for n in range(4)
                 for place, node in enumerate(self.nodes)
             ]
@@ -64,10 +77,10 @@ class RaceTests(NodesCase):
     async def count(self, versioning: str) -> None:
         """Add to counters by compare-and-swap, on both nodes."""
         if versioning:
-            await self.nodes[0].setVersioning("b", versioning)
+            await self.nodes[0].commit(SetVersioning("b", versioning))
         keys = [b"c%d" % n for n in range(3)]
         for key in keys:
-            await self.nodes[0].putObject(inlineRecord(key, b"", "0"), ALWAYS)
+            await self.nodes[0].commit(PutObject(inlineRecord(key, b"", "0"), ALWAYS))
         done = [0]
 
         async def add(node: PostgreSQLCatalog, seed: int) -> None:
@@ -79,7 +92,7 @@ class RaceTests(NodesCase):
                     assert record is not None
                     made = inlineRecord(key, b"", str(int(record.etag) + 1))
                     try:
-                        await node.putObject(made, WriteCondition(etags=(record.etag,)))
+                        await node.commit(PutObject(made, WriteCondition(etags=(record.etag,))))
                     except PreconditionFailed:
                         continue
                     done[0] += 1
@@ -131,13 +144,15 @@ class RaceTests(NodesCase):
             what = dice.randrange(10)
             blob = f"n{next(made)}"
             if what < 3:
-                await node.putObject(
-                    blobRecord(key, blob, etag=dice.choice("ab")),
-                    dice.choice([ALWAYS, IF_ABSENT, WriteCondition(etags=("a",))]),
-                    newBlobsOf(blob),
+                await node.commit(
+                    PutObject(
+                        blobRecord(key, blob, etag=dice.choice("ab")),
+                        dice.choice([ALWAYS, IF_ABSENT, WriteCondition(etags=("a",))]),
+                        newBlobsOf(blob),
+                    )
                 )
             elif what < 4:
-                await node.putObject(inlineRecord(key, b"x" * dice.randrange(9)), ALWAYS)
+                await node.commit(PutObject(inlineRecord(key, b"x" * dice.randrange(9)), ALWAYS))
             elif what < 6:
                 # A copy of one or two others.
                 sources = [(await node.object("b", dice.choice(keys)))[1] for _ in range(2)]
@@ -148,28 +163,30 @@ class RaceTests(NodesCase):
                     for segment in source.content.segments
                 ]
                 if blobs:
-                    await node.putObject(blobRecord(key, *blobs), ALWAYS)
+                    await node.commit(PutObject(blobRecord(key, *blobs), ALWAYS))
             elif what < 7:
                 entries = [(each, None, ALWAYS) for each in dice.sample(keys, 3)]
-                await node.deleteObjects("b", entries, "alice", 5)
+                await node.commit(DeleteObjects("b", entries, "alice", 5))
             elif what < 9:
                 page = await node.listVersions("b", b"", b"", b"", None, 1000)
                 if page.versions:
                     chosen = dice.choices(page.versions, k=2)
                     named = [(each.key.encode(), each.versionId, ALWAYS) for each in chosen]
-                    await node.deleteObjects("b", named, "alice", 6)
+                    await node.commit(DeleteObjects("b", named, "alice", 6))
             else:
                 upload = uploadOf(key, blob)
-                await node.createUpload(upload)
-                await node.putPart("b", key, blob, partOf(1, blob), newBlobsOf(blob))
+                await node.commit(CreateUpload(upload))
+                await node.commit(PutPart("b", key, blob, partOf(1, blob), newBlobsOf(blob)))
                 if dice.randrange(2):
-                    await node.completeUpload(blob, inlineRecord(key, b""), [(1, "p1")], ALWAYS)
+                    await node.commit(
+                        CompleteUpload(blob, inlineRecord(key, b""), [(1, "p1")], ALWAYS)
+                    )
                 else:
-                    await node.abortUpload("b", key, blob)
+                    await node.commit(AbortUpload("b", key, blob))
 
         async def change() -> None:
             for versioning in versionings:
-                await self.nodes[1].setVersioning("b", versioning)
+                await self.nodes[1].commit(SetVersioning("b", versioning))
                 await pause(0.15)
 
         async def fold() -> None:
@@ -204,12 +221,12 @@ class RaceTests(NodesCase):
         for number in range(20):
             node, other = self.nodes
             name = f"r{number}"
-            await node.createBucket(bucketNamed(name))
+            await node.commit(CreateBucket(bucketNamed(name)))
             results = await DeferredList(
                 [
-                    node.putObject(inlineRecord(b"k", bucket=name), ALWAYS),
-                    other.deleteBucket(name),
-                    other.putObject(inlineRecord(b"l", bucket=name), ALWAYS),
+                    node.commit(PutObject(inlineRecord(b"k", bucket=name), ALWAYS)),
+                    other.commit(DeleteBucket(name)),
+                    other.commit(PutObject(inlineRecord(b"l", bucket=name), ALWAYS)),
                 ],
                 consumeErrors=True,
             )
@@ -229,15 +246,15 @@ class RaceTests(NodesCase):
         though it began while the removal was under way.
         """
         one, two = self.nodes
-        await one.setVersioning("b", VERSIONING_ENABLED)
-        await one.putObject(inlineRecord(b"k"), ALWAYS)
-        await one.deleteObjects("b", [(b"k", None, ALWAYS)])
+        await one.commit(SetVersioning("b", VERSIONING_ENABLED))
+        await one.commit(PutObject(inlineRecord(b"k"), ALWAYS))
+        await one.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
         with psycopg.connect(self.conninfo) as other:
             # The removal waits for the lock of the marker before it.
             other.execute("SELECT FROM versions FOR UPDATE")
-            removing = one.deleteObjects("b", [(b"k", None, ALWAYS)])
+            removing = one.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
             await self.waiting(1)
-            writing = two.putObject(inlineRecord(b"k"), ALWAYS)
+            writing = two.commit(PutObject(inlineRecord(b"k"), ALWAYS))
             await self.waiting(2)
         await removing
         stored = await writing
@@ -265,11 +282,11 @@ class RowLocksRaceTests(RaceTests):
         import psycopg
 
         node, other = self.nodes
-        await node.putObject(inlineRecord(b"k", b"old"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k", b"old"), ALWAYS))
         number = node.lease
         with psycopg.connect(self.conninfo) as held:
             held.execute("SELECT * FROM objects FOR UPDATE")
-            writing = node.putObject(inlineRecord(b"k", b"new"), ALWAYS)
+            writing = node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS))
             await pause(0.3)
             # A renewal waits for nothing.
             await node.leases.renew(60.0, 0)
@@ -279,7 +296,7 @@ class RowLocksRaceTests(RaceTests):
             held.rollback()
             await writing
             await ending
-        await self.assertFails(node.putObject(inlineRecord(b"k"), ALWAYS), StoreBusy)
+        await self.assertFails(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)), StoreBusy)
 
 
 @long("starts PostgreSQL")
@@ -290,7 +307,7 @@ class UnknownTests(NodesCase):
         """Lock the row of C{k}, so that a write of it waits; return the transaction."""
         import psycopg
 
-        await self.nodes[1].putObject(inlineRecord(b"k", b"old"), ALWAYS)
+        await self.nodes[1].commit(PutObject(inlineRecord(b"k", b"old"), ALWAYS))
         held = psycopg.connect(self.conninfo)
         self.addCleanup(held.close)
         held.execute("SELECT * FROM objects FOR UPDATE")
@@ -306,8 +323,8 @@ class UnknownTests(NodesCase):
         held = await self.lock()
         blob = node.newBlobId()
         writing = [
-            node.putObject(blobRecord(b"k", blob), ALWAYS, {blob: 7}),
-            node.putObject(inlineRecord(b"l"), ALWAYS),
+            node.commit(PutObject(blobRecord(b"k", blob), ALWAYS, {blob: 7})),
+            node.commit(PutObject(inlineRecord(b"l"), ALWAYS)),
         ]
         await pause(0.3)
         self.execute(
@@ -325,7 +342,7 @@ class UnknownTests(NodesCase):
         self.assertEqual(await node.knownBlobs([blob]), frozenset())
         self.assertEqual(self.execute("SELECT low FROM leases WHERE id = %s", number), [(0,)])
         await node.leases.take("again", 60.0)
-        await node.putObject(inlineRecord(b"k", b"new"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS))
         self.assertEqual(len(self.flushLoggedErrors()), 0)
 
     async def test_waitedTooLong(self) -> None:
@@ -333,7 +350,7 @@ class UnknownTests(NodesCase):
         node = self.nodes[0]
         held = await self.lock()
         error = await self.assertFails(
-            node.putObject(inlineRecord(b"k", b"new"), ALWAYS), StoreBusy
+            node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS)), StoreBusy
         )
         self.assertNotIsInstance(error, CommitUnknown)
         held.rollback()
@@ -349,12 +366,12 @@ class UnknownTests(NodesCase):
         self.addCleanup(server.remove)
         self.conninfo = server.store()
         node = self.openNode()
-        await node.createBucket(bucketNamed("b"))
+        await node.commit(CreateBucket(bucketNamed("b")))
         server.kill()
         while node.writer._idle and node.writer._idle[-1].isOpen:
             await pause()
         began = reactor.seconds()
-        refused = [node.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(3)]
+        refused = [node.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS)) for n in range(3)]
         looked = Deferred.fromCoroutine(node.object("b", b"0"))
         for each in refused:
             await self.assertFails(each, StoreBusy)
@@ -364,7 +381,7 @@ class UnknownTests(NodesCase):
         server.start()
         await node.leases._connection.opened(30.0)
         await node.leases.take("again", 60.0)
-        await node.putObject(inlineRecord(b"k"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         self.assertIsNone((await node.object("b", b"0"))[1])
         self.assertIsNone(node.health()["catalog"])
 
@@ -373,7 +390,7 @@ class UnknownTests(NodesCase):
         node = self.nodes[0]
         self.execute("ALTER TABLE objects ADD CHECK (etag <> 'bad')")
         puts = [
-            node.putObject(inlineRecord(b"%d" % n, etag="bad" if n == 3 else "e"), ALWAYS)
+            node.commit(PutObject(inlineRecord(b"%d" % n, etag="bad" if n == 3 else "e"), ALWAYS))
             for n in range(6)
         ]
         results = await DeferredList(puts, consumeErrors=True)
@@ -386,8 +403,10 @@ class UnknownTests(NodesCase):
         node = self.nodes[0]
         self.execute("ALTER TABLE objects ADD CHECK (etag <> 'bad')")
         for _ in range(5):
-            bad = node.putObject(inlineRecord(b"bad", etag="bad"), ALWAYS)
-            puts = [node.putObject(inlineRecord(b"k", b"%d" % n), ALWAYS) for n in range(20)]
+            bad = node.commit(PutObject(inlineRecord(b"bad", etag="bad"), ALWAYS))
+            puts = [
+                node.commit(PutObject(inlineRecord(b"k", b"%d" % n), ALWAYS)) for n in range(20)
+            ]
             await self.assertFails(bad, Exception)
             stored = await gatherResults(puts)
             self.assertEqual((await node.object("b", b"k"))[1], stored[-1])
@@ -400,14 +419,17 @@ class UnknownTests(NodesCase):
         in its order.
         """
         node = self.nodes[0]
-        await node.putObject(inlineRecord(b"k"), ALWAYS)
+        await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         while len(node.writer._idle) < 2:
             await pause()
         sizes: list[int] = []
         node.measure(sizes.append, lambda seconds: None)
         keys = [b"k" if n % 2 else b"%d" % n for n in range(64)]
         stored = await gatherResults(
-            [node.putObject(inlineRecord(key, b"%d" % n), ALWAYS) for n, key in enumerate(keys)]
+            [
+                node.commit(PutObject(inlineRecord(key, b"%d" % n), ALWAYS))
+                for n, key in enumerate(keys)
+            ]
         )
         self.assertEqual((max(sizes), sum(sizes)), (32, 64))
         self.assertEqual((await node.object("b", b"k"))[1], stored[-1])
@@ -417,9 +439,9 @@ class UnknownTests(NodesCase):
     async def test_closing(self) -> None:
         """Closing commits what waits, and refuses what comes after."""
         node = self.openNode()
-        puts = [node.putObject(inlineRecord(b"%d" % n), ALWAYS) for n in range(600)]
+        puts = [node.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS)) for n in range(600)]
         closed = node.close()
-        await self.assertFails(node.putObject(inlineRecord(b"x"), ALWAYS), StoreBusy)
+        await self.assertFails(node.commit(PutObject(inlineRecord(b"x"), ALWAYS)), StoreBusy)
         await gatherResults(puts)
         await closed
         self.assertEqual(self.execute("SELECT count(*) FROM objects"), [(600,)])
@@ -436,9 +458,9 @@ class ShardTests(NodesCase):
         self.assertEqual(await other.shard("b"), 0)
         self.assertIsNone(await other.shard("c"))
         self.assertIsNone(await other.shard("\0"))
-        await node.createBucket(bucketNamed("c"))
+        await node.commit(CreateBucket(bucketNamed("c")))
         self.assertEqual(await other.shard("c"), 0)
-        await node.deleteBucket("c")
+        await node.commit(DeleteBucket("c"))
         self.assertIsNone(await other.shard("c"))
 
     async def test_another(self) -> None:
@@ -447,15 +469,15 @@ class ShardTests(NodesCase):
         no row of the directory is removed.
         """
         node = self.nodes[0]
-        await node.createBucket(bucketNamed("c"))
+        await node.commit(CreateBucket(bucketNamed("c")))
         self.execute("INSERT INTO shards (number) VALUES (1)")
         self.execute("INSERT INTO directory VALUES ('d', 1)")
-        refused = await self.assertFails(node.createBucket(bucketNamed("d")), StoreBusy)
+        refused = await self.assertFails(node.commit(CreateBucket(bucketNamed("d"))), StoreBusy)
         self.assertIn("belongs to shard 1", str(refused))
-        await node.deleteBucket("c")
+        await node.commit(DeleteBucket("c"))
         self.assertEqual(await node.shard("c"), 0)
-        await node.createBucket(bucketNamed("c"))
-        await node.putObject(inlineRecord(b"k"), ALWAYS)
+        await node.commit(CreateBucket(bucketNamed("c")))
+        await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
 
 
 @long("starts PostgreSQL")
@@ -474,15 +496,15 @@ class NotificationTests(NodesCase):
             await pause()
         await pause(0.2)
         told.clear()
-        await node.createBucket(bucketNamed("c"))
-        await node.putSettings("c", {"cors": b"x"})
-        await node.setVersioning("c", VERSIONING_ENABLED)
-        await node.deleteBucket("c")
+        await node.commit(CreateBucket(bucketNamed("c")))
+        await node.commit(PutSettings("c", {"cors": b"x"}))
+        await node.commit(SetVersioning("c", VERSIONING_ENABLED))
+        await node.commit(DeleteBucket("c"))
         while len(told) < 4:
             await pause()
         self.assertEqual(told, ["c"] * 4)
         count = len(keys)
-        await node.removeAccessKey("none")
+        await node.commit(RemoveAccessKey("none"))
         self.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"

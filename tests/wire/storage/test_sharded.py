@@ -21,6 +21,7 @@ from storagegate.storage.errors import (
     NoSuchBucket,
     StoreBusy,
 )
+from storagegate.storage.mutations import CreateBucket, DeleteBucket, PutObject
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalog import CatalogContract
 from tests.contract.catalogcase import ALWAYS, blobRecord, bucketNamed, inlineRecord, newBlobsOf
@@ -119,7 +120,7 @@ class ShardsTests(TestCase):
         self.nodes = [openNode(self, self.conninfos[0]) for _ in range(2)]
         for number, name in enumerate(("zero", "one")):
             onlyIn(self.conninfos, number)
-            await self.nodes[0].createBucket(bucketNamed(name))
+            await self.nodes[0].commit(CreateBucket(bucketNamed(name)))
 
     def rows(self, shard: int, sql: str, *values: object) -> list[Any]:
         """Run a statement in a shard."""
@@ -138,7 +139,7 @@ class ShardsTests(TestCase):
         self.assertEqual(self.rows(0, "SELECT name FROM buckets"), [("zero",)])
         self.assertEqual(self.rows(1, "SELECT name FROM buckets"), [("one",)])
         for name in ("zero", "one"):
-            await one.putObject(replace(inlineRecord(b"k"), bucket=name), ALWAYS)
+            await one.commit(PutObject(replace(inlineRecord(b"k"), bucket=name), ALWAYS))
             _, found = await two.object(name, b"k")
             assert found is not None
             self.assertEqual(found.bucket, name)
@@ -147,15 +148,15 @@ class ShardsTests(TestCase):
         self.assertEqual([each.name for each in await two.buckets(None, "", "one", 1)], ["zero"])
         usage = await two.usage(1)
         self.assertEqual((usage.buckets[0].objects, usage.others.objects), (1, 1))
-        await self.assertFails(two.createBucket(bucketNamed("zero")), BucketExists)
-        await self.assertFails(two.createBucket(bucketNamed("one")), BucketExists)
+        await self.assertFails(two.commit(CreateBucket(bucketNamed("zero"))), BucketExists)
+        await self.assertFails(two.commit(CreateBucket(bucketNamed("one"))), BucketExists)
 
     async def test_spread(self) -> None:
         """Where both shards take buckets they are spread."""
         with closing(openForTools(self.conninfos[:1])) as admin:
             admin.openShard(0, True)
         for number in range(16):
-            await self.nodes[0].createBucket(bucketNamed(f"spread{number}"))
+            await self.nodes[0].commit(CreateBucket(bucketNamed(f"spread{number}")))
         counts = self.rows(
             0, "SELECT count(*) FROM directory WHERE bucket LIKE 'spread%' GROUP BY shard"
         )
@@ -168,18 +169,18 @@ class ShardsTests(TestCase):
         self.assertEqual(await one.shards[0].placeBucket("half"), 1)
         self.assertIsNone(await two.bucket("half"))
         await self.assertFails(two.listObjects("half", b"", b"", b"", 1), NoSuchBucket)
-        await self.assertFails(two.deleteBucket("half"), NoSuchBucket)
+        await self.assertFails(two.commit(DeleteBucket("half")), NoSuchBucket)
         # A node that knows the first shard alone makes it nowhere else.
-        busy = one.shards[0].createBucket(bucketNamed("half"))
+        busy = one.shards[0].commit(CreateBucket(bucketNamed("half")))
         self.assertIn("belongs to shard 1", await self.assertFails(busy, StoreBusy))
         onlyIn(self.conninfos, 0)
-        await two.createBucket(bucketNamed("half"))
+        await two.commit(CreateBucket(bucketNamed("half")))
         self.assertEqual(self.rows(1, "SELECT count(*) FROM buckets WHERE name = 'half'"), [(1,)])
-        await one.deleteBucket("half")
+        await one.commit(DeleteBucket("half"))
         self.assertEqual(await one.shard("half"), 1)
-        await one.deleteBucket("zero")
+        await one.commit(DeleteBucket("zero"))
         onlyIn(self.conninfos, 1)
-        await two.createBucket(bucketNamed("zero"))
+        await two.commit(CreateBucket(bucketNamed("zero")))
         self.assertEqual(self.rows(0, "SELECT count(*) FROM buckets WHERE name = 'zero'"), [(1,)])
 
     async def test_ids(self) -> None:
@@ -191,7 +192,7 @@ class ShardsTests(TestCase):
         self.assertEqual([each % SHARDS for each in leases], [0, 1])
         wrong = replace(blobRecord(b"k", found["zero"]), bucket="one")
         await self.assertFails(
-            node.putObject(wrong, ALWAYS, newBlobs=newBlobsOf(found["zero"])), StoreBusy
+            node.commit(PutObject(wrong, ALWAYS, newBlobs=newBlobsOf(found["zero"]))), StoreBusy
         )
         self.assertEqual(self.rows(1, "SELECT * FROM blobs"), [])
 
@@ -200,9 +201,9 @@ class ShardsTests(TestCase):
         node = self.nodes[0]
         blob = node.newBlobId("one")
         made = replace(blobRecord(b"k", blob), bucket="one")
-        await node.putObject(made, ALWAYS, newBlobs=newBlobsOf(blob))
-        await node.putObject(replace(made, key=b"copy"), ALWAYS)
-        across = node.putObject(replace(made, bucket="zero"), ALWAYS)
+        await node.commit(PutObject(made, ALWAYS, newBlobs=newBlobsOf(blob)))
+        await node.commit(PutObject(replace(made, key=b"copy"), ALWAYS))
+        across = node.commit(PutObject(replace(made, bucket="zero"), ALWAYS))
         await self.assertFails(across, BlobsElsewhere)
 
     async def test_lapsed(self) -> None:
@@ -211,7 +212,7 @@ class ShardsTests(TestCase):
         await node.bucket("one")
         node.shards[1].leases.giveUp()
         self.assertIn("no lease in shard 1", await self.assertFails(node.bucket("one"), StoreBusy))
-        await self.assertFails(node.deleteBucket("one"), StoreBusy)
+        await self.assertFails(node.commit(DeleteBucket("one")), StoreBusy)
         await self.assertFails(node.buckets(None, "", "", 10), StoreBusy)
         assert await node.bucket("zero") is not None
 
@@ -224,10 +225,10 @@ class ShardsTests(TestCase):
 
         def delete() -> Deferred[None]:
             REQUEST_LEASES.set(before)
-            return node.deleteBucket("one")
+            return node.commit(DeleteBucket("one"))
 
         await self.assertFails(copy_context().run(delete), StoreBusy)
-        await node.deleteBucket("one")
+        await node.commit(DeleteBucket("one"))
 
     async def test_sweeping(self) -> None:
         """Each shard has its own leases that are over, and what was made under them."""
