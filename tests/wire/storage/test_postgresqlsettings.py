@@ -153,7 +153,7 @@ class DecisionTests(TestCase):
         """A bucket of the same name, of another account, is not taken for the one before."""
         await self.first.commit(DeleteBucket("b"))
         # Refused by the transaction, or before it if the notification has arrived.
-        with self.assertRaises((NoSuchBucket, S3Error)) as caught:
+        with self.assertRaises((NoSuchBucket, DomainError)) as caught:
             await self.put(ALICE)
         self.assertIn("NoSuchBucket", repr(caught.exception))
         await self.first.commit(CreateBucket(bucketNamed("b", "bob")))
