@@ -48,8 +48,6 @@ DATES = {
     "net.endpoints": "takes the reactor off the wall clock",
     "net.http.message": "the field Date",
     "rpc.client": "grpc takes deadlines as dates",
-    "rpc.engine.aio": "grpc takes deadlines as dates, and grpc.aio durations",
-    "rpc.engine.aioserver": "the deadline of a call is told as a date",
     "rpc.middleware": "the date of a line, and the end of a window",
     "rpc.testing": "as grpc: deadlines are dates",
     "objects.accounts": "keys have the date of their end",

@@ -348,6 +348,8 @@ class DaemonGatewayService:
             {name: given for name, given in options.items() if given} | {"protocols": served},
             surroundings=surroundings,
         )
+        # Added once the store is open.
+        self._gateway.awaited = frozenset(self._own)
         errors: list[str] = []
         with collectErrors(errors):
             addServices(self._gateway, named)

@@ -122,6 +122,7 @@ class ProtocolGateway:
         configured, the gateway creates one.
     @ivar protos: Services of loaded protos by full name, in addition to the files of the option
         C{grpc.protoFiles}.
+    @ivar awaited: The names of services that will be added after the start.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class ProtocolGateway:
         self.transformError: ErrorHook | None = None
         self._resources = around = surroundings or GatewayResources()
         self.protos: dict[str, Any] = {}
+        self.awaited: frozenset[str] = frozenset()
         self._metrics = CallMetrics(
             around.meters, lambda service, method: self.invoker.find(service, method).streaming
         )
@@ -318,7 +320,7 @@ class ProtocolGateway:
         from storagegate.gateway.transports.grpc.protos import MappedProtos
 
         protos = MappedProtos(options, self.protos)
-        protos.checkUse(self.services.keys())
+        protos.checkUse(self.services.keys() | self.awaited)
         for service in services:
             protos.mapJSON(service, self.invoker)
 

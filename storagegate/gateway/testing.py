@@ -47,8 +47,8 @@ class NoReply(AssertionError):
 
     def __init__(self, call: "PendingCall") -> None:
         super().__init__(
-            f"{call.name} has not been answered yet; use start(), and let happen what it waits "
-            "for: client.advance(seconds)"
+            f"{call.name} has no response yet; use start(), then let time pass "
+            "with client.advance(seconds)"
         )
         self.call = call
 

@@ -323,8 +323,8 @@ class RequestDispatch:
             return None
         return run.next(
             MissingResponse(
-                f"{self.request.method} {self.request.originalUrl}: {nameOf(function)} has sent "
-                "nothing, returned nothing and not called next()"
+                f"{self.request.method} {self.request.originalUrl}: {nameOf(function)} sent "
+                "nothing, returned nothing and did not call next()"
             )
         )
 
@@ -653,7 +653,7 @@ class RouterDispatch:
         except TypeError as error:
             response.statusCode = status
             if not isKept:
-                raise TypeError(f"{nameOf(function)} has returned no response: {error}") from error
+                raise TypeError(f"{nameOf(function)} did not return a response: {error}") from error
         return None
 
 

@@ -51,7 +51,7 @@ def _jsonForm(value: Any) -> Any:
         return dict(value)
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
+    raise TypeError(f"{type(value).__qualname__} cannot be represented in JSON")
 
 
 encodeJSON = msgspec.json.Encoder(enc_hook=_jsonForm).encode

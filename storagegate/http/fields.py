@@ -49,7 +49,7 @@ def checkValue(name: str, value: Any) -> str | list[str]:
     @raise ValueError: If the name is not a token, or the value has a forbidden character.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a header field")
+        raise ValueError(f"{name!r} is not a valid name of a header field")
     if isinstance(value, str):
         return _checkText(name, value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -61,7 +61,9 @@ def checkValue(name: str, value: Any) -> str | list[str]:
 
 def _checkText(name: str, text: Any) -> str:
     if not isinstance(text, str) or not _VALUE.fullmatch(text):
-        raise ValueError(f"the value of {name} has a character that no header may have")
+        raise ValueError(
+            f"the value of {name} has a character that is not allowed in a header field"
+        )
     return text
 
 

@@ -308,4 +308,4 @@ def _checked(fd: int, root: bytes | None, name: bytes) -> OpenFile:
     os.close(fd)
     if stat.S_ISDIR(status.st_mode):
         raise IsDirectory()
-    raise FileNotFoundError(errno.ENOENT, "this is no regular file", os.fsdecode(name))
+    raise FileNotFoundError(errno.ENOENT, "this is not a regular file", os.fsdecode(name))

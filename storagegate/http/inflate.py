@@ -163,7 +163,7 @@ def inflateSteps(coding: str, body: bytes, limit: int) -> Iterator[bytes]:
     @return: The inflated body in pieces; pieces of zstd may be longer than L{STEP}.
     """
     if coding not in CODINGS:
-        raise ValueError(f"no such content coding: {coding}")
+        raise ValueError(f"unknown content coding: {coding}")
     size = 0
     try:
         for piece in _DECODERS[coding](body, limit):

@@ -71,7 +71,9 @@ def _transport(value: Any) -> Mapping[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping) or not hasattr(value.get("gateway"), "openFor"):
-        raise ValueError("is what a gateway gives for it, by getTCPConfig() or one like it")
+        raise ValueError(
+            "is the group that a gateway returns, by getTCPConfig() or a similar method"
+        )
     return dict(value)
 
 
@@ -81,7 +83,7 @@ def _transportField() -> Any:
 
 def _transports(value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
-        raise ValueError("is a mapping of what a gateway gives for its transports")
+        raise ValueError("is a mapping of the groups that a gateway returns for its transports")
     return {name: dict(_transport(group) or {}) for name, group in value.items()}
 
 

@@ -165,7 +165,7 @@ _MAX_SHAPES = 64
 _PARAMETER = re.compile(r":([^\W\d]\w*)")
 _ESCAPES = re.compile(r"((?:%[0-9A-Fa-f]{2})+)", re.ASCII)
 
-_NO_GROUP = "look at the parameter in the handler, or give a compiled regular expression"
+_NO_GROUP = "check the parameter in the handler, or give a compiled regular expression"
 _NO_BRACES = "write an optional parameter as /:id?, or register two routes"
 _NO_SYNTAX = "for the character itself write {}, or give a compiled regular expression"
 
@@ -204,11 +204,11 @@ def parsePattern(source: str, caseSensitive: bool, strict: bool) -> tuple[Elemen
     names = _PARAMETER.findall(source)
     for name in names:
         if not name.isidentifier():
-            _refuse(source, f"{name} is no name for a parameter")
+            _refuse(source, f"{name} is not a valid parameter name")
         if names.count(name) > 1:
-            _refuse(source, f"the parameter {name} stands in it twice")
+            _refuse(source, f"the parameter {name} occurs twice in it")
     if segments.count(WILDCARD) > 1:
-        _refuse(source, "there can be one * only; give a compiled regular expression")
+        _refuse(source, "only one * is allowed; give a compiled regular expression")
     elements = tuple(_parseSegment(source, segment, caseSensitive) for segment in segments)
     if WILDCARD in segments:
         for element in elements[segments.index(WILDCARD) :]:
@@ -541,8 +541,8 @@ def compilePattern(
         raise ValueError(f"the pattern {path!r} is neither text nor a regular expression for text")
     if nestsQuantifiers(path.pattern):
         warnings.warn(
-            f"the regular expression {path.pattern!r} repeats what repeats: a path can be made "
-            "that takes it hours",
+            f"the regular expression {path.pattern!r} has nested repetitions: some paths "
+            "would take it hours",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -96,7 +96,7 @@ def _end(dispatch: RequestDispatch, error: object) -> None:
             _respondShape(request, response, shape)
     except Exception:
         # Hooks of middleware may also fail here.
-        _log.failure("the response of last resort failed")
+        _log.failure("the fallback response failed")
         if request.raw.started:
             request.raw.abort()
         else:
@@ -128,7 +128,7 @@ def _respondError(request: HTTPRequest, response: HTTPResponse, error: object) -
     if raw.disconnected:
         # No response can reach the client; a truncated body, for example, is not a server error.
         if status >= 500:
-            _report(raw, "a handler failed after its client had gone", error)
+            _report(raw, "a handler failed after its client had disconnected", error)
         return
     if not response.reopen():
         _report(raw, "a handler failed after its response had begun", error)

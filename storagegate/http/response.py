@@ -448,7 +448,7 @@ class HTTPResponse:
         urls = [each for each in arguments if isinstance(each, str)]
         statuses = [each for each in arguments if not isinstance(each, str)]
         if len(urls) != 1 or len(statuses) > 1:
-            raise TypeError("redirect takes a URL, and a status perhaps")
+            raise TypeError("redirect takes a URL and an optional status")
         self.status(statuses[0] if statuses else 302).location(urls[0])
         url = str(self.get("location"))
         text = f"{self.phrase}. Redirecting to "
@@ -503,7 +503,7 @@ class HTTPResponse:
         """
         text = os.fspath(path)
         if root is None and not os.path.isabs(text):
-            raise ValueError("the path of a file has to be absolute, or a root has to be given")
+            raise ValueError("the path of a file must be absolute, unless a root is given")
         from storagegate.http.files import readDotfiles
         from storagegate.http.sendfile import readOptions, sendFile
 
@@ -680,7 +680,7 @@ class HTTPResponse:
     def _checkUnanswered(self) -> None:
         """Refuse a second response."""
         if self._ended or self._isFile or (self.raw.started and not self._begun):
-            raise ResponseSent("there is a response already")
+            raise ResponseSent("a response has already been sent")
 
     def _sendWhole(self, body: bytes, contentType: CheckedField) -> Self:
         if self._ended or self._begun or self.raw.started:
@@ -798,7 +798,7 @@ class HTTPResponse:
             return
         dispatch = self.raw.handlerState
         if dispatch is None:
-            _log.failure("a response failed behind its end", reason)
+            _log.failure("a response failed after its end", reason)
         else:
             dispatch.next(reason.value)
         if self._begun and not self.raw.finished:

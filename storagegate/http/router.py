@@ -173,7 +173,7 @@ def _registration(method: str | None) -> RegistrationMethod:
         """Register handlers for one method, or for all; without handlers, return a decorator."""
         unknown = keywords.keys() - RouteKeywords.__annotations__
         if unknown:
-            raise TypeError(f"a route takes no {', '.join(sorted(unknown))}")
+            raise TypeError(f"a route has no option {', '.join(sorted(unknown))}")
         return self._register(method, arguments, keywords)
 
     register.__name__ = register.__qualname__ = (method or "all").lower()
@@ -357,7 +357,7 @@ class Router(LayerList, _Registration):
         """
         paths = _readPaths(path)
         if not paths:
-            raise ValueError(f"{path!r} is no path, and no list of paths")
+            raise ValueError(f"{path!r} is neither a path nor a list of paths")
         patterns = [
             compilePattern(each, caseSensitive=self.caseSensitive, strict=self.strict)
             for each in paths
@@ -382,7 +382,7 @@ class Router(LayerList, _Registration):
         if handler is None:
             return _decorator(lambda function: self.param(name, function))
         if not name.isidentifier():
-            raise ValueError(f"{name!r} is no name of a parameter, which has no colon")
+            raise ValueError(f"{name!r} is not a parameter name: write it without a colon")
         try:
             signature(handler).bind(*range(4))
             arguments: tuple[str, ...] = ()

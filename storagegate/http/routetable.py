@@ -50,7 +50,7 @@ def installRoutes(router: Any, routes: RouteTable) -> None:
             chain = router.route(path)
             for method, handler in value.items():
                 if str(method).upper() not in _METHODS:
-                    raise ValueError(f"{path}: there are no routes for the method {method!r}")
+                    raise ValueError(f"{path}: there cannot be routes for the method {method!r}")
                 getattr(chain, str(method).lower())(_adapt(path, handler))
         elif IResource.providedBy(value):
             router.use(path, value)
@@ -71,8 +71,8 @@ def _adapt(path: str, value: Any) -> Callable[[Any, Any], Any]:
         return _pageElement(value)
     if not callable(value):
         raise TypeError(
-            f"{path}: {value!r} is no handler, no mapping of methods to handlers, and no HTML "
-            "page (the path of an .html file, an Element or a resource)"
+            f"{path}: {value!r} is neither a handler, a mapping of methods to handlers, nor an "
+            "HTML page (the path of an .html file, an Element or a resource)"
         )
     return _standardHandler(value)
 
@@ -105,7 +105,9 @@ def _standardHandler(handler: StandardHandler) -> Callable[[Any, Any], Any]:
     def checked(result: Any) -> Response:
         if not isinstance(result, Response):
             name = getattr(handler, "__qualname__", repr(handler))
-            raise TypeError(f"{name} gave {result!r}; a handler of a route table gives a Response")
+            raise TypeError(
+                f"{name} returned {result!r}; a handler of a route table returns a Response"
+            )
         return result
 
     return respond

@@ -70,8 +70,8 @@ class StillWaiting(AssertionError):
 
     def __init__(self, name: str, call: Any) -> None:
         super().__init__(
-            f"{name} has not been answered yet; use client.start(), and let happen what the "
-            "handler waits for: client.flush(), client.advance(seconds)"
+            f"{name} has no response yet; use client.start(), then let its handler "
+            "continue with client.flush() or client.advance(seconds)"
         )
         self.call = call
 

@@ -59,7 +59,7 @@ def typedHandlers(
     }
     last = max((at for at, (_, kind) in enumerate(handlers) if kind != ERROR_HANDLER), default=-1)
     if last < 0:
-        raise TypeError(f"{name} has types and no handler that they are for")
+        raise TypeError(f"{name} has types but no handler that uses them")
     typed = TypedHandler(handlers[last], RouteTypes(name=name, **schemas))
     return (*handlers[:last], (typed, 3), *handlers[last + 1 :])
 
@@ -125,7 +125,7 @@ class TypedHandler:
             if req.hasBody:
                 raise ServiceError(
                     "UNSUPPORTED_MEDIA_TYPE",
-                    "The body has to be JSON, with Content-Type: application/json",
+                    "The body must be JSON, with Content-Type: application/json",
                     415,
                 )
             body = {}

@@ -153,7 +153,7 @@ class WebSocket:
         try:
             return json.decode(message)
         except (ValueError, RecursionError) as error:
-            raise MalformedMessage(f"the message is no JSON: {error}") from None
+            raise MalformedMessage(f"the message is not JSON: {error}") from None
 
     async def send(self, message: str | bytes | bytearray | memoryview) -> None:
         """
@@ -203,9 +203,9 @@ class WebSocket:
         """
         encoded = reason.encode()
         if len(encoded) > _LONGEST_REASON:
-            raise ValueError(f"the reason of a close has {_LONGEST_REASON} bytes at most")
+            raise ValueError(f"a close reason has at most {_LONGEST_REASON} bytes")
         if not (1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999):
-            raise ValueError(f"{code} is no code that a close may have")
+            raise ValueError(f"{code} is not a valid close code")
         connection = self._connection
         if connection is not None:
             connection.close(code, encoded)
@@ -290,7 +290,7 @@ class _SocketTask(Task):
         if isinstance(error, MalformedMessage):
             _limited.warn(
                 "malformed",
-                "the handler {name} of the WebSocket {url} got a message that is no JSON",
+                "the handler {name} of the WebSocket {url} got a message that is not JSON",
                 name=self._name,
                 url=request.path,
             )

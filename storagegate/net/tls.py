@@ -388,7 +388,7 @@ def loadPair(
         found: Any = load_pem_private_key(_content(names[1], keyFile), None)
         key = PKey.from_cryptography_key(found)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise TLSFileError(f"{names[1]}: {keyFile} is no PEM key, or needs a password") from None
+        raise TLSFileError(f"{names[1]}: {keyFile} is not a PEM key, or needs a password") from None
     if own.to_cryptography().public_key() != found.public_key():
         problem = f"{keyFile} does not belong to the certificate {certFile}"
         raise TLSFileError(f"{names[1]}: {problem}")

@@ -365,7 +365,7 @@ def checkSocket(path: str) -> None:
         except (OSError, ValueError):
             # There is no server, or no such path.
             return
-    raise CannotListenError("unix", path, OSError("another server is there"))
+    raise CannotListenError("unix", path, OSError("another server uses it"))
 
 
 DEFAULT_GRACE_MS = 30_000
@@ -549,7 +549,7 @@ class GRPCServer:
         named = {"name": name, "definition": definition, "implementation": implementation}
         added, routes = serviceRoutes(service, methods, named)
         if added.name in self.services:
-            raise DefinitionError(f"there is a service {added.name} already")
+            raise DefinitionError(f"the service {added.name} is already defined")
         self.services[added.name] = added
         self._router.routes.update(routes)
         if self._ports:

@@ -86,7 +86,7 @@ def wireMetadata(metadata: Any) -> list[tuple[str, str | bytes]]:
     for key, values in metadata.items() if isinstance(metadata, Mapping) else metadata:
         name = key.lower() if isinstance(key, str) else ""
         if not _NAME.match(name) or name.startswith(_RESERVED) or name in _FORBIDDEN:
-            raise ValueError(f"{key!r} is no name for metadata")
+            raise ValueError(f"{key!r} is not a valid metadata name")
         for value in values if isinstance(values, list | tuple) else (values,):
             entries.append((name, _wireValue(name, value)))
     return entries
@@ -142,7 +142,7 @@ class RequestStream:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._waiting is not None:
-            raise RuntimeError("the next request is awaited already")
+            raise RuntimeError("the next request is already awaited")
         message = self._arrived
         if message is _NOTHING:
             if not self._isReading:
@@ -222,7 +222,7 @@ class Call:
 
     def __aiter__(self) -> RequestStream:
         if self.requests is None:
-            raise TypeError(f"{self.method} has one request, not a stream of them")
+            raise TypeError(f"{self.method} takes one request, not a stream")
         return self.requests
 
     @property

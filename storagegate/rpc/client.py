@@ -52,7 +52,7 @@ _SYSTEM_ROOTS = (
 )
 
 _CREDENTIALS = (
-    '"insecure" (in the clear, for development), "tls" (the authorities that the system trusts), '
+    '"insecure" (clear text, for development), "tls" (the authorities of the system), '
     'or a mapping of "ca", "cert", "key" and "serverName"'
 )
 
@@ -143,7 +143,7 @@ def readCredentials(credentials: Any) -> GRPCClientTLS | None:
     chain = readCertificates("credentials.cert", given["cert"])
     key = readPEMOption("credentials.key", given["key"])
     if b"PRIVATE KEY-----" not in key or b"ENCRYPTED" in key:
-        raise ValueError("credentials.key is no PEM key, or needs a password")
+        raise ValueError("credentials.key is not a PEM key, or needs a password")
     return GRPCClientTLS(roots, key, chain, serverName)
 
 
@@ -160,7 +160,7 @@ def readArguments(
     given = dict(options or {})
     for name in given:
         if name not in _OPTIONS:
-            raise OptionError(f"a client has no option {name!r}; there are {sorted(_OPTIONS)}")
+            raise OptionError(f"a client has no option {name!r}; it has {sorted(_OPTIONS)}")
     read = changeOptions(GRPCServerOptions(), given)
     arguments: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", f"storagegate/{__version__}"),
@@ -312,7 +312,7 @@ class ServiceClient:
         names = ", ".join(sorted(each.name for each, _ in found) or sorted(services))
         if found:
             raise AttributeError(
-                f"several services have {name!r}: {names}; client.service(name) gives those of one"
+                f"several services have {name!r}: {names}; use client.service(name) to select one"
             )
         methods = sorted(key for each in services.values() for key in each.methods)[:_NAMED]
         raise AttributeError(f"{names or 'the server'} has no method {name!r}; {methods=}")
@@ -333,7 +333,9 @@ class ServiceClient:
         def failed(failure: Failure) -> None:
             error: Any = failure.value
             if failure.check(TimeoutError):
-                error = GrpcError("DEADLINE_EXCEEDED", "the services were not known in time")
+                error = GrpcError(
+                    "DEADLINE_EXCEEDED", "the services could not be discovered in time"
+                )
             elif failure.check(ClientClosedError):
                 # It ends like calls in flight when the client closes.
                 error = GrpcError("CANCELLED", CANCELLED_MESSAGE)

@@ -23,6 +23,9 @@ from storagegate.rpc.interfaces import (
 from storagegate.rpc.protos import RPCMethod
 from storagegate.rpc.status import DETAILS_KEY, decodeDetails
 
+_UNSURE = [GRPC_STATUSES[name] for name in ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")]
+"""The statuses after which the responses of a unary method are counted again."""
+
 
 @define(eq=False)
 class ClientCall:
@@ -70,13 +73,15 @@ class ClientCall:
         if self._hasEnded:
             return
         self._method = method
-        if method.streaming == "none":
+        if method.streaming == "none" and method.path in self._engine.counted:
             request = self._encodeOne(method)
             self._cancelEngine = self._engine.exchange(
                 method.path, self._options, request, self._exchanged
             )
             return
-        if method.streaming == "server":
+        if method.streaming in ("none", "server"):
+            # How many responses a server sends follows from its definition of the method: those of
+            # a unary method are counted until a call has had exactly one.
             engineCall = self._engine.call(method.path, self._options, self._encodeOne(method))
         elif isinstance(self._request, AsyncIterable | Iterable) and not isinstance(
             # A single request may also be iterable.
@@ -93,7 +98,7 @@ class ClientCall:
         if self._streams:
             self._response.fail(self._misused())
         self._readMore()
-        if method.streaming != "server":
+        if method.streaming in ("client", "bidirectional"):
             self._sending = fromCoroutine(self._send(engineCall, method.request.encode))
 
     def _encodeOne(self, method: RPCMethod) -> bytes:
@@ -113,8 +118,8 @@ class ClientCall:
 
     def _misused(self) -> TypeError:
         if self._streams:
-            return TypeError(f"{self._name} gives a stream: take it by 'async for'")
-        return TypeError(f"{self._name} gives one response: await it")
+            return TypeError(f"{self._name} returns a stream: iterate over it with 'async for'")
+        return TypeError(f"{self._name} returns one response: await it")
 
     # Requests
 
@@ -188,6 +193,9 @@ class ClientCall:
         """Receive the status."""
         self._hasEnded = True
         received = CallMetadata(trailers or ())
+        if status in _UNSURE and self._method is not None:
+            # Another server may follow, or a second response was not read.
+            self._engine.counted.discard(self._method.path)
         if self._isCancelled and not status:
             # The end was already in flight; a cancelled call always has the same status.
             status, message = GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE
@@ -218,6 +226,8 @@ class ClientCall:
         if self._error is None and not self._messages:
             self._error = self._miscounted()
         if self._error is None:
+            assert self._method is not None
+            self._engine.counted.add(self._method.path)
             try:
                 self._response.set(self._decode(self._messages.popleft()))
             except GrpcError as error:
@@ -228,8 +238,8 @@ class ClientCall:
     def _miscounted(self) -> GrpcError:
         """Return the error of a server that sends no response, or several, instead of one."""
         if self._messages:
-            return GrpcError("INTERNAL", f"{self._name} was given more than one response")
-        return GrpcError("UNIMPLEMENTED", f"{self._name} was given no response")
+            return GrpcError("INTERNAL", f"{self._name} got more than one response")
+        return GrpcError("UNIMPLEMENTED", f"{self._name} got no response")
 
     def _decode(self, message: bytes) -> Any:
         assert self._method is not None
@@ -296,7 +306,7 @@ class ClientCall:
             if self._isDone:
                 raise self._error or StopAsyncIteration
             if self._item is not None:
-                raise RuntimeError(f"the next response of {self._name} is awaited already")
+                raise RuntimeError(f"the next response of {self._name} is already awaited")
             item = self._item = Deferred(self._stopWaiting)
             yield from portable(item).__await__()
         message = self._messages.popleft()

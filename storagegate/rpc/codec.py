@@ -8,7 +8,8 @@ names. Types are converted as in protobuf's JSON mapping
   - An integer of any width is an C{int}, and a floating-point number a C{float}, including infinity
     and NaN. A 32-bit float is the exact number that was sent, C{0.10000000149011612}.
   - C{bytes} are C{bytes}; map keys have their proto type.
-  - An enum is its name, or an C{int} if the number has no name; results may use either.
+  - An enum is its name, or an C{int} if the number has no name, also for the closed enums of
+    proto2; results may use either.
   - Absent fields are omitted, and C{None} in a result means absent: it is a value only for
     C{google.protobuf.Value} and C{NullValue}. A field with presence is included if it was set.
   - C{google.protobuf.Any} of a type that is not in the message's pool keeps its bytes.
@@ -44,6 +45,7 @@ from storagegate.rpc.converters import (
     WELL_KNOWN,
     ConversionError,
     Converter,
+    MessageForm,
     NoType,
     Put,
     Reader,
@@ -55,6 +57,7 @@ from storagegate.rpc.converters import (
     checkBytes,
     checkDepth,
     copyInto,
+    enumConverter,
     fillOrCopy,
     maskConverter,
     notA,
@@ -63,9 +66,7 @@ from storagegate.rpc.converters import (
     unencodable,
     wrapperConverter,
 )
-
-_ConverterOf = Callable[[Descriptor], Converter]
-
+from storagegate.rpc.openenums import OpenTypes, openTypes
 
 PIECE = 16 * 1024
 """The size of a piece of a large message in bytes; protobuf parses it in 1 ms."""
@@ -107,6 +108,18 @@ def cutMessage(wire: bytes) -> Iterator[bytes]:
     yield wire[begin:]
 
 
+class _Types(Struct, frozen=True):
+    """
+    The converters of the types of fields.
+
+    @ivar converterOf: Returns the converter of a message type.
+    @ivar scalarOf: Returns the converter of a scalar or enum field.
+    """
+
+    converterOf: Callable[[Descriptor], Converter]
+    scalarOf: Callable[[FieldDescriptor], ScalarConverter]
+
+
 class FieldSetter(Struct, frozen=True):
     """
     The setter of a field.
@@ -123,11 +136,11 @@ class FieldSetter(Struct, frozen=True):
     takesNone: bool = False
 
 
-def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | None:
+def _fieldReader(field: FieldDescriptor, types: _Types) -> Reader | None:
     """Return the reader of a field; C{None} if the handler gets protobuf's value."""
     message = field.message_type
     if message is None:
-        scalar = scalarConverter(field).read
+        scalar = types.scalarOf(field).read
         if not field.is_repeated:
             return None if scalar is None else lambda value, depth: scalar(value)
         if scalar is None:
@@ -135,8 +148,8 @@ def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | 
             return lambda value, depth: value[:]
         return lambda value, depth: [scalar(item) for item in value]
     if isMap(field):
-        return _mapReader(message.fields_by_name["value"], converterOf)
-    read = _converterIn(field, message, converterOf).read
+        return _mapReader(message.fields_by_name["value"], types)
+    read = _converterIn(field, message, types).read
     if field.is_repeated:
         return _messageListReader(read)
 
@@ -147,13 +160,11 @@ def _fieldReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader | 
     return reader
 
 
-def _converterIn(
-    field: FieldDescriptor, message: Descriptor, converterOf: _ConverterOf
-) -> Converter:
+def _converterIn(field: FieldDescriptor, message: Descriptor, types: _Types) -> Converter:
     """Return the converter of the messages of a field; a field mask is for those beside it."""
     if message.full_name == FIELD_MASK:
         return maskConverter(field.containing_type)
-    return converterOf(message)
+    return types.converterOf(message)
 
 
 def isMap(field: FieldDescriptor) -> bool:
@@ -179,15 +190,15 @@ def _messageListReader(read: Reader) -> Reader:
     return reader
 
 
-def _mapReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader:
+def _mapReader(field: FieldDescriptor, types: _Types) -> Reader:
     """Return the reader of a map; C{field} is the field of its values."""
     if field.message_type is None:
         # Read by keys: protobuf's items() takes more than twice as long.
-        scalar = scalarConverter(field).read
+        scalar = types.scalarOf(field).read
         if scalar is None:
             return lambda value, depth: {key: value[key] for key in value}
         return lambda value, depth: {key: scalar(value[key]) for key in value}
-    read = converterOf(field.message_type).read
+    read = types.converterOf(field.message_type).read
 
     def reader(value: Any, depth: int) -> Any:
         checkDepth(depth + 1)
@@ -202,23 +213,23 @@ def _mapReader(field: FieldDescriptor, converterOf: _ConverterOf) -> Reader:
     return reader
 
 
-def _fieldSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> FieldSetter:
+def _fieldSetter(field: FieldDescriptor, types: _Types) -> FieldSetter:
     """Return the setter of a field."""
     message, name = field.message_type, field.name
     exact: type = NoType
     takesNone = False
     if message is None:
-        scalar = scalarConverter(field)
+        scalar = types.scalarOf(field)
         if field.is_repeated:
             put = _listPut(name, scalar)
         else:
             put, exact, takesNone = _scalarPut(name, scalar), scalar.exact, scalar.takesNone
     elif isMap(field):
-        put = _mapPut(name, message, converterOf)
+        put = _mapPut(name, message, types)
     elif field.is_repeated:
-        put = _messageListPut(name, _converterIn(field, message, converterOf).fill)
+        put = _messageListPut(name, _converterIn(field, message, types).fill)
     else:
-        put = _messagePut(name, _converterIn(field, message, converterOf).fill)
+        put = _messagePut(name, _converterIn(field, message, types).fill)
         takesNone = message.full_name == "google.protobuf.Value"
     oneof = field.containing_oneof
     # An optional field of proto3 has a synthetic oneof to itself.
@@ -242,7 +253,9 @@ def _oneofPut(oneof: str, inner: Put) -> Put:
     def put(message: Any, value: Any, depth: int) -> None:
         other = message.WhichOneof(oneof)
         if other is not None:
-            raise ConversionError("", f"is given beside {other}; {oneof} is only one of them")
+            raise ConversionError(
+                "", f"cannot be set beside {other}: only one field of {oneof} can"
+            )
         inner(message, value, depth)
 
     return put
@@ -298,17 +311,17 @@ def _messageListPut(name: str, fill: Put) -> Put:
     return put
 
 
-def _mapPut(name: str, entry: Descriptor, converterOf: _ConverterOf) -> Put:
-    checkKey = scalarConverter(entry.fields_by_name["key"]).check
+def _mapPut(name: str, entry: Descriptor, types: _Types) -> Put:
+    checkKey = types.scalarOf(entry.fields_by_name["key"]).check
     field = entry.fields_by_name["value"]
     if field.message_type is None:
-        check, levels = scalarConverter(field).check, 1
+        check, levels = types.scalarOf(field).check, 1
 
         def setItem(target: Any, key: Any, item: Any, depth: int) -> None:
             target[key] = check(item)
 
     else:
-        fill, levels = converterOf(field.message_type).fill, 2
+        fill, levels = types.converterOf(field.message_type).fill, 2
 
         def setItem(target: Any, key: Any, item: Any, depth: int) -> None:
             fillOrCopy(fill, target[key], item, depth)
@@ -332,10 +345,10 @@ def _mapPut(name: str, entry: Descriptor, converterOf: _ConverterOf) -> Put:
     return put
 
 
-def _extensionSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> FieldSetter:
+def _extensionSetter(field: FieldDescriptor, types: _Types) -> FieldSetter:
     """Return the setter of an extension."""
     if field.message_type is None:
-        scalar = scalarConverter(field)
+        scalar = types.scalarOf(field)
         check, takesNone = scalar.check, scalar.takesNone
 
         def put(message: Any, value: Any, depth: int) -> None:
@@ -345,7 +358,7 @@ def _extensionSetter(field: FieldDescriptor, converterOf: _ConverterOf) -> Field
             message.Extensions[field].append(check(value))
 
     else:
-        fill, takesNone = converterOf(field.message_type).fill, False
+        fill, takesNone = types.converterOf(field.message_type).fill, False
 
         def put(message: Any, value: Any, depth: int) -> None:
             checkDepth(depth)
@@ -393,74 +406,28 @@ def _putUnknown(message: Any, value: Any, depth: int) -> None:
         raise notA(message.DESCRIPTOR.full_name) from None
 
 
-def _extensionsOf(descriptor: Any) -> list[FieldDescriptor]:
-    """Return the extensions of a message in its pool."""
-    if not descriptor.is_extendable:
-        return []
-    found: list[FieldDescriptor] = descriptor.file.pool.FindAllExtensions(descriptor)
-    return found
-
-
-def _hasClosedEnum(field: FieldDescriptor) -> bool:
-    """Return whether the values of a field, or of a map, are of a closed enum."""
-    if field.message_type is not None and isMap(field):
-        field = field.message_type.fields_by_name["value"]
-    return field.enum_type is not None and bool(field.enum_type.is_closed)
-
-
-def _addUnknownNumbers(
-    result: dict[str, Any], message: Any, closed: Mapping[int, tuple[str, FieldDescriptor]]
-) -> None:
-    """
-    Add the numbers of closed enums that have no name, which protobuf treats as unknown fields; in a
-    list they follow the others.
-    """
-    unknown: Any = UnknownFieldSet(message)
-    for each in unknown:
-        found = closed.get(each.field_number)
-        if found is None:
-            continue
-        key, field = found
-        if field.message_type is None:
-            number = _signed(each.data)
-            if field.is_repeated:
-                result.setdefault(key, []).append(number)
-            else:
-                result[key] = number
-        else:
-            entry: Any = GetMessageClass(field.message_type).FromString(each.data)
-            numbers: Any = UnknownFieldSet(entry)
-            result.setdefault(key, {})[entry.key] = _signed(numbers[0].data)
-
-
-def _signed(varint: int) -> int:
-    """Return the 32-bit number that a varint encodes."""
-    low = varint & 0xFFFFFFFF
-    return low - (1 << 32) if low >> 31 else low
-
-
 @define(eq=False)
 class _Tables:
     """
     The fields of one message.
 
-    @ivar converterOf: Returns the converter of a message type, for extensions.
+    @ivar types: The converters of the types of extensions.
     @ivar keepsUnknown: Whether unknown fields are kept.
+    @ivar openExtensions: See L{OpenTypes.loadExtensions}; C{None} for types as they were loaded.
     @ivar readers: The dictionary key and the reader, by field.
     @ivar setters: The setters by key.
     @ivar own: The keys of fields with a different proto name, by that name.
-    @ivar closedEnums: The fields with values of closed enums, by number.
     @ivar plain: The name and key of each field, if all can be read without readers: see
         L{_plainFields}.
     """
 
     descriptor: Descriptor
-    converterOf: _ConverterOf
+    types: _Types
     keepsUnknown: bool
+    openExtensions: Callable[[Descriptor], None] | None
     readers: dict[Any, tuple[str, Reader | None]] = field(factory=dict)
     setters: dict[str, FieldSetter] = field(factory=dict)
     own: dict[str, str] = field(factory=dict)
-    closedEnums: dict[int, tuple[str, FieldDescriptor]] = field(factory=dict)
     plain: list[tuple[str, str]] = field(factory=list)
 
     def reader(self) -> Reader:
@@ -483,10 +450,8 @@ class _Tables:
                 raise error.within(key) from None
             except UnicodeDecodeError:
                 # Only a map key in proto2 gets here.
-                raise ConversionError(key, "has a key that is no text in UTF-8") from None
+                raise ConversionError(key, "has a key that is not UTF-8 text") from None
             return result
-
-        closed = self.closedEnums
 
         def readAll(message: Message, depth: int) -> dict[str, Any]:
             result = read(message, depth)
@@ -494,19 +459,25 @@ class _Tables:
                 result[UNKNOWN] = _unknownFields(message)
             return result
 
-        def readClosed(message: Message, depth: int) -> dict[str, Any]:
-            result = read(message, depth)
-            _addUnknownNumbers(result, message, closed)
-            return result
+        reader = readAll if self.keepsUnknown else read
+        extensions, descriptor = self.openExtensions, self.descriptor
+        if extensions is None or not descriptor.is_extendable:
+            return reader
 
-        if self.keepsUnknown:
-            return readAll
-        fields = (*self.descriptor.fields, *_extensionsOf(self.descriptor))
-        return readClosed if any(map(_hasClosedEnum, fields)) else read
+        def readExtended(message: Message, depth: int) -> dict[str, Any]:
+            if len(UnknownFieldSet(message)):
+                # They may be extensions whose file was loaded after the parser's last one.
+                extensions(descriptor)
+                again = type(message)()
+                again.MergeFromString(message.SerializePartialToString())
+                message = again
+            return reader(message, depth)
+
+        return readExtended
 
     def _readExtension(self, extension: FieldDescriptor) -> tuple[str, Reader | None]:
         """Add the reader of an extension."""
-        found = f"[{extension.full_name}]", _fieldReader(extension, self.converterOf)
+        found = f"[{extension.full_name}]", _fieldReader(extension, self.types)
         self.readers[extension] = found
         return found
 
@@ -540,10 +511,12 @@ class _Tables:
         if key is None:
             setter = self._findExtension(name)
             if setter is None:
-                raise ConversionError(asStep(name), f"is no field of {self.descriptor.full_name}")
+                raise ConversionError(
+                    asStep(name), f"is not a field of {self.descriptor.full_name}"
+                )
             return setter
         if key in value:
-            raise ConversionError(name, f"is given as {key}, too")
+            raise ConversionError(name, f"is also given as {key}")
         return self.setters[key]
 
     def _findExtension(self, name: Any) -> FieldSetter | None:
@@ -551,7 +524,7 @@ class _Tables:
         extension = findExtension(self.descriptor, name)
         if extension is None:
             return None
-        setter = self.setters[name] = _extensionSetter(extension, self.converterOf)
+        setter = self.setters[name] = _extensionSetter(extension, self.types)
         return setter
 
 
@@ -602,10 +575,13 @@ class MessageConverters:
     """
     The converters of the messages of one pool.
 
+    @ivar _open: The types, if they are those with open enums; C{None} for types as they were
+        loaded.
     @ivar _keepsUnknown: Whether unknown fields are kept.
     @ivar _takesNaive: Whether a C{datetime} without a zone is in UTC; otherwise it is refused.
     """
 
+    _open: OpenTypes | None = None
     _keepsUnknown: bool = False
     _takesNaive: bool = False
     _converters: dict[Any, Converter] = field(factory=dict)
@@ -614,20 +590,16 @@ class MessageConverters:
     def of(self, descriptor: Descriptor) -> Converter:
         """Return the converter of a message, compiled once, with all types that it may contain."""
         converter = self._begin(descriptor)
+        types = _Types(self._begin, self._scalarOf)
         # In a loop, not recursively: a chain of types may be long.
         while self._unfinished:
             tables = self._unfinished.pop()
             for each in tables.descriptor.fields:
                 key = each.json_name
-                tables.readers[each] = key, _fieldReader(each, self._begin)
-                tables.setters[key] = _fieldSetter(each, self._begin)
+                tables.readers[each] = key, _fieldReader(each, types)
+                tables.setters[key] = _fieldSetter(each, types)
                 if each.name != key:
                     tables.own[each.name] = key
-                if _hasClosedEnum(each):
-                    tables.closedEnums[each.number] = key, each
-            for each in _extensionsOf(tables.descriptor):
-                if _hasClosedEnum(each):
-                    tables.closedEnums[each.number] = f"[{each.full_name}]", each
             tables.plain += _plainFields(tables.descriptor, tables.readers)
             if self._keepsUnknown:
                 tables.setters[UNKNOWN] = FieldSetter("", NoType, _putUnknown)
@@ -642,13 +614,28 @@ class MessageConverters:
         if fullName == TIMESTAMP and self._takesNaive:
             converter = NAIVE_TIMESTAMP
         if converter is None and fullName == ANY:
-            converter = anyConverter([descriptor.file.pool], self.of)
+            converter = anyConverter([descriptor.file.pool], self._formOf)
         if converter is None:
-            tables = _Tables(descriptor, self.of, self._keepsUnknown)
+            load = None
+            if self._open is not None:
+                load = self._open.loadExtensions
+                load(descriptor)
+            types = _Types(self.of, self._scalarOf)
+            tables = _Tables(descriptor, types, self._keepsUnknown, load)
             converter = Converter(tables.reader(), tables.filler(), isBare=False)
             self._unfinished.append(tables)
         self._converters[descriptor] = converter
         return converter
+
+    def _scalarOf(self, field: FieldDescriptor) -> ScalarConverter:
+        enum = None if self._open is None else self._open.enums.get(field.full_name)
+        return scalarConverter(field) if enum is None else enumConverter(enum)
+
+    def _formOf(self, descriptor: Descriptor) -> MessageForm:
+        """Return how a message in an C{Any} is converted."""
+        if self._open is None:
+            return _formOf(descriptor, self._keepsUnknown, self._takesNaive)
+        return _messageForm(descriptor, self)
 
 
 _POOLS = 64
@@ -666,7 +653,7 @@ def detailConverter(pool: DescriptorPool | None) -> Converter:
         pool; C{None} for the default pool alone.
     """
     pools = [Default()] if pool is None else [pool, Default()]
-    return anyConverter(pools, lambda found: _convertersOf(found.file.pool, False, False).of(found))
+    return anyConverter(pools, lambda found: _formOf(found, False, False))
 
 
 _CODECS = 4096
@@ -674,8 +661,25 @@ _CODECS = 4096
 
 
 @lru_cache(_POOLS)
-def _convertersOf(pool: DescriptorPool, keepsUnknown: bool, takesNaive: bool) -> MessageConverters:
-    return MessageConverters(keepsUnknown, takesNaive)
+def _convertersOf(
+    pool: DescriptorPool, isOpen: bool, keepsUnknown: bool, takesNaive: bool
+) -> MessageConverters:
+    return MessageConverters(openTypes(pool) if isOpen else None, keepsUnknown, takesNaive)
+
+
+def _formOf(descriptor: Any, keepsUnknown: bool, takesNaive: bool) -> MessageForm:
+    """Return how messages of a type are parsed, written and converted."""
+    pool = descriptor.file.pool
+    opened = openTypes(pool).find(descriptor)
+    converters = _convertersOf(pool, opened is not None, keepsUnknown, takesNaive)
+    return _messageForm(descriptor if opened is None else opened, converters)
+
+
+def _messageForm(descriptor: Descriptor, converters: MessageConverters) -> MessageForm:
+    # Before the class is used: the converter loads the extensions that a parser needs.
+    converter = converters.of(descriptor)
+    messageClass: Any = GetMessageClass(descriptor)
+    return MessageForm(messageClass, converter)
 
 
 @frozen(eq=False)
@@ -693,19 +697,21 @@ class MessageCodec:
     keepsUnknown: bool = False
     takesNaive: bool = False
     fullName: str = field(init=False)
+    # The class that is parsed and written, which differs if there are closed enums.
+    _wireClass: type[Message] = field(init=False, repr=False)
     _parse: Callable[[bytes], Message] = field(init=False, repr=False)
     _read: Callable[[Any, int], Any] = field(init=False, repr=False)
     _fill: Callable[[Any, Any, int], None] = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         descriptor: Any = self.messageClass.DESCRIPTOR
-        converters = _convertersOf(descriptor.file.pool, self.keepsUnknown, self.takesNaive)
-        converter = converters.of(descriptor)
+        form = _formOf(descriptor, self.keepsUnknown, self.takesNaive)
         for name, value in (
             ("fullName", descriptor.full_name),
-            ("_parse", self.messageClass.FromString),
-            ("_read", converter.read),
-            ("_fill", converter.fill),
+            ("_wireClass", form.messageClass),
+            ("_parse", form.messageClass.FromString),
+            ("_read", form.converter.read),
+            ("_fill", form.converter.fill),
         ):
             object.__setattr__(self, name, value)
 
@@ -738,7 +744,7 @@ class MessageCodec:
 
         @raise ConversionError: See L{decode}.
         """
-        message = self.messageClass()
+        message = self._wireClass()
         try:
             for piece in cutMessage(wire):
                 message.MergeFromString(piece)
@@ -754,10 +760,10 @@ class MessageCodec:
         @raise ConversionError: If the value does not fit the message.
         """
         if type(value) is dict:
-            message = self.messageClass()
+            message = self._wireClass()
             self._fill(message, value, 0)
         else:
-            message = self.toMessage(value)
+            message = value if type(value) is self.messageClass else self._toWire(value)
         try:
             return message.SerializeToString()
         except EncodeError:
@@ -769,7 +775,21 @@ class MessageCodec:
 
         @raise ConversionError: See L{decode}; also for a message of another name.
         """
-        return self._read(self.toMessage(message), 0)
+        return self._read(self._toWire(message), 0)
+
+    def normalize(self, value: Any) -> Any:
+        """
+        Convert a value to the form that a receiver sees: L{decode} of L{encode}, without the bytes.
+
+        @param value: See L{encode}.
+        @raise ConversionError: If the value does not fit the message, or lacks a field that proto2
+            requires.
+        """
+        message: Any = self._toWire(value)
+        missing = message.FindInitializationErrors()
+        if missing:
+            raise ConversionError(missing[0], "is required")
+        return self._read(message, 0)
 
     def toMessage(self, value: Any) -> Message:
         """
@@ -780,10 +800,21 @@ class MessageCodec:
         """
         if type(value) is self.messageClass:
             return value
-        message = self.messageClass()
+        message = self._toWire(value)
+        if self._wireClass is self.messageClass:
+            return message
+        own = self.messageClass()
+        copyInto(own, message)
+        return own
+
+    def _toWire(self, value: Any) -> Message:
+        """Convert a value to a message of the class on the wire."""
+        if type(value) is self._wireClass:
+            return value
+        message = self._wireClass()
         if isinstance(value, Message):
             copyInto(message, value)
-        elif value is not None or self.messageClass.DESCRIPTOR.fields:
+        elif value is not None or self._wireClass.DESCRIPTOR.fields:
             self._fill(message, value, 0)
         return message
 

@@ -33,7 +33,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, EncodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from msgspec import Struct
 
@@ -150,6 +149,18 @@ class Converter(Struct, frozen=True):
     isBare: bool = True
 
 
+class MessageForm(Struct, frozen=True):
+    """
+    How the messages of a type are parsed, written and converted.
+
+    @ivar messageClass: The class that parses and writes them.
+    @ivar converter: Converts messages of this class.
+    """
+
+    messageClass: type[Message]
+    converter: Converter
+
+
 def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
     """
     Check that a value is a mapping, and return it.
@@ -233,7 +244,7 @@ def unencodable(message: Any) -> ConversionError:
 
 def notA(fullName: str) -> ConversionError:
     """Return the error for bytes that do not parse as a message."""
-    return ConversionError("", f"is no {fullName} message")
+    return ConversionError("", f"is not a valid {fullName} message")
 
 
 _FLOAT_MAX = 3.4028234663852886e38
@@ -267,7 +278,7 @@ class ScalarConverter(Struct, frozen=True):
 def scalarConverter(field: FieldDescriptor) -> ScalarConverter:
     """Return the converter of a scalar or enum field."""
     if field.enum_type is not None:
-        return _enumConverter(field.enum_type)
+        return enumConverter(field.enum_type)
     file = getattr(field, "file")  # noqa: B009 - The type stubs lack it.
     if field.type == FieldDescriptor.TYPE_STRING and not _isProto3(file):
         # Only proto2 allows text that is not UTF-8, which protobuf returns as bytes.
@@ -314,7 +325,7 @@ def fieldsOf(wire: bytes, number: int) -> list[Any]:
 def _readText(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise ConversionError("", "is no text in UTF-8")
+    raise ConversionError("", "is not UTF-8 text")
 
 
 def _integerConverter(low: int, high: int) -> ScalarConverter:
@@ -361,7 +372,8 @@ def checkBytes(value: Any) -> bytes:
     raise wrongType("bytes", value)
 
 
-def _enumConverter(enum: EnumDescriptor) -> ScalarConverter:
+def enumConverter(enum: EnumDescriptor) -> ScalarConverter:
+    """Return the converter of an enum, which takes any number of 32 bits."""
     numbers = {value.name: value.number for value in enum.values}
     # If names share a number, the first name is used.
     names: dict[int, Any] = {value.number: value.name for value in reversed(enum.values)}
@@ -372,10 +384,9 @@ def _enumConverter(enum: EnumDescriptor) -> ScalarConverter:
     def check(value: Any) -> int:
         if isinstance(value, str) and value in numbers:
             return numbers[value]
-        if isinstance(value, int) and not isinstance(value, bool):
-            isKnown = value in names
-            if isKnown or (not enum.is_closed and -_INT32_MAX - 1 <= value <= _INT32_MAX):
-                return value
+        low, high = -_INT32_MAX - 1, _INT32_MAX
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
         if isNull and value is None:
             return 0
         raise wrongType(f"a name of {enum.full_name}", value)
@@ -426,13 +437,13 @@ def findType(pools: Iterable[DescriptorPool], url: str) -> Descriptor | None:
 
 
 def anyConverter(
-    pools: Iterable[DescriptorPool], converterOf: Callable[[Descriptor], Converter]
+    pools: Iterable[DescriptorPool], formOf: Callable[[Descriptor], MessageForm]
 ) -> Converter:
     """
     Return the converter of C{Any}.
 
     @param pools: The descriptor pools in which types are looked up, in the order of search.
-    @param converterOf: Returns the converter of a message type.
+    @param formOf: Returns how messages of a type are converted.
     """
 
     def read(message: Any, depth: int) -> dict[str, Any]:
@@ -443,11 +454,12 @@ def anyConverter(
         if descriptor is None:
             return {_TYPE: url, _VALUE: wire}
         checkDepth(depth)
+        found = formOf(descriptor)
         try:
-            inner = GetMessageClass(descriptor).FromString(wire)
+            inner = found.messageClass.FromString(wire)
         except DecodeError:
             raise notA(descriptor.full_name) from None
-        form = converterOf(descriptor)
+        form = found.converter
         if not form.isBare:
             return {_TYPE: url, **form.read(inner, depth + 1)}
         try:
@@ -467,13 +479,16 @@ def anyConverter(
             raise error.within(_TYPE) from None
         descriptor = findType(pools, url)
         if descriptor is None:
-            # An unknown type takes only bytes; no bytes are an empty message.
-            fields.setdefault(_VALUE, b"")
-            message.value = _onlyValue(fields, url, checkBytes)
+            # No bytes are an empty message.
+            wire = fields.pop(_VALUE, b"")
+            if fields or not isinstance(wire, bytes | bytearray | memoryview):
+                reason = f"is the unknown type {quoted(url)}, which takes only a value of bytes"
+                raise ConversionError(_TYPE, reason)
+            message.value = bytes(wire)
             return
         checkDepth(depth)
-        inner: Message = GetMessageClass(descriptor)()
-        form = converterOf(descriptor)
+        found = formOf(descriptor)
+        inner, form = found.messageClass(), found.converter
         if not form.isBare:
             form.fill(inner, fields, depth + 1)
         else:
@@ -486,18 +501,20 @@ def anyConverter(
 def _onlyValue(fields: dict[Any, Any], url: str, take: Callable[[Any], Any]) -> Any:
     """Take the only value of a type that is represented without fields."""
     if _VALUE not in fields:
-        raise ConversionError("", f"has no value, as {quoted(url)} needs")
+        raise ConversionError("", f"has no value, which {quoted(url)} needs")
     value = fields.pop(_VALUE)
     for key in fields:
-        raise ConversionError(asStep(key), f"is no field of {quoted(url)}")
+        raise ConversionError(asStep(key), f"is not a field of {quoted(url)}")
     try:
         return take(value)
     except ConversionError as error:
         raise error.within(_VALUE) from None
 
 
-_WHOLE = float(1 << 53)
+MAX_WHOLE = 1 << 53
 """Beyond this, not every integer has a distinct floating-point value."""
+
+_WHOLE = float(MAX_WHOLE)
 
 
 def _readValue(value: Any, depth: int) -> Any:
@@ -511,7 +528,7 @@ def _readValue(value: Any, depth: int) -> Any:
             isWhole = number.is_integer() and (number or math.copysign(1, number) > 0)
             return int(number) if isWhole else number
         if not math.isfinite(number):
-            raise wrongType("a number that JSON has", number)
+            raise wrongType("a number that JSON can represent", number)
         return number
     if kind == "bool_value":
         return value.bool_value
@@ -571,7 +588,7 @@ def _fillValue(value: Any, item: Any, depth: int) -> None:
         value.struct_value.SetInParent()
         _fillStruct(value.struct_value, item, depth + 1)
     else:
-        raise wrongType("a value that JSON has", item)
+        raise wrongType("a value that JSON can represent", item)
 
 
 def _asNumber(item: float) -> float:
@@ -582,7 +599,7 @@ def _asNumber(item: float) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise wrongType("a number that JSON has", item)
+        raise wrongType("a number that JSON can represent", item)
     return number
 
 
@@ -639,7 +656,7 @@ def _nanosOf(digits: str | None) -> int:
 def _readTimestamp(message: Any, depth: int) -> str:
     seconds, nanos = message.seconds, message.nanos
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < _NANOS):
-        raise ConversionError("", "is no moment of the years 1 to 9999")
+        raise ConversionError("", "is not a moment in the years 1 to 9999")
     return f"{(_EPOCH + timedelta(0, seconds)).isoformat()}{_fraction(nanos)}Z"
 
 
@@ -655,7 +672,7 @@ def _fillTimestamp(message: Any, value: Any, depth: int) -> None:
         raise wrongType("a moment such as 2026-01-02T03:04:05Z", value)
     seconds = since.days * _DAY + since.seconds
     if not _FIRST <= seconds <= _LAST:
-        raise wrongType("a moment of the years 1 to 9999", value)
+        raise wrongType("a moment in the years 1 to 9999", value)
     message.seconds = seconds
     message.nanos = nanos
 
@@ -679,7 +696,7 @@ def _parseMoment(text: str) -> tuple[timedelta, int]:
     try:
         since = datetime.fromisoformat(moment) - _EPOCH
     except ValueError:
-        raise wrongType("a day and a time that there are", text) from None
+        raise wrongType("an existing date and time", text) from None
     if sign is not None:
         offset = timedelta(hours=int(hours), minutes=int(minutes))
         since += offset if sign == "-" else -offset
@@ -689,7 +706,7 @@ def _parseMoment(text: str) -> tuple[timedelta, int]:
 def _readDuration(message: Any, depth: int) -> str:
     seconds, nanos = message.seconds, message.nanos
     if not (-_LONGEST <= seconds <= _LONGEST and -_NANOS < nanos < _NANOS) or seconds * nanos < 0:
-        raise ConversionError("", "is no length of time up to 10,000 years")
+        raise ConversionError("", "is not a length of time up to 10,000 years")
     sign = "-" if seconds < 0 or nanos < 0 else ""
     return f"{sign}{abs(seconds)}{_fraction(abs(nanos))}s"
 

@@ -111,7 +111,7 @@ def readCertificates(name: str, value: Any) -> bytes:
         )
     except (ssl.SSLError, ValueError):
         place = "" if isinstance(value, bytes) else f": {value}"
-        raise OptionError(f"{name}{place} is no PEM certificate") from None
+        raise OptionError(f"{name}{place} is not a PEM certificate") from None
     return content
 
 
@@ -124,7 +124,7 @@ def _checkKey(tls: ServerTLSOptions) -> None:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = f"does not belong to the certificate {tls.cert}"
         else:
-            problem = "is no PEM key, or needs a password"
+            problem = "is not a PEM key, or needs a password"
         raise OptionError(f"the option tls.key: {tls.key} {problem}") from None
     except OSError as error:
         raise OptionError(f"the option tls.key: {tls.key}: {error.strerror}") from None

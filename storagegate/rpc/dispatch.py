@@ -129,11 +129,13 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
             method = service.find(name) if isinstance(name, str) else None
             if method is None:
                 known = ", ".join(sorted(service.methods))
-                raise DefinitionError(f"{service.name} has no method {name!r}; there is {known}")
+                raise DefinitionError(
+                    f"{service.name} has no method {name!r}; its methods: {known}"
+                )
             if method.name in handlers:
                 raise DefinitionError(f"{service.name} has two handlers for {method.name}")
             if not callable(value):
-                raise DefinitionError(f"{service.name}.{name} is no function")
+                raise DefinitionError(f"{service.name}.{name} is not a function")
             handlers[method.name] = value
     else:
         for name, method in service.methods.items():
@@ -182,8 +184,8 @@ def _refuseGatewayOnly(definition: ServiceDefinition) -> None:
             refused.append(f"{name}.rateLimit")
     if refused:
         raise DefinitionError(
-            f"{definition.name} has {', '.join(refused)}, which is for the gateway: "
-            "a gRPC application has middleware"
+            f"{definition.name} has {', '.join(refused)}, which only the gateway supports: "
+            "use middleware in a gRPC application"
         )
 
 
@@ -196,7 +198,7 @@ def _loadedService(definition: ServiceDefinition) -> RPCService | None:
         return service
     # Names are compared exactly: this is another service, or a misspelled one.
     _log.warn(
-        "{service} has other methods than in {file}, whose messages it does not get",
+        "{service} has methods that {file} does not define, so its messages are not used",
         service=definition.name,
         file=service.file.name,
     )
@@ -318,6 +320,12 @@ class CallLimits(Struct, frozen=True):
 CHECK_SECONDS = 10.0
 """The interval between two checks for requests that have not arrived."""
 
+_MAX_COUNTED = 4096
+"""
+How many methods of connections are known to get one request, which takes 1 MB: the methods that
+clients of a busy server use.
+"""
+
 _MAX_PEERS = 4096
 """
 How many connections' shares are cached while they have no calls: as many as a busy server has.
@@ -340,6 +348,9 @@ class CallRouter:
     @ivar reads: Estimates the bytes of these requests.
     @ivar guarded: The paths of methods that need credentials. If a call has none in its metadata,
         its handler gets the single request as a stream, so that it can refuse it unread.
+    @ivar counted: The unary methods, by the peer of a connection and the path, of which a call has
+        had exactly one request. How many requests a client sends follows from its definition of the
+        method. To wait for the end of each call's requests takes 15 % of the calls a second.
     """
 
     def __init__(
@@ -363,6 +374,7 @@ class CallRouter:
         self.unread: dict[CallDispatch, float] = {}
         self.reads = PendingReads(self.unread, budget)
         self.guarded = guarded
+        self.counted: set[tuple[str, str]] = set()
         self.now = 0.0
         self._trust = trust
         self._shares = AddressShares()
@@ -436,6 +448,17 @@ class CallRouter:
                 break
             oldest.expire()
 
+    def setCounted(self, peer: str, path: str) -> None:
+        """
+        Record that a unary method got exactly one request.
+
+        @param peer: The client's address.
+        @param path: The full name of the method.
+        """
+        if len(self.counted) >= _MAX_COUNTED:
+            self.counted.clear()
+        self.counted.add((peer, path))
+
     def refused(self, call: Call, error: Exception) -> None:
         """
         Notify L{onRefused} of a refused call.
@@ -449,7 +472,7 @@ class CallRouter:
             self.onRefused(call, error)
         except Exception:
             # The call still gets its status.
-            _log.failure("{path} was refused, and could not be counted", path=call.path)
+            _log.failure("the refusal of {path} could not be counted", path=call.path)
 
     def ended(self, peer: str, share: AddressShare) -> None:
         """
@@ -537,7 +560,10 @@ class CallDispatch(Task):
         if message is None:
             self._refuseNothing()
             return
-        if not isWhole and self._route.method.streaming == "server":
+        if not isWhole and (
+            self._route.method.streaming == "server"
+            or (self.peer, self._engineCall.path) not in router.counted
+        ):
             router.unread[self] = router.now
             self._engineCall.readEnd(partial(self._ended, message))
             return
@@ -555,13 +581,10 @@ class CallDispatch(Task):
         self._callHandler()
 
     def _ended(self, message: bytes, isEnd: bool) -> None:
-        """
-        Handle the request of a stream of responses, unless a second one has followed it.
-
-        A unary call is answered without a look at further messages, unless its handler waits: the
-        look takes 15 % of the calls a second.
-        """
+        """Handle the request, unless a second one has followed it."""
         if isEnd:
+            if self._route.method.streaming == "none":
+                self._router.setCounted(self.peer, self._engineCall.path)
             self._received(message, isWhole=True)
         elif self._router.unread.pop(self, None) is not None:
             self._refuse(self._tooMany())
@@ -703,7 +726,7 @@ class CallDispatch(Task):
         if method.streaming in ("server", "bidirectional"):
             if value is not _NOTHING:
                 kind = type(value).__name__
-                reason = f"no {kind} of a middleware replaces the stream of {self._engineCall.path}"
+                reason = f"a middleware returned a {kind} for the stream of {self._engineCall.path}"
                 self.onError(TypeError(reason))
                 return
             self._router.ended(self.peer, self._share)
@@ -746,7 +769,7 @@ class CallDispatch(Task):
             self._engineCall.finish(grpcError.status, statusMessage(grpcError.message), trailers)
         elif not isinstance(error, CancelledError | GeneratorExit) and not isExpected(error):
             _log.failure(
-                "{path} failed after its client had left",
+                "{path} failed after its client had disconnected",
                 Failure(error),
                 path=self._engineCall.path,
             )

@@ -107,7 +107,7 @@ class Health:
     async def Watch(self, call: Any) -> AsyncIterator[dict[str, Any]]:
         """Yield the statuses of one service until the client leaves."""
         if self._clock is None:
-            raise GrpcError("UNAVAILABLE", "The server has not begun to serve")
+            raise GrpcError("UNAVAILABLE", "The server has not started")
         service = call.request.get("service", OVERALL)
         watcher = _Watcher(self._clock)
         self._watchers.setdefault(service, set()).add(watcher)

@@ -249,6 +249,7 @@ class IClientEngine(Interface):
     """A channel to a server, which connects and reconnects as needed."""
 
     isClosed: bool = Attribute("Whether the client is closed and makes no more calls.")
+    counted: set[str] = Attribute("The paths of unary methods that gave exactly one response.")
 
     def call(path: str, options: CallOptions, request: bytes | None = None) -> Any:
         """
@@ -264,7 +265,7 @@ class IClientEngine(Interface):
         path: str, options: CallOptions, request: bytes, done: Callable[[UnaryResult], object]
     ) -> Callable[[], None]:
         """
-        Make a unary call.
+        Make a unary call of a method in C{counted}: a second response need not be noticed.
 
         @param path: See L{call}.
         @param request: The only message.

@@ -60,7 +60,7 @@ class JSONMapping:
         @raise ServiceError: C{VALIDATION_ERROR} if it does not fit the message.
         """
         try:
-            return self._codec.toDict(self._whole(self._toPlain(value, 0)))
+            return self._codec.normalize(self._toPlain(value, 0))
         except ConversionError as error:
             raise errorDetail(error.path, error.reason) from None
 
@@ -72,23 +72,15 @@ class JSONMapping:
         @raise ServiceError: C{VALIDATION_ERROR} if it does not fit the message. Its details contain
             no part of the value.
         """
-        path, reason = "", f"is no {self._codec.fullName}"
+        path, reason = "", f"is not a {self._codec.fullName}"
         try:
-            return self._toJSON(self._codec.toDict(self._whole(value)), 0)
+            return self._toJSON(self._codec.normalize(value), 0)
         except ConversionError as error:
             path, reason = error.path, error.reason.partition(", not ")[0]
         except EncodeError:
             pass
         # Raised outside the except block: the error's context would hold the value.
         raise errorDetail(path, reason)
-
-    def _whole(self, value: Any) -> Any:
-        """Return the message of a value, with all fields that proto2 requires."""
-        message: Any = self._codec.toMessage(value)
-        missing = message.FindInitializationErrors()
-        if missing:
-            raise ConversionError(missing[0], "is required")
-        return message
 
 
 # The forms of scalars.

@@ -384,7 +384,7 @@ def requestLog(
                 write(line)
         except Exception:
             # The call itself is not affected.
-            _log.failure("requestLog: no line for a call")
+            _log.failure("requestLog: the line of a call could not be written")
 
     async def logRequest(call: Any, next: Callable[[], Any]) -> Any:
         started, begun = now(), monotonic()
@@ -429,7 +429,7 @@ def _readFormat(format: Any) -> Callable[[GRPCCallRecord], Any]:
     known = [each.name for each in fields(GRPCCallRecord)]
     for _, name, _, _ in Formatter().parse(format):
         if name is not None and name not in known:
-            raise ValueError(f"a record has no {name!r}; there is {', '.join(known)}")
+            raise ValueError(f"a record has no {name!r}; it has {', '.join(known)}")
     # An invalid format specification fails here, not at the first call.
     format.format(**asdict(GRPCCallRecord("", "", "", "", "", "", 0.0)))
     return lambda record: format.format(**asdict(record))

@@ -107,7 +107,7 @@ def findSources(path: Path, includePaths: Sequence[Path], ours: Path) -> Sources
         raise ProtoError(str(path), "there is no such file")
     for folder in includePaths:
         if not folder.is_dir():
-            raise ProtoError(str(folder), "there is no such folder to include")
+            raise ProtoError(str(folder), "the folder to include does not exist")
     around = [path.parent]
     for parent in path.parent.parents:
         # A folder such as /tmp: other users' files are not part of the project.
@@ -336,7 +336,7 @@ class LoadedProto:
             with suppress(KeyError):
                 self._made[fullName] = make(find(fullName))
                 return self._made[fullName]
-        raise KeyError(f"{self._file.name} knows no service, message or enum {fullName!r}")
+        raise KeyError(f"{self._file.name} has no service, message or enum {fullName!r}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._own})
@@ -363,7 +363,7 @@ def _below(loaded: LoadedProto, package: Sequence[str], name: str) -> Any:
     first, *rest = package
     if name != first:
         known = ", ".join(sorted(loaded._own)) or "nothing"
-        raise AttributeError(f"{loaded.file.name} has no {name!r}; there is {known}")
+        raise AttributeError(f"{loaded.file.name} has no {name!r}; it has {known}")
     return _Package(loaded, tuple(rest)) if rest else loaded
 
 

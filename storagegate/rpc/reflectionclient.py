@@ -88,7 +88,9 @@ class _ReflectionSession:
         services = response.get("listServicesResponse", {}).get("service", ())
         names = [service.get("name", "") for service in services]
         if len(names) > _MAX_SERVICES:
-            raise ReflectionError(f"the server has {len(names)} services, more than can be meant")
+            raise ReflectionError(
+                f"the server has {len(names)} services, more than {_MAX_SERVICES}"
+            )
         return [name for name in names if not name.startswith("grpc.")]
 
     async def service(self, name: str) -> RPCService:
@@ -96,7 +98,7 @@ class _ReflectionSession:
         given = await self._fetch("fileContainingSymbol", name)
         owner = next((file for file in given if _defines(self._files[file], name)), None)
         if owner is None:
-            raise ReflectionError(f"the server's reflection gives no file that defines {name}")
+            raise ReflectionError(f"the server's reflection has no file that defines {name}")
         await self._fetchImports(owner)
         try:
             self._add(owner)
@@ -115,7 +117,7 @@ class _ReflectionSession:
                 if name not in self._files and not self._addWellKnown(name):
                     await self._fetch("fileByFilename", name)
                 if name not in self._files:
-                    raise ReflectionError(f"the server's reflection does not give {name}")
+                    raise ReflectionError(f"the server's reflection does not return {name}")
                 seen.add(name)
                 wanted.append(name)
 
@@ -129,9 +131,9 @@ class _ReflectionSession:
             try:
                 file = FileDescriptorProto.FromString(wire)
             except DecodeError:
-                raise ReflectionError("the server's reflection gives what is no file") from None
+                raise ReflectionError("the server's reflection returns an invalid file") from None
             if len(self._files) >= _MAX_FILES or self._bytes > _MAX_BYTES:
-                raise ReflectionError("the server's services are described at too great a length")
+                raise ReflectionError("the descriptions of the server's services are too long")
             names.append(file.name)
             if not self._addWellKnown(file.name):
                 self._files.setdefault(file.name, file)
@@ -178,7 +180,7 @@ class _ReflectionSession:
         if message is None:
             status, text, trailers = await self.call.ended()
             if status == 0:
-                raise ReflectionError("the server's reflection ended before it had received")
+                raise ReflectionError("the server's reflection ended without a response")
             raise statusError(status, text, CallMetadata(trailers))
         try:
             response: dict[str, Any] = self._method.response.decode(message)

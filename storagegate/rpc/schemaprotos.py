@@ -88,7 +88,7 @@ def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
     try:
         pool.AddSerializedFile(file.SerializeToString())
     except TypeError as error:
-        raise DefinitionError(f"{definition.name} cannot be a service of gRPC: {error}") from error
+        raise DefinitionError(f"{definition.name} cannot be a gRPC service: {error}") from error
     return serviceOf(pool.FindServiceByName(definition.name))
 
 
@@ -197,7 +197,7 @@ def _fieldNames(properties: Mapping[str, Any], where: str) -> dict[str, str]:
     names: dict[str, str] = {}
     for key in properties:
         if not isinstance(key, str) or not key or "\0" in key:
-            raise DefinitionError(f"{where} has a property {key!r}, which is no name")
+            raise DefinitionError(f"{where} has a property {key!r}, which is not a valid name")
         if not _IDENTIFIER.fullmatch(key):
             continue
         other = camel.setdefault(_jsonName(key), key)
@@ -243,5 +243,5 @@ def _unique(name: str, taken: Iterable[str]) -> str:
 def _checkName(name: str, what: str) -> None:
     if not _IDENTIFIER.fullmatch(name):
         raise DefinitionError(
-            f"{what} cannot be served: a name in gRPC has letters, digits and underscores"
+            f"{what} cannot be served: a gRPC name consists of letters, digits and underscores"
         )

@@ -12,6 +12,9 @@ The details of a C{GrpcError} become messages, and are decoded to the same form:
     a protobuf message                                 itself
     a list                                             each of these in turn
 
+A C{Struct} and a C{Value} have no bytes and no integers beyond 2**53: as in proto3's JSON mapping,
+these become text in base64 and decimal digits.
+
 All violations of a list become one C{BadRequest}, even among other items.
 """
 
@@ -27,7 +30,7 @@ from twisted.logger import Logger
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.codec import codecOf, detailConverter
-from storagegate.rpc.converters import DEPTH_LIMIT, ConversionError
+from storagegate.rpc.converters import DEPTH_LIMIT, MAX_WHOLE, ConversionError
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The name of the trailer."""
@@ -87,7 +90,7 @@ def encodeDetails(error: GrpcError, pool: Any = None) -> bytes | None:
     wire: bytes = status.SerializeToString()
     if len(wire) > MAX_DETAILS:
         _log.warn(
-            "the details of a {status} are left out: they take {size} bytes, over {limit}",
+            "the details of a {status} error are omitted: {size} bytes are more than {limit}",
             status=error.statusName,
             size=len(wire),
             limit=MAX_DETAILS,
@@ -137,7 +140,7 @@ def _packAll(details: Any, pool: Any) -> list[any_pb2.Any]:
         except Exception as error:
             # Do not log the error's text, which may quote secrets.
             _log.warn(
-                "a detail of an error is left out, for it has no form on the wire: {kind} {path}",
+                "an error detail is omitted, because it cannot be encoded: {kind} {path}",
                 kind=type(error).__name__,
                 path=error.path if isinstance(error, ConversionError) else "",
             )
@@ -159,7 +162,7 @@ def _messages(item: Any, pool: Any) -> Iterable[Message]:
     if isinstance(item, list | tuple) and item and all(map(_isViolation, item)):
         return [_badRequest(item)]
     if not isinstance(item, Mapping):
-        return [codecOf(struct_pb2.Value).toMessage(item)]
+        return [codecOf(struct_pb2.Value).toMessage(_withText(item, 0))]
     url = item.get("@type")
     if isinstance(url, str) and _nameOf(url):
         return [_typed(item, url, pool)]
@@ -207,9 +210,11 @@ def _delay(ms: Any) -> Duration | None:
 
 
 def _withText(value: Any, depth: int) -> Any:
-    """Replace bytes by their base64 text, as the JSON mapping does."""
+    """Replace bytes by base64 text, and long integers by decimal text, as the JSON mapping does."""
     if isinstance(value, bytes | bytearray | memoryview):
         return b64encode(value).decode()
+    if isinstance(value, int) and abs(value) > MAX_WHOLE:
+        return str(value)
     if depth < DEPTH_LIMIT:
         if isinstance(value, Mapping) and not isinstance(value, Message):
             return {key: _withText(each, depth + 1) for key, each in value.items()}

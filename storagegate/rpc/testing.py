@@ -285,6 +285,7 @@ class MemoryEngine:
         self.maxRequest = server.settings.grpc.maxReceiveMessageLength
         self.traffic = server.traffic
         self.isClosed = False
+        self.counted: set[str] = set()
         self.calls: set[MemoryClientCall] = set()
 
     def later(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -381,8 +382,8 @@ class RPCTestCall:
         """
         if not self.isDone:
             raise AssertionError(
-                f"{self.name} has not been answered yet; use start(), and let happen what it waits "
-                "for: client.advance(seconds)"
+                f"{self.name} has no response yet; use start(), then let time pass "
+                "with client.advance(seconds)"
             )
         if self.error is not None:
             raise self.error

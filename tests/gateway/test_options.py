@@ -83,6 +83,8 @@ class OptionTests(SynchronousTestCase):
             (gateway.configureWebSocket, "handleStreaming", {"both": hook}, "handleStreaming"),
             (gateway.configureGRPC, "protoFiles", "a.proto", "the option grpc.protoFiles"),
             (gateway.configureGRPC, "services", {"A": 1}, "the option grpc.services"),
+            (gateway.configureGRPC, "keepUnknown", 1, "the option grpc.keepUnknown"),
+            (gateway.configureGRPC, "naive", "local", 'the option grpc.naive is "" or "utc"'),
             (gateway.configureTCP, "keepAlive", "yes", "the option tcp.keepAlive"),
             (gateway.configureUDP, "maxPacketSize", 1, "the option udp.maxPacketSize"),
             (gateway.configureUDP, "protocol", 1, "the option udp.protocol"),
@@ -131,7 +133,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(gateway.settings.of("tcp").port, 7)
         for group in (1, {}, {"port": 7}, {"port": 7, "gateway": 1}):
             error = self.assertRaises(OptionError, server.http().withOptions, tcp=group)
-            self.assertIn("the option tcp is what a gateway gives", str(error))
+            self.assertIn("the option tcp is the group that a gateway returns", str(error))
         wrong = {"gateway": gateway, "prot": 1}
         error = self.assertRaises(OptionError, server.http().withOptions, tcp=wrong)
         self.assertIn("there is no option tcp.prot", str(error))

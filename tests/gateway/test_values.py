@@ -1,6 +1,7 @@
 """Values of handlers over every transport: a proto or a schema declares them, once for all."""
 
 import json
+from datetime import datetime
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import ServiceError, createProtocolGateway
 from storagegate.core.definitions import DefinitionError
+from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.testing import GatewayClient
 
 TRANSPORTS = ("http", "websocket", "tcp", "udp", "grpc")
@@ -244,7 +246,74 @@ class ProtoTests(ValueCase):
         gateway.addService("Table", {"methods": {"echo": lambda request: request}})
         error = self.assertRaises(DefinitionError, GatewayClient, gateway)
         self.assertIn('grpc.services = {"table.Table": "NAME"}', str(error))
-        self.assertIn("(Table)", str(error))
+        self.assertTrue(str(error).endswith("services: Table"), error)
+
+    def test_unansweredMapping(self) -> None:
+        """A mapping to a service that the gateway does not have is an error that names it."""
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=self.options("Tabel"))
+        gateway.addService("table.Table", {"methods": {"echo": lambda request: request}})
+        error = self.assertRaises(DefinitionError, GatewayClient, gateway)
+        self.assertEqual(
+            str(error),
+            "grpc.services maps table.Table to Tabel, but the gateway has no service Tabel;"
+            " its services: table.Table",
+        )
+        # The daemon adds its own services after the start.
+        gateway.awaited = frozenset({"Tabel"})
+        GatewayClient(gateway)
+
+    def test_unansweredBeside(self) -> None:
+        """So is a service beside an answered one that the gateway has without its package."""
+        options = self.options("Table", more="service Other { rpc echo(Inner) returns (Inner); }")
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
+        for name in ("Table", "Elsewhere"):
+            gateway.addService(name, {"methods": {"echo": lambda request: request}})
+        GatewayClient(gateway)
+        gateway = createProtocolGateway(protocols=["grpc"], grpc=options)
+        for name in ("Table", "Other"):
+            gateway.addService(name, {"methods": {"echo": lambda request: request}})
+        error = self.assertRaises(DefinitionError, GatewayClient, gateway)
+        self.assertIn('grpc.services = {"table.Other": "NAME"}', str(error))
+
+    def options(self, name: str, more: str = "") -> dict[str, Any]:
+        """Return options with the proto and further definitions; its service is of a name."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(PROTO + more, encoding="utf-8")
+        return {"protoFiles": [str(file.absolute())], "services": {"table.Table": name}}
+
+    def test_closedEnums(self) -> None:
+        """A number that a closed enum lacks keeps its place in a list over all transports."""
+        file = Path(self.mktemp()).with_suffix(".proto")
+        file.write_text(
+            'syntax = "proto2"; package old; enum Size { SMALL = 1; LARGE = 2; }'
+            " message Row { repeated Size sizes = 1; optional Size size = 2; }"
+            " service Table { rpc Echo (Row) returns (Row); }",
+            encoding="utf-8",
+        )
+        options = {"protoFiles": [str(file.absolute())], "services": {"old.Table": "Table"}}
+        self.serve({"echo": lambda request: request}, **options)
+        value = {"sizes": ["SMALL", 99, "LARGE"], "size": -5}
+        for transport in TRANSPORTS:
+            self.assertEqual(self.ask(transport, "echo", value), value, transport)
+
+    def test_conversion(self) -> None:
+        """Options keep unknown fields over gRPC, and take a datetime without a zone as UTC."""
+
+        def noon(request: Any) -> Any:
+            self.seen.append(request)
+            return {"moment": datetime(2026, 1, 2, 12)}
+
+        request = {"stringField": "a", "@unknown": b"\xc0>\x05"}
+        gateway = createProtocolGateway(protocols=["grpc", "http"])
+        options = {**self.options("Table"), "keepUnknown": True, "naive": "utc"}
+        configureGateway(gateway, {"grpc": options})
+        gateway.addService("Table", {"methods": {"echo": noon}})
+        self.client, self.connections = GatewayClient(gateway), {}
+        for transport, seen in (("grpc", request), ("http", {"stringField": "a"})):
+            sent = {**request, "@unknown": "wD4F"} if transport == "http" else request
+            found = self.ask(transport, "echo", sent)
+            self.assertEqual(found, {"moment": "2026-01-02T12:00:00Z"})
+            self.assertEqual(self.seen.pop(), seen)
 
     def test_streams(self) -> None:
         """The items of streams are values of the same form."""

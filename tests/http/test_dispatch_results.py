@@ -177,7 +177,7 @@ class ResultTests(PipelineCase):
         for path, name in (("/", "odd"), ("/inside", "<lambda>")):
             self.assertEqual(self.client.get(path).status, 500)
             (failure,) = self.flushLoggedErrors(TypeError)
-            self.assertIn(f"{name} has returned no response: object", failure.getErrorMessage())
+            self.assertIn(f"{name} did not return a response: object", failure.getErrorMessage())
 
     def test_schedules(self) -> None:
         """A plain function may return what it has scheduled, which is no response."""
@@ -199,7 +199,7 @@ class SilentTests(PipelineCase):
         (failure,) = self.flushLoggedErrors(MissingResponse)
         self.assertEqual(
             failure.getErrorMessage(),
-            f"GET {path}: SilentTests.{name} has sent nothing, returned nothing and not called "
+            f"GET {path}: SilentTests.{name} sent nothing, returned nothing and did not call "
             "next()",
         )
 
@@ -256,7 +256,7 @@ class SilentTests(PipelineCase):
         """In development the response says so too."""
         self.app.withOptions(development=True)
         self.app.get("/", self.plain)
-        self.assertIn("has sent nothing", self.client.get("/").json()["traceback"][-1])
+        self.assertIn("sent nothing", self.client.get("/").json()["traceback"][-1])
         self.flushLoggedErrors(MissingResponse)
 
     def test_errorHandler(self) -> None:

@@ -53,7 +53,7 @@ class LargeBodyTests(SynchronousTestCase):
         self.assertEqual((call.response.status, call.response.body), (304, b""))
 
     def test_second(self) -> None:
-        """Meanwhile there is a response already."""
+        """Meanwhile a response has already been sent."""
         errors: list[Exception] = []
 
         def twice(req: Any, res: Any) -> None:

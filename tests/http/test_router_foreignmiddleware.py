@@ -164,7 +164,7 @@ class ResourceTests(SynchronousTestCase):
         self.app.use("/r", Taking())
         self.assertEqual(self.client.get("/r").status, 500)
         [failure] = self.flushLoggedErrors(RuntimeError)
-        self.assertIn("real listener", str(failure.value))
+        self.assertIn("needs a listener", str(failure.value))
 
 
 class Later(Resource):

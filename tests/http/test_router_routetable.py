@@ -245,7 +245,7 @@ class HandlerTests(TableCase):
             return None
 
         self.app.withRoutes({"/p": plain, "/l": later})
-        for path, said in (("/p", "plain gave {'a': 1}"), ("/l", "later gave None")):
+        for path, said in (("/p", "plain returned {'a': 1}"), ("/l", "later returned None")):
             self.assertEqual(self.client.get(path).status, 500)
             [failure] = self.flushLoggedErrors(TypeError)
             self.assertIn(said, str(failure.value))

@@ -73,7 +73,7 @@ class CheckTests(FilesCase):
             ({"certFile": "/nowhere/cert"}, "certFile: /nowhere/cert: No such file"),
             ({"certFile": words}, f"certFile: {words} contains no certificate"),
             ({"keyFile": "/nowhere/key"}, "keyFile: /nowhere/key: No such file"),
-            ({"keyFile": words}, f"keyFile: {words} is no PEM key, or needs a password"),
+            ({"keyFile": words}, f"keyFile: {words} is not a PEM key, or needs a password"),
             ({"keyFile": other}, f"keyFile: {other} does not belong to the certificate"),
         ):
             text = self.refusal(**changed)
@@ -86,7 +86,7 @@ class CheckTests(FilesCase):
 
         locked = keyText(ec.generate_private_key(ec.SECP256R1()), b"secret")
         file = self.write("locked", locked)
-        self.assertIn("is no PEM key, or needs a password", self.refusal(keyFile=file))
+        self.assertIn("is not a PEM key, or needs a password", self.refusal(keyFile=file))
 
     def test_names(self) -> None:
         """A server is known by what options say, or else by its host as certificates have it."""

@@ -21,6 +21,7 @@ import "google/protobuf/field_mask.proto";
 import "google/protobuf/struct.proto";
 import "google/protobuf/timestamp.proto";
 import "google/protobuf/wrappers.proto";
+import "old.proto";
 
 enum Color { option allow_alias = true; RED = 0; GREEN = 1; VERT = 1; BLUE = 5; MINUS = -3; }
 
@@ -83,6 +84,7 @@ message Address {
   string address_line_1 = 1; Address home_address = 2; string renamed = 3 [json_name = "outer"];
   string Caps = 4;
 }
+message Uses { old.Plain plain = 1; Color color = 2; google.protobuf.Any any_value = 3; }
 message Update { Address address = 1; google.protobuf.FieldMask mask = 2; }
 message Renamed { string inner_name = 1 [json_name = "outer"]; string plain = 2; }
 """
@@ -114,6 +116,8 @@ extend Plain {
   optional string words = 104;
 }
 
+message Many { repeated Plain plain = 1; }
+message NeedsSize { required Size size = 1 [default = LARGE]; }
 message Holder { extend Plain { optional Holder held = 105; } optional int32 a = 1; }
 
 message Newer { optional string text = 1; optional int32 later = 50; optional Newer inner = 51; }

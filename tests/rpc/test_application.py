@@ -118,7 +118,7 @@ class AddTests(SynchronousTestCase):
         error = self.assertRaises(
             DefinitionError, self.app.addService, name="A", methods={"e": lambda request: request}
         )
-        self.assertEqual(str(error), "there is a service A already")
+        self.assertEqual(str(error), "the service A is already defined")
         self.assertEqual(len(self.answer("/A/echo").messages), 1)
 
     def test_refused(self) -> None:
@@ -134,7 +134,7 @@ class AddTests(SynchronousTestCase):
             ({"name": "A", "methods": {"echo": lambda a, b, c: 1}}, "(request)"),
             ({"definition": 5}, "loaded proto"),
             ({"definition": self.loaded().Echo, "implementation": {"X": print}}, "'X'"),
-            ({"definition": self.loaded().Echo, "implementation": {"Say": 5}}, "no function"),
+            ({"definition": self.loaded().Echo, "implementation": {"Say": 5}}, "not a function"),
         ):
             given: dict[str, Any] = dict(arguments)  # type: ignore[call-overload]
             error = self.assertRaises(DefinitionError, self.app.addService, **given)
@@ -313,5 +313,5 @@ class PlaceTests(SynchronousTestCase):
             self.assertRaises(OptionError, app._address, port, None)
 
     def test_middleware(self) -> None:
-        """What is no function is no middleware."""
+        """What is not a function is no middleware."""
         self.assertRaises(TypeError, server.grpc().use, 5)

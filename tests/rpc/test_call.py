@@ -101,7 +101,7 @@ class CallTests(SynchronousTestCase):
     def test_noStream(self) -> None:
         """A call with one request is no stream of them."""
         error = self.assertRaises(TypeError, aiter, Call(FakeServerCall(), "s", "Get"))
-        self.assertIn("Get has one request", str(error))
+        self.assertIn("Get takes one request", str(error))
 
 
 class StreamTests(SynchronousTestCase):

@@ -25,6 +25,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.isClosed = False
+        self.counted = {"/p.S/Do"}
         self.cancelled = 0
         self.made: list[Callable[[UnaryResult], object]] = []
 
@@ -88,6 +89,15 @@ class ClientCallTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(waiting), {"b": 2})
         trailers = self.successResultOf(self.call.trailers())
         self.assertEqual(trailers.getMap(), {"x-end": "1"})
+
+    def test_counted(self) -> None:
+        """Responses are counted again after an end without a response, not after other errors."""
+        self.end(5, None, "no")
+        self.assertEqual(self.engine.counted, {"/p.S/Do"})
+        for status in (1, 4, 14):
+            self.setUp()
+            self.end(status, None, "gone")
+            self.assertEqual(self.engine.counted, set())
 
     def test_unreadable(self) -> None:
         """A response that is no message is INTERNAL."""

@@ -1,8 +1,9 @@
 """Messages as dictionaries: keys, presence, oneofs, messages in them, and what is refused."""
 
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 
@@ -44,7 +45,7 @@ class KeyTests(ConversionCase):
     def test_bothNames(self) -> None:
         """A field that is given twice is refused, in either order."""
         for value in ({"leafName": "x", "leaf_name": "y"}, {"leaf_name": "y", "leafName": "x"}):
-            self.assertRefused(TREE, value, "leaf_name", "is given as leafName, too")
+            self.assertRefused(TREE, value, "leaf_name", "is also given as leafName")
 
     def test_unknown(self) -> None:
         """A key that is no field is refused and named, whatever it is."""
@@ -57,9 +58,9 @@ class KeyTests(ConversionCase):
             ("a\nb", "'a\\nb'"),
             ("\ud800", "'\\ud800'"),
         ):
-            self.assertRefused(RENAMED, {key: 1}, path, "is no field of kinds.Renamed")
+            self.assertRefused(RENAMED, {key: 1}, path, "is not a field of kinds.Renamed")
         self.assertRefused(
-            TREE, {"many": [{}, {"nope": None}]}, "many[1].nope", "is no field of kinds.Tree"
+            TREE, {"many": [{}, {"nope": None}]}, "many[1].nope", "is not a field of kinds.Tree"
         )
 
     def test_mappings(self) -> None:
@@ -153,7 +154,7 @@ class PresenceTests(ConversionCase):
         self.assertEqual(empty.encode(None), b"")
         self.assertEqual(empty.encode({}), b"")
         self.assertEqual(empty.decode(b""), {})
-        self.assertRefused(empty, {"a": 1}, "a", "is no field of google.protobuf.Empty")
+        self.assertRefused(empty, {"a": 1}, "a", "is not a field of google.protobuf.Empty")
 
 
 class OneofTests(ConversionCase):
@@ -182,7 +183,7 @@ class OneofTests(ConversionCase):
             ({"choice": {}, "text_choice": ""}, "text_choice", "choice"),
             ({"textChoice": "", "choice": {}}, "choice", "text_choice"),
         ):
-            reason = f"is given beside {other}; one is only one of them"
+            reason = f"cannot be set beside {other}: only one field of one can"
             self.assertRefused(CHOICE, value, path, reason)
 
     def test_othersAbsent(self) -> None:
@@ -229,7 +230,7 @@ class PassingTests(ConversionCase):
         """A message of the same name whose bytes mean something else is refused."""
         pool = compilePool(other='syntax = "proto3"; package kinds; message Tree { bytes a = 1; }')
         foreign = messageClass("kinds.Tree", pool)(a=b"\xff")
-        self.assertRefused(TREE, foreign, "", "is no kinds.Tree message")
+        self.assertRefused(TREE, foreign, "", "is not a valid kinds.Tree message")
 
     def test_nested(self) -> None:
         """Messages may stand in dictionaries, well-known ones too."""
@@ -262,7 +263,7 @@ class OldTests(ConversionCase):
         wire = {"text": "x", "box": {"width": 3}, "item": [{"name": "a"}, {}]}
         self.assertBothWays(self.PLAIN, value, wire)
         self.assertRefused(
-            self.PLAIN, {"item": [{}, {"x": 1}]}, "item[1].x", "is no field of old.Plain.Item"
+            self.PLAIN, {"item": [{}, {"x": 1}]}, "item[1].x", "is not a field of old.Plain.Item"
         )
 
     def test_extensions(self) -> None:
@@ -280,12 +281,12 @@ class OldTests(ConversionCase):
         self.assertEqual(message.Extensions[POOL.FindExtensionByName("old.extra")], 5)
         self.assertEqual(self.PLAIN.decode(self.PLAIN.encode(value)), value)
         for key in ("extra", "old.extra", "[old.extra", "[old.other]", "[old.Plain]", "[]"):
-            self.assertRefused(self.PLAIN, {key: 5}, key, "is no field of old.Plain")
+            self.assertRefused(self.PLAIN, {key: 5}, key, "is not a field of old.Plain")
         needs = codec("old.Needs")
-        self.assertRefused(needs, {"[old.extra]": 5}, "[old.extra]", "is no field of old.Needs")
+        self.assertRefused(needs, {"[old.extra]": 5}, "[old.extra]", "is not a field of old.Needs")
         for value, path, reason in (
             ({"[old.extra]": "x"}, "[old.extra]", "a whole number"),
-            ({"[old.more_sizes]": ["LARGE", 7]}, "[old.more_sizes][1]", None),
+            ({"[old.more_sizes]": ["LARGE", "HUGE"]}, "[old.more_sizes][1]", None),
             ({"[old.all_needs]": [{"aName": 1}]}, "[old.all_needs][0].aName", "is a string, not 1"),
         ):
             error = self.assertRaises(ConversionError, self.PLAIN.encode, value)
@@ -293,25 +294,83 @@ class OldTests(ConversionCase):
             if reason is not None:
                 self.assertIn(reason, error.reason)
 
+    CLOSED = (
+        b"\x20\x63"
+        b"\x40\x01\x40\x63\x40\x02"
+        b"\x4a\x05\x0a\x01a\x10\x63\x4a\x05\x0a\x01b\x10\x01"
+        b"\x52\x0c\x01\x63\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+        b"\xa8\x06\x63\xa8\x06\x02"
+    )
+    """A C{Plain} whose closed enums have numbers without a name."""
+
+    NUMBERS: ClassVar[dict[str, Any]] = {
+        "size": 99,
+        "sizes": ["SMALL", 99, "LARGE"],
+        "namedKinds": {"a": 99, "b": "ONE"},
+        "packed": ["SMALL", 99, -1],
+        "[old.more_sizes]": [99, "LARGE"],
+    }
+    """The value that handlers see."""
+
     def test_closedEnums(self) -> None:
-        """A number of a closed enum that has no name is the number."""
-        wire = (
-            b"\x20\x63"
-            b"\x40\x01\x40\x63\x40\x02"
-            b"\x4a\x05\x0a\x01a\x10\x63\x4a\x05\x0a\x01b\x10\x01"
-            b"\x52\x0c\x01\x63\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-            b"\xa8\x06\x63\xa8\x06\x02"
-        )
-        self.assertEqual(
-            self.PLAIN.decode(wire),
-            {
-                "size": 99,
+        """A number of a closed enum that has no name is the number, at its place in a list."""
+        for keepsUnknown in (False, True):
+            plain = MessageCodec(self.PLAIN.messageClass, keepsUnknown)
+            self.assertEqual(plain.decode(self.CLOSED), self.NUMBERS)
+            self.assertEqual(plain.decodeLarge(self.CLOSED), self.NUMBERS)
+            # Protobuf's own messages keep these numbers apart.
+            parsed = self.PLAIN.messageClass.FromString(self.CLOSED)
+            behind = {
                 "sizes": ["SMALL", "LARGE", 99],
-                "namedKinds": {"a": 99, "b": "ONE"},
-                "packed": ["SMALL", 99, -1],
                 "[old.more_sizes]": ["LARGE", 99],
-            },
-        )
+            }
+            self.assertEqual(plain.toDict(parsed), {**self.NUMBERS, **behind})
+
+    def test_closedEnumsReturned(self) -> None:
+        """Numbers without a name can be sent, and protobuf reads the message that it was sent."""
+        wire = self.PLAIN.encode(self.NUMBERS)
+        self.assertEqual(self.PLAIN.decode(wire), self.NUMBERS)
+        parse = self.PLAIN.messageClass.FromString
+        self.assertEqual(parse(wire), parse(self.CLOSED))
+        message = self.PLAIN.toMessage(self.NUMBERS)
+        self.assertIs(type(message), self.PLAIN.messageClass)
+        self.assertEqual(message, parse(self.CLOSED))
+        self.assertEqual(self.PLAIN.encode(message), parse(self.CLOSED).SerializeToString())
+        for size in (1 << 31, -(1 << 31) - 1, "HUGE", 1.5, True):
+            error = self.assertRaises(ConversionError, self.PLAIN.encode, {"sizes": [1, size]})
+            self.assertEqual(error.path, "sizes[1]")
+            self.assertIn("is a name of old.Size, not", error.reason)
+
+    def test_closedEnumsExtended(self) -> None:
+        """An extension whose file is loaded after the first message is read as one."""
+        pool = compilePool(old=PROTO2)
+        each = codecOf(messageClass("old.Plain", pool))
+        wire = b"\x20\x63" + b"\xf8\x08\x07"
+        self.assertEqual(each.decode(wire), {"size": 99})
+        many = codecOf(messageClass("old.Many", pool))
+        twice = b"\x0a\x03\xf8\x08\x07" * 2
+        self.assertEqual(many.decode(twice), {"plain": [{}] * 2})
+        file = FileDescriptorProto(name="later.proto", package="later", dependency=["old.proto"])
+        file.extension.add(name="more", number=143, type=5, label=1, extendee=".old.Plain")
+        pool.AddSerializedFile(file.SerializeToString())
+        # Both are parsed before the file is loaded for the first of them.
+        self.assertEqual(many.decode(twice), {"plain": [{"[later.more]": 7}] * 2})
+        self.assertEqual(each.decode(wire), {"size": 99, "[later.more]": 7})
+        self.assertEqual(each.decode(each.encode({"[later.more]": 7})), {"[later.more]": 7})
+
+    def test_closedEnumsInside(self) -> None:
+        """A type of an open file that contains closed enums, and an Any, have the numbers, too."""
+        uses = codec("kinds.Uses")
+        value = {"plain": {"sizes": [99, "LARGE"]}, "color": "RED"}
+        self.assertEqual(uses.decode(uses.encode(value)), {"plain": value["plain"]})
+        packed = {"anyValue": {"@type": "type.googleapis.com/old.Plain", "sizes": [99, "LARGE"]}}
+        for each in (uses, TREE):
+            self.assertEqual(each.decode(each.encode(packed)), packed)
+        # A number without a name is a value of a required field, as on the wire.
+        needs = codec("old.NeedsSize")
+        self.assertEqual(needs.decode(b"\x08\x63"), {"size": 99})
+        self.assertEqual(needs.encode({"size": 99}), b"\x08\x63")
+        self.assertRefused(needs, {}, "size", "is required")
 
     def test_unknown(self) -> None:
         """Fields that the definition lacks are dropped, or kept as bytes where they were."""
@@ -328,9 +387,11 @@ class OldTests(ConversionCase):
         )
         self.assertEqual(newer.decode(keeping.encode(kept)), value)
         wrong = {"@unknown": b""}
-        self.assertRefused(older, wrong, "@unknown", "is no field of old.Older")
+        self.assertRefused(older, wrong, "@unknown", "is not a field of old.Older")
         self.assertRefused(keeping, {"@unknown": "x"}, "@unknown", "is bytes, not 'x'")
-        self.assertRefused(keeping, {"@unknown": b"\xff"}, "@unknown", "is no old.Older message")
+        self.assertRefused(
+            keeping, {"@unknown": b"\xff"}, "@unknown", "is not a valid old.Older message"
+        )
 
     def test_required(self) -> None:
         """A required field that is missing is named."""
@@ -345,9 +406,9 @@ class OldTests(ConversionCase):
             (b"\x12\x01a\x12\x02\xff\xfe", "texts"),
             (b"\x1a\x07\x0a\x01a\x12\x02\xff\xfe", "labels"),
         ):
-            self.assertUnreadable(self.PLAIN, wire, path, "is no text in UTF-8")
+            self.assertUnreadable(self.PLAIN, wire, path, "is not UTF-8 text")
         wire = b"\x1a\x07\x0a\x02\xff\xfe\x12\x01a"
-        self.assertUnreadable(self.PLAIN, wire, "labels", "has a key that is no text in UTF-8")
+        self.assertUnreadable(self.PLAIN, wire, "labels", "has a key that is not UTF-8 text")
 
     def test_edition(self) -> None:
         """A message that is only framed as groups are is a message."""
@@ -362,9 +423,9 @@ class WireTests(ConversionCase):
     def test_noMessage(self) -> None:
         """They are refused with the message's name."""
         for wire in (b"\xff", b"\x0a", b"\x0a\x05abc", b"\x0a\x02\xff\xfe"):
-            self.assertUnreadable(TREE, wire, "", "is no kinds.Tree message")
+            self.assertUnreadable(TREE, wire, "", "is not a valid kinds.Tree message")
         error = self.assertRaises(ConversionError, TREE.decode, b"\xff")
-        self.assertEqual(str(error), "is no kinds.Tree message")
+        self.assertEqual(str(error), "is not a valid kinds.Tree message")
 
     def test_unknownFields(self) -> None:
         """Fields that a newer client sends are left out."""

@@ -87,7 +87,7 @@ class DepthTests(ConversionCase):
                     TREE.decode(wire), nested(lambda core: {"leftTree": core}, count, {})
                 )
             else:
-                self.assertUnreadable(TREE, wire, "", "is no kinds.Tree message")
+                self.assertUnreadable(TREE, wire, "", "is not a valid kinds.Tree message")
             length = len(wire)
             prefix = bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])
             wire = b"\x12" + prefix + wire

@@ -75,11 +75,11 @@ class StartTests(FilesCase):
             for name in ("cert", "ca"):
                 self.assertEqual(
                     self.refused(**{name: path}),
-                    f"the option tls.{name}: {path} is no PEM certificate",
+                    f"the option tls.{name}: {path} is not a PEM certificate",
                 )
             self.assertEqual(
                 self.refused(key=path),
-                f"the option tls.key: {path} is no PEM key, or needs a password",
+                f"the option tls.key: {path} is not a PEM key, or needs a password",
             )
 
     def test_exchanged(self) -> None:

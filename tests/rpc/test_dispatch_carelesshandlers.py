@@ -227,7 +227,7 @@ class MiddlewareTests(CallCase):
         self.assertStatus(INTERNAL, "Internal error")
         self.assertEqual(wire.messages, [b"a", b"b"])
         [failure] = self.flushLoggedErrors(TypeError)
-        self.assertIn("no list of a middleware replaces the stream", str(failure.value))
+        self.assertIn("a middleware returned a list for the stream", str(failure.value))
 
     def test_returnNext(self) -> None:
         """One that returns C{next()} without waiting for it goes on, as in JavaScript."""

@@ -142,7 +142,7 @@ class LoadedTests(LogCase):
         """One with other methods is another service, for names are literal; the log says so."""
         self.assertEqual(self.requests(say=echo), ["Struct"])
         [line] = [line for line in self.logged() if self.name in line]
-        self.assertIn("has other methods than in New.proto", line)
+        self.assertIn("has methods that New.proto does not define", line)
 
 
 class ImplementationTests(LogCase):
@@ -173,7 +173,7 @@ class ImplementationTests(LogCase):
         self.assertEqual(self.implemented({"put_it": echo, "PutIt": other})["PutIt"], other)
 
     def test_object(self) -> None:
-        """So have the methods of an object; what is no function answers nothing."""
+        """So have the methods of an object; what is not a function answers nothing."""
 
         class Text:
             put_it = "no function"

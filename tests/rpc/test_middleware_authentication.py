@@ -280,7 +280,7 @@ class SetUpTests(MiddlewareCase):
             self.assertIn("publicMethods", str(error))
 
     def test_kinds(self) -> None:
-        """So is a list that is none, and a verifier that is no function of a token."""
+        """So is a list that is none, and a verifier that is not a function of a token."""
         for names in ("GetUser", 1, None):
             error = self.assertRaises(TypeError, authentication, USERS.get, names)
             self.assertIn("publicMethods", str(error))

@@ -121,9 +121,9 @@ class LoadedTests(ProtoCase):
     def test_unknown(self) -> None:
         """A name that is not there is an error that lists what is."""
         error = self.assertRaises(AttributeError, getattr, self.loaded, "Ordres")
-        self.assertEqual(str(error), "main.proto has no 'Ordres'; there is Color, Order, Orders")
+        self.assertEqual(str(error), "main.proto has no 'Ordres'; it has Color, Order, Orders")
         error = self.assertRaises(AttributeError, getattr, self.loaded.a.b, "Order")
-        self.assertEqual(str(error), "main.proto has no 'Order'; there is Color, Order, Orders")
+        self.assertEqual(str(error), "main.proto has no 'Order'; it has Color, Order, Orders")
         for name in ("Order", "a.b.c.Ordres", "", "a.b.c"):
             missing = self.assertRaises(KeyError, self.loaded.__getitem__, name)
             self.assertIn(repr(name), str(missing.args[0]))

@@ -98,7 +98,7 @@ class ErrorTests(SynchronousTestCase):
         writeFiles(self.root, {"main.proto": HEAD})
         gone = self.root / "gone"
         error = self.assertRaises(ProtoError, loadProto, self.root / "main.proto", [gone])
-        self.assertEqual(str(error), f"{gone}: there is no such folder to include")
+        self.assertEqual(str(error), f"{gone}: the folder to include does not exist")
 
     def test_strangers(self) -> None:
         """A file beside a folder that anybody writes to is not imported."""

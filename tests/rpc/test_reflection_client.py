@@ -95,6 +95,7 @@ class _Engine:
 
     def __init__(self, answer: Callable[[str, str], Any], *versions: str) -> None:
         self.isClosed = False
+        self.counted: set[str] = set()
         self.closesAfter = -1
         self.calls: list[_Call] = []
         self._answer = answer
@@ -208,7 +209,7 @@ class ReflectedTests(SynchronousTestCase):
         """Answers that make no sense are errors that say what is wrong."""
         self.assertWrong(files(), "p.S")
         self.assertWrong({}, "p.S")
-        self.assertWrong(files(b"\xff"), "no file")
+        self.assertWrong(files(b"\xff"), "invalid file")
         self.assertWrong(b"\xff", "cannot be read")
         self.assertWrong(None, "ended")
         self.assertWrong({"errorResponse": {"errorCode": 5, "errorMessage": "no"}}, "p.S", "no")
@@ -233,14 +234,14 @@ class ReflectedTests(SynchronousTestCase):
             number = int(value) + 1 if value.isdigit() else 0
             return files(file(value, str(number), service="S" if value == "p.S" else ""))
 
-        self.assertWrong(answer, "too great")
+        self.assertWrong(answer, "too long")
 
     def test_huge(self) -> None:
         """So is one whose files are too long."""
         options = FileDescriptorProto(name="x")
         options.options.java_package = "x" * 3_000_000
         wire = options.SerializeToString()
-        self.assertWrong(files(*[wire] * 20), "too great")
+        self.assertWrong(files(*[wire] * 20), "too long")
 
     def test_manyServices(self) -> None:
         """So is one that has too many services."""

@@ -203,7 +203,7 @@ class FieldTests(SynchronousTestCase):
         error = self.assertRaises(
             DefinitionError, messageOf, {f"p{number}": {} for number in range(20000)}
         )
-        self.assertTrue(str(error).startswith("Probe cannot be a service of gRPC: "), error)
+        self.assertTrue(str(error).startswith("Probe cannot be a gRPC service: "), error)
 
     @given(st.dictionaries(st.text(min_size=1, max_size=8), SCHEMAS, max_size=6))
     def test_anySchema(self, properties: dict[str, Any]) -> None:
@@ -211,7 +211,7 @@ class FieldTests(SynchronousTestCase):
         try:
             cls = messageOf(properties)
         except DefinitionError as error:
-            self.assertRegex(str(error), "same name in camelCase|which is no name")
+            self.assertRegex(str(error), "same name in camelCase|which is not a valid name")
             return
         value = example({"type": "object", "properties": properties})
         codec = codecOf(cls)

@@ -115,7 +115,7 @@ class ClientTests(SynchronousTestCase):
         call = self.client.start("Numbers/Count", {"n": 3})
         self.client.advance(2)
         self.assertEqual(call.responses, [{"n": 0}, {"n": 1}])
-        with self.assertRaisesRegex(AssertionError, "has not been answered yet"):
+        with self.assertRaisesRegex(AssertionError, "has no response yet"):
             call.response  # noqa: B018
         self.client.advance(1)
         self.assertEqual((call.isDone, len(call.responses)), (True, 3))
@@ -237,4 +237,4 @@ class LoadedTests(LogCase):
 
             error = self.assertRaises(GrpcError, self.serve(fail).call, "notes.Notes/Pass", {})
             self.assertEqual((error.statusName, error.details), (status, details))
-        self.assertIn("a detail does not fit notes.Why: reasons: is no field", self.logged()[-1])
+        self.assertIn("a detail does not fit notes.Why: reasons: is not a field", self.logged()[-1])

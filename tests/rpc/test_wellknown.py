@@ -182,7 +182,7 @@ class StructTests(ConversionCase):
 
     def test_refused(self) -> None:
         """What JSON cannot say is refused, and where it is."""
-        number = "is a number that JSON has, not"
+        number = "is a number that JSON can represent, not"
         whole = "is a whole number of at most 2**53, beyond which digits are lost, not"
         for value, path, reason in (
             ({"a": math.nan}, "a", f"{number} nan"),
@@ -191,18 +191,22 @@ class StructTests(ConversionCase):
             ({"a": 10**400}, "a", f"{whole} a number of 1329 bits"),
             ({"a": [{"b": 2**53 + 1}]}, "a[0].b", f"{whole} 9007199254740993"),
             ({"a": -(2**60)}, "a", f"{whole} -1152921504606846976"),
-            ({"a": b"x"}, "a", "is a value that JSON has, not b'x'"),
-            ({"a": {1}}, "a", "is a value that JSON has, not a set"),
+            ({"a": b"x"}, "a", "is a value that JSON can represent, not b'x'"),
+            ({"a": {1}}, "a", "is a value that JSON can represent, not a set"),
             ({"a": "\ud800"}, "a", "is a string of whole characters, not '\\ud800'"),
             ({5: "a"}, "5", "is a string, not 5"),
             ({"\ud800": 1}, "'\\ud800'", "is a string of whole characters, not '\\ud800'"),
             ([], "", "is a mapping, not a list"),
             (None, "", "is a mapping, not None"),
-            ({"a": messageClass("kinds.Tree")()}, "a", "is a value that JSON has, not a Tree"),
+            (
+                {"a": messageClass("kinds.Tree")()},
+                "a",
+                "is a value that JSON can represent, not a Tree",
+            ),
             (
                 {"a": messageClass("google.protobuf.Struct")()},
                 "a",
-                "is a value that JSON has, not a Struct",
+                "is a value that JSON can represent, not a Struct",
             ),
         ):
             self.assertRefused(STRUCT, value, path, reason)
@@ -213,7 +217,7 @@ class StructTests(ConversionCase):
         for number in (math.nan, math.inf, -math.inf):
             message: Any = KNOWN.messageClass()
             message.struct_value.fields["a"].list_value.values.add().number_value = number
-            reason = f"is a number that JSON has, not {number}"
+            reason = f"is a number that JSON can represent, not {number}"
             self.assertUnreadable(KNOWN, message, "structValue.a[0]", reason)
 
 
@@ -281,21 +285,22 @@ class AnyTests(ConversionCase):
     def test_refused(self) -> None:
         """What is wrong in it is named, from where the message stands."""
         tree, length = f"{PREFIX}kinds.Tree", f"{PREFIX}google.protobuf.Duration"
+        unknown = "is the unknown type 'x/y', which takes only a value of bytes"
         for value, path, reason in (
             ({"leafName": "x"}, "detail", "has no @type"),
             ({"@type": 5}, "detail.@type", "is a string, not 5"),
             ({"@type": "\ud800"}, "detail.@type", "is a string of whole characters, not '\\ud800'"),
             ({"@type": tree, "leafName": 5}, "detail.leafName", "is a string, not 5"),
-            ({"@type": tree, "value": b""}, "detail.value", "is no field of kinds.Tree"),
-            ({"@type": length}, "detail", f"has no value, as {length!r} needs"),
+            ({"@type": tree, "value": b""}, "detail.value", "is not a field of kinds.Tree"),
+            ({"@type": length}, "detail", f"has no value, which {length!r} needs"),
             (
                 {"@type": length, "value": "x"},
                 "detail.value",
                 "is a length of time such as 1.5s, not 'x'",
             ),
-            ({"@type": length, "value": "1s", "a": 1}, "detail.a", f"is no field of {length!r}"),
-            ({"@type": "x/y", "value": "x"}, "detail.value", "is bytes, not 'x'"),
-            ({"@type": "x/y", "a": 1}, "detail.a", "is no field of 'x/y'"),
+            ({"@type": length, "value": "1s", "a": 1}, "detail.a", f"is not a field of {length!r}"),
+            ({"@type": "x/y", "a": 1}, "detail.@type", unknown),
+            ({"@type": "x/y", "value": "1s"}, "detail.@type", unknown),
             ("x", "detail", "is a mapping with @type, not 'x'"),
             ({"@type": f"{PREFIX}old.Needs"}, "detail.a_name", "is required"),
         ):
@@ -305,8 +310,8 @@ class AnyTests(ConversionCase):
         """Bytes that are no message of the type that they are said to be are refused."""
         detail = ANY.messageClass(type_url=f"{PREFIX}kinds.Tree", value=b"\xff")
         wire = KNOWN.messageClass(detail=detail)
-        self.assertUnreadable(KNOWN, wire, "detail", "is no kinds.Tree message")
+        self.assertUnreadable(KNOWN, wire, "detail", "is not a valid kinds.Tree message")
         bad = messageClass("google.protobuf.Duration")(seconds=1, nanos=-1).SerializeToString()
         detail = ANY.messageClass(type_url=f"{PREFIX}google.protobuf.Duration", value=bad)
-        reason = "is no length of time up to 10,000 years"
+        reason = "is not a length of time up to 10,000 years"
         self.assertUnreadable(KNOWN, KNOWN.messageClass(detail=detail), "detail.value", reason)

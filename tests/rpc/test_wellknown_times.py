@@ -82,8 +82,8 @@ class TimestampTests(ConversionCase):
     def test_refused(self) -> None:
         """What is no moment is refused."""
         form = "is a moment such as 2026-01-02T03:04:05Z, not"
-        day = "is a day and a time that there are, not"
-        years = "is a moment of the years 1 to 9999, not"
+        day = "is an existing date and time, not"
+        years = "is a moment in the years 1 to 9999, not"
         cases: tuple[tuple[Any, str], ...] = (
             ("", f"{form} ''"),
             ("2026-01-02", f"{form} '2026-01-02'"),
@@ -118,7 +118,7 @@ class TimestampTests(ConversionCase):
         """A message that is no moment has no form."""
         for seconds, nanos in ((-62135596801, 0), (253402300800, 0), (0, -1), (0, 10**9)):
             moment = messageClass("google.protobuf.Timestamp")(seconds=seconds, nanos=nanos)
-            reason = "is no moment of the years 1 to 9999"
+            reason = "is not a moment in the years 1 to 9999"
             wire = KNOWN.messageClass(created_at=moment)
             self.assertUnreadable(KNOWN, wire, "createdAt", reason)
             lists = codec("kinds.Lists").messageClass
@@ -196,5 +196,5 @@ class DurationTests(ConversionCase):
         """A message whose parts contradict each other has no form."""
         for seconds, nanos in ((1, -1), (-1, 1), (0, 10**9), (0, -(10**9)), (315576000001, 0)):
             length = messageClass("google.protobuf.Duration")(seconds=seconds, nanos=nanos)
-            reason = "is no length of time up to 10,000 years"
+            reason = "is not a length of time up to 10,000 years"
             self.assertUnreadable(KNOWN, KNOWN.messageClass(how_long=length), "howLong", reason)

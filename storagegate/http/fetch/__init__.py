@@ -151,7 +151,7 @@ def _check(name: str, value: str | int) -> tuple[str, str]:
         raise ValueError(f"the value of the header field {lowered} is not text: {value!r}")
     value = value.strip(" \t\r\n")
     if not _VALUE.fullmatch(value):
-        raise ValueError(f"the value of the header field {lowered} holds a forbidden character")
+        raise ValueError(f"the value of the header field {lowered} contains a forbidden character")
     return lowered, value
 
 
@@ -373,14 +373,14 @@ class FetchBody:
     def _use(self) -> ByteSource:
         """Begin to read."""
         if self.bodyUsed:
-            raise TypeError("the body has been read already")
+            raise TypeError("the body has already been read")
         self.bodyUsed = True
         return self._source
 
     def _fork(self) -> ByteSource:
         """Return a second source of the same bytes."""
         if self.bodyUsed:
-            raise TypeError("the body has been read already")
+            raise TypeError("the body has already been read")
         if isinstance(self._source, WholeSource):
             return self._source
         self._source, second = tee(self._source)
@@ -440,7 +440,7 @@ def parseURL(url: str) -> TargetURL:
     if not isinstance(url, str):
         raise ValueError(f"a URL is text, not {type(url).__name__}")
     if _CONTROL.search(url):
-        raise ValueError("a URL holds no control characters")
+        raise ValueError("a URL has no control characters")
     if url.startswith("/"):
         return TargetURL(False, _DEFAULT_HOST, encodeTarget(url.partition("#")[0]))
     match = _ABSOLUTE.match(url)
@@ -450,7 +450,7 @@ def parseURL(url: str) -> TargetURL:
     if not authority.isascii():
         authority = authority.encode("idna").decode("ascii")
     if not _AUTHORITY.fullmatch(authority):
-        raise ValueError(f"the host of {url!r} is malformed, or holds a user name")
+        raise ValueError(f"the host of {url!r} is malformed, or contains a user name")
     if not target.startswith("/"):
         target = "/" + target
     return TargetURL(scheme.lower() == "https", authority.lower(), encodeTarget(target))
@@ -537,7 +537,7 @@ class Response(FetchBody):
         if body is not None and status in _BODILESS:
             raise TypeError(f"a response with status {status} has no body")
         if statusText is not None and not _PHRASE.fullmatch(statusText):
-            raise ValueError("a reason phrase holds a forbidden character")
+            raise ValueError("a reason phrase contains a forbidden character")
         super().__init__(body, headers)
         self.status = status
         self.statusText = phraseOf(status) if statusText is None else statusText

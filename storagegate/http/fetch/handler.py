@@ -74,8 +74,8 @@ class FetchChannel(HTTPChannel):
         @raise NoTransport: Always.
         """
         raise NoTransport(
-            "this takes over the connection of its request, as WebSockets do; a request of a "
-            "fetch handler has none, so it needs a real listener"
+            "this takes over the connection of its request, as WebSockets do; it needs a listener, "
+            "because a request of a fetch handler has no connection"
         )
 
 
@@ -327,7 +327,7 @@ class MemoryClientConnection:
     def disconnect(self) -> None:
         """Disconnect."""
         if not self.ended and self.error is None:
-            self.error = ResponseLost("the client went away")
+            self.error = ResponseLost("the client disconnected")
         self._chunks.clear()
         self.held = 0
         self._lose(ConnectionDone())
@@ -364,7 +364,7 @@ class MemoryClientConnection:
         """Receive the end of the connection."""
         self.disconnecting = True
         if not self.ended and self.error is None:
-            self.error = ResponseLost("the server dropped the connection in mid-response")
+            self.error = ResponseLost("the server dropped the connection during the response")
         self._closed = True
         self._followUp()
 
@@ -475,7 +475,7 @@ class MemoryClientConnection:
         if self._lost and reason.check(CancelledError):
             return
         if self.ended or self.error is not None:
-            _log.failure("the body of a request failed when its response had ended", reason)
+            _log.failure("the body of a request failed after its response had ended", reason)
             return
         self.error = reason.value
         self.disconnect()

@@ -88,7 +88,7 @@ class BodyParser:
             raise TypeError("the option verify is a function (req, res, body, charset)")
         if iscoroutinefunction(verify):
             # The error would be raised too late.
-            raise TypeError("the option verify is a function that does not wait")
+            raise TypeError("the option verify is a synchronous function")
         self._verify = verify
         self._choose = type if callable(type) else None
         self._types = _readTypes(type)
@@ -202,7 +202,7 @@ class BodyParser:
             raise HTTPError(403, message, "entity.verify.failed", body=body) from error
         if isawaitable(result):
             # The error would be raised too late.
-            raise TypeError("the option verify is a function that does not wait")
+            raise TypeError("the option verify is a synchronous function")
 
 
 async def _inflateBody(
@@ -420,7 +420,7 @@ def text(
     """
     default = defaultCharset.lower()
     if default not in CHARSETS:
-        raise ValueError(f"the option defaultCharset is no charset that is known: {defaultCharset}")
+        raise ValueError(f"the option defaultCharset is not a known charset: {defaultCharset}")
     parse = partial(decodeText, errors="replace")
     return BodyParser(parse, limit, type, inflate, verify, CHARSETS, default).handle
 

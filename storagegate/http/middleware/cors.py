@@ -141,10 +141,10 @@ def _readOrigin(origin: Any, credentials: bool) -> str | Allow:
         if origin == "*" and credentials:
             raise ValueError(
                 'cors: browsers refuse credentials with origin "*"; name the origins, '
-                "or say origin=True if really all sites may act as your users"
+                "or use origin=True if every site may act for your users"
             )
         if not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"cors: {origin!r} is no origin")
+            raise ValueError(f"cors: {origin!r} is not an origin")
         return origin
     if origin is True:
         return lambda requested, req: _reflect(requested)
@@ -163,11 +163,11 @@ def _reflect(requested: str) -> str:
 def _byRules(rules: Any) -> Allow:
     for rule in rules:
         if not isinstance(rule, str | re.Pattern):
-            raise TypeError(f"cors: origin holds strings and patterns, not {rule!r}")
+            raise TypeError(f"cors: origin contains strings and patterns, not {rule!r}")
         if rule == "*" or (isinstance(rule, str) and not _ORIGIN.fullmatch(rule)):
-            raise ValueError(f'cors: {rule!r} is no origin; for all origins say origin="*"')
+            raise ValueError(f'cors: {rule!r} is not an origin; for all origins use origin="*"')
         if isinstance(rule, re.Pattern) and not isinstance(rule.pattern, str):
-            raise TypeError("cors: a pattern for origins is one of text, not of bytes")
+            raise TypeError("cors: a pattern for origins matches text, not bytes")
     names = frozenset(rule for rule in rules if isinstance(rule, str))
     patterns = tuple(rule for rule in rules if isinstance(rule, re.Pattern))
 
@@ -191,7 +191,7 @@ def _byFunction(function: Callable[..., Any], credentials: bool) -> Allow:
         if not result:
             return ""
         if not isinstance(result, str) or (result == "*" and credentials):
-            raise TypeError(f"cors: the function for origin gave {result!r}")
+            raise TypeError(f"cors: the function for origin returned {result!r}")
         return result
 
     return allow
@@ -205,5 +205,5 @@ def _names(option: str, value: str | Sequence[str] | None) -> str:
     names = [name.strip() for name in names if name.strip()]
     for name in names:
         if not _TOKEN.fullmatch(name):
-            raise ValueError(f"cors: {option} cannot hold {name!r}")
+            raise ValueError(f"cors: {option} cannot contain {name!r}")
     return ",".join(names)

@@ -35,7 +35,7 @@ _ERROR = {
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"})
 """The methods that OpenAPI 3.1 supports."""
 
-_STATUSES = {"400": "The request does not fit", "415": "The body is no JSON"}
+_STATUSES = {"400": "The request does not fit", "415": "The body is not JSON"}
 
 PAGE: Mapping[str, tuple[str, str]] = {
     "/docs": ("index.html", "html"),

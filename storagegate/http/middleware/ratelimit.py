@@ -184,7 +184,9 @@ class _Limiter:
             if not ended and not isCounted and req.app.runtime.now() < info.resetTime:
                 undone = fromCoroutine(resolve(self.store.decrement(info.key)))
                 undone.addErrback(
-                    lambda failure: _log.failure("rateLimit: a request was not taken back", failure)
+                    lambda failure: _log.failure(
+                        "rateLimit: the count of a request could not be reduced", failure
+                    )
                 )
             ended = True
 
@@ -197,7 +199,7 @@ class _Limiter:
         if trust is True:
             self.isChecked = True
             _log.warn(
-                "rateLimit: trustProxy=True believes any client's X-Forwarded-For, so each can "
+                "rateLimit: trustProxy=True trusts X-Forwarded-For of all clients, so each can "
                 "choose the address that is counted; name the proxies, or their number"
             )
         elif trust is False and req.get("x-forwarded-for") is not None:

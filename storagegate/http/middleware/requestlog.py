@@ -39,7 +39,7 @@ def requestLog(
     @raise TypeError: If an option has the wrong type.
     """
     if stream is not None and not callable(getattr(stream, "write", None)):
-        raise TypeError("stream is something with write(text)")
+        raise TypeError("stream is an object with write(text)")
     logger = _RequestLog(
         writeLine=_readFormat(format),
         stream=stream,
@@ -107,7 +107,7 @@ class _RequestLog:
             line = self.writeLine(record)
         except Exception:
             # Other listeners of the same event have to run.
-            _log.failure("requestLog: no line for a request")
+            _log.failure("requestLog: the line of a request could not be written")
             return
         if line is None:
             return
@@ -123,4 +123,4 @@ class _RequestLog:
             # ValueError: the stream is closed, or its encoding lacks a character.
             if not self.isBroken:
                 self.isBroken = True
-                _log.failure("requestLog: lines cannot be written; this is not said again")
+                _log.failure("requestLog: lines cannot be written; further failures are not logged")

@@ -100,7 +100,7 @@ def _readDirectives(given: Mapping[str, Any], useDefaults: bool) -> Directives:
         "default-src" not in directives
         and given.get("default-src", given.get("defaultSrc")) is None
     ):
-        raise ValueError("a Content-Security-Policy has a default-src, or says False for it")
+        raise ValueError("a Content-Security-Policy needs a default-src, or False for it")
     return directives
 
 
@@ -276,7 +276,7 @@ def _referrer(option: object) -> Header:
     words = [policy] if isinstance(policy, str) else list(policy)
     for word in words:
         if word not in _REFERRER:
-            raise ValueError(f"Referrer-Policy has no word {word!r}")
+            raise ValueError(f"{word!r} is not a value of Referrer-Policy")
     if not words or len(set(words)) < len(words):
         raise ValueError("Referrer-Policy is one word, or several different ones")
     return "Referrer-Policy", ",".join(words)
@@ -322,7 +322,7 @@ def sameOrigin(*, allow: Iterable[str] = ()) -> MiddlewareHandler:
     for text in allow:
         origin = parseOrigin(text) if isinstance(text, str) else None
         if origin is None:
-            raise OptionError(f"the option allow has {text!r}, which is no scheme://host[:port]")
+            raise OptionError(f"the option allow has {text!r}, which is not scheme://host[:port]")
         allowed.add(origin)
 
     def handle(req: Any, res: Any, next: Any) -> Any:

@@ -121,7 +121,7 @@ class RequestSession:
             return token_urlsafe(_ID_BYTES)
         id = genid(self._req)
         if not isinstance(id, str) or not id:
-            raise SessionError(f"genid gave {id!r}, which is no id")
+            raise SessionError(f"genid returned {id!r}, which is not an id")
         return id
 
     def makeCookie(self) -> SessionCookie:
@@ -149,7 +149,7 @@ class RequestSession:
         self._checkCurrent(session)
         data = await resolve(self._store.get(session.id))
         if not isinstance(data, Mapping):
-            raise SessionError("this session is not kept any more")
+            raise SessionError("this session is no longer stored")
         session.clear()
         session.update(data)
         session.pop("cookie", None)
@@ -161,7 +161,7 @@ class RequestSession:
 
     def _checkCurrent(self, session: Session) -> None:
         if self._req.session is not session:
-            raise SessionError("this session was destroyed, or gave way to another")
+            raise SessionError("this session was destroyed or replaced")
 
     # The response
 

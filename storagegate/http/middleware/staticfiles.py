@@ -88,7 +88,7 @@ def staticFiles(
     @raise ValueError: If an option has an invalid value.
     """
     if not os.fspath(root):
-        raise ValueError("staticFiles needs the root of its files")
+        raise ValueError("staticFiles needs a root directory")
     if setHeaders is not None and not callable(setHeaders):
         raise ValueError("setHeaders is a function of (res, path, stat)")
     options = StaticOptions(

@@ -158,7 +158,7 @@ class DirectoryStore:
                 await self._run(_remove, descriptor, paths)
             except Exception:
                 # The caller reports the error that made it discard the files.
-                _log.failure("uploaded files stay behind: {paths}", paths=paths)
+                _log.failure("uploaded files could not be removed: {paths}", paths=paths)
 
     async def _flush(self, isLast: bool) -> None:
         await self._idle()
@@ -508,7 +508,7 @@ class Upload:
         for entry in fields:
             unknown = entry.keys() - {"name", "maxCount"}
             if unknown:
-                raise OptionError(f"an upload field has name and maxCount, no {sorted(unknown)}")
+                raise OptionError(f"an upload field has name and maxCount, not {sorted(unknown)}")
             allowed[_fieldName(entry.get("name"))] = _maximum(entry.get("maxCount"))
         return self._make(allowed, _setLists)
 
@@ -608,7 +608,7 @@ def _fieldName(name: Any) -> str:
 
 def _maximum(count: Any) -> int | None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
-        raise OptionError("the most files that an upload field may have is a whole number")
+        raise OptionError("maxCount of an upload field is a whole number")
     return count
 
 

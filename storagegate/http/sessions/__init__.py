@@ -77,7 +77,7 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
     @raise SessionError: If it does not. The message names the value and its key.
     """
     if "cookie" in content:
-        raise SessionError('req.session["cookie"] is taken by the cookie of the session')
+        raise SessionError('req.session["cookie"] is reserved for the cookie of the session')
     try:
         isSame = _decoder.decode(encoded) == content
     except RecursionError:
@@ -90,7 +90,7 @@ def checkContent(content: Mapping[str, Any], encoded: bytes) -> None:
 
 
 def _tooDeep() -> SessionError:
-    return SessionError("req.session holds itself, or is nested too deeply")
+    return SessionError("req.session contains itself, or is nested too deeply")
 
 
 def encodeParts(data: Mapping[str, Any]) -> tuple[bytes, bytes]:
@@ -121,9 +121,9 @@ def _offence(value: object, path: str) -> str | None:
     if value is None or isinstance(value, bool | int):
         return None
     if isinstance(value, str):
-        return None if _encodable(value) else f"{path} is text that UTF-8 cannot hold"
+        return None if _encodable(value) else f"{path} is text that UTF-8 cannot encode"
     if isinstance(value, float):
-        return None if value - value == 0 else f"{path} is {value}, which JSON does not have"
+        return None if value - value == 0 else f"{path} is {value}, which JSON cannot represent"
     if isinstance(value, list | tuple):
         offences = (_offence(item, f"{path}[{index}]") for index, item in enumerate(value))
         return next((offence for offence in offences if offence), None)
@@ -132,11 +132,11 @@ def _offence(value: object, path: str) -> str | None:
             if not isinstance(key, str):
                 return f"{path} has the key {key!r}; keys have to be text"
             if not _encodable(key):
-                return f"{path} has a key that UTF-8 cannot hold"
+                return f"{path} has a key that UTF-8 cannot encode"
             if (offence := _offence(item, f'{path}["{key}"]')) is not None:
                 return offence
         return None
-    return f"{path} is a {type(value).__name__}, which JSON does not have"
+    return f"{path} is a {type(value).__name__}, which JSON cannot represent"
 
 
 def _encodable(text: str) -> bool:
@@ -178,7 +178,7 @@ def readExpires(value: Any) -> float | None:
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise ValueError("is a datetime that knows its time zone")
+            raise ValueError("is a datetime with a time zone")
         return value.timestamp()
     if value is True or not isinstance(value, int | float) or not isfinite(value):
         raise ValueError("is a datetime, or seconds since 1970")
@@ -201,7 +201,7 @@ def _sameSite(value: Any) -> bool | str:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("is text, and not empty")
+        raise ValueError("is non-empty text")
     return value
 
 
@@ -226,9 +226,11 @@ class CookieOptions:
 
     def __attrs_post_init__(self) -> None:
         if self.maxAge is not None and self.expires is not None:
-            raise OptionError("there is either cookie.maxAge or cookie.expires")
+            raise OptionError("set cookie.maxAge or cookie.expires, not both")
         if self.sameSite == "none" and self.secure is not True:
-            raise OptionError('cookie.sameSite "none" needs cookie.secure=True: browsers insist')
+            raise OptionError(
+                'cookie.sameSite "none" needs cookie.secure=True: browsers require it'
+            )
 
 
 def _cookie(value: Any) -> CookieOptions:

@@ -76,7 +76,7 @@ class MemorySessionStore:
         @param maxBytes: Maximum number of bytes of all contents and cookies together, as JSON.
         """
         if maxSessions < 1 or maxBytes < 1:
-            raise ValueError("a store of sessions holds at least one")
+            raise ValueError("a session store holds at least one session")
         self._maxSessions = maxSessions
         self._maxBytes = maxBytes
         self._now: Callable[[], float] | None = None if clock is None else clock.seconds
@@ -284,7 +284,7 @@ class SQLiteSessionStore(JobQueue[_Operation]):
 
     def _execute(self, statement: str, *values: Any) -> Deferred[Any]:
         if self._closing is not None:
-            return fail(SessionStoreBusy("the store of sessions was closed"))
+            return fail(SessionStoreBusy("the session store is closed"))
         if len(self._jobs) >= _WAITING:
             return fail(SessionStoreBusy("too many sessions are waiting for the disk"))
         operation = _Operation(statement, values)

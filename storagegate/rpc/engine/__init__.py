@@ -1,8 +1,8 @@
 """
-The engines that carry gRPC calls, and the choice between them.
+The engine that carries gRPC calls, and the check of the installed grpcio.
 
-The native engine drives grpc core through private names of grpcio. If the installed grpcio lacks
-one of them, or one behaves differently, the public but slower C{grpc.aio} is used instead.
+The engine drives grpc core through private names of grpcio. They are checked before the first
+server or client of a process: if one is missing, or behaves differently, gRPC does not start.
 """
 
 import os
@@ -10,18 +10,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from twisted.logger import Logger
-
 from storagegate.rpc.interfaces import IClientEngine, MessageByteCounter
 
 ENGINE_VARIABLE = "STORAGEGATE_GRPC_ENGINE"
-"""
-The environment variable that selects the engine, C{native} or C{aio}; by default it is chosen
-automatically.
-"""
+"""The environment variable that selected one of two engines; only C{native} is left."""
+
+KNOWN_GRPCIO = "1.85.3"
+"""The newest grpcio that the engine was tested with."""
 
 _NEEDED = (
-    "AioServer",
     "Channel",
     "CompletionQueue",
     "InitialMetadataFlags",
@@ -35,14 +32,16 @@ _NEEDED = (
 )
 """The private names of grpcio that L{privateNamesProblem} does not call."""
 
-_log = Logger()
+
+class EngineError(ValueError):
+    """The installed grpcio, or the environment, does not fit the engine."""
 
 
 def privateNamesProblem() -> str | None:
     """
-    Check the private names of grpcio that the native engine uses.
+    Check the private names of grpcio that the engine uses.
 
-    @return: The missing or different names; C{None} if the native engine can be used.
+    @return: The missing or different names; C{None} if the engine can be used.
     """
     try:
         from grpc._cython import cygrpc
@@ -69,29 +68,24 @@ def privateNamesProblem() -> str | None:
 
 
 @cache
-def engineName() -> str:
+def checkEngine() -> None:
     """
-    Choose the engine of this process, C{native} or C{aio}; a fallback to C{aio} is logged.
+    Check once that the engine can be used in this process.
 
-    @raise ValueError: If L{ENGINE_VARIABLE} names neither.
+    @raise EngineError: If L{ENGINE_VARIABLE} names another engine, or grpcio lacks a private name.
     """
     name = os.environ.get(ENGINE_VARIABLE, "")
-    if name not in ("", "native", "aio"):
-        raise ValueError(f"{ENGINE_VARIABLE} is native or aio, not {name:.40}")
-    if name:
-        return name
+    if name not in ("", "native"):
+        raise EngineError(f"unset {ENGINE_VARIABLE}: there is no engine {name:.40} of gRPC")
     problem = privateNamesProblem()
-    if problem is None:
-        return "native"
-    import grpc
+    if problem is not None:
+        import grpc
 
-    version = getattr(grpc, "__version__", "of an unknown version")
-    _log.warn(
-        "grpcio {version} has {problem}: gRPC runs on its public grpc.aio, which is slower",
-        version=version,
-        problem=problem,
-    )
-    return "aio"
+        version = getattr(grpc, "__version__", "of an unknown version")
+        raise EngineError(
+            f"grpcio {version} does not work with this version of storagegate, because it has"
+            f" {problem}: install an older one, such as grpcio=={KNOWN_GRPCIO}"
+        )
 
 
 def makeServerEngine(
@@ -106,14 +100,13 @@ def makeServerEngine(
     @param traffic: Counts the bytes of messages.
     @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>} with C{bind} and
         C{discard}.
+    @raise EngineError: See L{checkEngine}.
     """
-    if engineName() == "native":
-        from storagegate.rpc.engine.server import GrpcioServer
+    checkEngine()
+    # Imported late: the module needs the names that were checked.
+    from storagegate.rpc.engine.server import GrpcioServer
 
-        return GrpcioServer(reactor, arguments, traffic)
-    from storagegate.rpc.engine.aioserver import AioServer
-
-    return AioServer(reactor, arguments, traffic)
+    return GrpcioServer(reactor, arguments, traffic)
 
 
 def makeClientEngine(
@@ -126,11 +119,9 @@ def makeClientEngine(
     @param credentials: C{grpc.ChannelCredentials}; C{None} for plain text.
     @param arguments: The channel arguments.
     @param reactor: The reactor that makes calls; see L{makeServerEngine}.
+    @raise EngineError: See L{checkEngine}.
     """
-    if engineName() == "native":
-        from storagegate.rpc.engine.client import ChannelEngine
+    checkEngine()
+    from storagegate.rpc.engine.client import ChannelEngine
 
-        return ChannelEngine(target, credentials, arguments, reactor)
-    from storagegate.rpc.engine.aio import AioChannel
-
-    return AioChannel(target, credentials, arguments, reactor)
+    return ChannelEngine(target, credentials, arguments, reactor)

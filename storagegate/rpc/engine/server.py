@@ -20,26 +20,27 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
 from attrs import define, field
 from grpc._cython import cygrpc
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.net.scheduling import SLICE_SECONDS
-from storagegate.rpc.engine.base import (
-    EVENTS_PER_ITERATION,
-    OUTGOING_BYTES,
-    OUTGOING_MESSAGES,
-    WAITING_CALLS,
-    GracefulServer,
-    ServerCallBase,
-)
+from storagegate.rpc.engine.base import OUTGOING_BYTES, OUTGOING_MESSAGES
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
 
 _log = Logger()
+
+_EVENTS_PER_ITERATION = 64
+"""
+How many events to process before the reactor serves other sources: a few milliseconds of work.
+"""
 
 _TIMED_EVENTS = 16
 """The number of events between two checks of the clock."""
@@ -69,7 +70,7 @@ class CompletionQueuePoller:
         thread. The event has no tag at the deadline, or once the queue is shut down. Waits forever
         if the deadline is C{None}. Called in either thread, never in both at once.
     @ivar settle: Called in the reactor thread to run the operations that tags delayed: when no
-        event is left, and after a time slice or C{EVENTS_PER_ITERATION} events. Returns whether
+        event is left, and after a time slice or C{_EVENTS_PER_ITERATION} events. Returns whether
         some remain for the next iteration.
     @ivar ended: Called in the reactor thread when the queue is shut down and empty.
     @ivar name: The name of the thread.
@@ -108,7 +109,7 @@ class CompletionQueuePoller:
         poll, seconds = self.poll, self.reactor.seconds
         self.isTaking = True
         self.end = seconds() + SLICE_SECONDS
-        for number in range(1, EVENTS_PER_ITERATION + 1):
+        for number in range(1, _EVENTS_PER_ITERATION + 1):
             if number % _TIMED_EVENTS == 0 and seconds() >= self.end:
                 break
             tag = event.tag
@@ -170,37 +171,53 @@ _PLAIN = cygrpc.WriteFlag.no_compress
 
 
 @implementer(IServerCall)
-class ServerCall(ServerCallBase):
+class ServerCall:
     """A call of a server, see L{IServerCall}."""
 
     __slots__ = (
         "_call",
+        "_cancelled",
+        "_drained",
         "_engine",
         "_final",
+        "_got",
+        "_hasBegun",
         "_inbox",
+        "_initial",
+        "_isAtEnd",
+        "_isGone",
         "_isPutOff",
         "_isReading",
         "_isSending",
         "_isWatched",
         "_mayEnd",
         "_next",
+        "_onClosed",
         "_outgoing",
         "_outgoingBytes",
         "_readAhead",
+        "deadline",
+        "isOver",
+        "isRefused",
+        "metadata",
+        "path",
     )
 
     def __init__(self, engine: "GrpcioServer", event: Any) -> None:
         self.isOver = self.isRefused = False
         self._isGone = self._hasBegun = self._isAtEnd = False
-        self._initial = ()
-        self._got = self._cancelled = self._onClosed = self._drained = None
+        self._initial: tuple[tuple[str, str | bytes], ...] = ()
+        self._got: Callable[[bytes | None], object] | None = None
+        self._cancelled: Callable[[], object] | None = None
+        self._onClosed: Callable[[bool], object] | None = None
+        self._drained: Deferred[None] | None = None
         self._engine = engine
         self._call = event.call
         details = event.call_details
         self.path = details.method.decode("utf-8", "replace")
-        self.metadata = event.invocation_metadata
+        self.metadata: Metadata = event.invocation_metadata
         deadline = details.deadline
-        self.deadline = deadline if deadline < _NO_DEADLINE else None
+        self.deadline: float | None = deadline if deadline < _NO_DEADLINE else None
         self._isWatched = self._isReading = self._isSending = self._mayEnd = False
         self._isPutOff = False
         self._readAhead = self._outgoingBytes = 0
@@ -435,6 +452,54 @@ class ServerCall(ServerCallBase):
             self._sendNext()
         self._resumeProducer()
 
+    def _lose(self) -> None:
+        """
+        Clean up after a client has disconnected; notify the watcher if the call was unfinished.
+        """
+        if self._isGone:
+            return
+        wasFinished = self.isOver
+        self._isGone = self.isOver = True
+        self._dropMessages()
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None and not wasFinished:
+            # Before a producer that waits for capacity resumes: otherwise it would be cancelled
+            # during its cleanup.
+            cancelled()
+        got, self._got = self._got, None
+        if got is not None:
+            # A reader outside the handler may still wait.
+            got(None)
+        self._resumeProducer()
+
+    def _notifyClosed(self, isCancelled: bool) -> None:
+        onClosed, self._onClosed = self._onClosed, None
+        if onClosed is not None:
+            onClosed(isCancelled)
+
+    def whenClosed(self, closed: Callable[[bool], object]) -> None:
+        """Register a function to be called when the call is closed."""
+        self._onClosed = closed
+
+    def prepareMetadata(self, metadata: Metadata) -> None:
+        """Add initial metadata that is sent with the first operation."""
+        self._initial = (*self._initial, *metadata)
+
+    def drained(self) -> Deferred[None]:
+        """Wait until another message may be sent."""
+        if self.isOver or self._hasCapacity():
+            return succeed(None)
+        self._drained = Deferred(self._stopWaiting)
+        return self._drained
+
+    def _stopWaiting(self, waiting: Deferred[None]) -> None:
+        self._drained = None
+
+    def _resumeProducer(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.callback(None)
+
     def _start(self, operations: Sequence[Any], tag: Callable[[Any], object]) -> None:
         if self._engine.isOpen:
             self._call.start_server_batch(operations, tag)
@@ -445,6 +510,12 @@ class ServerCall(ServerCallBase):
 def _ignore(event: Any) -> None:
     """Ignore the completion of an operation that needs no follow-up."""
 
+
+_WAITING_CALLS = 3000
+"""
+How many calls may wait for the reactor; more are refused. Calls that still wait in grpc core when
+the server stops would end as C{CANCELLED}, so all of them are requested then, which takes 2 ms.
+"""
 
 _REQUESTED_CALLS = 64
 """How many calls grpc core may hand over before more are requested: the calls of one iteration."""
@@ -457,13 +528,38 @@ _PAGE = 500
 
 
 @implementer(IServerEngine)
-class GrpcioServer(GracefulServer):
-    """A server of grpc core, see L{IServerEngine}."""
+class GrpcioServer:
+    """
+    A server of grpc core, see L{IServerEngine}.
+
+    A stop has these steps: settle, accept no more calls, grace, cancel. grpc core cancels calls
+    that arrive between its own stop and the moment when the client learns of it. Most busy clients
+    wait for a response before they call again. So responses are held for a while before and after
+    the stop: the server settles.
+
+    @ivar traffic: Counts the bytes of messages.
+    @ivar isOpen: Whether operations of calls start at once; otherwise they go to L{hold}.
+    @ivar isStopping: Whether no more calls are accepted.
+    @ivar hasEnded: Whether all calls, ports and threads have ended.
+    """
 
     def __init__(
         self, reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
     ) -> None:
-        super().__init__(reactor, traffic)
+        """
+        @param reactor: Provides C{IReactorFromThreads}, C{IReactorTime} and C{IReactorCore}.
+        """
+        self.traffic = traffic
+        self.isOpen = True
+        self.isStopping = self.hasEnded = False
+        self._reactor = reactor
+        self._accept: Callable[[Any], object] | None = None
+        self._isClosed = False
+        self._held: list[tuple[Callable[..., object], Any]] = []
+        self._settling: Any = None
+        self._grace: Any = None
+        self._trigger: Any = None
+        self._waiting: list[Deferred[None]] = []
         self._queue = cygrpc.CompletionQueue()
         others = _channelzServers()
         self._server = cygrpc.Server((*arguments, _CHANNELZ), False)
@@ -480,6 +576,108 @@ class GrpcioServer(GracefulServer):
     def _addPort(self, address: str, credentials: Any) -> int:
         secure = () if credentials is None else (credentials._credentials,)
         return int(self._server.add_http2_port(address.encode(), *secure))
+
+    def bind(self, address: str, credentials: Any = None) -> int:
+        """
+        Open a port.
+
+        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
+        @param credentials: C{grpc.ServerCredentials}; C{None} for plain text.
+        @return: The port.
+        @raise CannotListenError: If the address is taken or invalid.
+        """
+        host, _, port = address.rpartition(":")
+        try:
+            bound = self._addPort(address, credentials)
+        except RuntimeError as error:
+            raise CannotListenError(host, port, error) from error
+        if not bound:
+            raise CannotListenError(host, port, OSError("the address is taken or invalid"))
+        return bound
+
+    def _stopWithReactor(self) -> None:
+        """Stop when the reactor stops: the server's thread would keep the process running."""
+        self._trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._leave)
+
+    def _leave(self) -> Deferred[None]:
+        """Stop, but let a stop with a grace in the same iteration go first."""
+        done: Deferred[None] = Deferred()
+
+        def stop() -> None:
+            hasBegun = self.isStopping or self._settling is not None
+            (self._whenEnded() if hasBegun else self.stop(0)).chainDeferred(done)
+
+        self._reactor.callLater(0, stop)
+        return done
+
+    def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
+        """Accept nothing more, let calls end, and cancel the remaining calls after the grace."""
+        if self.isStopping:
+            sooner = self._reactor.seconds() + graceSeconds
+            if self._grace.active() and sooner < self._grace.getTime():
+                self._grace.reset(graceSeconds)
+        elif not settleSeconds:
+            self._beginStop(graceSeconds, 0.0)
+        elif self._settling is None:
+            self.isOpen = False
+            self._settling = self._reactor.callLater(
+                settleSeconds, self._beginStop, graceSeconds, settleSeconds
+            )
+        return self._whenEnded()
+
+    def _beginStop(self, graceSeconds: float, settleSeconds: float) -> None:
+        self.isStopping = True
+        self._shutDown(graceSeconds)
+        self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
+        if self._settling is not None:
+            self._stopTimer(self._settling)
+            self._settling = self._reactor.callLater(settleSeconds, self._release)
+
+    def _whenEnded(self) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        if self.hasEnded:
+            done.callback(None)
+        else:
+            self._waiting.append(done)
+        return done
+
+    def _stopTimer(self, timer: Any) -> None:
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def hold(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function when the server has settled; drop it if the engine is closed."""
+        if not self._isClosed:
+            self._held.append((function, arguments))
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        self.isOpen = not self._isClosed
+        for function, arguments in held:
+            try:
+                function(*arguments)
+            except Exception:
+                # The other calls still get their responses.
+                _log.failure("a response could not be sent")
+
+    def _closeOperations(self) -> None:
+        """Drop all held and further operations: the engine is closed."""
+        self._isClosed = True
+        self.isOpen = False
+        self._held.clear()
+
+    def _finishStop(self) -> None:
+        """Fire the Deferreds of L{stop}: all calls, ports and threads have ended."""
+        self.hasEnded = True
+        self._stopTimer(self._grace)
+        self._stopTimer(self._settling)
+        self._closeOperations()
+        # A reactor that is shutting down has already removed it.
+        with suppress(KeyError, ValueError):
+            self._reactor.removeSystemEventTrigger(self._trigger)
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.callback(None)
 
     def start(self, accept: Callable[[Any], object]) -> None:
         """Start accepting calls."""
@@ -508,7 +706,7 @@ class GrpcioServer(GracefulServer):
 
     def _shutDown(self, graceSeconds: float) -> None:
         if graceSeconds:
-            self._request(WAITING_CALLS)
+            self._request(_WAITING_CALLS)
         self._server.shutdown(self._queue, self._stopped)
 
     def _cancelCalls(self) -> None:

@@ -39,7 +39,7 @@ from storagegate.core.files import readSmallFile
 from storagegate.storage.embedded import refcounts
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, readSecret
 from storagegate.storage.embedded.fsck import Progress, check, noProgress
-from storagegate.storage.embedded.groupcommit import PendingMutation, runTogether
+from storagegate.storage.embedded.groupcommit import QueuedMutation, runTogether
 from storagegate.storage.embedded.logbinding import makeIncarnation
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import (
@@ -347,7 +347,7 @@ class _Backup:
         """Remove garbage rows from a copy; return the name of the file that binds its log."""
         with closing(connect(draft, Durability.FULL, Purpose.WRITER)) as copy:
             while garbage := refcounts.listBlobs(copy, "", _PAGE, False):
-                runTogether(copy, [PendingMutation(refcounts.forgetBlobs, garbage)])
+                runTogether(copy, [QueuedMutation(refcounts.forgetBlobs, garbage)])
             return makeIncarnation(copy)
 
     @contextmanager

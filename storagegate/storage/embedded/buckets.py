@@ -12,7 +12,7 @@ import msgspec
 from attrs import astuple, evolve, fields
 from msgspec.structs import astuple as structTuple
 
-from storagegate.storage.embedded.groupcommit import PendingMutation, Transaction, oneByOne
+from storagegate.storage.embedded.groupcommit import QueuedMutation, Transaction, oneByOne
 from storagegate.storage.errors import (
     BucketExists,
     BucketLocked,
@@ -78,10 +78,10 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     )
 
 
-def deletion(ids: VersionIds, change: DeleteBucket) -> PendingMutation:
+def deletion(ids: VersionIds, change: DeleteBucket) -> QueuedMutation:
     """Prepare L{deleteBucket}."""
     name = change.bucket
-    return PendingMutation(deleteBucket, name, frees=True, names=((name, b""),))
+    return QueuedMutation(deleteBucket, name, frees=True, names=((name, b""),))
 
 
 @oneByOne

@@ -49,7 +49,7 @@ from storagegate.storage.embedded.groupcommit import (
     Apply,
     CatalogWriter,
     Committer,
-    PendingMutation,
+    QueuedMutation,
     SequenceBlock,
     WriteLock,
     settleUnseen,
@@ -281,7 +281,7 @@ _NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 M = TypeVar("M", bound=Mutation[Any])
 B = TypeVar("B", bound=BucketMutation[Any])
-Prepare = Callable[[VersionIds, M], PendingMutation]
+Prepare = Callable[[VersionIds, M], QueuedMutation]
 
 
 def _row(kind: type[M], prepare: Prepare[M]) -> tuple[type[Mutation[Any]], Prepare[Any]]:
@@ -291,8 +291,8 @@ def _row(kind: type[M], prepare: Prepare[M]) -> tuple[type[Mutation[Any]], Prepa
 def _inBucket(kind: type[B], apply: Apply) -> tuple[type[Mutation[Any]], Prepare[Any]]:
     """Change a bucket: all records cached with it are removed before the result fires."""
 
-    def prepare(ids: VersionIds, change: B) -> PendingMutation:
-        return PendingMutation(apply, change, names=((change.bucketName, b""),))
+    def prepare(ids: VersionIds, change: B) -> QueuedMutation:
+        return QueuedMutation(apply, change, names=((change.bucketName, b""),))
 
     return kind, prepare
 
@@ -306,35 +306,33 @@ MUTATIONS = dict(
         _row(PutRetention, objectlocks.retention),
         _row(PutLegalHold, objectlocks.legalHold),
         _row(CreateUpload, uploads.creation),
-        _row(PutPart, lambda ids, change: PendingMutation(uploads.putPart, change)),
+        _row(PutPart, lambda ids, change: QueuedMutation(uploads.putPart, change)),
         _row(CompleteUpload, uploads.completion),
-        _row(AbortUpload, lambda ids, change: PendingMutation(uploads.abortUpload, change, True)),
+        _row(AbortUpload, lambda ids, change: QueuedMutation(uploads.abortUpload, change, True)),
         _row(
-            CreateBucket, lambda ids, change: PendingMutation(buckets.createBucket, change.created)
+            CreateBucket, lambda ids, change: QueuedMutation(buckets.createBucket, change.created)
         ),
         _row(DeleteBucket, buckets.deletion),
         _inBucket(SetVersioning, buckets.setVersioning),
         _inBucket(SetObjectLock, objectlocks.setObjectLock),
         _inBucket(PutSettings, buckets.putSettings),
-        _row(PutProgress, lambda ids, change: PendingMutation(expiry.putProgress, change)),
-        _row(AddAccessKey, lambda ids, change: PendingMutation(buckets.addAccessKey, change.key)),
+        _row(PutProgress, lambda ids, change: QueuedMutation(expiry.putProgress, change)),
+        _row(AddAccessKey, lambda ids, change: QueuedMutation(buckets.addAccessKey, change.key)),
         _row(
             ChangeAccessKey,
-            lambda ids, change: PendingMutation(buckets.changeAccessKey, change.key),
+            lambda ids, change: QueuedMutation(buckets.changeAccessKey, change.key),
         ),
         _row(
             RemoveAccessKey,
-            lambda ids, change: PendingMutation(buckets.removeAccessKey, change.accessKey, True),
+            lambda ids, change: QueuedMutation(buckets.removeAccessKey, change.accessKey, True),
         ),
-        _row(NoteKeyUses, lambda ids, change: PendingMutation(buckets.noteKeyUses, change.uses)),
+        _row(NoteKeyUses, lambda ids, change: QueuedMutation(buckets.noteKeyUses, change.uses)),
         _row(
             ForgetBlobs,
-            lambda ids, change: PendingMutation(refcounts.forgetBlobs, change.ids, True),
+            lambda ids, change: QueuedMutation(refcounts.forgetBlobs, change.ids, True),
         ),
-        _row(MarkCorrupt, lambda ids, change: PendingMutation(refcounts.markCorrupt, change.blob)),
-        _row(
-            ClearCorrupt, lambda ids, change: PendingMutation(refcounts.clearCorrupt, change.blob)
-        ),
+        _row(MarkCorrupt, lambda ids, change: QueuedMutation(refcounts.markCorrupt, change.blob)),
+        _row(ClearCorrupt, lambda ids, change: QueuedMutation(refcounts.clearCorrupt, change.blob)),
     )
 )
 """Prepares each mutation for the writer."""
@@ -562,7 +560,7 @@ class SQLiteCatalog:
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row, after a commit that overwrites an unseen one."""
-        await self._writer.submit(PendingMutation(settleUnseen, None, frees=True))
+        await self._writer.submit(QueuedMutation(settleUnseen, None, frees=True))
         return self.findBlobs(ids)
 
     def corruptBlobs(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from storagegate.storage.embedded import objectlocks, versions
 from storagegate.storage.embedded.expiry import stillDue
-from storagegate.storage.embedded.groupcommit import PendingMutation, Transaction
+from storagegate.storage.embedded.groupcommit import QueuedMutation, Transaction
 from storagegate.storage.embedded.objects import (
     CurrentRow,
     Name,
@@ -66,7 +66,7 @@ class Deletion(Struct, frozen=True, eq=False):
     makeId: Callable[[int], str]
 
 
-def deletion(ids: VersionIds, change: DeleteObjects) -> PendingMutation:
+def deletion(ids: VersionIds, change: DeleteObjects) -> QueuedMutation:
     """
     Prepare L{deleteObjects}.
 
@@ -78,7 +78,7 @@ def deletion(ids: VersionIds, change: DeleteObjects) -> PendingMutation:
     )
     made = Deletion(change.bucket, rows, change.account, change.atMs, ids.make)
     names = [(change.bucket, key) for key, _, _ in rows]
-    return PendingMutation(deleteObjects, made, frees=True, names=names)
+    return QueuedMutation(deleteObjects, made, frees=True, names=names)
 
 
 class _Target(Struct, frozen=True, eq=False):

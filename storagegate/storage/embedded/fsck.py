@@ -27,7 +27,7 @@ from storagegate.storage.embedded.connections import (
 )
 from storagegate.storage.embedded.groupcommit import (
     Apply,
-    PendingMutation,
+    QueuedMutation,
     Transaction,
     asJSON,
     oneByOne,
@@ -364,7 +364,7 @@ class _Check:
         return ", ".join(_name(*owner) for owner in owners(self._connection, blob))
 
     def _mutate(self, apply: Apply, argument: object) -> None:
-        runTogether(self._connection, [PendingMutation(apply, argument)])
+        runTogether(self._connection, [QueuedMutation(apply, argument)])
 
 
 def _name(bucket: str, key: bytes) -> str:

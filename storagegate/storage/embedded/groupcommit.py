@@ -178,7 +178,7 @@ SEGMENT_WEIGHT = 200
 """Bytes of a segment and its part summary in a row."""
 
 
-class PendingMutation(msgspec.Struct, frozen=True, eq=False):
+class QueuedMutation(msgspec.Struct, frozen=True, eq=False):
     """
     A mutation that waits for its commit.
 
@@ -224,7 +224,7 @@ def asJSON(value: object) -> str:
 
 def runTogether(
     connection: Connection,
-    mutations: Sequence[PendingMutation],
+    mutations: Sequence[QueuedMutation],
     sequences: SequenceBlock | None = None,
     mayGrow: bool = True,
     onCommit: Callable[[], object] = lambda: None,
@@ -340,7 +340,7 @@ class Committer:
     isUnknown: bool = field(default=False, init=False)
     problem: str | None = field(default=None, init=False)
 
-    def commit(self, mutations: Sequence[PendingMutation]) -> Committed:
+    def commit(self, mutations: Sequence[QueuedMutation]) -> Committed:
         """Commit mutations, in one transaction if possible. Writer thread."""
         if self._latch.failure is not None:
             return self._refuse(mutations)
@@ -355,7 +355,7 @@ class Committer:
                 outcomes = [_unknown(each) for each in outcomes]
         return outcomes, garbage
 
-    def _commit(self, mutations: Sequence[PendingMutation]) -> Committed:
+    def _commit(self, mutations: Sequence[QueuedMutation]) -> Committed:
         growing = [mutation for mutation in mutations if not mutation.frees]
         size = sum(mutation.weight + _PAGES * PAGE_SIZE for mutation in growing)
         done = None
@@ -447,7 +447,7 @@ class Committer:
         self.isUnknown = True
 
     def _tryCommit(
-        self, mutations: Sequence[PendingMutation], mayGrow: bool = True
+        self, mutations: Sequence[QueuedMutation], mayGrow: bool = True
     ) -> Committed | None:
         """Commit, or convert an error to outcomes; return L{None} if the disk is full."""
         try:
@@ -481,7 +481,7 @@ class Committer:
         self._wal.committed(sum(mutation.weight for mutation in mutations))
         return done
 
-    def _free(self, freeing: Sequence[PendingMutation]) -> Committed:
+    def _free(self, freeing: Sequence[QueuedMutation]) -> Committed:
         """Commit mutations that free space, using the space of WAL and reserve."""
         self._wal.shrink()
         if not freeing:
@@ -499,13 +499,13 @@ class Committer:
             done = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
         return done or ([StoreFull() for _ in freeing], [])
 
-    def _mayGrow(self, freeing: Sequence[PendingMutation]) -> bool:
+    def _mayGrow(self, freeing: Sequence[QueuedMutation]) -> bool:
         """Return whether the released reserve has space for the delete markers of mutations."""
         size = sum(len(mutation.names) for mutation in freeing) * _PAGES * PAGE_SIZE
         # The pages are in the WAL now and in the database later.
         return self._reserve.spares(size if self._wal.fitsFreePages(size) else 2 * size)
 
-    def _refuse(self, mutations: Sequence[PendingMutation]) -> Committed:
+    def _refuse(self, mutations: Sequence[QueuedMutation]) -> Committed:
         return [StoreReadOnly(self._latch.failure) for _ in mutations], []
 
 
@@ -523,7 +523,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 """The largest weight of a transaction, which a slow disk writes in a few hundredths of a second."""
 
 
-_Waiting = tuple[PendingMutation, UncancellableDeferred]
+_Waiting = tuple[QueuedMutation, UncancellableDeferred]
 
 
 @define(eq=False)
@@ -569,7 +569,7 @@ class CatalogWriter:
         """Why writes fail or will fail; L{None} if there is no problem."""
         return self._dead or self._committer.problem
 
-    def submit(self, mutation: PendingMutation) -> Deferred[Any]:
+    def submit(self, mutation: QueuedMutation) -> Deferred[Any]:
         """
         Queue a mutation for the next commit.
 

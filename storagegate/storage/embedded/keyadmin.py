@@ -20,7 +20,7 @@ from storagegate.storage.embedded.buckets import (
 )
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.embedded.expiry import putProgress
-from storagegate.storage.embedded.groupcommit import Apply, PendingMutation, runTogether
+from storagegate.storage.embedded.groupcommit import Apply, QueuedMutation, runTogether
 from storagegate.storage.embedded.lists import listBuckets
 from storagegate.storage.embedded.usage import readUsage
 from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
@@ -113,7 +113,7 @@ class CatalogAdmin:
         check = partial(checkFailStop, self._directory)
         try:
             (outcome,), _ = runTogether(
-                self._connection, [PendingMutation(apply, argument)], onCommit=check
+                self._connection, [QueuedMutation(apply, argument)], onCommit=check
             )
             # The daemon's sync may have failed just before this commit began.
             check()

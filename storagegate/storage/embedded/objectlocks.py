@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.storage.embedded.buckets import bucketId, storeSettings
-from storagegate.storage.embedded.groupcommit import PendingMutation, Transaction, oneByOne
+from storagegate.storage.embedded.groupcommit import QueuedMutation, Transaction, oneByOne
 from storagegate.storage.embedded.versions import Key, VersionName, versionOf
 from storagegate.storage.errors import (
     BucketNotLocked,
@@ -132,16 +132,16 @@ def setObjectLock(transaction: Transaction, change: SetObjectLock) -> None:
     transaction.execute("UPDATE buckets SET lockEnabled = 1 WHERE id = ?", (number,))
 
 
-def retention(ids: VersionIds, change: PutRetention) -> PendingMutation:
+def retention(ids: VersionIds, change: PutRetention) -> QueuedMutation:
     """Prepare L{putRetention}."""
     argument = (change, versionOf(ids, change.versionId))
-    return PendingMutation(putRetention, argument, names=((change.bucket, change.key),))
+    return QueuedMutation(putRetention, argument, names=((change.bucket, change.key),))
 
 
-def legalHold(ids: VersionIds, change: PutLegalHold) -> PendingMutation:
+def legalHold(ids: VersionIds, change: PutLegalHold) -> QueuedMutation:
     """Prepare L{putLegalHold}."""
     argument = (change, versionOf(ids, change.versionId))
-    return PendingMutation(putLegalHold, argument, names=((change.bucket, change.key),))
+    return QueuedMutation(putLegalHold, argument, names=((change.bucket, change.key),))
 
 
 @oneByOne

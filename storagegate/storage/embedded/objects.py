@@ -28,7 +28,7 @@ from storagegate.core.files import crcFunction
 from storagegate.storage.embedded import buckets, objectlocks, versions
 from storagegate.storage.embedded.groupcommit import (
     SEGMENT_WEIGHT,
-    PendingMutation,
+    QueuedMutation,
     Transaction,
     asJSON,
     oneByOne,
@@ -155,7 +155,7 @@ class Put(msgspec.Struct, frozen=True, eq=False):
     makeId: Callable[[int], str]
 
 
-def storing(ids: VersionIds, change: PutObject) -> PendingMutation:
+def storing(ids: VersionIds, change: PutObject) -> QueuedMutation:
     """
     Prepare L{putObjects}: encode the record. Reactor thread.
 
@@ -169,7 +169,7 @@ def storing(ids: VersionIds, change: PutObject) -> PendingMutation:
     name = (record.bucket, key)
     put = Put(record, change.condition, delta, name, objectValues(record), ids.make)
     weight = len(content.inline or b"") + SEGMENT_WEIGHT * len(content.segments)
-    return PendingMutation(putObjects, put, False, weight, (name,))
+    return QueuedMutation(putObjects, put, False, weight, (name,))
 
 
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
@@ -424,17 +424,17 @@ class TextChange(msgspec.Struct, frozen=True):
     text: str
 
 
-def tagging(ids: VersionIds, change: PutTags) -> PendingMutation:
+def tagging(ids: VersionIds, change: PutTags) -> QueuedMutation:
     """Prepare L{putText} for tags."""
     version = versionOf(ids, change.versionId)
     text = TextChange(change.bucket, change.key, version, "tags", change.tags)
-    return PendingMutation(putText, text, names=((change.bucket, change.key),))
+    return QueuedMutation(putText, text, names=((change.bucket, change.key),))
 
 
-def listing(ids: VersionIds, change: PutAcl) -> PendingMutation:
+def listing(ids: VersionIds, change: PutAcl) -> QueuedMutation:
     """Prepare L{putText} for an access control list."""
     text = TextChange(change.bucket, change.key, change.sequence, "acl", change.acl)
-    return PendingMutation(putText, text, names=((change.bucket, change.key),))
+    return QueuedMutation(putText, text, names=((change.bucket, change.key),))
 
 
 @oneByOne

@@ -10,7 +10,7 @@ from storagegate.storage.embedded.buckets import bucketId
 from storagegate.storage.embedded.expiry import hasGeneration
 from storagegate.storage.embedded.groupcommit import (
     SEGMENT_WEIGHT,
-    PendingMutation,
+    QueuedMutation,
     Transaction,
     asJSON,
     oneByOne,
@@ -41,21 +41,21 @@ class UploadName(Struct, frozen=True):
     uploadId: str
 
 
-def creation(ids: VersionIds, change: CreateUpload) -> PendingMutation:
+def creation(ids: VersionIds, change: CreateUpload) -> QueuedMutation:
     """
     Prepare L{createUpload}.
 
     @raise UnicodeDecodeError: The key is not UTF-8.
     """
     change.upload.key.decode()
-    return PendingMutation(createUpload, change.upload)
+    return QueuedMutation(createUpload, change.upload)
 
 
-def completion(ids: VersionIds, change: CompleteUpload) -> PendingMutation:
+def completion(ids: VersionIds, change: CompleteUpload) -> QueuedMutation:
     """Prepare L{completeUpload}."""
     name = (change.record.bucket, change.record.key)
     weight = SEGMENT_WEIGHT * len(change.parts)
-    return PendingMutation(completeUpload, (change, ids.make), weight=weight, names=(name,))
+    return QueuedMutation(completeUpload, (change, ids.make), weight=weight, names=(name,))
 
 
 @oneByOne

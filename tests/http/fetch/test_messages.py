@@ -192,7 +192,7 @@ class ResponseTests(AsyncCase):
         self.assertEqual(typed.headers.get("content-type"), "application/problem+json")
 
     def test_badJSON(self) -> None:
-        """What has no form in JSON is a type error, what is none a value error."""
+        """What cannot be represented in JSON is a type error, what is none a value error."""
         self.assertRaises(TypeError, Response.json, object())
         self.raised(ValueError, Response("{").json())
 

@@ -76,7 +76,7 @@ class OriginTests(CorsCase):
         self.assertAllowed(self.ask(), None, "Origin")
 
     def test_onlyOrigins(self) -> None:
-        """What is no origin is never sent back, whatever the pattern says."""
+        """What is not an origin is never sent back, whatever the pattern says."""
         self.share(origin=re.compile(""))
         for value in ("a b", "https://a,https://b", "\x80", "https://a\t"):
             self.assertAllowed(self.ask(Origin=f"x{value}x"), None, "Origin")

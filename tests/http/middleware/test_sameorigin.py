@@ -133,7 +133,7 @@ class SameOriginTests(SynchronousTestCase):
         self.assertEqual(self.statusOf(browser, sec_fetch_site="cross-site"), 403)
 
     def test_setUp(self) -> None:
-        """What is no origin is refused at set-up."""
+        """What is not an origin is refused at set-up."""
         for origin in ("*", "null", "example.com", "https://x/", "https://x/y", "", 5, None):
             self.assertRaises(OptionError, sameOrigin, allow=[origin])
         self.assertRaises(OptionError, sameOrigin, allow="https://x")

@@ -117,9 +117,9 @@ class ContentTests(SynchronousTestCase):
             (object(), "is a object"),
             (float("nan"), "is nan"),
             (float("-inf"), "is -inf"),
-            ("\ud800", "is text that UTF-8 cannot hold"),
+            ("\ud800", "is text that UTF-8 cannot encode"),
             ({1: 2}, "has the key 1"),
-            ({"\ud800": 2}, "has a key that UTF-8 cannot hold"),
+            ({"\ud800": 2}, "has a key that UTF-8 cannot encode"),
         ):
             self.assertTrue(self.refusal(value).startswith(f"{place} {what}"), self.refusal(value))
 

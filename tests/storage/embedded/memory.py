@@ -6,7 +6,7 @@ from sqlite3 import Connection
 from storagegate.storage.embedded.buckets import createBucket
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, migrate
 from storagegate.storage.embedded.deletions import deletion
-from storagegate.storage.embedded.groupcommit import Apply, PendingMutation, runTogether
+from storagegate.storage.embedded.groupcommit import Apply, QueuedMutation, runTogether
 from storagegate.storage.embedded.objects import storing
 from storagegate.storage.embedded.uploads import createUpload
 from storagegate.storage.mutations import DeleteObjects, PutObject
@@ -31,19 +31,19 @@ def memoryCatalog() -> Connection:
 
 def change(connection: Connection, apply: Apply, *arguments: object) -> list[object]:
     """Run mutations together and give their outcomes."""
-    return runTogether(connection, [PendingMutation(apply, argument) for argument in arguments])[0]
+    return runTogether(connection, [QueuedMutation(apply, argument) for argument in arguments])[0]
 
 
 def putOf(
     record: ObjectRecord,
     condition: WriteCondition = ALWAYS,
     newBlobs: Mapping[str, int] | None = None,
-) -> PendingMutation:
+) -> QueuedMutation:
     """Make the mutation that stores an object."""
     return storing(IDS, PutObject(record, condition, newBlobs or {}))
 
 
-def deletionOf(*keys: bytes) -> PendingMutation:
+def deletionOf(*keys: bytes) -> QueuedMutation:
     """Make the mutation that removes objects of the bucket C{b}."""
     entries = tuple((key, None, ALWAYS) for key in keys)
     return deletion(IDS, DeleteObjects("b", entries, "alice", 1))

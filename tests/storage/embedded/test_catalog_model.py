@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.embedded import fsck
-from storagegate.storage.embedded.groupcommit import PendingMutation, runTogether
+from storagegate.storage.embedded.groupcommit import QueuedMutation, runTogether
 from storagegate.storage.embedded.objects import lookUp
 from storagegate.storage.embedded.refcounts import blobRows, forgetBlobs
 from storagegate.storage.embedded.uploads import abortUpload, putPart
@@ -93,7 +93,7 @@ BATCHES = st.lists(st.lists(ACTIONS, min_size=1, max_size=8), max_size=6)
 class HistoryTests(SynchronousTestCase):
     """Random batches of puts, copies, deletes and forgotten garbage."""
 
-    def step(self, model: Model, action: tuple[Any, ...]) -> tuple[PendingMutation, object]:
+    def step(self, model: Model, action: tuple[Any, ...]) -> tuple[QueuedMutation, object]:
         """Do an action in the model; give its mutation and the outcome that it must have."""
         if action[0] == "put":
             _, key, blobs, condition, isNew, etag = action
@@ -108,7 +108,7 @@ class HistoryTests(SynchronousTestCase):
             return deletionOf(*action[1]), gone
         named = model.references()
         model.known = {blob for blob in model.known if named[blob]}
-        return PendingMutation(forgetBlobs, list("xyz")), None
+        return QueuedMutation(forgetBlobs, list("xyz")), None
 
     @long("takes seconds")
     @settings(max_examples=rounds(40, 200), deadline=None)
@@ -164,8 +164,8 @@ class AuditTests(SynchronousTestCase):
                 putOf(blobRecord(b"l", "x")),
                 putOf(blobRecord(b"m", "z"), newBlobs=newBlobsOf("z")),
                 deletionOf(b"m"),
-                PendingMutation(CREATE_UPLOAD, uploadOf(b"u", "1")),
-                PendingMutation(PUT_PART, PutPart("b", b"u", "1", partOf(1, "w"), newBlobsOf("w"))),
+                QueuedMutation(CREATE_UPLOAD, uploadOf(b"u", "1")),
+                QueuedMutation(PUT_PART, PutPart("b", b"u", "1", partOf(1, "w"), newBlobsOf("w"))),
             ],
         )
 
@@ -198,7 +198,7 @@ class AuditTests(SynchronousTestCase):
 
     def test_abortedPartIsGarbage(self) -> None:
         """An aborted upload's counts are right as well."""
-        mutation = PendingMutation(ABORT, AbortUpload("b", b"u", "1"))
+        mutation = QueuedMutation(ABORT, AbortUpload("b", b"u", "1"))
         _, garbage = runTogether(self.connection, [mutation])
         self.assertEqual(garbage, ["w"])
         self.assertEqual(fsck.recount(self.connection), [])

@@ -19,7 +19,7 @@ from storagegate.storage.embedded.connections import (
     connect,
     prepare,
 )
-from storagegate.storage.embedded.groupcommit import PendingMutation, runTogether
+from storagegate.storage.embedded.groupcommit import QueuedMutation, runTogether
 from storagegate.storage.embedded.keyadmin import openForTools
 from storagegate.storage.embedded.logbinding import BINDING
 from storagegate.storage.embedded.objects import checkInline, lookUp
@@ -59,7 +59,7 @@ class OpenTests(FileCase):
         """The file, its WAL and its shared memory are for the owner only, whatever the umask."""
         self.addCleanup(os.umask, os.umask(0))
         connection = self.connect()
-        runTogether(connection, [PendingMutation(CREATE_BUCKET, bucketNamed("b"))])
+        runTogether(connection, [QueuedMutation(CREATE_BUCKET, bucketNamed("b"))])
         for name in ("catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"):
             mode = os.stat(os.path.join(self.directory, name)).st_mode
             self.assertEqual(stat.S_IMODE(mode), 0o600, name)
@@ -103,7 +103,7 @@ class OpenTests(FileCase):
         read = "SELECT value FROM meta WHERE name = 'secret'"
         secret = first.execute(read).fetchall()
         runTogether(
-            first, [PendingMutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"k"))]
+            first, [QueuedMutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"k"))]
         )
         first.close()
         again = self.connect()
@@ -222,7 +222,7 @@ class WALTests(FileCase):
     def begin(self, restartAt: int) -> tuple[sqlite3.Connection, WALCheckpointer]:
         """Open a catalog with a bucket."""
         connection = self.connect()
-        runTogether(connection, [PendingMutation(CREATE_BUCKET, bucketNamed("b"))])
+        runTogether(connection, [QueuedMutation(CREATE_BUCKET, bucketNamed("b"))])
         return connection, WALCheckpointer(connection, self.directory, FailStopLatch(), restartAt)
 
     def test_boundedUnderLoad(self) -> None:
@@ -329,7 +329,7 @@ class InlineTests(FileCase):
         """Bytes that are not those that were written are found, and those that are missing."""
         connection = self.connect()
         puts = [putOf(inlineRecord(b"%d" % n, b"%d" % n)) for n in range(5)]
-        runTogether(connection, [PendingMutation(CREATE_BUCKET, bucketNamed("b")), *puts])
+        runTogether(connection, [QueuedMutation(CREATE_BUCKET, bucketNamed("b")), *puts])
         whole = checkInline(connection, None, 10)
         self.assertEqual((whole.damaged, whole.bytesRead, whole.next), ((), 5, None))
         connection.execute("UPDATE inline SET bytes = x'00' WHERE bytes = x'31'")

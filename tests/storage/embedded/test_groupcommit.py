@@ -13,7 +13,7 @@ from storagegate.storage.embedded.groupcommit import (
     BATCH_BYTES,
     MAX_WAITING,
     CatalogWriter,
-    PendingMutation,
+    QueuedMutation,
 )
 from storagegate.storage.errors import StoreBusy, StoreReadOnly
 from tests.support.delayed import PATIENCE
@@ -59,7 +59,7 @@ class HeldCommitter:
         """Let one commit happen."""
         self._go.put(None)
 
-    def commit(self, mutations: Sequence[PendingMutation]) -> tuple[list[object], list[str]]:
+    def commit(self, mutations: Sequence[QueuedMutation]) -> tuple[list[object], list[str]]:
         """Commit, when the time has come."""
         self.begun.put(len(mutations))
         self._go.get(timeout=PATIENCE)
@@ -113,7 +113,7 @@ class WriterTests(SynchronousTestCase):
 
     def submit(self, argument: object, weight: int = 0) -> None:
         """Submit a mutation; its answer is told."""
-        answer = self.writer.submit(PendingMutation(_nothing, argument, weight=weight))
+        answer = self.writer.submit(QueuedMutation(_nothing, argument, weight=weight))
         answer.addBoth(self.told.append)
 
     def commit(self) -> None:
@@ -165,22 +165,22 @@ class WriterTests(SynchronousTestCase):
         """Beyond the limit a mutation fails at once, until others are answered."""
         for argument in range(MAX_WAITING):
             self.submit(argument)
-        refused = self.writer.submit(PendingMutation(_nothing, "more"))
+        refused = self.writer.submit(QueuedMutation(_nothing, "more"))
         self.failureResultOf(refused, StoreBusy)
         self.reactor.advance(0)
         self.commit()
-        self.assertNoResult(self.writer.submit(PendingMutation(_nothing, "more")))
+        self.assertNoResult(self.writer.submit(QueuedMutation(_nothing, "more")))
 
     def test_failureIsAnErrback(self) -> None:
         """An outcome that is an exception fails its Deferred."""
-        refused = self.writer.submit(PendingMutation(_nothing, StoreBusy("no")))
+        refused = self.writer.submit(QueuedMutation(_nothing, StoreBusy("no")))
         self.reactor.advance(0)
         self.commit()
         self.failureResultOf(refused, StoreBusy)
 
     def test_nobodyWaitsForEver(self) -> None:
         """Where the committer itself breaks, everybody in the batch is told; the thread lives."""
-        broken = self.writer.submit(PendingMutation(_nothing, "a"))
+        broken = self.writer.submit(QueuedMutation(_nothing, "a"))
         self.committer.error = OSError("broken")
         self.reactor.advance(0)
         self.commit()
@@ -215,7 +215,7 @@ class WriterTests(SynchronousTestCase):
 
     def test_cancelDoesNothing(self) -> None:
         """A mutation cannot be cancelled: its Deferred fires with what really happened."""
-        answer = self.writer.submit(PendingMutation(_nothing, "a"))
+        answer = self.writer.submit(QueuedMutation(_nothing, "a"))
         answer.cancel()
         self.assertNoResult(answer)
         self.reactor.advance(0)
@@ -228,7 +228,7 @@ class WriterTests(SynchronousTestCase):
         self.reactor.advance(0)
         self.submit("b")
         stopped = self.writer.stop()
-        late = self.writer.submit(PendingMutation(_nothing, "c"))
+        late = self.writer.submit(QueuedMutation(_nothing, "c"))
         self.failureResultOf(late, StoreBusy)
         while not stopped.called:
             self.commit()
@@ -242,18 +242,18 @@ class WriterTests(SynchronousTestCase):
     def test_death(self) -> None:
         """A thread that ends fails all that waits for it, is logged and shown, and closes."""
         self.committer.death = MemoryError("no memory")
-        waiting = [self.writer.submit(PendingMutation(_nothing, "a"))]
+        waiting = [self.writer.submit(QueuedMutation(_nothing, "a"))]
         self.reactor.advance(0)
         self.committer.begun.get(timeout=PATIENCE)
         for argument in "bc":
-            waiting.append(self.writer.submit(PendingMutation(_nothing, argument)))
+            waiting.append(self.writer.submit(QueuedMutation(_nothing, argument)))
             self.reactor.advance(0)
-        late = self.writer.submit(PendingMutation(_nothing, "d"))
+        late = self.writer.submit(QueuedMutation(_nothing, "d"))
         self.commit()
         while not late.called:
             self.reactor.turn()
         self.assertEqual(self.successResultOf(waiting[0]), "a")
-        for result in (*waiting[1:], late, self.writer.submit(PendingMutation(_nothing, "e"))):
+        for result in (*waiting[1:], late, self.writer.submit(QueuedMutation(_nothing, "e"))):
             self.failureResultOf(result, StoreBusy)
         self.assertEqual(self.writer.waiting, 0)
         self.assertEqual(self.writer.problem, "the catalog's writer has stopped: no memory")
@@ -265,7 +265,7 @@ class WriterTests(SynchronousTestCase):
     def test_doubt(self) -> None:
         """A commit is not acknowledged when a sync has failed meanwhile."""
         self.committer.garbage = ["x"]
-        result = self.writer.submit(PendingMutation(_nothing, "a"))
+        result = self.writer.submit(QueuedMutation(_nothing, "a"))
         self.reactor.advance(0)
         self.committer.failure = "a sync failed"
         self.commit()
@@ -280,7 +280,7 @@ class WriterTests(SynchronousTestCase):
             raise RuntimeError("can't start new thread")
 
         patched = self.patch(Thread, "start", start)
-        result = self.writer.submit(PendingMutation(_nothing, "a"))
+        result = self.writer.submit(QueuedMutation(_nothing, "a"))
         self.reactor.advance(0)
         patched.restore()
         self.failureResultOf(result, StoreBusy)
@@ -300,7 +300,7 @@ class WriterTests(SynchronousTestCase):
     def test_changesComeFirst(self) -> None:
         """The names that a commit has changed are told before anybody has an answer."""
         for name in (b"a", b"b"):
-            mutation = PendingMutation(_nothing, name, names=(("home", name),))
+            mutation = QueuedMutation(_nothing, name, names=(("home", name),))
             self.writer.submit(mutation).addBoth(self.told.append)
         self.reactor.advance(0)
         self.commit()

@@ -10,7 +10,7 @@ from storagegate.storage.embedded.buckets import deleteBucket
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, prepare
 from storagegate.storage.embedded.groupcommit import (
     Committer,
-    PendingMutation,
+    QueuedMutation,
     Transaction,
     oneByOne,
 )
@@ -87,13 +87,13 @@ class CommitterCase(SynchronousTestCase):
         reserve = Reserve(os.path.join(self.directory, "reserve"))
         self.committer = Committer(self.connection, reserve, self.latch, wal)
         self.addCleanup(connection.close)
-        self.commit(PendingMutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"old")))
+        self.commit(QueuedMutation(CREATE_BUCKET, bucketNamed("b")), putOf(inlineRecord(b"old")))
 
-    def commit(self, *mutations: PendingMutation) -> list[Any]:
+    def commit(self, *mutations: QueuedMutation) -> list[Any]:
         """Commit and give the outcomes."""
         return self.committer.commit(mutations)[0]
 
-    def kinds(self, *mutations: PendingMutation) -> list[type]:
+    def kinds(self, *mutations: QueuedMutation) -> list[type]:
         """Commit and give the types of the outcomes."""
         return [type(outcome) for outcome in self.commit(*mutations)]
 
@@ -108,11 +108,11 @@ class CommitterTests(CommitterCase):
     def test_refusalLeavesOthers(self) -> None:
         """A refusal is one mutation's own, before and after others, in one transaction."""
         outcomes = self.commit(
-            PendingMutation(CREATE_BUCKET, bucketNamed("b")),
+            QueuedMutation(CREATE_BUCKET, bucketNamed("b")),
             putOf(inlineRecord(b"1")),
             putOf(inlineRecord(b"2", bucket="none")),
             putOf(inlineRecord(b"3")),
-            PendingMutation(deleteBucket, "b"),
+            QueuedMutation(deleteBucket, "b"),
         )
         self.assertIsInstance(outcomes[0], BucketExists)
         self.assertEqual(outcomes[1].key, b"1")
@@ -135,7 +135,7 @@ class CommitterTests(CommitterCase):
         """An unexpected error is the guilty one's; what it wrote is undone, the others are done."""
         boom = ValueError("boom")
         first, second, third = self.commit(
-            putOf(inlineRecord(b"1")), PendingMutation(FAILS, boom), putOf(inlineRecord(b"2"))
+            putOf(inlineRecord(b"1")), QueuedMutation(FAILS, boom), putOf(inlineRecord(b"2"))
         )
         self.assertIs(second, boom)
         self.assertEqual((first.key, third.key), (b"1", b"2"))
@@ -146,7 +146,7 @@ class CommitterTests(CommitterCase):
         """An error of one statement leaves the catalog writable."""
         self.connection.fail("INSERT INTO inline", *[databaseError(sqlite3.SQLITE_ERROR)] * 2)
         kinds = self.kinds(
-            putOf(inlineRecord(b"1")), PendingMutation(CREATE_BUCKET, bucketNamed("c"))
+            putOf(inlineRecord(b"1")), QueuedMutation(CREATE_BUCKET, bucketNamed("c"))
         )
         self.assertEqual(kinds, [sqlite3.OperationalError, type(None)])
         self.assertFalse(self.isThere(b"1"))

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.embedded.groupcommit import Committer, PendingMutation
+from storagegate.storage.embedded.groupcommit import Committer, QueuedMutation
 from storagegate.storage.embedded.reserve import Reserve
 from storagegate.storage.embedded.wal import WALCheckpointer
 from storagegate.storage.errors import StoreFull
@@ -39,9 +39,9 @@ class FullDiskTests(SynchronousTestCase):
         wal = WALCheckpointer(connection, self.directory, self.latch)
         self.committer = Committer(connection, Reserve(self.reserve), self.latch, wal)
         self.addCleanup(self.committer.close)
-        self.commit(PendingMutation(CREATE_BUCKET, bucketNamed("b")))
+        self.commit(QueuedMutation(CREATE_BUCKET, bucketNamed("b")))
 
-    def commit(self, mutation: PendingMutation) -> Any:
+    def commit(self, mutation: QueuedMutation) -> Any:
         """Commit one mutation and do what is due then; give the outcome."""
         (outcome,), _ = self.committer.commit([mutation])
         self.committer.afterwards()

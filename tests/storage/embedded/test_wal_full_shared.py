@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from storagegate.storage.embedded.connections import Durability, Purpose, connect
-from storagegate.storage.embedded.groupcommit import Committer, PendingMutation
+from storagegate.storage.embedded.groupcommit import Committer, QueuedMutation
 from storagegate.storage.embedded.processgroup import (
     SharedLatch,
     SharedWALSizeCounter,
@@ -45,7 +45,7 @@ class SharedFullDiskTests(alone.FullDiskTests):
         self.members.reverse()
         self.writeLock, self.committer = self.members[0]
 
-    def commit(self, mutation: PendingMutation) -> Any:
+    def commit(self, mutation: QueuedMutation) -> Any:
         """Commit one mutation, in turn."""
         if not hasattr(self, "members"):
             return super().commit(mutation)

@@ -251,4 +251,4 @@ class HookTests(AdapterCase):
         )
         adapter = GRPCTransport(host, differs)
         error = self.assertRaises(DefinitionError, adapter.add, host.invoker.services["Probe"])
-        self.assertIn("Probe.count streams server", str(error))
+        self.assertIn("Probe.count has the streaming server", str(error))

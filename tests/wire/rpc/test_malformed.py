@@ -182,18 +182,29 @@ class BodyTests(MalformedCase):
     """Messages."""
 
     async def test_count(self) -> None:
-        """A call without its request is UNIMPLEMENTED; of several, the first alone is handled."""
+        """No request, or several, where there has to be one are UNIMPLEMENTED."""
         stream = await self.attack(lambda client: client.call(ECHO))
         self.assertEqual((stream.status, self.handled), (UNIMPLEMENTED, 0))
         other = struct(text="other")
-        stream = await self.attack(lambda client: client.call(ECHO, MESSAGE, other, other))
-        self.assertEqual((stream.status, self.handled), (0, 1))
-        self.assertEqual(stream.messages, [(False, MESSAGE)])
-        # A handler that waits, and one that streams, are stopped or not begun.
-        for path in (WAIT, BIGS):
+        for path in (ECHO, WAIT, BIGS):
             stream = await self.attack(lambda client, path=path: client.call(path, MESSAGE, other))
             self.assertEqual((stream.status, stream.messages), (UNIMPLEMENTED, []), path)
             self.assertIn("exactly one request", stream.trailers["grpc-message"])
+        self.assertEqual(self.handled, 0)
+
+    async def test_countOfConnection(self) -> None:
+        """A method that got one request over a connection answers before the end of requests."""
+
+        def use(client: H2Client) -> list[H2Stream]:
+            wrong, right = client.call(ECHO, MESSAGE, MESSAGE), client.call(ECHO, MESSAGE)
+            early = client.begin(ECHO)
+            client.sendData(early, framed(MESSAGE))
+            client.finish(early)
+            return [wrong, right, early]
+
+        found = await self.within(self.port, use)
+        self.assertEqual([each.status for each in found], [UNIMPLEMENTED, 0, 0])
+        self.assertEqual(self.handled, 2)
 
     async def test_cut(self) -> None:
         """A request that is cut off by its stream's end is none."""

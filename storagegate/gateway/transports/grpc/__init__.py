@@ -1,7 +1,7 @@
 """gRPC: its options, and its metrics (calls by streaming type, durations)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from attrs import field, frozen
 from attrs.converters import optional
@@ -17,6 +17,7 @@ from storagegate.core.options import (
     readPort,
     readSize,
     readTexts,
+    readWord,
 )
 from storagegate.gateway.transports.metrics import (
     MAX_ROUTES,
@@ -42,6 +43,10 @@ class GRPCOptions:
         text.
     @ivar reflection: Whether to serve reflection; the daemon's own default is C{true}.
     @ivar protoFiles: Paths of C{.proto} files that define messages of services.
+    @ivar keepUnknown: Whether messages of the protos keep fields that their definitions lack, as
+        bytes under C{"@unknown"}. Only gRPC carries them.
+    @ivar naive: C{"utc"} to take a C{datetime} without a zone as UTC in messages of the protos; it
+        is refused by default.
     @ivar services: Maps service names in protos to names in the gateway: C{"user.UserService"} to
         C{"UserService"}.
     @ivar methodMapping: Maps names of RPCs to names of methods. The same name and its camelCase
@@ -66,6 +71,8 @@ class GRPCOptions:
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
     protoFiles: tuple[str, ...] = optionField((), readTexts)
+    keepUnknown: bool = optionField(False, readFlag)
+    naive: str = optionField("", readWord, ("", "utc"))
     services: Mapping[str, str] = field(factory=dict, converter=readNames)
     methodMapping: Mapping[str, str] = field(factory=dict, converter=readNames)
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
@@ -84,6 +91,8 @@ class GRPCOptionsDict(TypedDict, total=False):
     maxConnections: int
     maxCallsPerAddress: int | None
     protoFiles: list[str] | tuple[str, ...]
+    keepUnknown: bool
+    naive: Literal["", "utc"]
     services: Mapping[str, str]
     methodMapping: Mapping[str, str]
     transformRequest: Hook | None

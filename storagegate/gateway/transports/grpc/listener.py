@@ -198,7 +198,7 @@ class GRPCTransport:
         kind = service.methods[name].streaming
         if kind != rpc.streaming:
             raise DefinitionError(
-                f"{service.name}.{name} streams {kind}, and {rpc.path} {rpc.streaming}"
+                f"{service.name}.{name} has the streaming {kind}, and {rpc.path} {rpc.streaming}"
             )
         whole = f"{service.name}.{name}"
         invoker = self._host.invoker

@@ -21,7 +21,10 @@ class MappedProtos:
         """
         self._options = options
         found = dict(loaded)
-        self._files = {path: loadProto(path).services for path in options.protoFiles}
+        self._files = {
+            path: loadProto(path, keepUnknown=options.keepUnknown, naive=options.naive).services
+            for path in options.protoFiles
+        }
         # A service of a file answers under its full name, unless the options name another.
         self._named: dict[str, str] = {}
         for services in self._files.values():
@@ -31,7 +34,7 @@ class MappedProtos:
         for name in options.services:
             if name not in found:
                 known = ", ".join(sorted(found)) or "none"
-                raise DefinitionError(f"no proto has the service {name}; there is {known}")
+                raise DefinitionError(f"no proto has the service {name}; known services: {known}")
         self._found = found
 
     def of(self, service: ServiceDefinition) -> list[RPCService]:
@@ -41,19 +44,36 @@ class MappedProtos:
 
     def checkUse(self, names: Collection[str]) -> None:
         """
-        Check that each file has a service that the gateway answers.
+        Check that the gateway answers what the options name, so that no messages are ignored.
+
+        A file may have further services, unless the gateway has a service of the same name without
+        the package.
 
         @param names: The names of the gateway's services.
-        @raise DefinitionError: If a file has none, and its messages would be ignored.
+        @raise DefinitionError: If the gateway has no service of a mapped name, or answers no
+            service of a file.
         """
-        for path, services in self._files.items():
-            if services and not any(self._named[proto] in names for proto in services):
-                proto = next(iter(services))
-                known = ", ".join(sorted(names)) or "none"
+        known = ", ".join(sorted(names)) or "none"
+        for proto, name in self._options.services.items():
+            if name not in names:
                 raise DefinitionError(
-                    f"no service of the gateway answers a service of {path}: name the gateway's"
+                    f"grpc.services maps {proto} to {name}, but the gateway has no service {name};"
+                    f" its services: {known}"
+                )
+        taken = {name for name in self._named.values() if name in names}
+        for path, services in self._files.items():
+            unanswered = [proto for proto in services if self._named[proto] not in names]
+            meant = [
+                proto
+                for proto in unanswered
+                if (name := proto.rpartition(".")[2]) in names and name not in taken
+            ]
+            if meant or (services and len(unanswered) == len(services)):
+                proto = (meant or unanswered)[0]
+                raise DefinitionError(
+                    f"no service of the gateway answers {proto} of {path}: name the gateway's"
                     f' service {proto}, or write grpc.services = {{"{proto}": "NAME"}} with the'
-                    f" NAME of one of the gateway's services ({known})"
+                    f" NAME of one of the gateway's services: {known}"
                 )
 
     def methodOf(self, service: ServiceDefinition, rpc: RPCMethod) -> str | None:
