@@ -1,33 +1,25 @@
 """
 The console as an application: guard, API, pages.
 
-The application looks up the operation in the table, authenticates the principal by the two halves
-of the session or by a key pair in the headers, then runs the handler.
+The console authenticates the principal of a request by the two halves of the session or by a key
+pair in the headers.
 """
 
 from typing import Any
 
-import msgspec
-from twisted.logger import Logger
-
 from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
-from storagegate.console.call import ANSWERED, ConsoleCall, Principal
-from storagegate.console.errors import asServiceError
+from storagegate.console.api import ConsoleAPI
+from storagegate.console.call import Principal
 from storagegate.console.guard import FIELDS, Guard, SignInThrottle, makeOriginCheck
-from storagegate.console.operations import PREFIX, APIOperation, findOperation
+from storagegate.console.operations import PREFIX, APIOperation
 from storagegate.console.pages import servePages
 from storagegate.console.services import ConsoleServices
 from storagegate.console.sessions import ConsoleSessions
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.http.application import Application
-from storagegate.http.errors import HTTPError
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.forwarded import compileTrust
-from storagegate.objects.errors import DomainError
-from storagegate.services.objects import domainErrors
-from storagegate.storage.errors import StoreError
-from storagegate.telemetry.tracecontext import tracingOfFields
 
 COOKIE = "storagegate-console"
 
@@ -39,21 +31,17 @@ _NO_SESSION_TOKENS = (
     "Temporary keys are not supported: use the pair of a permanent key, without a session token"
 )
 
-_DOCUMENT_LIMIT = 1 << 20
-"""Largest JSON document, in bytes; object contents are streamed instead."""
-
 
 class Console:
     """
     The application of the console and its state.
 
     @ivar app: The application.
+    @ivar api: The routes of the API.
     @ivar guard: Checks hosts and connections.
     @ivar sessions: The sessions of signed-in clients.
     @ivar throttle: Limits failed attempts to sign in.
     """
-
-    _log = Logger()
 
     def __init__(self, services: ConsoleServices, guard: Guard) -> None:
         self.services = services
@@ -64,11 +52,12 @@ class Console:
         self.throttle = SignInThrottle.make(services.makeRates, services.now)
         services.kept["console"] = self
         services.monitor.begin()
+        self.api = ConsoleAPI(services, self.authenticate)
         self.app = Application()
         self.app.trust = compileTrust(services.options.trustedProxies)
         self.app.use(self._protect)
         self.app.use(makeOriginCheck(services.options))
-        self.app.use("/" + PREFIX.rstrip("/"), self._answer)
+        self.app.use("/" + PREFIX.rstrip("/"), self.api.router)
         servePages(self.app)
 
     async def close(self) -> None:
@@ -89,60 +78,7 @@ class Console:
             return next(error)
         return next()
 
-    async def _answer(self, req: HTTPRequest, res: HTTPResponse, next: Any) -> None:
-        res.header("Cache-Control", "no-store")
-        trace = tracingOfFields(req.raw.headers).traceId
-        res.header("X-Trace-Id", trace)
-        operation, params = findOperation(req.method, req.path.removeprefix("/"))
-        principal = await self._principal(req, operation)
-        call = ConsoleCall(req, res, operation, params, self.services, principal)
-        try:
-            if operation.least:
-                call.require(operation.least)
-            with domainErrors():
-                result = await operation.function(call, **await self._arguments(req, operation))
-        except Exception as error:
-            refused = _asServiceError(error)
-            self._logChange(call, trace, "INTERNAL_ERROR" if refused is None else refused.code)
-            if refused is None:
-                self._log.error(
-                    "console: {operation} failed, trace {trace}: {error!r}",
-                    operation=operation.name,
-                    trace=trace,
-                    error=error,
-                )
-                raise
-            raise refused from error
-        self._logChange(call, trace)
-        if result is ANSWERED:
-            return
-        if result is None:
-            res.status(204).end()
-        else:
-            res.json(msgspec.to_builtins(result))
-
-    async def _arguments(self, req: HTTPRequest, operation: APIOperation) -> dict[str, Any]:
-        """
-        Read the arguments of a handler.
-
-        @raise ServiceError: C{INVALID_ARGUMENT}.
-        """
-        arguments: dict[str, Any] = {}
-        types = operation.types
-        try:
-            if "query" in types:
-                query = dict(req.query.items())
-                arguments["query"] = msgspec.convert(query, types["query"], strict=False)
-            if "body" in types:
-                body = await req.read(_DOCUMENT_LIMIT)
-                arguments["body"] = msgspec.json.decode(body, type=types["body"])
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise codedError("INVALID_ARGUMENT", str(error)) from error
-        except RecursionError:
-            raise codedError("INVALID_ARGUMENT", "The document is nested too deeply") from None
-        return arguments
-
-    async def _principal(self, req: HTTPRequest, operation: APIOperation) -> Principal | None:
+    async def authenticate(self, req: HTTPRequest, operation: APIOperation) -> Principal | None:
         """
         Find the principal of a request.
 
@@ -196,36 +132,3 @@ class Console:
         key = accounts.find(accessKey)
         assert key is not None
         return Principal(key, None)
-
-    def _logChange(self, call: ConsoleCall, trace: str, code: str = "") -> None:
-        """
-        Log a change, or an attempt at one, with its principal.
-
-        @param trace: The trace id, which the page shows with an error.
-        @param code: The error code; empty for none.
-        """
-        if not call.operation.changes:
-            return
-        principal = call.principal
-        self._log.info(
-            "console: {operation} {params} by {who} from {address}, trace {trace}: {outcome}",
-            operation=call.operation.name,
-            params={**call.params, **call.noted},
-            who="-" if principal is None else principal.identity.accessKey,
-            address=call.address,
-            trace=trace,
-            outcome=code or "done",
-        )
-
-
-def _asServiceError(error: Exception) -> ServiceError | None:
-    """Return the error that the client gets; L{None} for an internal error."""
-    if isinstance(error, ServiceError):
-        return error
-    if isinstance(error, DomainError | StoreError):
-        return asServiceError(error)
-    if isinstance(error, HTTPError) and error.status < 500:
-        # The body is too long, or was cut short.
-        code = "PAYLOAD_TOO_LARGE" if error.status == 413 else "INVALID_ARGUMENT"
-        return ServiceError(code, error.message, error.status)
-    return None

@@ -79,6 +79,7 @@ class ConsoleCall:
 
     @ivar params: The decoded parameters of the path.
     @ivar principal: L{None} if the operation requires no session.
+    @ivar isLogged: Whether the log has its line.
     """
 
     request: "HTTPRequest"
@@ -87,6 +88,7 @@ class ConsoleCall:
     params: Mapping[str, str]
     services: "ConsoleServices"
     principal: Principal | None
+    isLogged: bool = field(default=False, init=False)
     _noted: dict[str, Any] = field(factory=dict, init=False)
 
     @property

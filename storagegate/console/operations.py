@@ -1,5 +1,6 @@
 """
-The operations of the API: one table, which routes requests and describes them as OpenAPI.
+The operations of the API: one table, from which
+L{ConsoleAPI<storagegate.console.api.ConsoleAPI>} makes routes.
 
 A handler is a coroutine function of a L{ConsoleCall<storagegate.console.call.ConsoleCall>}. Its
 optional parameters C{query} and C{body} are annotated with the C{Struct} of the query or the JSON
@@ -8,21 +9,38 @@ sends bytes or a stream responds itself, and returns L{ANSWERED<storagegate.cons
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from inspect import get_annotations
 from pkgutil import resolve_name
-from typing import Any
-from urllib.parse import unquote
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
-from attrs import field, frozen
+from attrs import frozen
 
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.openapi import JSON_TYPE
+from storagegate.http.options import RouteDescriptionDict
+from storagegate.net.http.lines import NDJSON
 
 PREFIX = "api/v1/"
 """The path of the API, below the console."""
 
 _PACKAGE = "storagegate.console"
+
+
+BYTES = "application/octet-stream"
+
+_CONSUMED = {"putObject": BYTES, "putPart": BYTES}
+"""The media types of bodies that are not JSON, by the name of the operation."""
+
+_PRODUCED = {
+    "showObject": BYTES,
+    "sendBytes": BYTES,
+    "sendZip": "application/zip",
+    "streamEvents": "text/event-stream",
+    "callMethod": NDJSON,
+}
+"""The media types of responses that are not JSON, or not always, by the name of the operation."""
 
 
 @frozen(slots=False)
@@ -35,7 +53,6 @@ class APIOperation:
     @ivar handler: C{module:function} in this package.
     @ivar least: The required role; empty if not even a session is required.
     @ivar summary: A description in one sentence.
-    @ivar changes: Whether the operation may change something and is logged.
     """
 
     method: str
@@ -43,15 +60,15 @@ class APIOperation:
     handler: str
     least: str
     summary: str
-    segments: tuple[str, ...] = field(init=False, repr=False)
 
-    @segments.default
-    def _segments(self) -> tuple[str, ...]:
-        return tuple(self.path.split("/"))
+    @property
+    def pattern(self) -> str:
+        """The path as a pattern of a route."""
+        return "/" + re.sub(r"\{(\w+)\}", r":\1", self.path)
 
     @property
     def changes(self) -> bool:
-        """Whether the operation may change something."""
+        """Whether the operation may change something and is logged."""
         return self.method not in ("GET", "HEAD")
 
     @property
@@ -71,38 +88,44 @@ class APIOperation:
         types = get_annotations(self.function, eval_str=True)
         return {name: types[name] for name in ("query", "body", "return") if name in types}
 
-    def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
-        """
-        Return the parameters of a path; L{None} if the path does not match.
+    # Functions that the route calls on first use: an import takes longer than most requests.
 
-        @raise ServiceError: C{INVALID_ARGUMENT}: a parameter is not UTF-8.
-        """
-        if len(segments) != len(self.segments):
-            return None
-        params: dict[str, str] = {}
-        for ours, theirs in zip(self.segments, segments, strict=True):
-            if ours.startswith("{"):
-                params[ours[1:-1]] = theirs
-            elif ours != theirs:
-                return None
-        try:
-            return {name: _decoded(text) for name, text in params.items()}
-        except ValueError:
-            raise codedError("INVALID_ARGUMENT", "The path is not UTF-8") from None
+    def queryType(self) -> Any:
+        """Return the type of the query; L{None} without one."""
+        return self.types.get("query")
 
+    def bodyType(self) -> Any:
+        """Return the type of the body; L{None} for any document, or none."""
+        found = self.types.get("body")
+        return None if found is Any else found
 
-def _decoded(segment: str) -> str:
-    """
-    Decode a segment. Browsers resolve C{.} and C{..}, escaped or not, as steps in the path, so both
-    may be written with a leading tilde; a name that already has this form gets one more.
+    def resultType(self) -> Any:
+        """Return the type of the result as JSON; L{None} for any, or none."""
+        found = self.types.get("return")
+        members = [each for each in get_args(found) or (found,) if each is not Any]
+        if get_origin(found) in (Union, UnionType) and len(members) == 1:
+            return members[0]
+        return found if members and found is not NoneType else None
 
-    @raise ValueError: The segment is not UTF-8.
-    """
-    text = unquote(segment, errors="strict")
-    return text[1:] if _DOTS.fullmatch(text) else text
-
-
-_DOTS = re.compile(r"~+\.{1,2}")
+    def describe(self) -> RouteDescriptionDict:
+        """Return the description of the route in OpenAPI."""
+        types = self.types
+        hasResult = types.get("return") not in (None, NoneType)
+        consumes = [JSON_TYPE] if types.get("body") is Any else []
+        produces = [JSON_TYPE] if types.get("return") is Any else []
+        if self.name in _CONSUMED:
+            consumes = [_CONSUMED[self.name]]
+        if self.name in _PRODUCED:
+            produces = [_PRODUCED[self.name]]
+        return {
+            "operationId": self.name,
+            "summary": self.summary,
+            "status": 200 if hasResult else 204,
+            "consumes": consumes,
+            "produces": produces,
+            "security": [{"cookie": [], "token": []}] if self.least else [],
+            "extensions": {"x-role": self.least},
+        }
 
 
 def _rows(module: str, *rows: tuple[str, str, str, str, str]) -> Iterator[APIOperation]:
@@ -255,40 +278,4 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("POST", "gateway/calls", "callMethod", "admin", "Call a method over a protocol"),
     ),
 )
-"""All operations; the first match serves a request."""
-
-
-class MethodNotAllowed(ServiceError):
-    """
-    The path exists, but not with this method: the status is 405.
-
-    @ivar headers: C{Allow}, which RFC 9110 section 15.5.6 requires.
-    """
-
-    def __init__(self, methods: Sequence[str]) -> None:
-        allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
-        super().__init__("METHOD_NOT_ALLOWED", f"This path supports {allowed}", 405)
-        self.headers = {"Allow": allowed}
-
-
-def findOperation(method: str, path: str) -> tuple[APIOperation, dict[str, str]]:
-    """
-    Find the operation of a request.
-
-    @param path: The raw path below L{PREFIX}.
-    @return: The operation and the decoded parameters of the path.
-    @raise ServiceError: C{NOT_FOUND}, or L{MethodNotAllowed}.
-    """
-    segments = tuple(path.split("/"))
-    wanted = "GET" if method == "HEAD" else method
-    allowed: list[str] = []
-    for operation in OPERATIONS:
-        params = operation.match(segments)
-        if params is None:
-            continue
-        if operation.method == wanted:
-            return operation, params
-        allowed.append(operation.method)
-    if allowed:
-        raise MethodNotAllowed(allowed)
-    raise codedError("NOT_FOUND", "The API has no such operation")
+"""All operations."""

@@ -1,24 +1,20 @@
 """
-The common parts of the descriptions of services and routes.
+The schemas of descriptions of services and routes.
 
 Schemas are stored in C{components/schemas} of a document, and each C{$ref} in them is rewritten to
 point there.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from storagegate.core.invoker import MethodEntry
-
-JSON_TYPE = "application/json"
+from storagegate.core.typeschemas import DEFINITIONS
 
 PLACE = "#/components/schemas/"
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
-
-_PARAMETER = re.compile(r":([^\W\d]\w*)(\?)?")
-_OPTIONAL = re.compile(r"/:[^\W\d]\w*\?")
 
 
 def componentName(*parts: str) -> str:
@@ -29,29 +25,6 @@ def componentName(*parts: str) -> str:
 def reference(name: str) -> dict[str, Any]:
     """Return a reference to a schema component."""
     return {"$ref": PLACE + name}
-
-
-def pathTemplates(pattern: str) -> list[str]:
-    """
-    Return the OpenAPI templates for a pattern: with and without its optional parameters.
-
-    @param pattern: The path of a route, such as C{/users/:id?}.
-    @return: The templates; empty for a wildcard, which OpenAPI cannot express.
-    """
-    if "*" in pattern:
-        return []
-    shapes = (pattern, _OPTIONAL.sub("", pattern) or "/")
-    return list(dict.fromkeys(_PARAMETER.sub(r"{\1}", shape) for shape in shapes))
-
-
-def describeParameter(name: str, place: str, schema: Any, required: bool) -> dict[str, Any]:
-    """
-    Describe a path or query parameter.
-
-    @param place: C{path} or C{query}.
-    @param schema: The schema of its value.
-    """
-    return {"name": name, "in": place, "required": required, "schema": schema}
 
 
 class SchemaCollection:
@@ -101,6 +74,35 @@ class SchemaCollection:
             number += 1
             name = f"{wanted}_{number}"
 
+    def addType(
+        self, document: Mapping[str, Any], definitions: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """
+        Add the types that a schema refers to; a different type of the same name gets a number.
+
+        @param document: The schema of a type, see
+            L{describeType<storagegate.core.typeschemas.describeType>}.
+        @param definitions: The schemas that it refers to, by name.
+        @return: The schema, with references to the components.
+        """
+        names: dict[str, str] = {}
+        for name in definitions:
+            _rename(names, name, names.values())
+        while True:
+            placed = {names[name]: _linked(each, names) for name, each in definitions.items()}
+            taken = [
+                name
+                for name in definitions
+                if self.schemas.get(names[name], placed[names[name]]) != placed[names[name]]
+            ]
+            if not taken:
+                break
+            for name in taken:
+                _rename(names, name, names.values())
+        self.schemas.update(placed)
+        linked: dict[str, Any] = _linked(document, names)
+        return linked
+
     def resolved(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the target of a reference to a schema."""
         name = described.get("$ref", "").removeprefix(PLACE)
@@ -121,3 +123,28 @@ class SchemaCollection:
             if "additionalItems" in placed:
                 placed["items"] = placed.pop("additionalItems")
         return placed
+
+
+def _rename(names: dict[str, str], name: str, taken: Collection[str]) -> None:
+    """Give a definition the next name that is not taken: C{Order}, C{Order_2}, C{Order_3}."""
+    wanted = found = componentName(name)
+    number = 1
+    if name in names:
+        number = int(names[name].removeprefix(wanted).removeprefix("_") or 1) + 1
+        found = f"{wanted}_{number}"
+    while found in taken:
+        number += 1
+        found = f"{wanted}_{number}"
+    names[name] = found
+
+
+def _linked(part: Any, names: Mapping[str, str]) -> Any:
+    """Replace references to definitions, also in the mapping of a discriminator."""
+    if isinstance(part, str) and part.startswith(DEFINITIONS):
+        name = names.get(part.removeprefix(DEFINITIONS))
+        return part if name is None else PLACE + name
+    if isinstance(part, list | tuple):
+        return [_linked(each, names) for each in part]
+    if isinstance(part, Mapping):
+        return {key: _linked(value, names) for key, value in part.items()}
+    return part

@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from storagegate.core.addresses import SCHEMES
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
-from storagegate.core.typeschemas import TypeSchema, declaredPath, errorDetail
+from storagegate.core.typeschemas import (
+    TypeSchema,
+    UnionSchema,
+    declaredPath,
+    errorDetail,
+    untaggedMembers,
+)
 
 if TYPE_CHECKING:
     from fastjsonschema import JsonSchemaValueException
@@ -325,7 +331,10 @@ def makeSchema(
     """
     if schema is None:
         return None
-    return Schema(schema, name, isKnown) if model is None else TypeSchema(model, schema)
+    if model is None:
+        return Schema(schema, name, isKnown)
+    members = untaggedMembers(model)
+    return UnionSchema(model, schema, members) if members else TypeSchema(model, schema)
 
 
 def normalised(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from functools import cached_property
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import attrs
 import msgspec
@@ -30,6 +32,9 @@ from storagegate.core.errors import ServiceError, codedError
 
 if TYPE_CHECKING:
     from storagegate.core.modeldefaults import Completer
+
+DEFINITIONS = "#/$defs/"
+"""The place that the references of L{describeType} point to."""
 
 _STREAMS = (AsyncIterable, AsyncIterator, AsyncGenerator)
 _RESULT_STREAMS = (*_STREAMS, Iterable, Iterator, Generator)
@@ -130,25 +135,56 @@ def documentOf(model: Any, isResult: bool = False) -> dict[str, Any]:
     @param isResult: Whether the schema describes results, which have the shape of the model.
     @raise TypeError: If msgspec or pydantic has no schema for it.
     """
+    document, definitions = describeType(model, isResult)
+    found: dict[str, Any] = _whole(document, definitions, ())
+    return found
+
+
+def describeType(model: Any, isResult: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    Return the JSON Schema of a type, and the schemas of the models that it refers to.
+
+    @param isResult: Whether the schema describes results, which have the shape of the model.
+    @return: The schema, whose references are L{DEFINITIONS} and a name; the schemas by name.
+    @raise TypeError: If msgspec or pydantic has no schema for it.
+    """
     if _isPydantic(model):
         mode = "serialization" if isResult else "validation"
         document = _pydanticAdapter(model).json_schema(mode=mode)
         definitions = document.pop("$defs", {})
-        prefix = "#/$defs/"
-    else:
+        if isModel(model) and "$ref" not in document:
+            definitions[model.__name__] = document
+            document = {"$ref": DEFINITIONS + model.__name__}
+        return document, definitions
+    members = untaggedMembers(model) or (model,)
+    if isResult:
         # With the first model: the daemon's own services have none.
         from storagegate.core.resultshapes import describedShape
 
-        described = describedShape(model) if isResult else model
-        (document,), definitions = msgspec.json.schema_components(
-            [described], ref_template="{name}"
-        )
-        prefix = ""
-    found: dict[str, Any] = _whole(document, definitions, prefix, ())
-    return found
+        members = tuple(describedShape(each) for each in members)
+    documents, definitions = msgspec.json.schema_components(
+        members, ref_template=DEFINITIONS + "{name}"
+    )
+    return documents[0] if len(documents) == 1 else {"anyOf": [*documents]}, definitions
 
 
-def _whole(part: Any, definitions: Mapping[str, Any], prefix: str, above: tuple[str, ...]) -> Any:
+def untaggedMembers(found: Any) -> tuple[Any, ...]:
+    """
+    Return the members of a union of several msgspec structs without tags, which msgspec itself does
+    not support; empty for any other type.
+    """
+    members = get_args(found) if get_origin(found) in (Union, UnionType) else ()
+    untagged = [
+        each
+        for each in members
+        if isinstance(each, type)
+        and issubclass(each, msgspec.Struct)
+        and each.__struct_config__.tag is None
+    ]
+    return members if len(untagged) > 1 else ()
+
+
+def _whole(part: Any, definitions: Mapping[str, Any], above: tuple[str, ...]) -> Any:
     """
     Replace the references of a part of a schema.
 
@@ -156,16 +192,16 @@ def _whole(part: Any, definitions: Mapping[str, Any], prefix: str, above: tuple[
         recursion.
     """
     if isinstance(part, list):
-        return [_whole(each, definitions, prefix, above) for each in part]
+        return [_whole(each, definitions, above) for each in part]
     if not isinstance(part, Mapping):
         return part
     name = part.get("$ref")
     if isinstance(name, str):
-        name = name.removeprefix(prefix)
+        name = name.removeprefix(DEFINITIONS)
         if name in above:
             return {}
-        return _whole(definitions[name], definitions, prefix, (*above, name))
-    return {key: _whole(value, definitions, prefix, above) for key, value in part.items()}
+        return _whole(definitions[name], definitions, (*above, name))
+    return {key: _whole(value, definitions, above) for key, value in part.items()}
 
 
 class TypeSchema:
@@ -186,11 +222,15 @@ class TypeSchema:
         self._complete: Completer | None = None
         if self._adapter is None:
             from storagegate.core.modeldefaults import completerOf
-            from storagegate.core.resultshapes import fitted, makeShape
 
             self._complete = completerOf(model)
-            self._shape = makeShape(model)
-            self._fitted = fitted
+
+    @cached_property
+    def _results(self) -> tuple[Callable[[Any, Any], Any], Any]:
+        """The function that shapes results, and their shape; schemas of requests need neither."""
+        from storagegate.core.resultshapes import fitted, makeShape
+
+        return fitted, makeShape(self.model)
 
     def read(self, value: Any) -> Any:
         """
@@ -223,7 +263,8 @@ class TypeSchema:
         if self._adapter is not None:
             return self._dumped(value)
         try:
-            found = self._fitted(value, self._shape)
+            fitted, shape = self._results
+            found = fitted(value, shape)
         except msgspec.ValidationError as error:
             problem = _asServiceError(str(error), isResult=True)
         except RecursionError:
@@ -261,6 +302,46 @@ class TypeSchema:
                 raise
             first = details[0]
             raise errorDetail(_pathOf(first["loc"]), _started(first["msg"])) from None
+
+
+class UnionSchema(TypeSchema):
+    """The schema of results of several msgspec structs without tags."""
+
+    def __init__(self, model: Any, document: Mapping[str, Any], members: Iterable[Any]) -> None:
+        """
+        @param members: The result of L{untaggedMembers}.
+        """
+        self.document = document
+        self.model = model
+        self._members = {
+            each: TypeSchema(each, documentOf(each, isResult=True)) for each in members
+        }
+
+    def read(self, value: Any) -> Any:
+        """
+        Requests have no such type.
+
+        @raise TypeError: Always.
+        """
+        raise TypeError(f"{self.model!r} is a type of results")
+
+    def check(self, value: Any) -> Any:
+        """
+        Convert a response: an instance by the member of its class, any other value by the first
+        member that it fits.
+
+        @raise ServiceError: C{VALIDATION_ERROR} if it fits no member.
+        """
+        for kind in type(value).__mro__:
+            if kind in self._members:
+                return self._members[kind].check(value)
+        for member in self._members.values():
+            try:
+                return member.check(value)
+            except ServiceError:
+                continue
+        # Outside the except block: the error's context would hold the value.
+        raise errorDetail("", "is none of the declared values")
 
 
 def _pathOf(steps: Iterable[Any]) -> str:

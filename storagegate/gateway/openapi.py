@@ -6,31 +6,22 @@ It is generated from the service definitions. A stream is described by the schem
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from storagegate.core.components import (
-    JSON_TYPE,
-    SchemaCollection,
-    describeParameter,
-    pathTemplates,
-    reference,
-)
 from storagegate.core.errors import CODES
 from storagegate.core.invoker import MethodEntry
+from storagegate.core.openapi import ERROR, OpenAPIWriter, describeContent, describeParameter
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.http import BEARER_SCHEME, PROTOCOL, HTTPRoute, readRoutes
 from storagegate.net.http.lines import EVENTS, NDJSON
 from storagegate.version import __version__
 
 _ERROR = {
-    "type": "object",
+    **ERROR,
     "required": ["error", "message"],
-    "properties": {
-        "error": {"type": "string", "examples": list(CODES)},
-        "message": {"type": "string"},
-        "details": {},
-    },
+    "properties": {**ERROR["properties"], "error": {"type": "string", "examples": list(CODES)}},
 }
 
 _TRACE_ID = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
@@ -79,66 +70,57 @@ def describeHTTP(
     @param traceHeader: The header field of trace ids.
     """
     traced = {traceHeader: {"schema": _TRACE_ID}}
-    describing = _Describing(options, traced)
-    paths = describing.routes(methods)
+    writer = OpenAPIWriter(_ERROR, _STATUSES, traced)
+    # Routes come first, tags are in the order of the methods.
+    writer.tags |= dict.fromkeys(bound.service.name for bound in methods)
+    operations = _MethodWriter(writer, options, traced)
+    operations.addRoutes(methods)
     for bound in methods:
         path = f"/{quote(bound.service.name)}/{quote(bound.name)}"
-        paths.setdefault(path, {}).setdefault("post", describing.place(bound))
-    return {
-        "openapi": "3.1.1",
-        "info": {"title": "Services", "version": __version__},
-        "servers": [{"url": baseUrl or "/"}],
-        "tags": [{"name": name} for name in dict.fromkeys(b.service.name for b in methods)],
-        "paths": paths,
-        "components": {
-            "schemas": {"Error": _ERROR, **describing.collection.schemas},
-            "parameters": _PARAMETERS,
-            "responses": {status: _errorResponse(status, traced) for status in _STATUSES},
-            "securitySchemes": {
-                "token": BEARER_SCHEME,
-                "apiKey": {"type": "apiKey", "in": "header", "name": apiKeyHeader},
-            },
+        writer.add(path, "post", partial(operations.ofMethod, bound))
+    components = {
+        "parameters": _PARAMETERS,
+        "securitySchemes": {
+            "token": BEARER_SCHEME,
+            "apiKey": {"type": "apiKey", "in": "header", "name": apiKeyHeader},
         },
     }
+    return writer.document("Services", __version__, [baseUrl or "/"], components)
 
 
-class _Describing:
-    """A description under construction."""
+class _MethodWriter:
+    """Writes the operations of methods."""
 
-    def __init__(self, options: GatewayOptions, traced: dict[str, Any]) -> None:
+    def __init__(
+        self, writer: OpenAPIWriter, options: GatewayOptions, traced: dict[str, Any]
+    ) -> None:
+        self._writer = writer
+        self._collection = writer.collection
         self._traced = traced
-        self.collection = SchemaCollection(modern=True)
         http = options.of(PROTOCOL)
         self._routes = readRoutes(http.routes)
         self._isTransformed = http.transformResponse is not None
 
-    def routes(self, methods: Iterable[MethodEntry]) -> dict[str, dict[str, Any]]:
+    def addRoutes(self, methods: Iterable[MethodEntry]) -> None:
         """Describe the configured routes, except wildcard routes, which OpenAPI cannot express."""
         byName = {(bound.service.name, bound.name): bound for bound in methods}
-        paths: dict[str, dict[str, Any]] = {}
-        # Paths that differ only in parameter names are one path, described once.
-        known: dict[str, str] = {}
         for route in self._routes:
             bound = byName.get((route.service, route.method))
-            if bound is None:
-                continue
-            for path in pathTemplates(route.path):
-                if known.setdefault(re.sub(r"\{.*?\}", "{}", path), path) == path:
-                    operation = self._route(bound, route, path)
-                    paths.setdefault(path, {}).setdefault(route.verb.lower(), operation)
-        return paths
+            if bound is not None:
+                describe = partial(self._ofRoute, bound, route)
+                self._writer.add(route.path, route.verb, describe)
 
-    def place(self, bound: MethodEntry) -> dict[str, Any]:
+    def ofMethod(self, bound: MethodEntry, path: str) -> dict[str, Any]:
         """Describe the path that every method has."""
         operation = self._operation(bound, f"{bound.service.name}.{bound.name}")
-        request = self.collection.request(bound) or {"type": "object"}
+        request = self._collection.request(bound) or {"type": "object"}
         operation["requestBody"] = _body(bound, request)
         return operation
 
-    def _route(self, bound: MethodEntry, route: HTTPRoute, path: str) -> dict[str, Any]:
+    def _ofRoute(self, bound: MethodEntry, route: HTTPRoute, path: str) -> dict[str, Any]:
         operation = self._operation(bound, f"{route.verb} {path}")
-        request = self.collection.request(bound)
-        schema = self.collection.resolved(request)
+        request = self._collection.request(bound)
+        schema = self._collection.resolved(request)
         properties, required = schema.get("properties", {}), schema.get("required", ())
         inPath = re.findall(r"\{(.*?)\}", path)
         for name in inPath:
@@ -159,20 +141,23 @@ class _Describing:
         return operation
 
     def _operation(self, bound: MethodEntry, operationId: str) -> dict[str, Any]:
-        response = self.collection.response(bound)
+        response = self._collection.response(bound)
         schema: dict[str, Any] = {}
         if not self._isTransformed:
             schema = {"type": "object", "required": ["data"], "properties": {"data": response}}
         if bound.method.streamsResponses:
-            content = {NDJSON: {"schema": schema}, EVENTS: {"schema": {"type": "string"}}}
+            content = {
+                **describeContent(schema, NDJSON),
+                **describeContent({"type": "string"}, EVENTS),
+            }
         else:
-            content = {JSON_TYPE: {"schema": schema}}
+            content = describeContent(schema)
         ok = {"description": "The result", "headers": self._traced, "content": content}
         return {
             "operationId": operationId,
             "tags": [bound.service.name],
             "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in _PARAMETERS],
-            "responses": {"200": ok, **_errors(bound)},
+            "responses": {"200": ok, **self._writer.errors(_errorsOf(bound))},
             "security": _security(bound),
             "x-streaming": bound.method.streaming,
         }
@@ -180,35 +165,21 @@ class _Describing:
 
 def _body(bound: MethodEntry, schema: Mapping[str, Any]) -> dict[str, Any]:
     if bound.method.streamsRequests:
-        return {"required": True, "content": {NDJSON: {"schema": schema}}}
+        return {"required": True, "content": describeContent(schema, NDJSON)}
     # An empty body is an empty object.
     isNeeded = bound.input is not None and bool(bound.input.document.get("required"))
-    return {"required": isNeeded, "content": {JSON_TYPE: {"schema": schema}}}
+    return {"required": isNeeded, "content": describeContent(schema)}
 
 
-def _errors(bound: MethodEntry) -> dict[str, Any]:
+def _errorsOf(bound: MethodEntry) -> list[str]:
+    """Return the statuses of the errors that calls of a method can have."""
     authentication = bound.service.authentication
     possible = {
         "401": not bound.isPublic,
         "403": authentication.authorize is not None,
         "429": bound.rates is not None,
     }
-    return {
-        status: {"$ref": f"#/components/responses/{status}"}
-        for status in _STATUSES
-        if possible.get(status, True)
-    }
-
-
-def _errorResponse(status: str, traced: dict[str, Any]) -> dict[str, Any]:
-    headers = dict(traced)
-    if status == "429":
-        headers["Retry-After"] = {"schema": {"type": "integer"}}
-    return {
-        "description": _STATUSES[status],
-        "headers": headers,
-        "content": {JSON_TYPE: {"schema": reference("Error")}},
-    }
+    return [status for status in _STATUSES if possible.get(status, True)]
 
 
 def _security(bound: MethodEntry) -> list[dict[str, list[str]]]:

@@ -5,7 +5,7 @@ Options install middleware, and open the transports of gateways in addition to t
 port. Times are milliseconds; sizes are bytes, or text such as C{"10mb"}.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
@@ -23,7 +23,7 @@ from storagegate.http.options import (
     readOptions,
 )
 from storagegate.http.resource import AppResource, describeRejection
-from storagegate.http.router import Router
+from storagegate.http.router import Router, RouteType
 from storagegate.net.endpoints import (
     ListeningPort,
     chooseReactor,
@@ -374,16 +374,33 @@ class Application(Router):
         logScript(running)
         runUntilStopped(running, listening, lambda: self.close(graceMs), listeners)
 
-    def openapi(self, title: str = "Application", version: str = "1.0.0") -> dict[str, Any]:
+    def openapi(
+        self,
+        title: str = "Application",
+        version: str = "1.0.0",
+        *,
+        servers: Sequence[str] = ("/",),
+        securitySchemes: Mapping[str, Any] | None = None,
+        security: Sequence[Mapping[str, Any]] | None = None,
+        errors: Mapping[str, str] | None = None,
+        error: RouteType = None,
+    ) -> dict[str, Any]:
         """
-        Describe the routes in OpenAPI 3.1; see L{storagegate.http.middleware.openapi}.
-
-        @param title: The name of the application.
-        @param version: Its version.
+        Describe the routes in OpenAPI 3.1. The parameters are the options of
+        L{DocumentOptions<storagegate.http.middleware.openapi.DocumentOptions>}.
         """
-        from storagegate.http.middleware.openapi import describeRoutes
+        from storagegate.http.middleware.openapi import DocumentOptions, describeRoutes
 
-        return describeRoutes(self, title, version)
+        options = DocumentOptions(
+            title=title,
+            version=version,
+            servers=servers,
+            securitySchemes=securitySchemes,
+            security=security,
+            errors=errors,
+            error=error,
+        )
+        return describeRoutes(self, options)
 
     def createFetchHandler(self) -> "Callable[[Request], Awaitable[Response]]":
         """

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from sys import getrefcount
 from types import CoroutineType
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from attrs import evolve, frozen
 from twisted.internet.defer import CancelledError, Deferred
@@ -119,6 +119,20 @@ def readHandlers(functions: Iterable[Any]) -> tuple[Handler, ...]:
     return tuple(handlers)
 
 
+class RouteHandlers(NamedTuple):
+    """
+    The handlers registered for a method of a path.
+
+    @ivar method: C{None} for every method.
+    @ivar description: What the registration says about them for OpenAPI: options of a route, or a
+        function that returns them.
+    """
+
+    method: str | None
+    handlers: tuple[Handler, ...]
+    description: Any = None
+
+
 class RouteLayer:
     """
     The handlers of one path, by method.
@@ -131,18 +145,18 @@ class RouteLayer:
     def __init__(self) -> None:
         self.cancels = False
         self.counted: list[str] = []
-        self.registrations: list[tuple[str | None, tuple[Handler, ...]]] = []
+        self.registrations: list[RouteHandlers] = []
         self.chosen: dict[str, tuple[tuple[Handler, ...], bool]] = {}
 
-    def add(self, method: str | None, handlers: tuple[Handler, ...], cancels: bool = False) -> None:
+    def add(self, registration: RouteHandlers, cancels: bool = False) -> None:
         """
         Add handlers.
 
-        @param method: C{None} for every method.
         @param cancels: Whether they are cancelled when the client disconnects; this then applies to
             the whole route.
         """
-        self.registrations.append((method, handlers))
+        method = registration.method
+        self.registrations.append(registration)
         self.cancels = self.cancels or cancels
         if method is not None and method not in self.counted:
             self.counted.append(method)
@@ -162,7 +176,7 @@ class RouteLayer:
             wanted = "GET"
         handlers = tuple(
             handler
-            for registered, handlers in self.registrations
+            for registered, handlers, _ in self.registrations
             if registered is None or registered == wanted
             for handler in handlers
         )
@@ -560,7 +574,7 @@ class RouterDispatch:
         routes = {at: self._router.layers[at].route for at, _, _ in self._matches}
         kept = {
             at: route is None
-            or any(method in (None, WEBSOCKET) for method, _ in route.registrations)
+            or any(each.method in (None, WEBSOCKET) for each in route.registrations)
             for at, route in routes.items()
         }
         if any(route is not None and WEBSOCKET in route.counted for route in routes.values()):

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
-import brotli
-
 STEP = 64 * 1024
 """Maximum number of bytes of one step: large enough that steps cost little, small compared with any
 limit."""
@@ -82,16 +80,22 @@ def _inflateDeflate(body: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _inflateBrotli(body: bytes, limit: int) -> Iterator[bytes]:
+    # Takes 1.3 MB, which most applications never need.
+    import brotli
+
     stream = brotli.Decompressor()
-    for rest in _slices(body):
-        while True:
-            # The library refuses bytes after the end.
-            piece = stream.process(rest, output_buffer_limit=_BROTLI_STEP)
-            if piece:
-                yield piece
-            elif stream.can_accept_more_data():
-                break
-            rest = b""
+    try:
+        for rest in _slices(body):
+            while True:
+                # The library refuses bytes after the end.
+                piece = stream.process(rest, output_buffer_limit=_BROTLI_STEP)
+                if piece:
+                    yield piece
+                elif stream.can_accept_more_data():
+                    break
+                rest = b""
+    except brotli.error as error:
+        raise MalformedCoding(str(error)) from None
     if not stream.is_finished():
         raise MalformedCoding("the body ends early")
 
@@ -171,7 +175,7 @@ def inflateSteps(coding: str, body: bytes, limit: int) -> Iterator[bytes]:
             if size > limit:
                 raise InflatedTooLarge(limit)
             yield piece
-    except (zlib.error, brotli.error) as error:
+    except zlib.error as error:
         raise MalformedCoding(str(error)) from None
 
 

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from inspect import isroutine
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar
 
 from attrs import field, fields, fields_dict, frozen
@@ -14,6 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from storagegate.core.extras import installHint
 from storagegate.core.options import (
+    OptionError,
     changeOptions,
     readFlag,
     readHostname,
@@ -21,6 +23,7 @@ from storagegate.core.options import (
     readPort,
     readSecrets,
     readSize,
+    readTexts,
 )
 from storagegate.core.task import callInThread
 from storagegate.net.forwarded import TrustedProxies, compileTrust
@@ -38,6 +41,8 @@ _TRANSPORT = "storagegate.transport"
 
 # A day: a longer timeout is probably in the wrong unit.
 _MAX_TIMEOUT_MS = 24 * 60 * 60 * 1000
+
+_STATUS = re.compile(r"[1-5](?:[0-9]{2}|XX)", re.ASCII)
 
 
 def _milliseconds(value: Any) -> int:
@@ -142,6 +147,75 @@ class RouterOptions:
     strict: bool = field(default=False, converter=readFlag)
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("is text")
+    return value
+
+
+def _status(value: Any) -> str:
+    text = str(value)
+    if not _STATUS.fullmatch(text):
+        raise ValueError("is a status such as 201, or 2XX")
+    return text
+
+
+def _requirements(value: Any) -> tuple[Mapping[str, Any], ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not all(isinstance(each, Mapping) for each in value):
+        raise ValueError("is a list of mappings of a scheme's name to its scopes")
+    return tuple(value)
+
+
+def _extensions(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(str(name).startswith("x-") for name in value):
+        raise ValueError("is a mapping of names that begin with x-")
+    return dict(value)
+
+
+@frozen(kw_only=True)
+class RouteDescription:
+    """
+    The part of a route's description in OpenAPI that its handler and its types do not contain.
+
+    @ivar operationId: The name of the operation; empty for the handler's.
+    @ivar summary: One line; empty for the first line of the handler's docstring.
+    @ivar description: Empty for the rest of the docstring.
+    @ivar tags: Empty for the mount path of the router.
+    @ivar status: The status of success.
+    @ivar consumes: The media types of request bodies that have no type, such as bytes.
+    @ivar produces: The media types of responses that have no type, such as C{text/event-stream}.
+    @ivar security: The accepted credentials: alternatives, each a mapping of a scheme's name to its
+        scopes. An empty list is a public route; C{None} has the credentials of the document.
+    @ivar extensions: Members whose names begin with C{x-}.
+    """
+
+    operationId: str = field(default="", converter=_text)
+    summary: str = field(default="", converter=_text)
+    description: str = field(default="", converter=_text)
+    tags: tuple[str, ...] = field(default=(), converter=readTexts)
+    status: str = field(default="2XX", converter=_status)
+    consumes: tuple[str, ...] = field(default=(), converter=readTexts)
+    produces: tuple[str, ...] = field(default=(), converter=readTexts)
+    security: tuple[Mapping[str, Any], ...] | None = field(default=None, converter=_requirements)
+    extensions: Mapping[str, Any] = field(factory=dict, converter=_extensions)
+
+
+class RouteDescriptionDict(TypedDict, total=False):
+    """The keywords of L{RouteDescription}."""
+
+    operationId: str
+    summary: str
+    description: str
+    tags: Sequence[str]
+    status: int | str
+    consumes: Sequence[str]
+    produces: Sequence[str]
+    security: Sequence[Mapping[str, Any]] | None
+    extensions: Mapping[str, Any]
+
+
 @frozen(kw_only=True)
 class ApplicationOptions:
     """
@@ -234,6 +308,22 @@ class ApplicationOptions:
             requestTimeout=self.requestTimeout / 1000,
             webBodySize=self.wholeBodySize,
         )
+
+
+def readDescription(given: Any) -> RouteDescription:
+    """
+    Read the description of a route.
+
+    @param given: A mapping, or a function that returns one.
+    @raise OptionError: If it is no mapping, or has an unknown name or an invalid value.
+    """
+    if isroutine(given):
+        given = given()
+    if isinstance(given, RouteDescription):
+        return given
+    if not isinstance(given, Mapping):
+        raise OptionError(f"the option openapi of a route is a mapping, not {given!r}")
+    return changeOptions(RouteDescription(), given, "openapi.")
 
 
 class RouterOptionsDict(TypedDict, total=False):

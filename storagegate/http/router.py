@@ -10,7 +10,7 @@ C{twisted.web.template.Element}, or any C{IResource}, which serves everything be
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from inspect import signature, unwrap
+from inspect import isroutine, signature, unwrap
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -36,12 +36,19 @@ from storagegate.http.dispatch import (
     HandlerFunction,
     Layer,
     LayerList,
+    RouteHandlers,
     RouteLayer,
     nameOf,
     readHandlers,
 )
 from storagegate.http.fields import copyFields
-from storagegate.http.options import RouterOptions, RouterOptionsDict
+from storagegate.http.options import (
+    RouteDescription,
+    RouteDescriptionDict,
+    RouterOptions,
+    RouterOptionsDict,
+    readDescription,
+)
 from storagegate.http.patterns import Pattern, compilePattern
 from storagegate.net.http.interfaces import IWebResponse
 
@@ -57,6 +64,9 @@ Path = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 RouteType = type[Any] | Mapping[str, Any] | None
 """A model, C{list} of one, or a JSON Schema; C{None} for any value."""
 
+LateType = Callable[[], RouteType]
+"""A function that returns a type, for one that is imported or defined later."""
+
 H = TypeVar("H", bound=HandlerFunction)
 W = TypeVar("W", bound=Callable[..., Any])
 R = TypeVar("R", bound="Router")
@@ -64,6 +74,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 MountArgument = Union[HandlerArgument, "Router", IResource, Resource]
 """The handlers that C{use} accepts."""
+
+ROUTE_TYPES = ("body", "query", "params", "response")
+"""The keywords of a registration that are types."""
 
 ANY_METHOD = "ALL"
 """The method that L{RouteInfo} names for a route of all methods."""
@@ -82,6 +95,7 @@ class RouteInfo:
     @ivar regexp: The regular expression that it matches.
     @ivar mount: The path that its router is mounted at; empty for the application's own.
     @ivar types: Its types, or C{None}.
+    @ivar openapi: What its registration says about it for OpenAPI, or a function that returns this.
     """
 
     method: str
@@ -92,6 +106,7 @@ class RouteInfo:
     regexp: re.Pattern[str]
     mount: str = ""
     types: "RouteTypes | None" = None
+    openapi: "RouteDescription | Callable[[], RouteDescriptionDict] | None" = None
 
 
 class RouteKeywords(TypedDict, total=False):
@@ -105,13 +120,16 @@ class RouteKeywords(TypedDict, total=False):
     @ivar query: A model or a schema of C{req.query}.
     @ivar params: A model or a schema of C{req.params}.
     @ivar response: The type that the last handler returns, as C{body}.
+    @ivar openapi: What only the registration can say about the route for OpenAPI: see
+        L{RouteDescription<storagegate.http.options.RouteDescription>}.
     """
 
     cancelOnDisconnect: bool
-    body: "RouteType"
-    query: "RouteType"
-    params: "RouteType"
-    response: "RouteType"
+    body: "RouteType | LateType"
+    query: "RouteType | LateType"
+    params: "RouteType | LateType"
+    response: "RouteType | LateType"
+    openapi: "RouteDescriptionDict | Callable[[], RouteDescriptionDict]"
 
 
 class HandlerDecorator(Protocol):
@@ -218,8 +236,8 @@ class RouteChain(_Registration):
     ) -> Any:
         if not arguments:
             return _decorator(lambda function: self._register(method, (function,), keywords))
-        handlers = _readRoute(method, self._path, arguments, keywords)
-        self.route.add(method, handlers, keywords.get("cancelOnDisconnect", False))
+        registration = _readRoute(method, self._path, arguments, keywords)
+        self.route.add(registration, keywords.get("cancelOnDisconnect", False))
         return self
 
 
@@ -305,7 +323,8 @@ class Router(LayerList, _Registration):
 
         *before, handler = functions
         upgrade = webSocketHandler(handler, subprotocols, cancelOnDisconnect)
-        self.route(path).route.add(WEBSOCKET, (*readHandlers(before), (upgrade, 2)))
+        handlers = (*readHandlers(before), (upgrade, 2))
+        self.route(path).route.add(RouteHandlers(WEBSOCKET, handlers))
         return self
 
     @overload
@@ -428,11 +447,11 @@ class Router(LayerList, _Registration):
     def hasRoute(self, method: str, path: str) -> bool:
         """Return whether a route exists for a method and a path, or a pattern as registered."""
         wanted = (method.upper(), ANY_METHOD)
-        return any(info.method in wanted for info in _matching(self, path))
+        return any(each in wanted for each in _matching(self, path))
 
     def getAllowedMethods(self, path: str) -> list[str]:
         """List the methods registered for a path, or a pattern as registered."""
-        methods = dict.fromkeys(info.method for info in _matching(self, path))
+        methods = dict.fromkeys(_matching(self, path))
         methods.pop(ANY_METHOD, None)
         return list(methods)
 
@@ -444,27 +463,28 @@ class Router(LayerList, _Registration):
         path, *functions = arguments
         if not functions:
             return _decorator(lambda function: self._register(method, (path, function), keywords))
-        handlers = _readRoute(method, path, functions, keywords)
-        self.route(path).route.add(method, handlers, keywords.get("cancelOnDisconnect", False))
+        registration = _readRoute(method, path, functions, keywords)
+        self.route(path).route.add(registration, keywords.get("cancelOnDisconnect", False))
         return self
 
 
 def _readRoute(
     method: str | None, path: Path, functions: Sequence[Any], keywords: RouteKeywords
-) -> tuple[Handler, ...]:
+) -> RouteHandlers:
     """Read the handlers of a route, and apply its types, if any, to the last handler."""
     handlers = readHandlers(functions)
     types = {
-        name: value
-        for name, value in keywords.items()
-        if name != "cancelOnDisconnect" and value is not None
+        name: value for name, value in keywords.items() if name in ROUTE_TYPES and value is not None
     }
     if types:
         # Imported with the first route that has types.
         from storagegate.http.typedroutes import typedHandlers
 
         handlers = typedHandlers(handlers, f"{method or ANY_METHOD} {path}", types)
-    return handlers
+    description: Any = keywords.get("openapi")
+    if description is not None and not isroutine(description):
+        description = readDescription(description)
+    return RouteHandlers(method, handlers, description)
 
 
 def _readPaths(given: Any) -> Sequence[str | re.Pattern[str]]:
@@ -481,10 +501,12 @@ def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:
     return decorate
 
 
-def _matching(router: LayerList, path: str) -> Iterator[RouteInfo]:
-    for info, pattern in walkRoutes(router, ""):
-        if info.path == path or pattern.match(path) is not None:
-            yield info
+def _matching(router: LayerList, path: str) -> Iterator[str]:
+    """Yield the methods of the routes for a path, or for a pattern as registered."""
+    for full, pattern, route, _ in _walkLayers(router, ""):
+        if full == path or pattern.match(path) is not None:
+            for registration in route.registrations:
+                yield registration.method or ANY_METHOD
 
 
 def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Pattern]]:
@@ -493,32 +515,38 @@ def walkRoutes(router: LayerList, prefix: str) -> Iterator[tuple[RouteInfo, Patt
 
     @param prefix: The path that it is mounted at; empty for an application.
     """
+    for path, pattern, route, mount in _walkLayers(router, prefix):
+        for method, handlers, description in route.registrations:
+            *before, last = [function for function, _ in handlers]
+            types = getattr(last, "routeTypes", None)
+            info = RouteInfo(
+                method or ANY_METHOD,
+                path,
+                last if types is None else unwrap(last),
+                before,
+                list(pattern.names),
+                pattern.regexp,
+                mount,
+                types,
+                description,
+            )
+            yield info, pattern
+
+
+def _walkLayers(router: LayerList, prefix: str) -> Iterator[tuple[str, Pattern, RouteLayer, str]]:
+    """Yield path, full pattern, layer and mount path of the routes, see L{walkRoutes}."""
     for layer in router.layers:
         pattern, route = layer.pattern, layer.route
         source = pattern.source if isinstance(pattern.source, str) else pattern.source.pattern
         path = (prefix or "/") if source == "/" else prefix.rstrip("/") + source
         if layer.router is not None:
-            yield from walkRoutes(layer.router, path)
+            yield from _walkLayers(layer.router, path)
         elif route is not None:
             if prefix and isinstance(pattern.source, str):
                 pattern = compilePattern(
                     path, caseSensitive=router.caseSensitive, strict=router.strict
                 )
-            for method, handlers in route.registrations:
-                *before, last = [function for function, _ in handlers]
-                types = getattr(last, "routeTypes", None)
-                last = last if types is None else unwrap(last)
-                info = RouteInfo(
-                    method or ANY_METHOD,
-                    path,
-                    last,
-                    before,
-                    list(pattern.names),
-                    pattern.regexp,
-                    prefix,
-                    types,
-                )
-                yield info, pattern
+            yield path, pattern, route, prefix
 
 
 def resourceMiddleware(resource: IResource) -> Callable[[Any, Any, Any], None]:

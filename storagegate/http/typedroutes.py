@@ -7,36 +7,71 @@ handler is checked and sent as JSON. A response that it sends itself is not chec
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
+from inspect import isroutine
 from typing import Any
-
-from attrs import frozen
 
 from storagegate.core.definitions import readSchema
 from storagegate.core.errors import ServiceError
 from storagegate.core.schemas import AnySchema, checkResult, convertTexts, makeSchema
 from storagegate.http.contenttypes import isToolDefault
 from storagegate.http.dispatch import ERROR_HANDLER, Handler, HandlerTask
-from storagegate.http.fetch import Response
 from storagegate.http.middleware.bodyparser import json
 from storagegate.http.options import DEFAULT_BODY_SIZE
 from storagegate.net.http.message import READY, Completed
 
 
-@frozen(kw_only=True)
 class RouteTypes:
     """
-    The types of a route; C{None} for any value.
+    The types of a route as schemas; C{None} for any value.
+
+    A schema whose type a function returns is made on first use, any other one at once.
 
     @ivar name: The method and the path, for errors.
-    @ivar params: The type of the path parameters, as an object.
     """
 
-    name: str
-    body: AnySchema | None = None
-    query: AnySchema | None = None
-    params: AnySchema | None = None
-    response: AnySchema | None = None
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+        """
+        @param given: The types by the names of the properties.
+        @raise DefinitionError: If a type is invalid.
+        """
+        self.name = name
+        self._given = given
+        for key, value in given.items():
+            if not isroutine(value):
+                getattr(self, key)
+
+    @cached_property
+    def body(self) -> AnySchema | None:
+        """The type of the body."""
+        return self._schema("body")
+
+    @cached_property
+    def query(self) -> AnySchema | None:
+        """The type of the query."""
+        return self._schema("query")
+
+    @cached_property
+    def params(self) -> AnySchema | None:
+        """The type of the path parameters, as an object."""
+        return self._schema("params")
+
+    @cached_property
+    def response(self) -> AnySchema | None:
+        """The type of the result."""
+        return self._schema("response")
+
+    @property
+    def hasResponse(self) -> bool:
+        """Whether a type of the result is declared, which may not be made yet."""
+        return "response" in self._given
+
+    def _schema(self, key: str) -> AnySchema | None:
+        given = self._given.get(key)
+        value = given() if isroutine(given) else given
+        takesLists = key in ("body", "response")
+        schema, model = readSchema(key, self.name, value, takesLists=takesLists)
+        return makeSchema(schema, model, f"the {key} of {self.name}")
 
 
 def typedHandlers(
@@ -46,21 +81,16 @@ def typedHandlers(
     Apply the types of a route to its last handler that is not an error handler.
 
     @param name: The method and the path, for errors.
-    @param types: Models, and schemas that are mappings, by the names in L{RouteTypes}.
+    @param types: Models, schemas that are mappings, and functions that return one, by the names in
+        L{RouteTypes}.
     @raise DefinitionError: If a type is invalid.
     @raise TypeError: If all handlers are error handlers.
     """
-    schemas = {
-        key: makeSchema(
-            *readSchema(key, name, value, takesLists=key in ("body", "response")),
-            f"the {key} of {name}",
-        )
-        for key, value in types.items()
-    }
+    given = RouteTypes(name, types)
     last = max((at for at, (_, kind) in enumerate(handlers) if kind != ERROR_HANDLER), default=-1)
     if last < 0:
         raise TypeError(f"{name} has types but no handler that uses them")
-    typed = TypedHandler(handlers[last], RouteTypes(name=name, **schemas))
+    typed = TypedHandler(handlers[last], given)
     return (*handlers[:last], (typed, 3), *handlers[last + 1 :])
 
 
@@ -85,6 +115,8 @@ class TypedHandler:
 
     @ivar routeTypes: The types.
     """
+
+    routeTypes: RouteTypes
 
     def __init__(self, handler: Handler, types: RouteTypes) -> None:
         self._function, self._kind = handler
@@ -121,21 +153,21 @@ class TypedHandler:
 
     def _readBody(self, schema: AnySchema, req: Any) -> None:
         body = req.body
-        if body is None:
-            if req.hasBody:
-                raise ServiceError(
-                    "UNSUPPORTED_MEDIA_TYPE",
-                    "The body must be JSON, with Content-Type: application/json",
-                    415,
-                )
+        if body is None and not req.hasBody:
             body = {}
+        elif body is None and not _isJSON(req):
+            raise ServiceError(
+                "UNSUPPORTED_MEDIA_TYPE",
+                "The body must be JSON, with Content-Type: application/json",
+                415,
+            )
         if isinstance(body, dict) and req.is_("urlencoded", "multipart"):
             body = convertTexts(body, schema.document)
         req.body = schema.read(body)
 
     def _call(self, req: Any, res: Any, next: Any) -> Any:
         result = self._function(req, res, next) if self._kind == 3 else self._function(req, res)
-        if self.routeTypes.response is None or isinstance(result, (HandlerTask, Completed)):
+        if not self.routeTypes.hasResponse or isinstance(result, (HandlerTask, Completed)):
             # A HandlerTask or Completed is the result of next().
             return result
         if hasattr(result, "__await__"):
@@ -151,8 +183,15 @@ class TypedHandler:
 
         @raise ValueError: If it does not match the type.
         """
+        if result is None or not res.unanswered:
+            return result
+        # Imported with the first result: the Fetch standard takes 10 ms.
+        from storagegate.http.fetch import Response
+
+        if isinstance(result, Response):
+            return result
         schema = self.routeTypes.response
-        if schema is None or result is None or isinstance(result, Response) or not res.unanswered:
+        if schema is None:
             return result
         if result is not res:
             res.json(checkResult(schema, self.routeTypes.name, result))

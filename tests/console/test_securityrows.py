@@ -35,7 +35,7 @@ def path(operation: APIOperation) -> str:
     """Return the path of an operation on what does not exist."""
     segments = [
         _PARAMETERS.get(each[1:-1], "none") if each.startswith("{") else each
-        for each in operation.segments
+        for each in operation.path.split("/")
     ]
     return "/".join(segments)
 

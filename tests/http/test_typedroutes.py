@@ -194,6 +194,12 @@ class BodyTests(PipelineCase):
         self.assertEqual(self.client.post("/orders", json={}).status, 401)
         self.assertEqual(self.client.post("/orders", json={}, headers={"x-key": "1"}).status, 400)
 
+    def test_null(self) -> None:
+        """A document that is null is one of another type, not one of another media type."""
+        self.app.post("/orders", self.see, body=Order)
+        status, shape = self.refusal(body="null", headers={"content-type": "application/json"})
+        self.assertEqual((status, shape["error"]), (400, "VALIDATION_ERROR"))
+
     def test_late(self) -> None:
         """A body that comes in pieces is waited for."""
         self.app.post("/orders", self.see, body=Order)
@@ -314,6 +320,27 @@ class ResponseTests(PipelineCase):
         [error] = self.flushLoggedErrors()
         self.assertIn("ResponseTests", str(error.value))
 
+    def test_untagged(self) -> None:
+        """Structs of a union need no tags: the class of a result chooses, else its fields."""
+
+        class Known(msgspec.Struct):
+            """A known user."""
+
+            name: str
+
+        class Unknown(msgspec.Struct):
+            """Another user."""
+
+            known: bool = False
+
+        results: list[Any] = [Known("Ada"), Unknown(), {"name": "Ada", "more": 1}, {"x": 1}, 7]
+        self.app.get("/", lambda req, res: results.pop(0), response=Known | Unknown)
+        for wanted in ({"name": "Ada"}, {"known": False}, {"name": "Ada"}, {"known": False}):
+            self.assertEqual(self.client.get("/").json(), wanted)
+        self.assertEqual(self.client.get("/").status, 500)
+        [error] = self.flushLoggedErrors()
+        self.assertIn("none of the declared values", str(error.value))
+
     def test_status(self) -> None:
         """The status that the handler has set stays."""
         self.app.get("/", lambda req, res: res.status(201) and Line("pen"), response=Line)
@@ -348,6 +375,36 @@ class RegistrationTests(PipelineCase):
         assert typed.types is not None
         self.assertEqual(typed.types.body.document["required"], ["customer"])
         self.assertIsNone(typed.types.query)
+
+    def test_lateTypes(self) -> None:
+        """A function that returns a type is called for the first request, and once."""
+        asked: list[str] = []
+
+        def late(name: str, found: Any) -> Any:
+            return lambda: asked.append(name) or found
+
+        self.app.post(
+            "/orders/:id",
+            lambda req, res: Line(req.body.customer, req.params.id + req.query.page),
+            body=late("body", Order),
+            params=late("params", OrderId),
+            query=late("query", Paging),
+            response=late("response", Line),
+        )
+        self.assertEqual(self.app.getAllowedMethods("/orders/1"), ["POST"])
+        self.assertEqual(asked, [])
+        for _ in range(2):
+            reply = self.client.post("/orders/7?page=2", json={"customer": "Ada"})
+            self.assertEqual(reply.json(), {"article": "Ada", "count": 9})
+        self.assertEqual(sorted(asked), ["body", "params", "query", "response"])
+        self.assertEqual(self.client.post("/orders/x", json={"customer": "Ada"}).status, 400)
+
+    def test_lateMistake(self) -> None:
+        """A function that returns no type is an error of the first request."""
+        self.app.get("/", self.answer, query=lambda: 7)
+        self.assertEqual(self.client.get("/").status, 500)
+        [error] = self.flushLoggedErrors(DefinitionError)
+        self.assertIn("query of GET /", str(error.value))
 
     def test_refused(self) -> None:
         """What is no type is refused with its route; so is a list where there is none."""

@@ -160,6 +160,9 @@ async def talk(socket: WebSocket) -> None:
 
 app.post("/m", plain, body=Item, response=list[Item]).get("/n", plain, query=ItemDict)
 app.use(openapi(title="Items"), openapi({"docs": False})).openapi(version="2")
+app.openapi(servers=["."], security=[{"key": []}], errors={"default": "An error"}, error=Item)
+app.get("/late", plain, query=lambda: Item, openapi={"status": 204, "produces": ["text/plain"]})
+app.get("/later", plain, openapi=lambda: {"summary": "Late.", "extensions": {"x-role": "admin"}})
 app.route("/o/:id").put(plain, params=Item, body=list[ItemDict]).post(plain, body={"type": "x"})
 
 

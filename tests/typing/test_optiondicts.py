@@ -31,6 +31,7 @@ CLASSES: list[tuple[Any, Any]] = [
     (httpOptions.OptionsDict, httpOptions.ApplicationOptions),
     (httpOptions.DevelopmentOptionsDict, httpOptions.DevelopmentOptions),
     (httpOptions.RouterOptionsDict, httpOptions.RouterOptions),
+    (httpOptions.RouteDescriptionDict, httpOptions.RouteDescription),
     (httpOptions.WebSocketLimitsDict, websocketInterfaces.WebSocketLimits),
     (rpcOptions.RPCOptionsDict, rpcOptions.RPCOptions),
     (rpcOptions.GRPCSettingsDict, rpcOptions.GRPCServerOptions),

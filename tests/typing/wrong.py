@@ -107,6 +107,9 @@ json(limt="1mb")  # error
 json(strict="yes")  # error
 openapi(titel="Pens")  # error
 app.openapi(version=2)  # error
+app.openapi(errors=["404"])  # error
+app.get("/a", plain, openapi={"sumary": "Late."})  # error
+app.get("/a", plain, openapi={"status": None})  # error
 urlencoded(extended="yes")  # error
 urlencoded({"extended": False}, {"limit": 1})  # error
 cors(origin=7)  # error

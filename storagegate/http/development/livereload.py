@@ -336,7 +336,7 @@ def staticRoots(app: LayerList) -> frozenset[str]:
     for router in routers:
         for layer in router.layers:
             registrations = [] if layer.route is None else layer.route.registrations
-            for function, _ in chain(layer.handlers, *(handlers for _, handlers in registrations)):
+            for function, _ in chain(layer.handlers, *(each.handlers for each in registrations)):
                 options = function.args[:1] if isinstance(function, partial) else ()
                 roots |= {
                     os.fsdecode(each.root) for each in options if isinstance(each, StaticOptions)

@@ -3,39 +3,38 @@ C{openapi}: a description of an application's routes in OpenAPI 3.1, and a page 
 
 The description is derived from the patterns and types of routes, and from the names and docstrings
 of their handlers. Routes with a regular expression or a wildcard, or for all methods, are omitted.
-Only the handler knows the status of a response, so it is C{2XX}.
+Only the handler knows the status of a response, so it is C{2XX} unless the route declares it. A
+route declares by its keyword C{openapi} what its handler and its types do not contain: see
+L{RouteDescription<storagegate.http.options.RouteDescription>}.
 """
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attrs import frozen
+
 from storagegate.core.codecs import JSON
-from storagegate.core.components import (
+from storagegate.core.definitions import readSchema
+from storagegate.core.openapi import (
+    ERROR,
     JSON_TYPE,
-    SchemaCollection,
+    OpenAPIWriter,
+    describeContent,
     describeParameter,
-    pathTemplates,
-    reference,
 )
 from storagegate.core.options import takesMapping
-from storagegate.core.schemas import AnySchema
-from storagegate.core.typeschemas import TypeSchema, isModel, itemOfList
+from storagegate.core.schemas import AnySchema, makeSchema
+from storagegate.core.typeschemas import TypeSchema, describeType
 from storagegate.http.dispatch import LayerList, MiddlewareHandler
-from storagegate.http.router import RouteInfo, walkRoutes
-
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {"error": {"type": "string"}, "message": {"type": "string"}, "details": {}},
-}
+from storagegate.http.options import RouteDescription, readDescription
+from storagegate.http.router import RouteInfo, RouteType, walkRoutes
 
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"})
 """The methods that OpenAPI 3.1 supports."""
 
-_STATUSES = {"400": "The request does not fit", "415": "The body is not JSON"}
+_ERRORS = {"400": "The request does not fit", "415": "The body is not JSON"}
 
 PAGE: Mapping[str, tuple[str, str]] = {
     "/docs": ("index.html", "html"),
@@ -51,23 +50,66 @@ _POLICY = (
 """The content security policy of the page: only its own files and this server."""
 
 
+@frozen(kw_only=True)
+class DocumentOptions:
+    """
+    The parts of a description that do not derive from routes.
+
+    @ivar title: The name of the application.
+    @ivar version: The version of the application, not of OpenAPI.
+    @ivar servers: The URLs that paths are relative to; a relative one is relative to the document.
+    @ivar securitySchemes: The credentials that exist, by name, as OpenAPI's Security Scheme
+        Objects.
+    @ivar security: The credentials of a route that declares none: alternatives, each a mapping of a
+        scheme's name to its scopes.
+    @ivar errors: The descriptions of the errors of all routes, by status or C{default}. Of 400 and
+        415, a route has those that its types can cause.
+    @ivar error: The type of the document of an error, if error handlers write their own.
+    """
+
+    title: str = "Application"
+    version: str = "1.0.0"
+    servers: Sequence[str] = ("/",)
+    securitySchemes: Mapping[str, Any] | None = None
+    security: Sequence[Mapping[str, Any]] | None = None
+    errors: Mapping[str, str] | None = None
+    error: RouteType = None
+
+
 @takesMapping
 def openapi(
-    *, title: str = "Application", version: str = "1.0.0", docs: bool = True
+    *,
+    title: str = "Application",
+    version: str = "1.0.0",
+    docs: bool = True,
+    servers: Sequence[str] = ("/",),
+    securitySchemes: Mapping[str, Any] | None = None,
+    security: Sequence[Mapping[str, Any]] | None = None,
+    errors: Mapping[str, str] | None = None,
+    error: RouteType = None,
 ) -> MiddlewareHandler:
     """
     Make middleware that serves the description of the application at C{openapi.json}.
 
-    @param title: The name of the application in the description.
-    @param version: The version of the application, not of OpenAPI.
+    L{DocumentOptions} describes the other options.
+
     @param docs: Whether to serve a page C{docs} next to it that shows and calls the routes.
     """
+    options = DocumentOptions(
+        title=title,
+        version=version,
+        servers=servers,
+        securitySchemes=securitySchemes,
+        security=security,
+        errors=errors,
+        error=error,
+    )
 
     def serve(req: Any, res: Any, next: Callable[..., Any]) -> Any:
         if req.method not in ("GET", "HEAD"):
             return next()
         if req.path == "/openapi.json":
-            document = describeRoutes(req.app, title, version)
+            document = describeRoutes(req.app, options)
             return res.type("json").send(JSON.encode(document))
         return sendPage(res, req.path) if docs and req.path in PAGE else next()
 
@@ -86,71 +128,48 @@ def sendPage(res: Any, path: str) -> Any:
     return res.type(kind).send(content)
 
 
-def describeRoutes(router: LayerList, title: str, version: str) -> dict[str, Any]:
-    """
-    Describe the routes of a router and of the routers mounted in it.
-
-    @param title: The name of the application.
-    @param version: The version of the application.
-    """
-    description = _Description()
+def describeRoutes(router: LayerList, options: DocumentOptions) -> dict[str, Any]:
+    """Describe the routes of a router and of the routers mounted in it."""
+    given = readSchema("error", "the application", options.error)
+    error = makeSchema(*given, "the error of the application", isKnown=True)
+    errors = _ERRORS if options.errors is None else options.errors
+    writer = OpenAPIWriter(ERROR if error is None else error.document, errors)
+    operations = _OperationWriter(writer, errors)
     for info, pattern in walkRoutes(router, ""):
         if isinstance(pattern.source, str) and info.method in _METHODS:
-            description.add(info)
-    return {
-        "openapi": "3.1.1",
-        "info": {"title": title, "version": version},
-        "servers": [{"url": "/"}],
-        "tags": [{"name": name} for name in description.tags],
-        "paths": description.paths,
-        "components": {
-            "schemas": {**description.collection.schemas, "Error": _ERROR},
-            "responses": {
-                status: {"description": text, "content": _content(reference("Error"))}
-                for status, text in _STATUSES.items()
-            },
-        },
-    }
+            operations.add(info)
+    return writer.document(
+        options.title,
+        options.version,
+        options.servers,
+        {"securitySchemes": options.securitySchemes},
+        options.security,
+    )
 
 
-class _Description:
-    """
-    A description under construction.
+class _OperationWriter:
+    """Writes the operations of routes."""
 
-    @ivar paths: The path items, by template.
-    @ivar tags: The names of the mounted routers, as keys.
-    """
-
-    def __init__(self) -> None:
-        self.collection = SchemaCollection(modern=True)
-        self.collection.schemas["Error"] = _ERROR
-        self.paths: dict[str, dict[str, Any]] = {}
-        self.tags: dict[str, None] = {}
-        # Paths that differ only in parameter names are the same path, described once.
-        self._known: dict[str, str] = {}
+    def __init__(self, writer: OpenAPIWriter, errors: Iterable[str]) -> None:
+        self._writer = writer
+        self._errors = errors
         self._ids: set[str] = set()
 
     def add(self, info: RouteInfo) -> None:
         """Describe a route, unless one with the same path and method is described."""
-        for path in pathTemplates(info.path):
-            shape = re.sub(r"\{.*?\}", "{}", path)
-            if self._known.setdefault(shape, path) == path:
-                item = self.paths.setdefault(path, {})
-                verb = info.method.lower()
-                if verb not in item:
-                    item[verb] = self._operation(info, path)
+        self._writer.add(info.path, info.method, lambda path: self._operation(info, path))
 
     def _operation(self, info: RouteInfo, path: str) -> dict[str, Any]:
-        types = info.types
-        name = getattr(info.handler, "__name__", "")
+        said = readDescription(info.openapi or {})
+        name = said.operationId or getattr(info.handler, "__name__", "")
         if not name.isidentifier() or name in self._ids:
             name = f"{info.method} {path}"
         self._ids.add(name)
-        operation: dict[str, Any] = {"operationId": name, **_words(info.handler)}
-        tag = _tagOf(info.mount)
-        if tag:
-            self.tags[tag] = None
-            operation["tags"] = [tag]
+        operation: dict[str, Any] = {"operationId": name, **_words(info.handler, said)}
+        tags = [*said.tags] or list(filter(None, [_tagOf(info.mount)]))
+        if tags:
+            operation["tags"] = tags
+        types = info.types
         inPath = [each for each in info.params if "{" + str(each) + "}" in path]
         properties, _ = self._parts(types.params if types else None, f"{name}.params")
         operation["parameters"] = [
@@ -162,18 +181,49 @@ class _Description:
             describeParameter(each, "query", part, each in required)
             for each, part in properties.items()
         ]
+        body = self._content(types.body if types else None, f"{name}.body", said.consumes)
+        if body:
+            operation["requestBody"] = {"required": True, "content": body}
         response: dict[str, Any] = {"description": "Success"}
-        operation["responses"] = responses = {"2XX": response}
-        if types is not None:
-            if types.response is not None:
-                response["content"] = _content(self._schema(types.response, f"{name}.response"))
-            if types.body is not None:
-                content = _content(self._schema(types.body, f"{name}.body"))
-                operation["requestBody"] = {"required": True, "content": content}
-                responses["415"] = {"$ref": "#/components/responses/415"}
-            if types.body or types.query or types.params:
-                responses["400"] = {"$ref": "#/components/responses/400"}
-        return operation
+        content = self._content(
+            types.response if types else None, f"{name}.response", said.produces, isResult=True
+        )
+        if content:
+            response["content"] = content
+        operation["responses"] = {said.status: response, **self._errorsOf(info)}
+        if said.security is not None:
+            operation["security"] = [*said.security]
+        return {**operation, **said.extensions}
+
+    def _errorsOf(self, info: RouteInfo) -> dict[str, Any]:
+        """Refer to the errors of a route."""
+        types = info.types
+        caused = {
+            "400": types is not None and bool(types.body or types.query or types.params),
+            "415": types is not None and types.body is not None,
+        }
+        return self._writer.errors(each for each in self._errors if caused.get(each, True))
+
+    def _content(
+        self,
+        schema: AnySchema | None,
+        name: str,
+        mediaTypes: Iterable[str],
+        isResult: bool = False,
+    ) -> dict[str, Any]:
+        """Describe a body: JSON of a type, other media types, or both."""
+        content: dict[str, Any] = {}
+        if schema is not None:
+            content |= describeContent(self._schema(schema, name, isResult))
+        for mediaType in mediaTypes:
+            if mediaType == JSON_TYPE:
+                content |= describeContent({})
+            elif mediaType.startswith("text/"):
+                content |= describeContent({"type": "string"}, mediaType)
+            else:
+                # OpenAPI 3.1, section 4.8.14.3: bytes have no schema.
+                content[mediaType] = {}
+        return content
 
     def _parts(
         self, schema: AnySchema | None, name: str
@@ -184,34 +234,32 @@ class _Description:
         document = schema.document
         if not isinstance(schema, TypeSchema):
             # It may refer to its own parts, which are then in the document.
-            document = self.collection.resolved(self._schema(schema, name))
+            document = self._writer.collection.resolved(self._schema(schema, name, False))
         return document.get("properties", {}), document.get("required", ())
 
-    def _schema(self, schema: AnySchema, name: str) -> dict[str, Any]:
+    def _schema(self, schema: AnySchema, name: str, isResult: bool) -> dict[str, Any]:
         """
         Refer to a schema.
 
         @param name: The name for a schema that has none.
         """
+        collection = self._writer.collection
         if not isinstance(schema, TypeSchema):
-            return self.collection.add(name, schema.document)
-        item = itemOfList(schema.model)
-        if isModel(item):
-            items = self.collection.add(item.__name__, schema.document["items"])
-            return {"type": "array", "items": items}
-        named = schema.model.__name__ if isinstance(schema.model, type) else name
-        return self.collection.add(named, schema.document)
+            return collection.add(name, schema.document)
+        return collection.addType(*describeType(schema.model, isResult))
 
 
-def _content(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {JSON_TYPE: {"schema": schema}}
-
-
-def _words(handler: Callable[..., Any]) -> dict[str, str]:
-    """Return summary and description: the first line of a docstring, and the rest."""
+def _words(handler: Callable[..., Any], said: RouteDescription) -> dict[str, str]:
+    """
+    Return summary and description: by default the first line of the handler's docstring, and the
+    rest.
+    """
     text = inspect.getdoc(handler) if inspect.isroutine(handler) else None
     summary, _, rest = (text or "").partition("\n")
-    words = {"summary": summary.strip(), "description": rest.strip()}
+    words = {
+        "summary": said.summary or summary.strip(),
+        "description": said.description or ("" if said.summary else rest.strip()),
+    }
     return {key: value for key, value in words.items() if value}
 
 

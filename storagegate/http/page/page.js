@@ -25,6 +25,14 @@ function resolve(schema, api, depth = 0) {
   return schema || {};
 }
 
+// Replaces references by their targets; deeper ones, such as a type's reference to itself, stay.
+function expanded(part, api, depth = 0) {
+  if (Array.isArray(part)) return part.map((each) => expanded(each, api, depth));
+  if (!part || typeof part !== "object") return part;
+  if (part.$ref) return depth < 5 ? expanded(resolve(part, api), api, depth + 1) : part;
+  return Object.fromEntries(Object.entries(part).map(([name, each]) => [name, expanded(each, api, depth)]));
+}
+
 // Makes an example of a request: required properties, with defaults if any.
 function example(schema, api, depth = 0) {
   schema = resolve(schema, api);
@@ -163,7 +171,7 @@ function methodView(api, path, operation, socketAddress) {
     actions.push(["Call over WebSocket", (show) => callWebSocket(socketAddress, service, name, kind, requests(), show)]);
   }
   const form = [element("h4", { textContent: streams ? "Try it: a line for each request" : "Try it" }), input];
-  const schemas = [["Request", request], ["Response", result]];
+  const schemas = [["Request", expanded(request, api)], ["Response", expanded(result, api)]];
   return view(operation.operationId, name, KINDS[kind] || "", operation, schemas, form, actions);
 }
 
@@ -179,10 +187,10 @@ function routeView(api, path, verb, operation) {
     const request = contentSchema(operation.requestBody.content, api);
     area = requestArea(operation, JSON.stringify(example(request, api), null, 2));
     form.push(area);
-    schemas.push(["Request", request]);
+    schemas.push(["Request", expanded(request, api)]);
   }
   const content = Object.values(operation.responses).map((each) => each.content).find(Boolean);
-  if (content) schemas.push(["Response", contentSchema(content, api)]);
+  if (content) schemas.push(["Response", expanded(contentSchema(content, api), api)]);
   const call = async (show) => {
     const query = new URLSearchParams();
     let url = target(api, path);
@@ -190,7 +198,8 @@ function routeView(api, path, verb, operation) {
       if (place === "path") url = url.replace(`{${name}}`, encodeURIComponent(value));
       else if (value) query.append(name, value);
     });
-    const headers = { ...authorization(), ...(area ? { "Content-Type": "application/json" } : {}) };
+    const type = area ? { "Content-Type": Object.keys(operation.requestBody.content)[0] } : {};
+    const headers = { ...authorization(), ...type };
     const sent = { method: verb.toUpperCase(), headers, ...(area ? { body: area.value } : {}) };
     const response = await fetch(query.size ? `${url}?${query}` : url, sent);
     show(`HTTP ${response.status}`, !response.ok);

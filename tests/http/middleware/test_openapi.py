@@ -7,6 +7,7 @@ from unittest import SkipTest
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
+from storagegate.core.options import OptionError
 from storagegate.http import Router, openapi
 from storagegate.http.testing import Client
 from tests.gateway.describing import references, resolved
@@ -161,7 +162,8 @@ class DescriptionTests(SynchronousTestCase):
         Other.__name__ = "Order"
         app.post("/b", plain, body=Other).post("/c", plain, body=Order)
         document = app.openapi()
-        self.assertEqual(set(document["components"]["schemas"]), {"Error", "Order", "Order_2"})
+        names = {"Error", "Line", "Order", "Order_2"}
+        self.assertEqual(set(document["components"]["schemas"]), names)
 
     def test_words(self) -> None:
         """Docstrings, names of handlers and mounted routers."""
@@ -175,6 +177,114 @@ class DescriptionTests(SynchronousTestCase):
         remove = self.paths["/shop/orders/{id}"]["delete"]
         self.assertEqual(remove["operationId"], "DELETE /shop/orders/{id}")
         self.assertNotIn("summary", remove)
+
+
+@dataclass
+class Node:
+    """A node of a tree."""
+
+    name: str
+    below: "list[Node]"
+
+
+class DeclaredTests(SynchronousTestCase):
+    """What only registrations and options can say."""
+
+    def operation(self, **said: Any) -> Any:
+        """Describe one route, registered with a description."""
+        app = server.http().post("/a/:id", createOrder, openapi=said)
+        return app.openapi()["paths"]["/a/{id}"]["post"]
+
+    def test_members(self) -> None:
+        """Each member of a description has its place in the operation."""
+        found = self.operation(
+            operationId="order",
+            summary="Order.",
+            tags=["shop"],
+            status=201,
+            consumes=["application/octet-stream"],
+            produces=["text/event-stream", "application/zip", "application/json"],
+            security=[{"key": []}],
+            extensions={"x-role": "admin"},
+        )
+        self.assertEqual((found["operationId"], found["tags"]), ("order", ["shop"]))
+        # The rest of the docstring belongs to its own first line.
+        self.assertEqual((found["summary"], found.get("description")), ("Order.", None))
+        self.assertEqual(found["requestBody"]["content"], {"application/octet-stream": {}})
+        self.assertEqual(found["security"], [{"key": []}])
+        self.assertEqual(found["x-role"], "admin")
+        self.assertEqual(list(found["responses"]), ["201"])
+        text = {"schema": {"type": "string"}}
+        self.assertEqual(
+            found["responses"]["201"]["content"],
+            {"text/event-stream": text, "application/zip": {}, "application/json": {"schema": {}}},
+        )
+        self.assertEqual(self.operation(description="More.")["description"], "More.")
+        self.assertNotIn("security", self.operation())
+        self.assertEqual(self.operation(security=[])["security"], [])
+
+    def test_both(self) -> None:
+        """Media types stand beside the JSON of a type."""
+        said = {"produces": ["application/octet-stream"]}
+        document = server.http().get("/a", plain, response=Line, openapi=said).openapi()
+        content = document["paths"]["/a"]["get"]["responses"]["2XX"]["content"]
+        self.assertEqual(list(content), ["application/json", "application/octet-stream"])
+
+    def test_late(self) -> None:
+        """A function that returns the description is called when the routes are described."""
+        asked: list[int] = []
+        app = server.http()
+        app.get("/a", plain, openapi=lambda: asked.append(1) or {"summary": "Late."})
+        self.assertTrue(app.hasRoute("GET", "/a"))
+        self.assertEqual(asked, [])
+        self.assertEqual(app.openapi()["paths"]["/a"]["get"]["summary"], "Late.")
+        self.assertEqual(asked, [1])
+
+    def test_refused(self) -> None:
+        """Members that are unknown or invalid are refused with their names."""
+        app = server.http()
+        for said, name in (
+            ({"sumary": "x"}, "openapi.sumary"),
+            ({"status": 99}, "openapi.status"),
+            ({"summary": 7}, "openapi.summary"),
+            ({"security": {"key": []}}, "openapi.security"),
+            ({"extensions": {"role": "admin"}}, "openapi.extensions"),
+            (7, "openapi"),
+        ):
+            error = self.assertRaises(OptionError, app.get, "/a", plain, openapi=said)
+            self.assertIn(name, str(error))
+
+    def test_options(self) -> None:
+        """Servers, credentials and errors of the whole application."""
+        app = server.http().post("/a", plain, body=Line).get("/b", plain)
+        keys = {"key": {"type": "apiKey", "in": "header", "name": "x-key"}}
+        document = app.openapi(
+            servers=["."],
+            securitySchemes=keys,
+            security=[{"key": []}],
+            errors={"401": "Not signed in", "400": "Wrong", "default": "An error"},
+            error=Line,
+        )
+        self.assertEqual(document["servers"], [{"url": "."}])
+        self.assertEqual(document["security"], [{"key": []}])
+        components = document["components"]
+        self.assertEqual(components["securitySchemes"], keys)
+        self.assertEqual(sorted(components["schemas"]["Error"]["properties"]), ["article", "count"])
+        self.assertEqual(components["responses"]["401"]["description"], "Not signed in")
+        of = lambda path, verb: list(document["paths"][path][verb]["responses"])  # noqa: E731
+        self.assertEqual(of("/a", "post"), ["2XX", "401", "400", "default"])
+        self.assertEqual(of("/b", "get"), ["2XX", "401", "default"])
+        if OpenAPIV31SpecValidator is not None:
+            OpenAPIV31SpecValidator(document).validate()
+
+    def test_nested(self) -> None:
+        """Models within models are components, also one that contains itself."""
+        document = server.http().get("/a", plain, response=Node).openapi()
+        reference = {"$ref": "#/components/schemas/Node"}
+        content = document["paths"]["/a"]["get"]["responses"]["2XX"]["content"]
+        self.assertEqual(content["application/json"]["schema"], reference)
+        below = document["components"]["schemas"]["Node"]["properties"]["below"]
+        self.assertEqual(below, {"type": "array", "items": reference})
 
 
 class MiddlewareTests(SynchronousTestCase):

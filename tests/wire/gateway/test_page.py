@@ -38,6 +38,15 @@ class Receipt:
 
 
 @dataclass
+class Basket:
+    """A response with a model in it, and with itself."""
+
+    kind: str
+    orders: list[Order]
+    baskets: "list[Basket]"
+
+
+@dataclass
 class Paging:
     """A query."""
 
@@ -162,6 +171,11 @@ class BrowserTests(PageCase):
             """Change an order."""
             return Receipt(req.body.count + req.query.page, req.params["id"])
 
+        @app.post("/notes", response=Basket, openapi={"consumes": ["text/plain"]})
+        def note(req: Any, res: Any) -> Basket:
+            """Take a note."""
+            return Basket(req.get("content-type"), [], [])
+
         port = await app.listen(0, reactor=reactor)
         self.addCleanup(app.close, 0)
         address = f"http://127.0.0.1:{port.getHost().port}/docs"
@@ -187,6 +201,18 @@ class BrowserTests(PageCase):
                 "(document.querySelector('#put > pre').textContent)"
             )
             self.assertEqual(text.splitlines(), ["HTTP 200", '{"total":3,"user":"a/b"}'])
+            last = "[...document.querySelectorAll('#note .columns pre')].pop().textContent"
+            basket = json.loads(browser.evaluate(last))
+            order = basket["properties"]["orders"]["items"]
+            self.assertEqual(order["properties"]["item"], {"type": "string"})
+            inner = basket["properties"]["baskets"]["items"]["properties"]["orders"]["items"]
+            self.assertEqual(inner, order)
+            browser.evaluate("document.querySelector('#note button').click()")
+            text = browser.wait(
+                "(text => /kind/.test(text) && text)"
+                "(document.querySelector('#note > pre').textContent)"
+            )
+            self.assertIn('"kind":"text/plain"', text)
 
     def call(self, browser: Browser, method: str, button: int, request: Any) -> list[str]:
         """Type a request, press a button, and give the lines that come; C{} leaves the example."""
