@@ -16,6 +16,7 @@ EXPORTS = (
     "storagegate.gateway.gateway:ProtocolGateway",
     "storagegate.s3.resource:S3Resource",
     "storagegate.core.errors:ServiceError",
+    "storagegate.gateway.client.client:createGatewayClient",
     "storagegate.rpc.client:createGrpcClient",
     "storagegate.gateway.gateway:createProtocolGateway",
     "storagegate.rpc.protos:loadProto",
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from storagegate import server as server
     from storagegate.core.errors import GrpcError as GrpcError
     from storagegate.core.errors import ServiceError as ServiceError
+    from storagegate.gateway.client.client import createGatewayClient as createGatewayClient
     from storagegate.gateway.gateway import ProtocolGateway as ProtocolGateway
     from storagegate.gateway.gateway import createProtocolGateway as createProtocolGateway
     from storagegate.rpc.client import createGrpcClient as createGrpcClient
@@ -42,6 +44,7 @@ __all__ = [
     "S3Resource",
     "ServiceError",
     "__version__",
+    "createGatewayClient",
     "createGrpcClient",
     "createProtocolGateway",
     "loadProto",

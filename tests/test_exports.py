@@ -21,6 +21,7 @@ PUBLIC = [
     "S3Resource",
     "ServiceError",
     "__version__",
+    "createGatewayClient",
     "createGrpcClient",
     "createProtocolGateway",
     "loadProto",

@@ -1,13 +1,18 @@
-"""C{storagegate call}: calls a method of a service through one of the daemon's own wires."""
+"""
+C{storagegate call}: calls a method of a service.
+
+The daemon makes the call through one of its own wires, or, with C{--to}, this process calls any
+gateway. Then the requests of a stream are read while results are printed.
+"""
 
 import json
 import sys
 from collections.abc import Iterator
 from typing import Any, get_args
 
+from storagegate.cli.callinvocation import printEnd, readMetadata, readRequest, readToken
 from storagegate.cli.daemonclient import apiOf
-from storagegate.cli.invocation import FAILED, MISUSED, UNREACHED, CommandError, Invocation
-from storagegate.cli.output import escape
+from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError, Invocation
 from storagegate.gateway.transports.registry import TransportName
 
 _LINE_LIMIT = 1 << 20
@@ -20,13 +25,21 @@ def call(invocation: Invocation) -> int:
     service, _, method = options.method.rpartition(".")
     if not service or not method:
         raise CommandError(f"{options.method}: expected SERVICE.METHOD", MISUSED)
+    if options.to is not None:
+        if options.wire is not None:
+            raise CommandError("--wire is for the daemon: the URL of --to names it", MISUSED)
+        from storagegate.cli.gatewaycalls import callGateway
+
+        return callGateway(invocation, service, method)
+    if options.stream:
+        raise CommandError("--stream is for --to: the daemon knows its methods", MISUSED)
     wanted = {
         "wire": options.wire or get_args(TransportName)[0],
         "service": service,
         "method": method,
         "requests": list(_requests(options.request or [])),
-        "metadata": _metadata(options.metadata or []),
-        "token": _token(invocation),
+        "metadata": readMetadata(options.metadata or []),
+        "token": readToken(invocation),
         "deadlineMs": options.deadlineMs,
     }
     items: list[dict[str, Any]] = []
@@ -35,23 +48,11 @@ def call(invocation: Invocation) -> int:
             continue
         event = json.loads(line)
         if event["at"] != "item":
-            return _end(invocation, items, event)
+            return printEnd(invocation, items, len(items), event)
         items.append({name: event[name] for name in ("data", "ms", "bytes")})
         if not output.isJSON:
             output.line(json.dumps(event["data"], ensure_ascii=False))
     raise CommandError("the daemon ended the response before the call ended", UNREACHED)
-
-
-def _end(invocation: Invocation, items: list[dict[str, Any]], event: dict[str, Any]) -> int:
-    output = invocation.output
-    error = event["data"] if event["at"] == "error" else None
-    document = {"items": items, "error": error, "ms": event["ms"], "bytes": event["bytes"]}
-    output.result(document)
-    if not output.isJSON:
-        if error is not None:
-            output.note(f"storagegate: {error['message']} ({error['error']})")
-        output.note(f"{len(items)} items, {event['bytes']} bytes, {event['ms']:.1f} ms")
-    return 0 if error is None else FAILED
 
 
 def _requests(texts: list[str]) -> Iterator[Any]:
@@ -62,36 +63,8 @@ def _requests(texts: list[str]) -> Iterator[Any]:
     """
     for text in texts:
         if text != "-":
-            yield _read(text)
+            yield readRequest(text)
             continue
         while line := sys.stdin.readline(_LINE_LIMIT):
             if line.strip():
-                yield _read(line)
-
-
-def _read(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        shown = escape(text.strip())[:80]
-        raise CommandError(f"a request is not JSON: {error}: {shown}", MISUSED) from error
-
-
-def _metadata(texts: list[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise CommandError(f"--metadata {text}: expected NAME=VALUE", MISUSED)
-        found[name] = value
-    return found
-
-
-def _token(invocation: Invocation) -> str:
-    name = invocation.options.tokenVariable
-    if not name:
-        return ""
-    token = invocation.environment.get(name)
-    if not token:
-        raise CommandError(f"the variable {name} is not set", MISUSED)
-    return token
+                yield readRequest(line)

@@ -312,9 +312,15 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "call",
         "calls:call",
-        "call a method of a service over a protocol of the daemon",
+        "call a method of a service over a protocol of the daemon or another gateway",
         arguments=(
             _arg("method", metavar="SERVICE.METHOD", help="the method"),
+            _arg(
+                "--to",
+                metavar="URL",
+                help="the URL of a gateway to call instead of the daemon, such as ws://host:8080/ws;"
+                " --cacert has the authorities for TLS",
+            ),
             _arg("--wire", metavar=_WIRES, help="the protocol; default: http"),
             _arg(
                 "--request",
@@ -322,6 +328,7 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="JSON",
                 help="a request; may be repeated; - for lines of JSON from standard input",
             ),
+            _switch("--stream", "with --to: send the requests as a stream"),
             _arg(
                 "--metadata",
                 action="append",

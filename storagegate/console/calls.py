@@ -12,43 +12,31 @@ session.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import aclosing
-from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 from attrs import define
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
-from twisted.internet.error import ConnectError, ConnectingCancelledError, ConnectionLost
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from storagegate.console.call import ANSWERED, ConsoleCall
-from storagegate.console.callers.interfaces import (
-    MAX_BYTES,
-    CallTarget,
-    MethodCall,
-    WireCaller,
-    tooLarge,
-)
+from storagegate.console.listeners import MAX_BYTES, GatewayListener, findListener, loadClients
 from storagegate.console.objects import checkStill
 from storagegate.console.services import ConsoleServices
-from storagegate.core.errors import (
-    GrpcError,
-    ServiceError,
-    asServiceError,
-    codedError,
-    errorBody,
-)
+from storagegate.core.errors import ServiceError, asServiceError, codedError, errorBody
+from storagegate.core.options import makeOptions
 from storagegate.core.task import callInThread
-from storagegate.gateway.transports.registry import (
-    GRPC,
-    findTransport,
-    loadReference,
-    transportNames,
+from storagegate.gateway.client.call import GatewayCall
+from storagegate.gateway.client.client import (
+    GatewayClientOptions,
+    RemoteGateway,
+    makeTransport,
+    readCredential,
 )
+from storagegate.gateway.client.transports import tooLarge
+from storagegate.gateway.transports.registry import findTransport
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.lines import NDJSON
 
@@ -66,9 +54,6 @@ _WATCH_SECONDS = 1.0
 _GRACE_SECONDS = 0.5
 """Time for the listener itself to report that the deadline has passed."""
 
-_CALLERS = "storagegate.console.callers.{}:makeCall"
-"""The caller of a wire, imported with the first call."""
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _log = Logger()
@@ -81,7 +66,9 @@ class CallRequest(Struct, forbid_unknown_fields=True):
     @ivar wire: The name of a transport.
     @ivar requests: One request, or the requests of a stream; an empty list stands for one empty
         object.
-    @ivar metadata: See L{MethodCall}.
+    @ivar metadata: Header fields of HTTP and WebSocket, metadata of gRPC; TCP and UDP carry only
+        C{traceparent} and C{tracestate}.
+    @ivar token: A token, or an API key; empty for none.
     @ivar deadlineMs: At most 60,000.
     """
 
@@ -101,75 +88,35 @@ class CallSlots:
     taken: int = 0
 
 
-def findTarget(services: ConsoleServices, wire: str) -> CallTarget:
+async def _loadClient(services: ConsoleServices, wire: str) -> None:
     """
-    Find the listener of a wire.
+    Import the client of a wire.
 
-    @raise ServiceError: C{NOT_FOUND}: the listener is not open; C{INVALID_ARGUMENT}: the wire does
-        not exist.
+    @raise ServiceError: C{INVALID_ARGUMENT}: a plugin provides the wire, and it has no client.
     """
-    if wire not in transportNames():
-        raise codedError("INVALID_ARGUMENT", f"wire must be one of {', '.join(transportNames())}")
-    daemon = services.daemon.gateway
-    row = findTransport(wire)
-    port = None if daemon is None else daemon.ports.get(row.shares or wire)
-    if port is None or wire not in daemon.gateway.settings.enabled:
-        raise codedError("NOT_FOUND", f"The {row.title} listener is not enabled")
-    gateway = daemon.gateway
-    options = gateway.settings.of(wire)
-    apiKeys = gateway.authentication.providers.get("apikey")
-    methods: Mapping[tuple[str, str], Any] = {}
-    if wire == GRPC.name:
-        methods = gateway.start().get(wire).methods
-    return CallTarget(
-        services.reactor,
-        port.getHost(),
-        getattr(options, "basePath", getattr(options, "path", "")),
-        getattr(port, "certificates", None) is not None,
-        getattr(gateway.settings.of(row.shares or wire), "tls", None),
-        getattr(apiKeys, "header", "X-API-Key"),
-        methods,
-    )
-
-
-async def _findCaller(services: ConsoleServices, wire: str) -> WireCaller:
-    """
-    Return the caller of a wire.
-
-    @raise ServiceError: C{INVALID_ARGUMENT}: a plugin provides the wire, and the console cannot
-        call it.
-    """
-    found: dict[str, WireCaller] = services.keep("callers", dict)
-    if wire not in found:
-        names = [name for name in transportNames() if name in services.daemon.gateway.gateway.ports]
-        # Import all callers, so that no measured call waits for an import.
-        found.update(await callInThread(services.reactor, _loadCallers, names))
-    if wire not in found:
+    loaded: set[str] = services.keep("clients", set)
+    if wire not in loaded:
+        # Import all clients, so that no measured call waits for an import.
+        names = [*services.daemon.gateway.ports, wire]
+        await callInThread(services.reactor, loadClients, names)
+        loaded.add(wire)
+    if findTransport(wire).client is None:
         raise codedError("INVALID_ARGUMENT", f"The console has no client of {wire}")
-    return found[wire]
 
 
-def _loadCallers(wires: Iterable[str]) -> dict[str, WireCaller]:
-    """Import callers. May run in any thread: it takes a third of a second."""
-    found = {}
-    for wire in wires:
-        reference = _CALLERS.format(wire)
-        if find_spec(reference.partition(":")[0]) is not None:
-            found[wire] = loadReference(reference)
-    return found
-
-
-def _makeCall(services: ConsoleServices, body: CallRequest) -> MethodCall:
+def _checkCall(services: ConsoleServices, body: CallRequest) -> bool:
     """
     Check a call.
 
+    @return: Whether the method has a stream of requests.
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
     if len(body.requests) > MAX_ITEMS:
         raise codedError("INVALID_ARGUMENT", f"A call must not have more than {MAX_ITEMS} requests")
     if not 0 < body.deadlineMs <= MAX_DEADLINE_MS:
         raise codedError("INVALID_ARGUMENT", f"deadlineMs is 1 to {MAX_DEADLINE_MS}")
-    if not body.token.isprintable() or _CONTROL.search(body.service + body.method):
+    isText = body.token.isprintable() and body.token.isascii()
+    if not isText or _CONTROL.search(body.service + body.method):
         raise codedError("INVALID_ARGUMENT", "Names and tokens must not contain control characters")
     streams = False
     try:
@@ -181,14 +128,37 @@ def _makeCall(services: ConsoleServices, body: CallRequest) -> MethodCall:
         streams = found.streamsRequests
     if not streams and len(body.requests) > 1:
         raise codedError("INVALID_ARGUMENT", "The method requires exactly one request")
-    return MethodCall(
+    return streams
+
+
+def _openClient(listener: GatewayListener, body: CallRequest) -> RemoteGateway:
+    """
+    Make a client for one call, without retries: the console shows the outcome of one attempt.
+
+    @raise ServiceError: C{INVALID_ARGUMENT}: the metadata has an invalid header field.
+    """
+    transport = makeTransport(listener.wire, listener.target(body.metadata))
+    given = {**readCredential(body.token), "apiKeyHeader": listener.apiKeyHeader, "retries": 0}
+    options = makeOptions(GatewayClientOptions, given)
+    return RemoteGateway(transport, listener.reactor, options, _GRACE_SECONDS)
+
+
+def _beginCall(
+    client: RemoteGateway, listener: GatewayListener, body: CallRequest, streams: bool
+) -> GatewayCall:
+    """
+    Begin the call.
+
+    @param streams: Whether the method has a stream of requests.
+    """
+    data = None if streams or not body.requests else body.requests[0]
+    return client.call(
         body.service,
         body.method,
-        body.requests,
-        body.metadata,
-        body.token,
-        body.deadlineMs,
-        streams,
+        data,
+        requests=body.requests if streams else None,
+        deadlineMs=body.deadlineMs,
+        metadata=listener.callMetadata(body.metadata),
     )
 
 
@@ -200,8 +170,8 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
         C{RATE_LIMITED} with too many calls in flight. The call's own error is sent as a line.
     """
     call.note(wire=body.wire, service=body.service[:200], method=body.method[:200])
-    target = findTarget(call.services, body.wire)
-    made = _makeCall(call.services, body)
+    listener = findListener(call.services, body.wire)
+    streams = _checkCall(call.services, body)
     slots: CallSlots = call.services.keep("calls", CallSlots)
     if slots.taken >= _AT_ONCE:
         raise codedError(
@@ -209,11 +179,12 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
         )
     slots.taken += 1
     try:
-        caller = await _findCaller(call.services, body.wire)
-        answers = _Answers(call, target.reactor)
-        running: Deferred[None] = Deferred.fromCoroutine(answers.relay(caller, target, made))
+        await _loadClient(call.services, body.wire)
+        answers = _Answers(call, listener.reactor)
+        running: Deferred[None] = Deferred.fromCoroutine(answers.relay(listener, body, streams))
         call.request.raw.onDisconnect(running.cancel)
-        running.addTimeout(body.deadlineMs / 1000 + _GRACE_SECONDS, target.reactor)
+        # The client ends the call itself; this also limits a browser that does not read.
+        running.addTimeout(body.deadlineMs / 1000 + 2 * _GRACE_SECONDS, listener.reactor)
         watching = Deferred.fromCoroutine(answers.watch(call, running))
         watching.addErrback(lambda failure: failure.trap(CancelledError))
         try:
@@ -239,14 +210,21 @@ class _Answers:
         # The reason why the call may not continue.
         self._refusal: ServiceError | None = None
 
-    async def relay(self, caller: WireCaller, target: CallTarget, made: MethodCall) -> None:
-        """Make the call, and relay its results."""
-        async with aclosing(caller(target, made)) as answers:
-            async for data, size in answers:
-                self._bytes += size
+    async def relay(self, listener: GatewayListener, body: CallRequest, streams: bool) -> None:
+        """
+        Make the call, and relay its results.
+
+        @param streams: Whether the method has a stream of requests.
+        """
+        async with (
+            _openClient(listener, body) as client,
+            _beginCall(client, listener, body, streams) as calling,
+        ):
+            async for data in calling:
+                size, self._bytes = calling.bytesReceived - self._bytes, calling.bytesReceived
                 self._items += 1
                 if self._bytes > MAX_BYTES:
-                    raise tooLarge()
+                    raise tooLarge(MAX_BYTES)
                 if self._items > MAX_ITEMS:
                     most = f"Only the first {MAX_ITEMS} items are shown"
                     raise codedError("RESPONSE_TOO_LARGE", most)
@@ -270,17 +248,15 @@ class _Answers:
             await running
         except ClientLost:
             return
-        except (CancelledError, ConnectingCancelledError):
+        except CancelledError:
             if self._response.raw.disconnected:
                 # The browser has disconnected.
                 return
             problem = self._refusal or codedError("CANCELLED", "The call was cancelled")
         except TimeoutError:
             problem = codedError("DEADLINE_EXCEEDED", "The call did not end before its deadline")
-        except (ServiceError, GrpcError) as error:
-            problem = asServiceError(error)
-        except (ConnectError, ConnectionLost, OSError) as error:
-            problem = codedError("UNAVAILABLE", f"{type(error).__name__}: {error!s:.200}")
+        except ServiceError as error:
+            problem = error
         except Exception as error:
             _log.failure("a call of the console failed")
             problem = asServiceError(error)

@@ -7,11 +7,10 @@ from msgspec import Struct
 from twisted.internet.defer import Deferred
 
 from storagegate.console.call import ConsoleCall
-from storagegate.console.callers.interfaces import CallTarget
-from storagegate.console.calls import findTarget
+from storagegate.console.listeners import GatewayListener, openListeners
 from storagegate.core.components import SchemaCollection
 from storagegate.core.context import rateLimitKey
-from storagegate.core.errors import ServiceError, codedError
+from storagegate.core.errors import codedError
 from storagegate.core.invoker import MethodEntry
 from storagegate.gateway.transports.registry import GRPC, HTTP, transports
 from storagegate.telemetry.prometheus import askMeters
@@ -163,7 +162,7 @@ async def showGateway(call: ConsoleCall, query: GatewayQuery) -> GatewayView:
     from storagegate.gateway.openapi import describeHTTP
 
     gateway = daemon.gateway
-    targets = _targets(call)
+    listeners = openListeners(call.services)
     forwarded = () if gateway.forwarding is None else gateway.forwarding.names
     collection = SchemaCollection(modern=True)
     client = query.address or call.address
@@ -189,28 +188,17 @@ async def showGateway(call: ConsoleCall, query: GatewayQuery) -> GatewayView:
         )
     base = gateway.settings.of(HTTP.name).basePath
     return GatewayView(
-        _wires(gateway, targets),
+        _wires(gateway, listeners),
         services,
         collection.schemas,
-        await _reflected(targets.get(GRPC.name)),
+        await _reflected(listeners.get(GRPC.name)),
         client,
         describeHTTP(entries, gateway.settings, base),
         describeMessages(entries, gateway.settings, base),
     )
 
 
-def _targets(call: ConsoleCall) -> dict[str, CallTarget]:
-    """Return the open listeners by wire."""
-    found = {}
-    for row in transports():
-        try:
-            found[row.name] = findTarget(call.services, row.name)
-        except ServiceError:
-            continue
-    return found
-
-
-def _wires(gateway: Any, targets: Mapping[str, CallTarget]) -> list[WireView]:
+def _wires(gateway: Any, listeners: Mapping[str, GatewayListener]) -> list[WireView]:
     """Describe each wire, open or not."""
     wires = []
     has = {
@@ -218,14 +206,14 @@ def _wires(gateway: Any, targets: Mapping[str, CallTarget]) -> list[WireView]:
         *(["apikey"] if gateway.authentication.ownKeys else ()),
     }
     for row in transports():
-        target = targets.get(row.name)
+        listener = listeners.get(row.name)
         providers = gateway.authentication.rules.get(row.name, ())
         known = [name for name in providers if name in has]
-        if target is None:
+        if listener is None:
             wires.append(WireView(row.name, row.title, "", "", False, known))
         else:
-            shown = target.shownAddress
-            wires.append(WireView(row.name, row.title, shown, target.path, target.isSecure, known))
+            shown, path = listener.shownAddress, listener.path
+            wires.append(WireView(row.name, row.title, shown, path, listener.isSecure, known))
     return wires
 
 
@@ -274,20 +262,20 @@ async def _refusals(call: ConsoleCall) -> Mapping[tuple[str, str], int] | None:
     return None
 
 
-async def _reflected(target: CallTarget | None) -> ReflectionView:
+async def _reflected(listener: GatewayListener | None) -> ReflectionView:
     """Query the gRPC listener for its services by reflection."""
-    if target is None:
+    if listener is None:
         return ReflectionView([], "The gRPC listener is not enabled")
     import time
 
-    from storagegate.console.callers.grpc import makeEngine
+    from storagegate.gateway.transports.grpc.client import makeEngine
     from storagegate.rpc.reflectionclient import fetchServices
 
-    engine = makeEngine(target)
+    engine = makeEngine(listener.target({}))
     try:
         deadline = time.time() + _REFLECTION_SECONDS
         fetching = Deferred.fromCoroutine(fetchServices(engine, deadline, False, None))
-        found = await fetching.addTimeout(_REFLECTION_SECONDS, target.reactor)
+        found = await fetching.addTimeout(_REFLECTION_SECONDS, listener.reactor)
     except Exception as error:
         # The listener may lack reflection, or be stopping.
         return ReflectionView([], f"{error!s:.300}")

@@ -15,14 +15,13 @@ Start a call that takes time, or a stream::
     assert call.items == [1, 2, 3]
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from itertools import count
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.testing import MemoryReactorClock
 
-from storagegate.core.errors import ServiceError
+from storagegate.gateway.client.formats import Reply
+from storagegate.gateway.client.session import ClientSession
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.messages.frames import (
     CANCEL,
@@ -31,9 +30,9 @@ from storagegate.gateway.messages.frames import (
     END,
     ERROR,
     ITEM,
-    REQUEST,
     RESPONSE,
 )
+from storagegate.gateway.messages.interfaces import MessageId
 from storagegate.gateway.transports.registry import findTransport, loadReference
 from storagegate.net.testing import LOCALHOST, MemoryDriver
 
@@ -104,9 +103,13 @@ class PendingCall:
         self._send(CANCEL, None)
         self.isDone = True
 
+    def receiveReply(self, reply: Reply) -> None:
+        """Receive a message of the server. Called by connections."""
+        self.receive(reply.type, reply.value)
+
     def receive(self, type: int, value: Any) -> None:
         """
-        Receive a message of the server. Called by connections.
+        Receive the content of a message.
 
         @param type: The type of its frame.
         @param value: The result, the item or the error.
@@ -130,13 +133,14 @@ class CallConnection:
 
     A subclass implements C{write} and passes received messages to L{receive}.
 
+    @ivar session: Assigns replies to calls, as in the client of
+        L{storagegate.gateway.client}.
     @ivar unexpected: Received messages that belong to no call, as pairs of frame type and content.
     """
 
     def __init__(self, client: "GatewayClient") -> None:
         self._client = client
-        self._numbers = count(1)
-        self._calls: dict[Any, PendingCall] = {}
+        self.session = ClientSession()
         self.unexpected: list[tuple[int, Any]] = []
 
     def write(self, type: int, message: dict[str, Any]) -> None:
@@ -158,14 +162,16 @@ class CallConnection:
         @param token: A token or an API key.
         @param more: Further keys of the message, such as C{deadlineMs}.
         """
-        id = next(self._numbers)
-        call = self._calls[id] = PendingCall(f"{service}.{method}", partial(self._proceed, id))
-        message = {"id": id, "service": service, "method": method, **more}
+        content = {"service": service, "method": method, **more}
         if data is not None:
-            message["data"] = data
+            content["data"] = data
         if token is not None:
-            message["auth"] = {"token": token}
-        self.write(REQUEST, message)
+            content["auth"] = {"token": token}
+        call = PendingCall(
+            f"{service}.{method}", lambda type, item: self._proceed(callId, type, item)
+        )
+        callId, message = self.session.begin(content, call.receiveReply)
+        self.write(message.type, message.content)
         self._client.flush()
         return call
 
@@ -183,73 +189,21 @@ class CallConnection:
         result = call.result
         return call.items if call.isStream else result
 
-    def _proceed(self, id: Any, type: int, item: Any) -> None:
-        self.write(type, {"id": id, "data": item} if type == CLIENT_ITEM else {"id": id})
+    def _proceed(self, id: MessageId, type: int, item: Any) -> None:
+        if type == CLIENT_ITEM:
+            message = self.session.item(id, item)
+        elif type == CLIENT_END:
+            message = self.session.itemsEnd(id)
+        else:
+            message = self.session.cancel(id)
+        if message is not None:
+            self.write(message.type, message.content)
         self._client.flush()
 
-    def receive(self, type: int, id: Any, value: Any) -> None:
-        """
-        Receive a message.
-
-        @param type: The type of its frame.
-        @param id: The id of the call; C{None} without one.
-        @param value: The result, the item or the error.
-        """
-        call = self._calls.get(id)
-        if call is None:
-            self.unexpected.append((type, value))
-            return
-        call.receive(type, value)
-        if call.isDone:
-            del self._calls[id]
-
-    def receiveFrame(self, type: int, payload: Any) -> None:
-        """
-        Receive a decoded frame.
-
-        @param payload: The decoded payload of a frame of the server.
-        """
-        id = payload.get("id") if isinstance(payload, Mapping) else None
-        value: Any = payload
-        if type == ERROR:
-            value = readError(payload, "error")
-        elif id is not None:
-            value = payload.get("data")
-        self.receive(type, id, value)
-
-    def receiveMessage(self, message: Mapping[str, Any]) -> None:
-        """
-        Receive a decoded JSON message.
-
-        @param message: See L{storagegate.gateway.messages.json}.
-        """
-        type = _TYPES.get(message.get("type", ""), 0)
-        value = message.get("data")
-        if type == ERROR:
-            value = readError(message["error"], "code")
-        self.receive(type, message.get("id"), value if type else message)
-
-
-_TYPES = {"response": RESPONSE, "stream": ITEM, "stream_end": END, "error": ERROR}
-
-_NAMES = {CLIENT_ITEM: "stream", CLIENT_END: "stream_end", CANCEL: "cancel"}
-
-
-def makeMessage(type: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON message for a message with a frame type."""
-    return message if type == REQUEST else {"type": _NAMES[type], **message}
-
-
-def readError(shape: Mapping[str, Any], codeKey: str) -> ServiceError:
-    """
-    Return the error of a reply.
-
-    @param shape: The error in the transport's shape.
-    @param codeKey: The key of its code.
-    """
-    return ServiceError(
-        shape.get(codeKey, "UNKNOWN"), shape.get("message", ""), details=shape.get("details")
-    )
+    def receive(self, reply: Reply) -> None:
+        """Receive a message."""
+        if not self.session.receive(reply):
+            self.unexpected.append((reply.type, reply.value))
 
 
 class _InlineThreads:

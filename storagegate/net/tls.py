@@ -222,11 +222,15 @@ class TLSContexts:
     cannot be used, the former contents stay in use.
     """
 
-    def __init__(self, table: str, options: InstanceTLSOptions) -> None:
+    def __init__(
+        self, table: str, options: InstanceTLSOptions, protocols: list[bytes] | None = _PROTOCOLS
+    ) -> None:
         """
         @param table: The name of the options, for errors and the log.
+        @param protocols: The protocols to offer by ALPN (RFC 7301); C{None} for no offer.
         """
         self._table = table
+        self._protocols = protocols
         self._options = options
         self._creators: OrderedDict[str, ServerContext] = OrderedDict()
         self._loaded: Mapping[str, Any] | None = None
@@ -254,9 +258,9 @@ class TLSContexts:
             self._creators.move_to_end(name)
             return self._creators[name]
         if self._options.verify:
-            creator = _verifying(name, loaded, _PROTOCOLS)
+            creator = _verifying(name, loaded, self._protocols)
         else:
-            creator = _unverified(name, loaded)
+            creator = _unverified(name, loaded, self._protocols)
         self._creators[name] = creator
         if len(self._creators) > MAX_NAMES:
             self._creators.popitem(last=False)
@@ -329,10 +333,12 @@ class ServerContext:
         return isIPAddress(self.name) or isIPv6Address(self.name)
 
 
-def _unverified(name: str, loaded: Mapping[str, Any]) -> ServerContext:
+def _unverified(
+    name: str, loaded: Mapping[str, Any], protocols: list[bytes] | None
+) -> ServerContext:
     from twisted.internet.ssl import CertificateOptions
 
-    options = CertificateOptions(acceptableProtocols=_PROTOCOLS, **loaded)
+    options = CertificateOptions(acceptableProtocols=protocols, **loaded)
     return ServerContext(options, name, isVerified=False)
 
 

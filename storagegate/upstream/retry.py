@@ -9,10 +9,11 @@ from random import Random
 from typing import Any, NoReturn, TypeVar
 
 from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from storagegate.core.backoff import Backoff
+from storagegate.core.backoff import Backoff, Uniform
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.upstream.cluster import CallSlot, Choose, Cluster
 from storagegate.upstream.metrics import UpstreamMetrics
@@ -77,6 +78,60 @@ class AttemptFailed(Exception):
         self.isUnsent = isUnsent
 
 
+class RetryPolicy:
+    """
+    Decides whether a failed call is repeated, and waits before that.
+
+    A call whose attempt never left this process may always be repeated, other calls only if they
+    are idempotent.
+    """
+
+    def __init__(
+        self,
+        retries: int,
+        percent: int,
+        clock: IReactorTime,
+        uniform: Uniform,
+        refused: Callable[[], object] = lambda: None,
+    ) -> None:
+        """
+        @param retries: Maximum number of retries of a call.
+        @param percent: See L{RetryBudget}.
+        @param refused: Called when the budget refuses a retry.
+        """
+        self._retries = retries
+        self._budget = RetryBudget(percent, clock.seconds)
+        self._clock = clock
+        self._uniform = uniform
+        self._refused = refused
+
+    def called(self) -> None:
+        """Count a call."""
+        self._budget.called()
+
+    def allows(self, failed: AttemptFailed, failures: int, isRepeatable: bool) -> bool:
+        """
+        Return whether a call may be repeated, and take the retry from the budget.
+
+        @param failures: The number of failed attempts, with this one.
+        @param isRepeatable: Whether the call may be repeated after a server may have received it.
+        """
+        if not (failed.isUnsent or isRepeatable) or failures > self._retries:
+            return False
+        if self._budget.take():
+            return True
+        self._refused()
+        return False
+
+    def wait(self, failures: int) -> Deferred[None]:
+        """
+        Wait before a retry.
+
+        @param failures: The number of failed attempts.
+        """
+        return deferLater(self._clock, BACKOFF.seconds(failures - 1, self._uniform))
+
+
 @frozen
 class CallPolicy:
     """
@@ -106,10 +161,17 @@ class Upstream:
     _clock: IReactorTime
     _random: Random
     _metrics: UpstreamMetrics
-    _budget: RetryBudget = field(init=False)
+    _retries: RetryPolicy = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._budget = RetryBudget(self.cluster.options.retryPercent, self._clock.seconds)
+        options = self.cluster.options
+        self._retries = RetryPolicy(
+            options.retries,
+            options.retryPercent,
+            self._clock,
+            self._random.uniform,
+            lambda: self._metrics.refusedRetries.add(1, (self.cluster.name,)),
+        )
 
     async def call(self, attempt: Callable[[CallSlot], Awaitable[T]], policy: CallPolicy) -> T:
         """
@@ -119,8 +181,8 @@ class Upstream:
             L{AttemptFailed} if the call may be repeated.
         @raise ServiceError: The error of the last attempt.
         """
-        name, retries = self.cluster.name, self.cluster.options.retries
-        self._budget.called()
+        retries = self._retries
+        retries.called()
         tried: set[str] = set()
         count = 0
         while True:
@@ -130,10 +192,7 @@ class Upstream:
                 return await attempt(slot)
             except AttemptFailed as failed:
                 count += 1
-                if not (failed.isUnsent or policy.isRepeatable) or count > retries:
-                    error = failed.error
-                elif not self._budget.take():
-                    self._metrics.refusedRetries.add(1, (name,))
+                if not retries.allows(failed, count, policy.isRepeatable):
                     error = failed.error
             # Break the reference cycle of the error, its failure and this frame.
             if error is not None:
@@ -142,8 +201,8 @@ class Upstream:
                 finally:
                     del error
             tried.add(slot.member.id)
-            await deferLater(self._clock, BACKOFF.seconds(count - 1, self._random.uniform))
-            self._metrics.retries.add(1, (name,))
+            await retries.wait(count)
+            self._metrics.retries.add(1, (self.cluster.name,))
 
     async def _acquire(self, policy: CallPolicy, tried: set[str]) -> CallSlot:
         """Wait for an instance for at most the time of an attempt."""

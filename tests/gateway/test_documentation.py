@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,7 @@ from storagegate.core.definitions import ServiceAuthentication, ServiceDefinitio
 from storagegate.core.errors import CODES, GRPC_NAMES, codedError
 from storagegate.core.shares import shareOf
 from storagegate.daemon.gatewayservice import configureGateway
+from storagegate.gateway.client.client import GatewayClientOptions, RemoteGateway
 from storagegate.gateway.gateway import (
     DEFAULT_GRACE_MS,
     RUN_GRACE_MS,
@@ -88,6 +90,20 @@ class OptionTests(SynchronousTestCase):
         flags = [[row.flag, "``None``"] for row in transports()]
         self.assertEqual(rows, [*common, *flags, *([name, ""] for name in transportNames())])
 
+    def test_clientOptions(self) -> None:
+        """The options of clients, with their defaults, and the parameters of their calls."""
+        rows = [[literal(row[0]), row[1]] for row in table(PAGE, "Options of createGatewayClient")]
+        expected = [[each.alias, shown(each)] for each in fields(GatewayClientOptions)]
+        self.assertEqual(rows, expected)
+        names = re.findall(
+            r"``(\w+)``", " ".join(row[0] for row in table(PAGE, "Arguments of call"))
+        )
+        parameters = [*signature(RemoteGateway.call).parameters][3:]
+        self.assertEqual(sorted(names), sorted(parameters))
+        urls = " ".join(row[0] for row in table(PAGE, "URLs of clients"))
+        schemes = [scheme.name for row in transports() for scheme in row.schemes]
+        self.assertEqual(sorted(re.findall(r"``(\w+)://", urls)), sorted(schemes))
+
     def test_places(self) -> None:
         """Of the groups, it has what the file has not: where their wires are."""
         settings = GatewayOptions()
@@ -103,7 +119,7 @@ class OptionTests(SynchronousTestCase):
         """All others are on the page that the code prints, and each of its sections is linked."""
         text = PAGE.read_text()
         titles = re.findall(r"^\.\. csv-table:: (.*)\n    :header: option, ", text, re.MULTILINE)
-        self.assertEqual(titles, ["Options"])
+        self.assertEqual(titles, ["Options", "Options of createGatewayClient"])
         sections = re.findall(r"^(.+)\n~+$", (DOCS / "keys.rst").read_text(), re.MULTILINE)
         self.assertEqual(len(sections), 5)
         for title in sections:

@@ -1,5 +1,6 @@
 """
-A client for each transport of a gateway, which shares no code with the gateway.
+A client for each transport of a gateway, which shares no code with the gateway or with
+L{storagegate.gateway.client}: two sides with the same code would agree on the same mistake.
 
 All clients have the same interface, and block, so they must run in threads. A call is started with
 its requests, and then cancelled or finished::

@@ -27,6 +27,22 @@ class ITransportRow(Interface):
     """The interface of a row of the registry, which C{twisted.plugin} looks up."""
 
 
+@frozen
+class ClientScheme:
+    """
+    A scheme of the URLs of a transport's clients.
+
+    @ivar isSecure: Whether it stands for TLS.
+    @ivar port: The default port.
+    @ivar path: The default path; empty if the URLs have no path.
+    """
+
+    name: str
+    isSecure: bool
+    port: int
+    path: str = ""
+
+
 @implementer(IPlugin, ITransportRow)
 @frozen(kw_only=True)
 class Transport:
@@ -55,6 +71,10 @@ class Transport:
     @ivar testing: The function that connects a test client, C{"module:name"}; called with the
         L{GatewayClient<storagegate.gateway.testing.GatewayClient>}, the transport, the transport
         whose listener it shares, and options.
+    @ivar client: The function that makes its client's side, C{"module:name"}; called with a
+        L{ClientTarget<storagegate.gateway.client.transports.ClientTarget>}, it returns a
+        L{ClientTransport<storagegate.gateway.client.transports.ClientTransport>}.
+    @ivar schemes: The schemes of the URLs of its clients.
     @ivar describe: Its L{Channel<storagegate.gateway.asyncapi.Channel>} in AsyncAPI,
         C{"module:name"}; C{None} omits it.
     @ivar maxItemBytes: The maximum content of a stream item in bytes; C{None} for no limit.
@@ -78,6 +98,8 @@ class Transport:
     providers: tuple[str, ...] = ("apikey",)
     metrics: str | None = None
     testing: str | None = None
+    client: str | None = None
+    schemes: tuple[ClientScheme, ...] = ()
     describe: str | None = None
     maxItemBytes: int | None = None
     hidesCuts: bool = False
@@ -178,6 +200,7 @@ def _row(name: str, title: str, prefix: str, **more: Any) -> Transport:
     @param prefix: The prefix of its class names.
     """
     folder = f"storagegate.gateway.transports.{name}"
+    more.setdefault("client", f"storagegate.gateway.client.{name}:makeTransport")
     return Transport(
         name=name,
         title=title,
@@ -201,6 +224,7 @@ HTTP = _row(
     listener="the HTTP and WebSocket listener",
     providers=("jwt", "apikey", "oauth"),
     hasStatus=True,
+    schemes=(ClientScheme("http", False, 80, "/api"), ClientScheme("https", True, 443, "/api")),
 )
 
 WEBSOCKET = _row(
@@ -210,6 +234,7 @@ WEBSOCKET = _row(
     shares="http",
     providers=("jwt", "apikey"),
     describe=f"{_CHANNELS}:WebSocketChannel",
+    schemes=(ClientScheme("ws", False, 80, "/ws"), ClientScheme("wss", True, 443, "/ws")),
 )
 
 GRPC = _row(
@@ -221,10 +246,12 @@ GRPC = _row(
     listener="the gRPC listener",
     inherit="reuseport",
     providers=("jwt", "apikey"),
+    client="storagegate.gateway.transports.grpc.client:makeTransport",
     # grpc-js ends the stream of a cancelled call, and gRPC's C core drops a truncated message.
     hidesCuts=True,
     rpcSystem="grpc",
     daemonOptions={"reflection": True},
+    schemes=(ClientScheme("grpc", False, 50051), ClientScheme("grpcs", True, 50051)),
 )
 
 UDP = _row(
@@ -238,6 +265,7 @@ UDP = _row(
     describe=f"{_CHANNELS}:UDPChannel",
     # 1,024 characters of Base64, so that a message fits a datagram of 1,200 bytes.
     maxItemBytes=768,
+    schemes=(ClientScheme("udp", False, 9103),),
 )
 
 TCP = _row(
@@ -248,6 +276,7 @@ TCP = _row(
     default="tcp:9102:interface=127.0.0.1",
     listener="the TCP listener",
     describe=f"{_CHANNELS}:TCPChannel",
+    schemes=(ClientScheme("tcp", False, 9102), ClientScheme("tls", True, 9102)),
 )
 
 _registered: dict[str, Transport] = {}

@@ -6,6 +6,7 @@ same.
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -21,7 +22,7 @@ from storagegate.cli.commands import COMMANDS, CommandPlace
 from storagegate.cli.main import main
 from tests.support.certificates import Authority
 from tests.support.clients import ROOT, Account, runTool
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.ports import heldPort
 from tests.support.programs import findProgram, needProgram
 from tests.support.selection import long
@@ -404,6 +405,52 @@ class LiveTests(CommandCase):
         self.assertEqual((fromInput.code, fromInput.output), (1, ""))
         for wrong in (("Nothing",), ("A.b", "--request", "{"), ("A.b", "--metadata", "x")):
             self.assertEqual(self.run_("call", *wrong).code, 2, wrong)
+
+    @long("starts processes")
+    def test_callGateway(self) -> None:
+        """With a URL, the command calls the gateway itself: one request, or a stream of lines."""
+        url = self.daemon.url("http") + "/api"
+
+        def run(*words: str, stdin: str = "") -> Done:
+            ran = subprocess.run(
+                [sys.executable, "-m", "storagegate", "call", *words],
+                input=stdin,
+                env=daemonEnvironment(),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            return Done(ran.returncode, ran.stdout, ran.stderr)
+
+        created = json.dumps({"name": "Eve", "email": "eve@example.com"})
+        creating = ("UserService.CreateUser", "--to", url)
+        done = run(*creating, "--request", created, "--json")
+        self.assertEqual((done.code, done.json["error"]), (0, None), done)
+        [item] = done.json["items"]
+        self.assertEqual(item["data"]["name"], "Eve")
+        self.assertGreater(item["bytes"], 10)
+        listed = run("UserService.ListUsers", "--to", url)
+        names = [json.loads(line)["name"] for line in listed.output.splitlines()]
+        self.assertIn("Eve", names)
+        self.assertIn(f"{len(names)} items", listed.errors)
+        again = run(*creating, "--request", "-", stdin=f"{created}\n")
+        self.assertEqual((again.code, again.output), (1, ""), again)
+        streamed = run(*creating, "--request", "-", "--stream", stdin=f"{created}\n" * 2)
+        self.assertEqual((streamed.code, streamed.output), (1, ""), streamed)
+        # Other tests list the users, too.
+        deleted = json.dumps({"id": item["data"]["id"]})
+        self.assertEqual(run("UserService.DeleteUser", "--to", url, "--request", deleted).code, 0)
+        for wrong in (
+            ("--to", "ftp://a"),
+            ("--to", url, "--request", "{"),
+            ("--to", url, "--request", "{}", "--request", "{}"),
+            ("--to", url, "--deadline", "0"),
+        ):
+            self.assertEqual(run("A.b", *wrong).code, 2, wrong)
+        for words in (("--stream",), ("--to", url, "--wire", "http")):
+            self.assertEqual(self.run_("call", "A.b", *words).code, 2)
+        self.assertEqual(run("A.b", "--to", "tcp://127.0.0.1:1").code, 3)
 
     def test_trace(self) -> None:
         """Requests are printed as they are handled, filtered by the daemon."""

@@ -70,7 +70,7 @@ class PageTests(TestCase):
         """Every wire says what the page says that it says."""
         blocks = self.blocks[1:]
         said = [block.language for block in blocks]
-        self.assertEqual((said.count("text"), said.count("pycon")), (5, 1))
+        self.assertEqual((said.count("text"), said.count("pycon")), (5, 2))
         for at, block in enumerate(blocks):
             if block.language == "text":
                 answer = await self.produce(blocks[at - 1])

@@ -17,6 +17,7 @@ from storagegate.gateway.transports.registry import transportNames
 from tests.support.garbage import findCycles, withoutCollector
 from tests.support.gateway import Boom
 from tests.support.gatewayclients import CLIENTS
+from tests.support.owngatewayclient import URLS, OwnClient
 from tests.support.selection import long
 from tests.support.wsclient import FIELDS
 from tests.wire.gateway.test_matrix import MatrixCase
@@ -27,8 +28,8 @@ ROWS = ["x" * 20] * 10_000
 Check = Callable[[str, str], Awaitable[None]]
 
 
-class LifetimeTests(MatrixCase):
-    """No call, no message and no request is part of a reference cycle when it has ended."""
+class LifetimeCase(MatrixCase):
+    """Finds what is left of calls."""
 
     async def setUp(self) -> None:  # type: ignore[override]
         """See which contexts of calls live."""
@@ -46,7 +47,7 @@ class LifetimeTests(MatrixCase):
     async def assertFreed(self, check: Check, wires: Sequence[str] | None = None) -> None:
         """Run a check in each cell; what is left of a call is freed, by its last reference."""
         found: dict[str, Any] = {}
-        for wire in transportNames() if wires is None else wires:
+        for wire in self.wires if wires is None else wires:
             for kind in STREAMING:
                 # What is made once only: compiled schemas, imported modules.
                 await check(wire, kind)
@@ -61,6 +62,10 @@ class LifetimeTests(MatrixCase):
                     found[f"{wire} {kind}"] = left, cycles
         self.maxDiff = None
         self.assertEqual(found, {})
+
+
+class LifetimeTests(LifetimeCase):
+    """No call, no message and no request is part of a reference cycle when it has ended."""
 
     @long("takes seconds")
     async def test_success(self) -> None:
@@ -130,6 +135,20 @@ class LifetimeTests(MatrixCase):
             await self.until(lambda: not self.probe.hanging)
 
         await self.assertFreed(check)
+
+
+class OwnClientTests(LifetimeTests):
+    """Nor are the calls of the client of the package."""
+
+    wires = tuple(URLS)
+
+    def makeClient(self, wire: str, port: int) -> Any:
+        """Make a client of the package."""
+        return OwnClient(self.reactor, wire, port)
+
+
+class LostLifetimeTests(LifetimeCase):
+    """The same after lost connections and large input."""
 
     @long("takes seconds")
     async def test_abort(self) -> None:

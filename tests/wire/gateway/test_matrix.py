@@ -21,6 +21,7 @@ from storagegate.gateway.transports.registry import transportNames
 from tests.support.gateway import FORBIDDEN, TOKEN, Boom, Probe, guarded
 from tests.support.gatewayanswers import Answer
 from tests.support.gatewayclients import CLIENTS
+from tests.support.owngatewayclient import URLS, OwnClient
 from tests.support.selection import long
 
 GRPC_STATUSES = {
@@ -70,6 +71,7 @@ class MatrixCase(TestCase):
     """A gateway on all wires, and a client of each."""
 
     timeout = 60
+    wires: tuple[str, ...] = transportNames()
 
     async def setUp(self) -> None:
         """Serve the fixture over all wires, and connect to each."""
@@ -92,10 +94,14 @@ class MatrixCase(TestCase):
         self.addCleanup(gateway.stop, 0)
         self.gateway, self.ports = gateway, ports
         self.clients: dict[str, Any] = {}
-        for wire in transportNames():
-            client = await deferToThread(CLIENTS[wire], ports[wire].getHost().port)
+        for wire in self.wires:
+            client = await deferToThread(self.makeClient, wire, ports[wire].getHost().port)
             self.addCleanup(deferToThread, client.close)
             self.clients[wire] = client
+
+    def makeClient(self, wire: str, port: int) -> Any:
+        """Make a client, in a thread."""
+        return CLIENTS[wire](port)
 
     def services(self) -> list[dict[str, Any]]:
         """Give the further services of the gateway."""
@@ -104,7 +110,7 @@ class MatrixCase(TestCase):
     async def everywhere(self, check: Callable[[str, str], Awaitable[None]]) -> None:
         """Run a check in each cell; tell of all that fail, not only of the first."""
         failed: dict[str, BaseException] = {}
-        for wire in transportNames():
+        for wire in self.wires:
             for kind in STREAMING:
                 try:
                     await check(wire, kind)
@@ -322,3 +328,14 @@ class MatrixTests(MatrixCase):
             self.probe.cancelled.clear()
 
         await self.everywhere(check)
+
+
+@long("the matrix again")
+class OwnClientTests(MatrixTests):
+    """The same answers by the client of the package; tests of gRPC have other names for codes."""
+
+    wires = tuple(URLS)
+
+    def makeClient(self, wire: str, port: int) -> Any:
+        """Make a client of the package."""
+        return OwnClient(self.reactor, wire, port)

@@ -295,6 +295,27 @@ class ServiceTests(ProgramCase):
         self.assertEqual((status, errors.count("Traceback")), (0, 1), errors)
 
 
+class ClientTests(SynchronousTestCase):
+    """The client of a gateway in an asyncio program."""
+
+    @long("starts a process")
+    def test_calls(self) -> None:
+        """Tasks of asyncio await calls and streams; nothing is left unhandled."""
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.support.asyncioclient"],
+            env=daemonEnvironment(),
+            capture_output=True,
+            timeout=60,
+            check=False,
+            text=True,
+        )
+        lines = [
+            f"{scheme} [0, 2, 4] [0, 1, 2] DEADLINE_EXCEEDED"
+            for scheme in ("http", "ws", "tcp", "udp")
+        ]
+        self.assertEqual((ran.stdout.splitlines(), ran.stderr), (lines, ""))
+
+
 class DaemonTests(SynchronousTestCase):
     """The key C{reactor}."""
 

@@ -4,9 +4,8 @@ from typing import Any
 
 from twisted.internet.protocol import Protocol
 
-from storagegate.core.codecs import JSON
-from storagegate.gateway.messages.frames import FrameDecoder, LineDecoder, encodeFrame
-from storagegate.gateway.testing import CallConnection, GatewayClient, makeMessage
+from storagegate.gateway.client.formats import TCP_FORMATS
+from storagegate.gateway.testing import CallConnection, GatewayClient
 from storagegate.gateway.transports.tcp.listener import TCPTransport
 from storagegate.net.testing import MemoryConnection
 
@@ -34,8 +33,8 @@ class TCPTestConnection(CallConnection):
 
     def __init__(self, client: GatewayClient, transport: TCPTransport, format: str) -> None:
         super().__init__(client)
-        self._isLines = format == "lines"
-        self._decoder: Any = (LineDecoder if self._isLines else FrameDecoder)(_MAX_LENGTH)
+        self._format = TCP_FORMATS[format]
+        self._decoder: Any = self._format.makeDecoder(_MAX_LENGTH)
         self._receiver = _Receiver(self)
         self.connection = MemoryConnection(
             transport.buildProtocol(None), self._receiver, client.address
@@ -44,10 +43,7 @@ class TCPTestConnection(CallConnection):
 
     def write(self, type: int, message: dict[str, Any]) -> None:
         """Send a frame, or a line."""
-        if self._isLines:
-            self.send(JSON.encode(makeMessage(type, message)) + b"\n")
-        else:
-            self.send(encodeFrame(type, JSON.encode(message)))
+        self.send(self._format.encode(type, message))
 
     def send(self, data: bytes) -> None:
         """Send raw bytes, and have the server read them."""
@@ -63,10 +59,7 @@ class TCPTestConnection(CallConnection):
         """
         self._decoder.feed(data)
         while (found := self._decoder.next()) is not None:
-            if self._isLines:
-                self.receiveMessage(JSON.decode(found))
-            else:
-                self.receiveFrame(found.type, JSON.decode(found.payload or b"{}"))
+            self.receive(self._format.read(found))
 
 
 def connect(
@@ -78,6 +71,6 @@ def connect(
     @param carrier: Not used: the transport has a listener of its own.
     @param format: C{frames}, or C{lines} of JSON.
     """
-    if format not in ("frames", "lines"):
+    if format not in TCP_FORMATS:
         raise ValueError(f"TCP speaks frames or lines, not {format!r}")
     return TCPTestConnection(client, transport, format)

@@ -1,17 +1,11 @@
 """UDP in memory, for tests."""
 
-from collections import Counter, deque
+from collections import deque
 from itertools import count
 from typing import Any
 
-from storagegate.core.codecs import JSON
-from storagegate.gateway.messages.frames import (
-    ACK,
-    CLIENT_END,
-    CLIENT_ITEM,
-    decodeFrame,
-    encodeFrame,
-)
+from storagegate.gateway.client.formats import FRAMES
+from storagegate.gateway.messages.frames import ACK
 from storagegate.gateway.testing import CallConnection, GatewayClient
 from storagegate.gateway.transports.udp import MAX_DATAGRAM, Address
 from storagegate.gateway.transports.udp.listener import UDPTransport
@@ -52,16 +46,11 @@ class UDPTestConnection(CallConnection):
         self._source: Address = (client.address, next(_ports))
         self._received: deque[bytes] = deque()
         socket.sent[self._source] = self._received
-        self._sequence: Counter[Any] = Counter()
         client.watch(self._deliver)
 
     def write(self, type: int, message: dict[str, Any]) -> None:
-        """Send a frame; number the items."""
-        id = message.get("id")
-        if type in (CLIENT_ITEM, CLIENT_END):
-            message = {**message, "seq": self._sequence[id]}
-            self._sequence[id] += 1
-        self.send(encodeFrame(type, JSON.encode(message)))
+        """Send a frame."""
+        self.send(FRAMES.encode(type, message))
 
     def send(self, datagram: bytes) -> None:
         """Send a raw datagram."""
@@ -72,9 +61,9 @@ class UDPTestConnection(CallConnection):
         moved = False
         while self._received:
             moved = True
-            frame = decodeFrame(self._received.popleft(), MAX_DATAGRAM)
-            if frame.type != ACK:
-                self.receiveFrame(frame.type, JSON.decode(frame.payload or b"{}"))
+            reply = FRAMES.decode(self._received.popleft(), MAX_DATAGRAM)
+            if reply.type != ACK:
+                self.receive(reply)
         return moved
 
 

@@ -10,14 +10,38 @@ from typing import Any
 
 import msgpack
 
-from storagegate.core.codecs import JSON
-from storagegate.gateway.messages.frames import FrameDecoder, encodeFrame
-from storagegate.gateway.testing import CallConnection, GatewayClient, makeMessage
+from storagegate.gateway.client.formats import WEBSOCKET_FORMATS, MessageFormat, ObjectFormat
+from storagegate.gateway.testing import CallConnection, GatewayClient
 from storagegate.gateway.transports.websocket import MESSAGE_FORMATS
 from storagegate.gateway.transports.websocket.listener import WebSocketTransport
 from storagegate.net.websocket.testing import TestWebSocket
 
 _MAX_LENGTH = 1024 * 1024 * 1024
+
+
+class _OtherMsgpack:
+    """MessagePack of another package."""
+
+    isBinary = True
+
+    def encode(self, value: Any) -> bytes:
+        """Encode a value."""
+        data: bytes = msgpack.packb(value)
+        return data
+
+    def encodeAround(self, value: Any, message: Any) -> bytes:
+        """Encode a message around a value."""
+        return self.encode(message)
+
+    def decode(self, data: bytes) -> Any:
+        """Decode a value."""
+        return msgpack.unpackb(data)
+
+
+_FORMATS: Mapping[str, MessageFormat] = {
+    **WEBSOCKET_FORMATS,
+    "msgpack": ObjectFormat(_OtherMsgpack()),
+}
 
 
 class WebSocketTestConnection(CallConnection):
@@ -30,32 +54,19 @@ class WebSocketTestConnection(CallConnection):
     def __init__(self, client: GatewayClient, socket: TestWebSocket, format: str) -> None:
         super().__init__(client)
         self.socket = socket
-        self._format = format
+        self._format = _FORMATS[format]
         client.watch(self._deliver)
 
     def write(self, type: int, message: dict[str, Any]) -> None:
         """Send a message."""
-        if self._format == "binary":
-            self.socket.send(encodeFrame(type, JSON.encode(message)))
-        elif self._format == "msgpack":
-            self.socket.send(msgpack.packb(makeMessage(type, message)))
-        else:
-            self.socket.send(JSON.encode(makeMessage(type, message)).decode())
+        data = self._format.encode(type, message)
+        self.socket.send(data if self._format.isBinary else data.decode())
 
     def _deliver(self) -> bool:
         found = self.socket.take()
         for each in found:
             data = each if isinstance(each, bytes) else each.encode()
-            if self._format == "binary":
-                decoder = FrameDecoder(_MAX_LENGTH)
-                decoder.feed(data)
-                frame = decoder.next()
-                assert frame is not None, "a message has one frame"
-                self.receiveFrame(frame.type, JSON.decode(frame.payload or b"{}"))
-            elif self._format == "msgpack":
-                self.receiveMessage(msgpack.unpackb(data))
-            else:
-                self.receiveMessage(JSON.decode(data))
+            self.receive(self._format.decode(data, _MAX_LENGTH))
         return bool(found)
 
 

@@ -1,1 +1,0 @@
-"""Clients of the daemon's own listeners, one module per wire."""
