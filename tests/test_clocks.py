@@ -50,7 +50,7 @@ DATES = {
     "rpc.client": "grpc takes deadlines as dates",
     "rpc.middleware": "the date of a line, and the end of a window",
     "rpc.testing": "as grpc: deadlines are dates",
-    "s3.accounts": "keys have the date of their end",
+    "objects.accounts": "keys have the date of their end",
     "s3.conditions": "the age of a date that a client gives",
     "s3.handlers.post": "policies have the date of their end",
     "s3.observers": "the date of a line",

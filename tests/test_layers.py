@@ -12,6 +12,7 @@ FLOORS = (
     ("core", "version"),
     ("net", "telemetry"),
     ("auth", "storage", "upstream"),
+    ("objects",),
     ("http", "rpc", "s3"),
     ("services", "gateway"),
     ("cluster", "console"),
@@ -20,6 +21,12 @@ FLOORS = (
     ("__main__",),
 )
 """The packages from the ground up, and the modules that stand above all packages."""
+
+USERS = {
+    # S3 is a wire: the daemon opens its listener, and the package has it as a public name.
+    "storagegate.s3": ("storagegate.daemon.components", "storagegate"),
+}
+"""The only modules outside of a package that may import it."""
 
 ONLY = {
     "storagegate.gateway": {
@@ -75,6 +82,9 @@ def allowed(importer: str, imported: str) -> bool:
     """Return whether one module may import another."""
     if package(importer) == package(imported):
         return True
+    for below, users in USERS.items():
+        if within(imported, below) and importer not in users:
+            return False
     for above, homes in ONLY.items():
         for below, home in homes.items():
             if within(importer, above) and within(imported, below):
@@ -210,11 +220,14 @@ class LayerTests(SynchronousTestCase):
     def test_rules(self) -> None:
         """The rules refuse what they are there to refuse."""
         for importer, imported in (
-            ("storagegate.storage.store", "storagegate.s3.objects"),
+            ("storagegate.storage.store", "storagegate.objects.service"),
             ("storagegate.storage.store", "storagegate.tap"),
             ("storagegate.net.http.site", "storagegate.s3.errors"),
             ("storagegate.net.http.site", "storagegate.telemetry.metrics"),
             ("storagegate.s3.resource", "storagegate.http.application"),
+            ("storagegate.objects.service", "storagegate.s3.errors"),
+            ("storagegate.console.objects", "storagegate.s3.errors"),
+            ("storagegate.services.objects", "storagegate.s3.attributes"),
             ("storagegate.http.application", "storagegate.s3.resource"),
             ("storagegate.gateway.gateway", "storagegate.http.application"),
             ("storagegate.gateway.gateway", "storagegate.services.users"),
@@ -222,11 +235,12 @@ class LayerTests(SynchronousTestCase):
         ):
             self.assertFalse(allowed(importer, imported), f"{importer} {imported}")
         for importer, imported in (
-            ("storagegate.s3.resource", "storagegate.s3.objects"),
-            ("storagegate.s3.objects", "storagegate.storage.records"),
+            ("storagegate.s3.resource", "storagegate.objects.service"),
+            ("storagegate.objects.service", "storagegate.storage.records"),
             ("storagegate.net.http.site", "storagegate.core.invoker"),
             ("storagegate.gateway.transports.http.listener", "storagegate.http.application"),
             ("storagegate.tap", "storagegate.daemon.config"),
+            ("storagegate.daemon.components", "storagegate.s3.resource"),
         ):
             self.assertTrue(allowed(importer, imported), f"{importer} {imported}")
 

@@ -42,8 +42,9 @@ from bench.s3.requests import (
     storedPaths,
 )
 from bench.s3.signing import Request, signer
-from storagegate.s3.lifecycle import LifecycleRule
-from storagegate.s3.xml.lifecycle import writeLifecycle
+from storagegate.objects.documents.lifecycle import writeLifecycle
+from storagegate.objects.lifecycle import LifecycleRule
+from storagegate.s3.xml.writer import writeDocument
 
 QUIET = "quiet"
 GROWN = "grown"
@@ -210,7 +211,7 @@ def _prepare(running: Running) -> None:
         if setting.history == "enabled":
             _configure(running, "versioning", _ENABLED)
         if setting.isScanned:
-            _configure(running, "lifecycle", writeLifecycle(RULES), f"/{GROWN}")
+            _configure(running, "lifecycle", writeDocument(writeLifecycle(RULES)), f"/{GROWN}")
     if setting.beside == "list":
         fillListed(running, LIST10K)
 

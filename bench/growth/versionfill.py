@@ -19,7 +19,7 @@ from twisted.internet.task import react
 
 from bench.s3.bulkfill import TOGETHER, template
 from bench.s3.requests import BUCKET, GROUP, KIB, LISTED_SIZE, listedKeys
-from storagegate.s3.accounts import ROOT_ACCOUNT
+from storagegate.objects.accounts import ROOT_ACCOUNT
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.mutations import CreateBucket, DeleteObjects, PutObject, SetVersioning
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket, ObjectRecord, WriteCondition

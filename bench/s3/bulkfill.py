@@ -19,8 +19,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
 from bench.s3.requests import listedKeys
-from storagegate.s3.accounts import ROOT_ACCOUNT
-from storagegate.s3.checksums import DEFAULT_ALGORITHM, encodeDigest, newHasher
+from storagegate.objects.accounts import ROOT_ACCOUNT
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, encodeDigest, newHasher
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.mutations import CreateBucket, PutObject
 from storagegate.storage.records import (

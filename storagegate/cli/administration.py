@@ -31,10 +31,10 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
-from storagegate.s3.access.reuse import checkReuseNow
-from storagegate.s3.accounts import ROOT_ACCOUNT, Identity
-from storagegate.s3.errors import S3Error
-from storagegate.s3.names import checkBucketName
+from storagegate.objects.access.reuse import checkReuseNow
+from storagegate.objects.accounts import ROOT_ACCOUNT, Identity
+from storagegate.objects.errors import BucketAlreadyExists, BucketAlreadyOwnedByYou
+from storagegate.objects.names import checkBucketName
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import BucketExists, KeyExists
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket
@@ -195,9 +195,7 @@ class LocalAdministration:
                 catalog.createBucket(bucket)
             except BucketExists as error:
                 own = error.bucket.account == ROOT_ACCOUNT
-                raise S3Error(
-                    "BucketAlreadyOwnedByYou" if own else "BucketAlreadyExists"
-                ) from error
+                raise (BucketAlreadyOwnedByYou if own else BucketAlreadyExists)() from error
         return _document(viewBucket(self._root(), bucket, NO_USAGE))
 
     def deleteBucket(self, name: str) -> None:

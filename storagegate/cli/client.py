@@ -16,14 +16,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from attrs import define, field
 
+from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.invocation import MISUSED, UNREACHED, CommandError
 from storagegate.core.addresses import DEFAULT_PORTS
-from storagegate.s3.issuedkeys import CREDENTIAL
+from storagegate.objects.issuedkeys import CREDENTIAL
 
 _API = "api/v1/"
 
-_ACCESS_HEADER, _SECRET_HEADER = "x-storage-access-key", "x-storage-secret-key"
 
 # The header in which S3 clients send the token of a temporary key.
 _TOKEN_HEADER = "x-amz-security-token"
@@ -144,8 +144,8 @@ class ConsoleClient:
         given = {name: value for name, value in query.items() if value not in (None, "")}
         target = f"{self._base}{path}?{urlencode(given)}" if given else self._base + path
         headers = {
-            _ACCESS_HEADER: self._credentials.accessKey,
-            _SECRET_HEADER: self._credentials.secretKey,
+            ACCESS_HEADER.decode(): self._credentials.accessKey,
+            SECRET_HEADER.decode(): self._credentials.secretKey,
             "Accept": "*/*",
         }
         if self._credentials.sessionToken:

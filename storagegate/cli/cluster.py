@@ -23,7 +23,7 @@ from storagegate.daemon.rootcredentials import (
 )
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.net.endpoints import chooseReactor
-from storagegate.s3.issuedkeys import KeyPair, generateKeyPair
+from storagegate.objects.issuedkeys import KeyPair, generateKeyPair
 from storagegate.storage.cluster.admin import ClusterAdmin, Standby, openForTools
 from storagegate.storage.cluster.interfaces import NodeRow
 from storagegate.storage.errors import StoreError

@@ -97,7 +97,7 @@ def _switch(name: str, meaning: str) -> Argument:
     return Argument((name,), {"action": "store_true", "help": meaning})
 
 
-_KEYS = "s3.issuedkeys"
+_KEYS = "objects.issuedkeys"
 _POLICIES = ("readwrite", "readonly", "writeonly")
 _ROLES = ("none", "auditor", "admin")
 _ACCESSES = ("read", "write", "list", "admin")

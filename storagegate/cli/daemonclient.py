@@ -25,7 +25,7 @@ from storagegate.daemon.listenerfile import RunningDaemon, readListeners
 from storagegate.daemon.rootcredentials import CredentialsError, load
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.net.endpoints import ENCRYPTED
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 
 def apiOf(invocation: Invocation) -> ConsoleClient:

@@ -20,7 +20,7 @@ from storagegate.daemon.config import KEYS, ConfigurationError, load
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, shellText
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock, makeDirectory
 
 _DEFAULTS = {key.name: key.default for key in KEYS}

@@ -13,7 +13,7 @@ from storagegate.cli.daemonclient import apiOf
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import Cell, formatTime
 from storagegate.daemon.rootcredentials import shellText
-from storagegate.s3.issuedkeys import KeyPair, readCredential, readExpiry
+from storagegate.objects.issuedkeys import KeyPair, readCredential, readExpiry
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

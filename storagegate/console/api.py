@@ -18,6 +18,7 @@ import msgspec
 from twisted.logger import Logger
 
 from storagegate.console.call import ANSWERED, ConsoleCall, Principal
+from storagegate.console.errors import asServiceError
 from storagegate.console.operations import OPERATIONS, APIOperation
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
@@ -26,7 +27,7 @@ from storagegate.http.errors import HTTPError
 from storagegate.http.middleware.bodyparser import json
 from storagegate.http.router import Router
 from storagegate.net.http.message import READY, Completed
-from storagegate.s3.errors import S3Error, fromStoreError
+from storagegate.objects.errors import DomainError
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import StoreError
 from storagegate.telemetry.tracecontext import tracingOfFields
@@ -207,10 +208,8 @@ def _asServiceError(error: Any) -> ServiceError | None:
         if error.code == "VALIDATION_ERROR":
             return codedError("INVALID_ARGUMENT", error.message, error.details)
         return error
-    if isinstance(error, S3Error | StoreError):
-        found = fromStoreError(error)
-        if found.status < 500:
-            return ServiceError(found.code, found.message, found.status)
+    if isinstance(error, DomainError | StoreError):
+        return asServiceError(error)
     if isinstance(error, HTTPError) and error.status < 500:
         # The body is too long, or was cut short.
         code = "PAYLOAD_TOO_LARGE" if error.status == 413 else "INVALID_ARGUMENT"

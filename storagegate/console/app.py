@@ -7,6 +7,7 @@ pair in the headers.
 
 from typing import Any
 
+from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.console.api import ConsoleAPI
 from storagegate.console.call import Principal
 from storagegate.console.guard import FIELDS, Guard, SignInThrottle, makeOriginCheck
@@ -19,7 +20,6 @@ from storagegate.http.application import Application
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.forwarded import compileTrust
-from storagegate.s3.auth.authenticator import ACCESS_HEADER, SECRET_HEADER
 
 COOKIE = "storagegate-console"
 

@@ -9,9 +9,9 @@ from storagegate.console.call import ConsoleCall
 from storagegate.console.paging import checkLimit
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
 from storagegate.core.errors import codedError
-from storagegate.s3.access.decision import OWNERSHIPS
-from storagegate.s3.accounts import Identity
-from storagegate.s3.errors import S3Error
+from storagegate.objects.access.decision import OWNERSHIPS
+from storagegate.objects.accounts import Identity
+from storagegate.objects.errors import DomainError
 from storagegate.storage.records import Bucket, BucketUsage
 
 _ACCESSES = ("read", "write", "list", "admin")
@@ -150,7 +150,7 @@ def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> Bucket
         try:
             identity.authorise(access, bucket.name)
             may[access] = identity.isRoot or bucket.account == identity.account
-        except S3Error:
+        except DomainError:
             may[access] = False
     return BucketView(
         name=bucket.name,

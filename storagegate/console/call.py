@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import define, field, frozen
 
 from storagegate.core.errors import codedError
-from storagegate.s3.accounts import ROLES, AccountKey, Identity
-from storagegate.s3.names import checkKey
+from storagegate.objects.accounts import ROLES, AccountKey, Identity
+from storagegate.objects.names import checkKey
 
 if TYPE_CHECKING:
     from storagegate.console.operations import APIOperation
@@ -26,7 +26,7 @@ def readKey(text: str) -> bytes:
     Return the key of an object in UTF-8.
 
     @raise ServiceError: C{INVALID_ARGUMENT}: the key is empty.
-    @raise S3Error: The key is too long.
+    @raise KeyTooLong: The key is too long.
     """
     if not text:
         raise codedError("INVALID_ARGUMENT", "The key must not be empty")
@@ -108,7 +108,7 @@ class ConsoleCall:
         The parameter C{key} in UTF-8.
 
         @raise ServiceError: C{INVALID_ARGUMENT}: the key is empty.
-        @raise S3Error: The key is too long.
+        @raise KeyTooLong: The key is too long.
         """
         return readKey(self.params["key"])
 
@@ -142,7 +142,7 @@ class ConsoleCall:
         @param bucket: Empty for the service itself.
         @param key: Empty if the access concerns the bucket or the service.
         @param prefix: The prefix of a list; L{None} for other operations.
-        @raise S3Error: C{AccessDenied}.
+        @raise AccessDenied: The policy does not grant it.
         """
         if self.services.store.admit is not None:
             self.services.store.admit()
@@ -153,13 +153,20 @@ class ConsoleCall:
 
 @define(eq=False)
 class ConsoleCaller:
-    """A request to the console in the S3 domain: a L{Caller}."""
+    """
+    A request to the console in the domain: a L{Caller}.
+
+    @ivar named: What the request names, under the names of policies.
+    @ivar tags: The tags that the request gives to its object.
+    """
 
     identity: Identity
     operationName: str
     _request: "HTTPRequest"
     _prefix: str | None
     clock: Callable[[], float] = time
+    named: Mapping[bytes, bytes] = field(factory=dict)
+    tags: Mapping[str, str] = field(factory=dict)
 
     @property
     def now(self) -> float:
@@ -178,8 +185,8 @@ class ConsoleCaller:
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Always empty: the console receives no S3 headers."""
-        return {}
+        """What the request names, under the names of policies."""
+        return self.named
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -198,5 +205,10 @@ class ConsoleCaller:
 
     @property
     def requestTags(self) -> Mapping[str, str]:
-        """Always empty."""
-        return {}
+        """The tags that the request gives to its object."""
+        return self.tags
+
+    @property
+    def copySource(self) -> None:
+        """Always L{None}: policies see no source of a copy."""
+        return

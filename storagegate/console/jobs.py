@@ -23,12 +23,12 @@ from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, read
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
-from storagegate.s3.accounts import AccountKey
-from storagegate.s3.contents import retryCopy
-from storagegate.s3.copies import checkTaken
-from storagegate.s3.errors import S3Error, fromStoreError
-from storagegate.s3.names import checkKey
-from storagegate.s3.objects import DeleteEntry
+from storagegate.objects.accounts import AccountKey
+from storagegate.objects.contents import retryCopy
+from storagegate.objects.copies import checkTaken
+from storagegate.objects.errors import DomainError, asDomainError
+from storagegate.objects.names import checkKey
+from storagegate.objects.service import DeleteEntry
 from storagegate.storage.errors import NoSuchUpload, StoreError
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from storagegate.storage.sqlite import FileKind, SQLiteFile
@@ -324,7 +324,7 @@ class _Run:
             job.state = "done"
         except _Ended as end:
             job.state = end.state
-        except (S3Error, ServiceError, StoreError) as error:
+        except (DomainError, ServiceError, StoreError) as error:
             job.state, job.error = "failed", _describe(error)
         except Exception:
             self._log.failure("console: the job {id} failed", id=job.id)
@@ -411,8 +411,8 @@ def _decode(document: bytes) -> JobView:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, StoreError):
-        error = fromStoreError(error)
-    if isinstance(error, S3Error | ServiceError):
+        error = asDomainError(error)
+    if isinstance(error, DomainError | ServiceError):
         return f"{error.code}: {error.message}"
     return "Internal error"
 
@@ -490,7 +490,7 @@ def _allowed(run: _Run, access: str, bucket: str, keys: Sequence[str]) -> list[s
         try:
             run.caller("DeleteObject", access, bucket, key.encode())
             found.append(key)
-        except S3Error as error:
+        except DomainError as error:
             run.failed(key, error)
     return found
 
@@ -517,7 +517,7 @@ async def _copyAll(run: _Run, keys: Sequence[str], isMove: bool) -> None:
                 condition = WriteCondition(etags=(source.etag,), size=source.size)
                 entry = DeleteEntry(encoded, None, condition)
                 await run.services.objects.deleteObject(caller, job.bucket, entry)
-        except (S3Error, ServiceError, StoreError) as error:
+        except (DomainError, ServiceError, StoreError) as error:
             run.failed(key, error)
         job.done += 1
         await run.turn(isBatchOver=False)
@@ -557,7 +557,7 @@ async def _abortUploads(run: _Run) -> None:
                 await multipart.abort(found)
             except NoSuchUpload:
                 pass
-            except (S3Error, StoreError) as error:
+            except (DomainError, StoreError) as error:
                 run.failed(each.key.decode(), error)
             job.done += 1
             await run.turn(isBatchOver=False)

@@ -2,8 +2,8 @@
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.core.errors import codedError
-from storagegate.s3.accounts import Identity, KeyPolicy
-from storagegate.s3.errors import S3Error
+from storagegate.objects.accounts import Identity, KeyPolicy
+from storagegate.objects.errors import DomainError
 from storagegate.storage.records import AccessKey
 
 _OPERATIONS = {
@@ -39,13 +39,13 @@ async def judge(
     prefix = None if isOfKey else name
     try:
         identity.authorise(access, bucket, encoded, prefix)
-    except S3Error:
+    except DomainError:
         return False, _limit(policy, access, bucket)
     caller = ConsoleCaller(identity, operation, call.request, prefix)
     objects = call.services.objects
     try:
         found = await objects.find(bucket)
-    except S3Error:
+    except DomainError:
         return False, "the bucket does not exist"
     if found.account == key.account and not found.generation:
         return True, "the account of the key owns the bucket"
@@ -56,7 +56,7 @@ async def judge(
         settings = await objects.accessOf(found)
         # The right to list is enough for the response that a key is missing, but not to read.
         settings.decide(caller, found, encoded, record=record, isHypothetical=True)
-    except S3Error:
+    except DomainError:
         if found.account == key.account:
             return False, "a statement of the bucket's policy denies it"
         return False, "no statement of the bucket's policy and no grant allows it"

@@ -11,9 +11,9 @@ from msgspec import UNSET, Struct, UnsetType
 from storagegate.console.call import ConsoleCall
 from storagegate.console.paging import MOST, Page, page
 from storagegate.core.errors import codedError
-from storagegate.s3.access.reuse import checkReuse
-from storagegate.s3.accounts import ROLES, ROOT_ACCOUNT, AccountKey, KeyPolicy
-from storagegate.s3.issuedkeys import (
+from storagegate.objects.access.reuse import checkReuse
+from storagegate.objects.accounts import ROLES, ROOT_ACCOUNT, AccountKey, KeyPolicy
+from storagegate.objects.issuedkeys import (
     generateKeyPair,
     readBucketPattern,
     readCredential,

@@ -13,28 +13,20 @@ from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, readK
 from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
+from storagegate.console.uploadfields import (
+    attributesOf,
+    uploadAttributes,
+    uploadExpectation,
+    writeCondition,
+)
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.attributes import (
-    METADATA_PREFIX,
-    TAGGING,
-    attributesFrom,
-    isFieldText,
-    readableText,
-)
-from storagegate.s3.checksums import (
-    DEFAULT_ALGORITHM,
-    BodyExpectation,
-    IngestedBody,
-    contentMD5,
-    expectedChecksum,
-    ingest,
-)
-from storagegate.s3.conditions import writeCondition
-from storagegate.s3.contents import retryCopy
-from storagegate.s3.copies import checkTaken
-from storagegate.s3.errors import S3Error, fromStoreError
-from storagegate.s3.objects import DeleteEntry
-from storagegate.s3.tags import decodeTags
+from storagegate.objects.attributes import readableText
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
+from storagegate.objects.contents import retryCopy
+from storagegate.objects.copies import checkTaken
+from storagegate.objects.errors import ConditionFailed, DomainError, asDomainError
+from storagegate.objects.service import DeleteEntry
+from storagegate.objects.tags import decodeTags
 from storagegate.storage.errors import StoreError
 from storagegate.storage.records import (
     UNLOCKED,
@@ -46,20 +38,6 @@ from storagegate.storage.records import (
     PartSummary,
     WriteCondition,
 )
-
-_WRITTEN = frozenset(
-    {
-        b"content-type",
-        b"content-disposition",
-        b"content-encoding",
-        b"content-language",
-        TAGGING,
-    }
-)
-"""
-The request fields that are stored with an object. C{Cache-Control} is not among them: a browser
-sends its own.
-"""
 
 _log = Logger()
 
@@ -313,13 +291,7 @@ async def putObject(call: ConsoleCall) -> ObjectView:
     condition = writeCondition(sent)
     length = request.contentLength
     found, owner = await objects.checkWrite(caller, bucket, key, condition, length)
-    attributes = attributesFrom(
-        {
-            name: value
-            for name, value in sent.items()
-            if name in _WRITTEN or name.startswith(METADATA_PREFIX)
-        }
-    )
+    attributes = uploadAttributes(sent)
     ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit)
     record = await objects.putObject(owner, bucket, key, ingested, attributes, condition)
     return await _view(call, caller, found, record, None)
@@ -373,8 +345,8 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
 
     try:
         found, record, etag = await retryCopy(copy)
-    except (S3Error, StoreError) as error:
-        if fromStoreError(error).code != "PreconditionFailed":
+    except (DomainError, StoreError) as error:
+        if not isinstance(asDomainError(error), ConditionFailed):
             raise
         raise codedError("ALREADY_EXISTS", f"{body.toKey} already exists") from error
     if remover is not None:
@@ -407,7 +379,7 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
         try:
             call.caller("DeleteObject", "write", bucket, readKey(each.key))
             allowed.append(each)
-        except (S3Error, ServiceError) as error:
+        except (DomainError, ServiceError) as error:
             refused.append(Refused(each.key, each.versionId, error.code))
     if allowed:
         caller = call.caller("DeleteObject", "write", bucket, allowed[0].key.encode())
@@ -415,8 +387,8 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
         entries = [DeleteEntry(each.key.encode(), each.versionId, condition) for each in allowed]
         results = await call.services.objects.deleteObjects(caller, bucket, entries)
         for each, result in zip(allowed, results, strict=True):
-            if isinstance(result, S3Error | StoreError):
-                code = fromStoreError(result).code
+            if isinstance(result, DomainError | StoreError):
+                code = asDomainError(result).code
                 refused.append(Refused(each.key, each.versionId, code))
             elif isinstance(result, Exception):
                 raise result
@@ -466,15 +438,10 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     Read, verify and store the body of a request.
 
     @param algorithm: The checksum algorithm, if the request names none.
-    @raise S3Error: The body does not match its headers.
+    @raise DomainError: The body does not match its headers.
     """
     sent, store = call.request.raw.headers, call.services.store
-    expectation = BodyExpectation(
-        call.request.contentLength,
-        contentMD5(sent),
-        checksum=expectedChecksum(sent),
-        algorithm=algorithm,
-    )
+    expectation = uploadExpectation(sent, call.request.contentLength, algorithm)
     body, bucket = call.request.raw.body, call.params["bucket"]
     if body.complete:
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
@@ -494,27 +461,6 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
         return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
     finally:
         watch.stop()
-
-
-def attributesOf(
-    contentType: str, metadata: Mapping[str, str], headers: Mapping[str, str]
-) -> Attributes:
-    """
-    Make attributes from JSON, with the checks of S3's header fields.
-
-    @param metadata: Names without S3's prefix.
-    @raise ServiceError: C{INVALID_ARGUMENT}: a name or a value is invalid in a header field.
-    """
-    fields = {b"content-type": contentType.encode()} if contentType else {}
-    for name, value in headers.items():
-        fields[name.lower().encode()] = value.encode()
-    for name, value in metadata.items():
-        fields[METADATA_PREFIX + name.lower().encode()] = value.encode()
-    for field, content in fields.items():
-        isName = field.isascii() and field.decode().replace("-", "").replace("_", "").isalnum()
-        if not isName or not isFieldText(content.decode()):
-            raise codedError("INVALID_ARGUMENT", "A name or a value is not valid in a header field")
-    return attributesFrom(fields)
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:

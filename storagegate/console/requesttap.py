@@ -8,7 +8,7 @@ process.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field
 from msgspec import Struct
@@ -16,8 +16,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
-from storagegate.s3.accounts import Identity
-from storagegate.s3.observers import UNKNOWN, S3RequestRecord, identify
+from storagegate.objects.accounts import Identity
 from storagegate.telemetry.redaction import Redactor
 
 MOST_EVENTS = 1000
@@ -31,6 +30,65 @@ _MOST_TEXT = 500
 
 BOUNDS = tuple(20e-6 * 2 ** (step / 2) for step in range(42))
 """Upper bounds of the duration buckets, in seconds: 20 microseconds to 30 s."""
+
+
+class ObservedRequest(Protocol):
+    """A completed S3 request, as L{RequestTap} observes it; see the record of S3's observers."""
+
+    @property
+    def seconds(self) -> float:
+        """Duration."""
+
+    @property
+    def status(self) -> int:
+        """HTTP status; 499 if the client disconnected."""
+
+    @property
+    def errorCode(self) -> str | None:
+        """The code of an error response."""
+
+    @property
+    def errorMessage(self) -> str | None:
+        """The message of an error response."""
+
+    @property
+    def accessKey(self) -> str | None:
+        """The authenticated access key."""
+
+    @property
+    def clientHost(self) -> str:
+        """The address of the client."""
+
+    @property
+    def bucket(self) -> str | None:
+        """The bucket in the target."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key in the target."""
+
+    @property
+    def bytesIn(self) -> int:
+        """Bytes of the body that were read."""
+
+    @property
+    def bytesOut(self) -> int:
+        """Bytes of the body that were sent."""
+
+    @property
+    def requestId(self) -> bytes:
+        """The id of the request."""
+
+    @property
+    def traceId(self) -> bytes:
+        """The trace id."""
+
+    @property
+    def agent(self) -> bytes:
+        """C{User-Agent}."""
+
+    def identify(self) -> tuple[str, str]:
+        """Return operation and version id, if the request names them."""
 
 
 class RequestEvent(Struct, omit_defaults=True):
@@ -173,7 +231,7 @@ class RequestTap:
         if timer is not None:
             timer.cancel()
 
-    def observe(self, records: Sequence[S3RequestRecord]) -> None:
+    def observe(self, records: Sequence[ObservedRequest]) -> None:
         """Count completed S3 requests, and make their events."""
         counts = self._s3
         durations = counts.durations
@@ -244,15 +302,12 @@ class RequestTap:
         if events or dropped:
             self._publish(events, dropped)
 
-    def _s3Event(self, record: S3RequestRecord) -> RequestEvent:
-        operation = record.operation
-        if operation == UNKNOWN:
-            operation, _version = identify(record)
+    def _s3Event(self, record: ObservedRequest) -> RequestEvent:
         return RequestEvent(
             int(self._now() * 1000),
             "s3",
             self._worker,
-            operation,
+            record.identify()[0],
             record.status,
             round(record.seconds * 1000, 3),
             record.errorCode or "",

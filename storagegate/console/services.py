@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import define, field
 
 from storagegate.core.ratelimit import RateStoreMaker
-from storagegate.s3.accounts import AccessKeyStore
-from storagegate.s3.multipart import MultipartService
-from storagegate.s3.objects import ObjectService
+from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.issuedkeys import KeyPair
+from storagegate.objects.multipart import MultipartService
+from storagegate.objects.service import ObjectService
 from storagegate.storage.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class ConsoleServices:
     @ivar monitor: The requests and metrics of all processes.
     @ivar now: Returns seconds since the epoch.
     @ivar makeRates: Makes rate limit stores that all processes share.
+    @ivar presign: Makes a presigned URL from the key, the region, the URL, parameters, the time now
+        and the time of validity, both in seconds.
     """
 
     reactor: Any
@@ -100,6 +103,7 @@ class ConsoleServices:
     options: ConsoleOptions
     now: Callable[[], float]
     makeRates: RateStoreMaker
+    presign: Callable[[KeyPair, str, str, Mapping[str, str], float, int], str]
     # State that handlers keep for the life of the console, by name: jobs, streams, history.
     kept: dict[str, Any] = field(factory=dict, init=False)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from attrs import evolve, frozen
 from twisted.internet.defer import DeferredLock
 
-from storagegate.s3.accounts import AccountKey
+from storagegate.objects.accounts import AccountKey
 from storagegate.storage.errors import StoreError
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 from storagegate.storage.threadpool import IWorkPool

@@ -1,93 +1,57 @@
 """
-The settings of buckets and objects as JSON: the documents of S3, member by member.
+The settings of buckets and objects as JSON: Amazon's documents, member by member.
 
-S3's own handler reads and stores each setting; the document is converted to or from JSON on the
-way. So each check, limit and access decision is the same as in S3. An element becomes a member; a
-repeatable element becomes a list. A policy is JSON in S3, too.
+A member of a document becomes a member of an object; members that may repeat become a list. A
+policy is JSON in S3, too.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
-from xml.etree import ElementTree
-from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import frozen
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller
-from storagegate.core.errors import codedError
-from storagegate.s3.errors import S3Error
-from storagegate.s3.locks import BYPASS
-from storagegate.s3.operations import OPERATIONS
-from storagegate.s3.request import Operation
+from storagegate.core.errors import ServiceError, codedError
+from storagegate.objects.access.context import describeLock
+from storagegate.objects.configuration import BucketConfiguration
+from storagegate.objects.documents.acl import readList, writeList
+from storagegate.objects.documents.buckets import (
+    readOwnership,
+    readPublicAccessBlock,
+    readTagging,
+    readVersioning,
+    writeOwnership,
+    writePublicAccessBlock,
+    writeTagging,
+    writeVersioning,
+)
+from storagegate.objects.documents.cors import readCORS, writeCORS
+from storagegate.objects.documents.lifecycle import readLifecycle, writeLifecycle
+from storagegate.objects.documents.locks import (
+    readLegalHold,
+    readLockConfiguration,
+    readRetention,
+    writeLegalHold,
+    writeLockConfiguration,
+    writeRetention,
+)
+from storagegate.objects.documents.tree import Document
+from storagegate.objects.errors import MalformedDocument
+from storagegate.objects.service import ObjectService
+from storagegate.objects.tags import BUCKET_TAGS, OBJECT_TAGS, checkedTags, decodeTags
+from storagegate.storage.records import ObjectLock
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}", re.ASCII)
-
-_SCHEMA_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-
-_REPEATED = frozenset(
-    {
-        "AllowedHeader",
-        "AllowedMethod",
-        "AllowedOrigin",
-        "CORSRule",
-        "ExposeHeader",
-        "Grant",
-        "NoncurrentVersionTransition",
-        "Rule",
-        "Transition",
-    }
-)
-"""Elements that may repeat, in any parent."""
-
-_REPEATED_IN = {"TagSet": "Tag", "And": "Tag"}
-"""Elements that may repeat, by their parent."""
-
 _DEPTH = 8
 
+# Characters that S3 could not return in XML.
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-@frozen
-class Setting:
-    """
-    A setting.
-
-    @ivar operation: The part of its operations' names after C{Get} and C{Put}.
-    @ivar root: The root element of its document; empty for JSON.
-    @ivar delete: The operation that removes the setting; L{None} if there is none.
-    """
-
-    operation: str
-    root: str
-    delete: str | None = None
-
-
-SETTINGS: Mapping[str, Setting] = {
-    "versioning": Setting("BucketVersioning", "VersioningConfiguration"),
-    "lock": Setting("ObjectLockConfiguration", "ObjectLockConfiguration"),
-    "lifecycle": Setting(
-        "BucketLifecycleConfiguration", "LifecycleConfiguration", "DeleteBucketLifecycle"
-    ),
-    "policy": Setting("BucketPolicy", "", "DeleteBucketPolicy"),
-    "cors": Setting("BucketCors", "CORSConfiguration", "DeleteBucketCors"),
-    "acl": Setting("BucketAcl", "AccessControlPolicy"),
-    "ownership": Setting(
-        "BucketOwnershipControls", "OwnershipControls", "DeleteBucketOwnershipControls"
-    ),
-    "publicAccessBlock": Setting(
-        "PublicAccessBlock", "PublicAccessBlockConfiguration", "DeletePublicAccessBlock"
-    ),
-    "tags": Setting("BucketTagging", "Tagging", "DeleteBucketTagging"),
-}
-"""The settings of a bucket, by their names in the API."""
-
-OBJECT_SETTINGS: Mapping[str, Setting] = {
-    "tags": Setting("ObjectTagging", "Tagging", "DeleteObjectTagging"),
-    "retention": Setting("ObjectRetention", "Retention"),
-    "legalHold": Setting("ObjectLegalHold", "LegalHold"),
-}
-"""The settings of a version of an object. An empty retention lifts it."""
+_LIMIT = 64 * 1024
+_LIFECYCLE_LIMIT = 512 * 1024
+"""Sizes of documents, in characters: those of S3, which writes a similar number of bytes."""
 
 
 @frozen
@@ -106,11 +70,11 @@ class Target:
     bypass: bool = False
 
     @property
-    def settings(self) -> Mapping[str, Setting]:
+    def settings(self) -> "Mapping[str, Setting]":
         """The settings of this target."""
         return OBJECT_SETTINGS if self.key else SETTINGS
 
-    def setting(self, name: str) -> Setting:
+    def setting(self, name: str) -> "Setting":
         """
         Return a setting by name.
 
@@ -121,67 +85,252 @@ class Target:
         return self.settings[name]
 
 
-@define(eq=False)
-class _SettingRequest(ConsoleCaller):
-    """
-    A request for a setting, with the part of C{S3Request} that S3's handlers use.
+@frozen
+class SettingRequest:
+    """A request for a setting, after the policy of the key was checked."""
 
-    @ivar documentTags: The tags in the document, after it was read.
-    """
-
-    services: Any = None
-    bucket: str = ""
-    document: bytes = b""
-    key: bytes = b""
-    query: Mapping[str, str] = field(factory=dict)
-    headers: Mapping[bytes, bytes] = field(factory=dict)
-    documentTags: Mapping[str, str] | None = field(default=None, init=False)
-    response: bytes | None = field(default=None, init=False)
+    objects: ObjectService
+    configuration: BucketConfiguration
+    caller: ConsoleCaller
+    target: Target
 
     @property
-    def requestTags(self) -> Mapping[str, str]:
-        """The tags that the request would set."""
-        return self.documentTags or {}
+    def place(self) -> tuple[ConsoleCaller, str]:
+        """The caller and the bucket."""
+        return self.caller, self.target.bucket
 
-    async def readDocument(self, checked: bool = True) -> bytes:
-        """Return the document."""
-        return self.document
-
-    async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
-        """Remove settings, as S3 does."""
-        await self.services.objects.bucket(self, self.bucket)
-        await self.services.objects.putSettings(self.bucket, dict.fromkeys(names, document))
-
-    def respond(self, code: int, headers: Sequence[Any] = (), body: bytes = b"") -> None:
-        """Record a response."""
-        self.response = body
-
-    def respondXML(self, body: bytes, headers: Sequence[Any] = ()) -> None:
-        """Record a document."""
-        self.response = body
+    @property
+    def version(self) -> tuple[ConsoleCaller, str, bytes, str | None]:
+        """The caller and the version."""
+        return self.caller, self.target.bucket, self.target.key, self.target.versionId
 
 
-async def _run(
-    call: ConsoleCall, operation: Operation, target: Target, document: bytes = b""
-) -> bytes:
-    """Run an operation of S3; return the body of its response."""
-    caller = call.caller(operation.name, operation.access, target.bucket, target.key)
-    services = SimpleNamespace(objects=call.services.objects, accounts=call.services.accounts)
-    request: Any = _SettingRequest(
-        caller.identity,
-        operation.name,
-        call.request,
-        None,
-        services=services,
-        bucket=target.bucket,
-        document=document,
-        key=target.key,
-        query={} if target.versionId is None else {"versionId": target.versionId},
-        headers={BYPASS: b"true"} if target.bypass else {},
-    )
-    await operation.handler(request)
-    found: bytes | None = request.response
-    return found or b""
+@frozen
+class Setting:
+    """
+    A setting.
+
+    @ivar operation: The part of its operations' names after C{Get} and C{Put}.
+    @ivar root: The name of its document; empty for a policy, which is stored as it is.
+    @ivar read: Returns the document, or the policy.
+    @ivar store: Stores a document, or a policy.
+    @ivar remove: Removes the setting; L{None} if it cannot be removed.
+    @ivar removal: The name of the operation that removes it.
+    @ivar limit: Largest size of its document, in characters.
+    """
+
+    operation: str
+    root: str
+    read: Callable[[SettingRequest], Awaitable[Any]]
+    store: Callable[[SettingRequest, Any], Awaitable[None]]
+    remove: Callable[[SettingRequest], Awaitable[None]] | None = None
+    removal: str = ""
+    limit: int = _LIMIT
+
+
+async def _readVersioning(of: SettingRequest) -> Document:
+    return writeVersioning(await of.configuration.versioning(*of.place))
+
+
+async def _storeVersioning(of: SettingRequest, document: Document) -> None:
+    await of.configuration.putVersioning(*of.place, readVersioning(document))
+
+
+async def _readLock(of: SettingRequest) -> Document:
+    return writeLockConfiguration(await of.configuration.defaultRetention(*of.place))
+
+
+async def _storeLock(of: SettingRequest, document: Document) -> None:
+    await of.configuration.putDefaultRetention(*of.place, readLockConfiguration(document))
+
+
+async def _readLifecycle(of: SettingRequest) -> Document:
+    rules, _ = await of.configuration.lifecycle(*of.place)
+    return writeLifecycle(rules)
+
+
+async def _storeLifecycle(of: SettingRequest, document: Document) -> None:
+    await of.configuration.putLifecycle(*of.place, readLifecycle(document))
+
+
+async def _removeLifecycle(of: SettingRequest) -> None:
+    await of.configuration.removeLifecycle(*of.place)
+
+
+async def _readPolicy(of: SettingRequest) -> Any:
+    return msgspec.json.decode(await of.configuration.policy(*of.place))
+
+
+async def _storePolicy(of: SettingRequest, document: Any) -> None:
+    await of.configuration.putPolicy(*of.place, msgspec.json.encode(document))
+
+
+async def _removePolicy(of: SettingRequest) -> None:
+    await of.configuration.removePolicy(*of.place)
+
+
+async def _readCORS(of: SettingRequest) -> Document:
+    return writeCORS(await of.configuration.cors(*of.place))
+
+
+async def _storeCORS(of: SettingRequest, document: Document) -> None:
+    await of.configuration.putCORS(*of.place, readCORS(document))
+
+
+async def _removeCORS(of: SettingRequest) -> None:
+    await of.configuration.removeCORS(*of.place)
+
+
+async def _readACL(of: SettingRequest) -> Document:
+    owner, acl = await of.configuration.acl(*of.place)
+    return writeList(owner, acl, of.configuration.accounts.nameOf)
+
+
+async def _storeACL(of: SettingRequest, document: Document) -> None:
+    bucket = await of.objects.bucket(*of.place)
+    acl = readList(document, bucket.account, of.configuration.accounts)
+    await of.configuration.putACL(*of.place, acl)
+
+
+async def _readOwnership(of: SettingRequest) -> Document:
+    return writeOwnership(await of.configuration.ownership(*of.place))
+
+
+async def _storeOwnership(of: SettingRequest, document: Document) -> None:
+    await of.configuration.putOwnership(*of.place, readOwnership(document))
+
+
+async def _removeOwnership(of: SettingRequest) -> None:
+    await of.configuration.removeOwnership(*of.place)
+
+
+async def _readBlock(of: SettingRequest) -> Document:
+    return writePublicAccessBlock(await of.configuration.publicAccessBlock(*of.place))
+
+
+async def _storeBlock(of: SettingRequest, document: Document) -> None:
+    await of.configuration.putPublicAccessBlock(*of.place, readPublicAccessBlock(document))
+
+
+async def _removeBlock(of: SettingRequest) -> None:
+    await of.configuration.removePublicAccessBlock(*of.place)
+
+
+async def _readTags(of: SettingRequest) -> Document:
+    return writeTagging(await of.configuration.tags(*of.place))
+
+
+async def _storeTags(of: SettingRequest, document: Document) -> None:
+    tags = checkedTags(readTagging(document), BUCKET_TAGS)
+    await of.objects.putBucketTags(*of.place, tags)
+
+
+async def _removeTags(of: SettingRequest) -> None:
+    await of.objects.putBucketTags(*of.place, {})
+
+
+async def _readObjectTags(of: SettingRequest) -> Document:
+    _, record = await of.objects.object(*of.version)
+    return writeTagging(decodeTags(record.attributes.tags))
+
+
+async def _storeObjectTags(of: SettingRequest, document: Document) -> None:
+    tags = checkedTags(readTagging(document), OBJECT_TAGS)
+    # The change is authorised again with the new tags, which a policy may forbid.
+    of.caller.tags = tags
+    await of.objects.putTags(*of.version, tags)
+
+
+async def _removeObjectTags(of: SettingRequest) -> None:
+    await of.objects.putTags(*of.version, {})
+
+
+async def _readRetention(of: SettingRequest) -> Document:
+    return writeRetention(await of.configuration.retention(*of.version))
+
+
+async def _storeRetention(of: SettingRequest, document: Document) -> None:
+    await of.configuration.lockedObject(*of.version)
+    lock = readRetention(document)
+    of.caller.named = describeLock(lock)
+    await of.objects.putRetention(*of.version, lock, of.target.bypass)
+
+
+async def _readLegalHold(of: SettingRequest) -> Document:
+    return writeLegalHold(await of.configuration.legalHold(*of.version))
+
+
+async def _storeLegalHold(of: SettingRequest, document: Document) -> None:
+    await of.configuration.lockedObject(*of.version)
+    isOn = readLegalHold(document)
+    of.caller.named = describeLock(ObjectLock(legalHold=isOn))
+    await of.objects.putLegalHold(*of.version, isOn)
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "versioning": Setting(
+        "BucketVersioning", "VersioningConfiguration", _readVersioning, _storeVersioning
+    ),
+    "lock": Setting("ObjectLockConfiguration", "ObjectLockConfiguration", _readLock, _storeLock),
+    "lifecycle": Setting(
+        "BucketLifecycleConfiguration",
+        "LifecycleConfiguration",
+        _readLifecycle,
+        _storeLifecycle,
+        _removeLifecycle,
+        "DeleteBucketLifecycle",
+        _LIFECYCLE_LIMIT,
+    ),
+    "policy": Setting(
+        "BucketPolicy", "", _readPolicy, _storePolicy, _removePolicy, "DeleteBucketPolicy"
+    ),
+    "cors": Setting(
+        "BucketCors", "CORSConfiguration", _readCORS, _storeCORS, _removeCORS, "DeleteBucketCors"
+    ),
+    "acl": Setting("BucketAcl", "AccessControlPolicy", _readACL, _storeACL),
+    "ownership": Setting(
+        "BucketOwnershipControls",
+        "OwnershipControls",
+        _readOwnership,
+        _storeOwnership,
+        _removeOwnership,
+        "DeleteBucketOwnershipControls",
+    ),
+    "publicAccessBlock": Setting(
+        "PublicAccessBlock",
+        "PublicAccessBlockConfiguration",
+        _readBlock,
+        _storeBlock,
+        _removeBlock,
+        "DeletePublicAccessBlock",
+    ),
+    "tags": Setting(
+        "BucketTagging", "Tagging", _readTags, _storeTags, _removeTags, "DeleteBucketTagging"
+    ),
+}
+"""The settings of a bucket, by their names in the API."""
+
+OBJECT_SETTINGS: Mapping[str, Setting] = {
+    "tags": Setting(
+        "ObjectTagging",
+        "Tagging",
+        _readObjectTags,
+        _storeObjectTags,
+        _removeObjectTags,
+        "DeleteObjectTagging",
+    ),
+    "retention": Setting("ObjectRetention", "Retention", _readRetention, _storeRetention),
+    "legalHold": Setting("ObjectLegalHold", "LegalHold", _readLegalHold, _storeLegalHold),
+}
+"""The settings of a version of an object. An empty retention lifts it."""
+
+
+def _open(call: ConsoleCall, operation: str, access: str, target: Target) -> SettingRequest:
+    """Check the policy of the key for an operation."""
+    caller = call.caller(operation, access, target.bucket, target.key)
+    objects = call.services.objects
+    configuration = BucketConfiguration(objects, call.services.accounts)
+    return SettingRequest(objects, configuration, caller, target)
 
 
 async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
@@ -189,13 +338,12 @@ async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
     Read a setting.
 
     @return: The document; empty if S3 returns an empty one.
-    @raise ServiceError: C{NOT_FOUND}: the setting does not exist, or was never made.
+    @raise ServiceError: C{NOT_FOUND}: the API has no such setting.
+    @raise DomainError: The setting was never made.
     """
     setting = target.setting(name)
-    body = await _run(call, OPERATIONS[f"Get{setting.operation}"], target)
-    if not setting.root:
-        return msgspec.json.decode(body)
-    return _readElement(ElementTree.fromstring(body))
+    found = await setting.read(_open(call, f"Get{setting.operation}", "read", target))
+    return _shape(found) if isinstance(found, Document) else found
 
 
 async def storeSetting(call: ConsoleCall, target: Target, name: str, document: Any) -> None:
@@ -204,17 +352,23 @@ async def storeSetting(call: ConsoleCall, target: Target, name: str, document: A
 
     @param document: The document as decoded JSON.
     @raise ServiceError: The setting does not exist, or the document is not an object.
-    @raise S3Error: S3 refuses the document.
+    @raise DomainError: The document is invalid.
     """
     setting = target.setting(name)
     if not isinstance(document, dict):
         raise codedError("INVALID_ARGUMENT", "The document of a setting must be an object")
-    operation = OPERATIONS[f"Put{setting.operation}"]
     if setting.root:
-        encoded = _encode(setting.root, document, operation.documentLimit)
+        _checkSize(setting, document)
+    request = _open(call, f"Put{setting.operation}", "write" if target.key else "admin", target)
+    if target.key:
+        await request.objects.object(*request.version)
     else:
-        encoded = msgspec.json.encode(document)
-    await _run(call, operation, target, encoded)
+        await request.objects.bucket(*request.place)
+    if not setting.root:
+        await setting.store(request, document)
+        return
+    (read,) = _documents(setting.root, document, 0)
+    await setting.store(request, read)
 
 
 async def removeSetting(call: ConsoleCall, target: Target, name: str) -> None:
@@ -223,74 +377,75 @@ async def removeSetting(call: ConsoleCall, target: Target, name: str) -> None:
 
     @raise ServiceError: The setting does not exist, or cannot be removed.
     """
-    operation = target.setting(name).delete
-    if operation is None:
+    setting = target.setting(name)
+    if setting.remove is None:
         raise codedError("INVALID_ARGUMENT", f"{name} can be changed but not removed")
-    await _run(call, OPERATIONS[operation], target)
+    await setting.remove(_open(call, setting.removal, "write" if target.key else "admin", target))
 
 
-def _readElement(element: ElementTree.Element) -> Any:
-    """Return an element as JSON."""
-    children = list(element)
-    if not children:
-        return element.text or ""
-    found: dict[str, Any] = {}
-    kind = element.get(f"{{{_SCHEMA_INSTANCE}}}type")
-    if kind is not None:
-        found["type"] = kind
-    own = element.tag.rpartition("}")[2]
-    for child in children:
-        name = child.tag.rpartition("}")[2]
-        value = _readElement(child)
-        if name in _REPEATED or _REPEATED_IN.get(own) == name:
-            found.setdefault(name, []).append(value)
+def _shape(document: Document) -> Any:
+    """Return a document as JSON."""
+    if not document.members:
+        return document.text
+    found: dict[str, Any] = {"type": document.kind} if document.kind else {}
+    for member in document.members:
+        if member.isList:
+            found.setdefault(member.name, []).append(_shape(member))
         else:
-            found[name] = value
+            found[member.name] = _shape(member)
     return found
 
 
-def _encode(root: str, document: Any, limit: int) -> bytes:
+def _checkSize(setting: Setting, document: Any) -> None:
     """
-    Write a document as XML.
+    Check the form and the size of a document from JSON.
 
-    @param limit: Largest size of the document, in bytes.
-    @raise S3Error: C{MalformedXML}: the value has no XML form; C{MaxMessageLengthExceeded}.
+    @raise MalformedDocument: A value has no form in S3.
+    @raise ServiceError: The document is too large.
     """
-    pieces: list[bytes] = []
-    size = 0
-    for piece in _writeElement(root, document, 0):
-        size += len(piece)
-        if size > limit:
-            raise S3Error("MaxMessageLengthExceeded")
-        pieces.append(piece)
-    return b"".join(pieces)
+    left = setting.limit
+    for each in _walk(_documents(setting.root, document, 0)):
+        left -= 2 * len(each.name) + 5 + len(each.text.encode())
+        if left < 0:
+            raise ServiceError("MaxMessageLengthExceeded", "Your request was too big.", 400)
 
 
-def _writeElement(name: str, value: Any, depth: int) -> Iterator[bytes]:
+def _walk(documents: Iterator[Document]) -> Iterator[Document]:
+    for each in documents:
+        yield each
+        yield from _walk(iter(each.members))
+
+
+def _documents(name: str, value: Any, depth: int) -> Iterator[Document]:
     """
-    Write a JSON value as one or more elements.
+    Read a JSON value as one or more members.
 
-    @raise S3Error: C{MalformedXML}: the value has no XML form.
+    @raise MalformedDocument: The value has no form in S3.
     """
     if depth > _DEPTH or not _NAME.fullmatch(name):
-        raise S3Error("MalformedXML")
+        raise MalformedDocument()
     if isinstance(value, list):
         for each in value:
-            yield from _writeElement(name, each, depth + 1)
+            yield from _documents(name, each, depth + 1)
         return
     if isinstance(value, dict):
         members = dict(value)
-        attribute = ""
-        if name == "Grantee" and "type" in members:
-            kind = quoteattr(str(members.pop("type")))
-            attribute = f' xmlns:xsi="{_SCHEMA_INSTANCE}" xsi:type={kind}'
-        yield f"<{name}{attribute}>".encode()
-        for member, each in members.items():
-            yield from _writeElement(member, each, depth + 1)
-        yield f"</{name}>".encode()
+        kind = str(members.pop("type")) if name == "Grantee" and "type" in members else ""
+        yield Document(
+            name,
+            members=tuple(
+                found
+                for member, each in members.items()
+                for found in _documents(member, each, depth + 1)
+            ),
+            kind=kind.rpartition(":")[2],
+        )
         return
     if isinstance(value, bool):
         value = "true" if value else "false"
     if not isinstance(value, str | int):
-        raise S3Error("MalformedXML")
-    yield f"<{name}>{escape(str(value))}</{name}>".encode()
+        raise MalformedDocument()
+    text = str(value).replace("\r\n", "\n").replace("\r", "\n")
+    if _UNWRITABLE.search(text):
+        raise MalformedDocument()
+    yield Document(name, text)

@@ -7,8 +7,6 @@ with the session.
 """
 
 import re
-from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
@@ -20,13 +18,7 @@ from storagegate.console.guard import isLoopback
 from storagegate.console.reads import disposition, sendObject
 from storagegate.console.zip import sendArchive
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.auth.sigv4 import (
-    ALGORITHM,
-    SignatureScope,
-    SignedRequest,
-    canonicalRequest,
-    deriveSigningKey,
-)
+from storagegate.objects.issuedkeys import KeyPair
 
 TICKET_SECONDS = 600
 
@@ -196,44 +188,16 @@ async def shareObject(call: ConsoleCall, body: Share) -> Link:
         query["versionId"] = body.versionId
     if body.download:
         query["response-content-disposition"] = disposition(key, "attachment")
-    url = presign(call, base, f"{quote(bucket)}/{quote(key)}", query, now, body.expiresSeconds)
+    signed = call.who.key
+    url = call.services.presign(
+        KeyPair(signed.identity.accessKey, signed.secretKey),
+        call.services.region,
+        f"{base}/{quote(bucket)}/{quote(key)}",
+        query,
+        now,
+        body.expiresSeconds,
+    )
     return Link(url, (int(now) + body.expiresSeconds) * 1000, warning)
-
-
-def presign(
-    call: ConsoleCall, base: str, path: str, query: dict[str, str], now: float, seconds: int
-) -> str:
-    """
-    Return a presigned URL for GET, signed with the key of the request.
-
-    @param base: The endpoint of S3, without a trailing slash.
-    @param path: The escaped path below C{base}.
-    @param query: Further parameters.
-    @param now: Seconds since the epoch.
-    @param seconds: The time of validity, in seconds.
-    """
-    key = call.who.key
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-    credential = (key.identity.accessKey, stamp[:8], call.services.region, "s3")
-    scope = SignatureScope.of(credential, (b"host",))
-    signed = {
-        **query,
-        "X-Amz-Algorithm": ALGORITHM,
-        "X-Amz-Credential": f"{key.identity.accessKey}/{scope.text}",
-        "X-Amz-Date": stamp,
-        "X-Amz-Expires": str(seconds),
-        "X-Amz-SignedHeaders": "host",
-    }
-    text = "&".join(f"{name}={quote(signed[name], safe='')}" for name in sorted(signed))
-    parts = urlsplit(base)
-    target = f"{parts.path}/{path}"
-    headers = {b"host": parts.netloc.encode()}
-    request = SignedRequest(b"GET", target.encode(), text.encode(), headers)
-    canonical = canonicalRequest(request, scope, "UNSIGNED-PAYLOAD")
-    signing = deriveSigningKey(key.secretKey, *credential[1:])
-    digest = sha256(canonical).hexdigest()
-    signature = signing.sign(f"{ALGORITHM}\n{stamp}\n{scope.text}\n{digest}".encode())
-    return f"{base}/{path}?{text}&X-Amz-Signature={signature}"
 
 
 def _address(call: ConsoleCall) -> tuple[str, str]:

@@ -13,15 +13,15 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from storagegate.console.call import ConsoleCall
-from storagegate.console.objects import attributesOf, receive
+from storagegate.console.objects import receive
 from storagegate.console.paging import MOST, checkLimit
+from storagegate.console.uploadfields import attributesOf
 from storagegate.core.errors import codedError
 from storagegate.core.options import parseDecimal
-from storagegate.s3.checksums import DEFAULT_ALGORITHM
-from storagegate.s3.errors import S3Error
-from storagegate.s3.multipart import OBJECT_LIMIT
-from storagegate.s3.names import checkKey
-from storagegate.s3.xml.reader import CompletedPart
+from storagegate.objects.checksums import DEFAULT_ALGORITHM
+from storagegate.objects.errors import UploadNotFound
+from storagegate.objects.multipart import OBJECT_LIMIT, CompletedPart
+from storagegate.objects.names import checkKey
 from storagegate.storage.errors import NoSuchUpload
 from storagegate.storage.records import MultipartUpload, Part
 
@@ -222,9 +222,7 @@ async def completeUpload(call: ConsoleCall, body: UploadCompletion) -> Completed
         if not named:
             named = await _allParts(call, upload)
         record = await multipart.complete(_withoutFile(upload), named, declaredSize=body.size)
-    except (S3Error, NoSuchUpload) as error:
-        if isinstance(error, S3Error) and error.code != "NoSuchUpload":
-            raise
+    except (UploadNotFound, NoSuchUpload):
         bucket, key, uploadId = call.params["bucket"], *_parseId(call.params["id"])
         caller = call.caller("CompleteMultipartUpload", "write", bucket, key)
         done = await multipart.completed(caller, bucket, key, uploadId, named)

@@ -26,7 +26,7 @@ from attrs import define, field
 
 from storagegate.console.call import ConsoleCall
 from storagegate.console.objects import checkStill
-from storagegate.s3.errors import S3Error
+from storagegate.objects.errors import DomainError
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.errors import CorruptBlob
 from storagegate.storage.records import ObjectRecord
@@ -292,7 +292,7 @@ async def sendArchive(
     member.
 
     @param base: A leading part of the keys that the names omit.
-    @raise S3Error: Before anything is sent: the bucket does not exist.
+    @raise DomainError: Before anything is sent: the bucket does not exist.
     """
     await call.services.objects.find(bucket)
     call.response.header("Content-Type", "application/zip")
@@ -312,7 +312,7 @@ async def sendArchive(
                 missingName = b"NOT-INCLUDED-%s.txt" % token_hex(8).encode()
             try:
                 await _sendMember(call, writer, bucket, key, name)
-            except S3Error as error:
+            except DomainError as error:
                 if error.code not in ("NoSuchKey", "AccessDenied", "MethodNotAllowed"):
                     raise
                 if len(missing) < _MOST_MISSING:

@@ -28,7 +28,7 @@ from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
 from storagegate.daemon.systemd import Notifier
 from storagegate.net.heap import HeapTrimmer
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry
 
@@ -51,6 +51,13 @@ _S3_KEEP_ALIVE_SECONDS = 75
 
 # Limit of the damaged objects that a worker reports to the others.
 _MOST_NAMED = 1000
+
+
+def _presign(*arguments: Any) -> str:
+    """Make a presigned URL of S3, whose signatures an idle daemon does not load."""
+    from storagegate.s3.auth.presigning import presign
+
+    return presign(*arguments)
 
 
 class Components:
@@ -313,8 +320,8 @@ class Components:
 
     def _scanLifecycles(self, store: "ObjectStore", options: StoreOptions) -> None:
         """Remove objects that are due by lifecycle rules, in one of the processes."""
-        from storagegate.s3.expiry import LifecycleScanner, watchScanner
-        from storagegate.s3.lifecycle import Calendar
+        from storagegate.objects.expiry import LifecycleScanner, watchScanner
+        from storagegate.objects.lifecycle import Calendar
 
         calendar = Calendar(options.lifecycleDaySeconds * 1000)
         scanner = LifecycleScanner(store, calendar, self._reactor, time.time)
@@ -484,9 +491,9 @@ class Components:
         from storagegate.console.guard import Guard
         from storagegate.console.services import ConsoleOptions, ConsoleServices
         from storagegate.core.ratelimit import MemoryRateLimitStore
-        from storagegate.s3.accounts import AccessKeyStore
-        from storagegate.s3.multipart import MultipartService
-        from storagegate.s3.objects import ObjectService
+        from storagegate.objects.accounts import AccessKeyStore
+        from storagegate.objects.multipart import MultipartService
+        from storagegate.objects.service import ObjectService
 
         values, s3 = configuration.values, configuration.s3
         options = ConsoleOptions(
@@ -496,7 +503,7 @@ class Components:
             s3.trustedProxies,
         )
         accounts = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
-        objects = ObjectService(store, s3.region, time.time, accounts, s3.ownership)
+        objects = ObjectService(store, s3.region, time.time, s3.ownership)
         services = ConsoleServices(
             reactor=self._reactor,
             store=store,
@@ -511,6 +518,7 @@ class Components:
             options=options,
             now=time.time,
             makeRates=self._makeRates() or (lambda name, ms: MemoryRateLimitStore(ms)),
+            presign=_presign,
         )
         return Console(services, Guard(options))
 

@@ -23,7 +23,7 @@ from storagegate.core.files import readSmallFile
 from storagegate.core.options import OptionError, makeOptions, parseDecimal, readSize
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.forwarded import compileTrust
-from storagegate.s3.issuedkeys import CREDENTIAL, KeyPair, readCredential
+from storagegate.objects.issuedkeys import CREDENTIAL, KeyPair, readCredential
 from storagegate.telemetry.log import LEVELS
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ _MAXIMUM_GRACE_SECONDS = 3600
 _DAY_SECONDS = 86400
 
 
-# The values of storagegate.s3.access.decision, which is imported with the first S3 request.
+# The values of storagegate.objects.access.decision, which is imported with the first S3 request.
 _OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
 
 

@@ -34,7 +34,7 @@ from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.transport import HeldPort
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 if TYPE_CHECKING:
     from storagegate.daemon.gatewayservice import DaemonGatewayService

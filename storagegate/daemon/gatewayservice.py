@@ -425,7 +425,7 @@ class DaemonGatewayService:
         self._add(makeUserService(users, bus=self._link))
 
     def _addStorageService(self, store: Any, root: Any, region: str) -> None:
-        from storagegate.s3.accounts import AccessKeyStore
+        from storagegate.objects.accounts import AccessKeyStore
         from storagegate.services.objects import makeStorageService, storageAuthenticate
 
         credentials = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)

@@ -11,7 +11,7 @@ $(cat DATA/root-credentials)} configures S3 clients::
 import os
 
 from storagegate.core.files import readSmallFile
-from storagegate.s3.issuedkeys import KeyPair, generateKeyPair, readCredential
+from storagegate.objects.issuedkeys import KeyPair, generateKeyPair, readCredential
 from storagegate.storage.files import syncDirectory
 
 _ACCESS_KEY_NAME = "AWS_ACCESS_KEY_ID"

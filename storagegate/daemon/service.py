@@ -41,7 +41,7 @@ from storagegate.net.endpoints import (
     formatAddress,
     isLoopback,
 )
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.files import makeDirectory
 from storagegate.version import __version__

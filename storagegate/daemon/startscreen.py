@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 MOST_LINES = 16
 """Lines that stay visible on a terminal of 24 lines, below the command and above the log."""

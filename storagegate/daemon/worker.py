@@ -29,7 +29,7 @@ from storagegate.net.ipc import (
     readBlocking,
     readSetup,
 )
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 
 def _readConfiguration(setup: WorkerSetup) -> Configuration:

@@ -31,6 +31,7 @@ from storagegate.s3.auth.sigv4 import (
     sameSignature,
     wrongSignature,
 )
+from storagegate.s3.checksums import CHECKSUM_HEADERS
 from storagegate.s3.errors import S3Error, invalidArgument
 
 _EMPTY_DIGEST = sha256().hexdigest()
@@ -190,6 +191,10 @@ class AwsChunkedDecoder:
     def isSigned(self) -> bool:
         """Whether the chunks are signed."""
         return self._signer is not None
+
+    def trailingChecksum(self, algorithm: str) -> bytes:
+        """Return the checksum in the trailer, in Base64; empty if there was none."""
+        return self.trailers.get(CHECKSUM_HEADERS[algorithm], b"")
 
     def feed(self, data: bytes) -> list[bytes]:
         """

@@ -1,5 +1,5 @@
 """
-S3's errors: the table of codes, the exception, its document, and the mapping of store errors.
+S3's errors: the table of codes, the exception, its document, and the errors of the domain.
 
 Statuses and messages are Amazon's own ("Error responses" in the S3 API reference, and observed
 responses where that page is vague): programs match the code, and some match the message.
@@ -8,10 +8,11 @@ responses where that page is vague): programs match the code, and some match the
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
-from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http.interfaces import BadRequest
+from storagegate.net.http.ranges import formatHttpDate
+from storagegate.objects import errors
 from storagegate.s3.xml.writer import document, element, escapeReadable
-from storagegate.storage import errors as store
+from storagegate.storage.records import ObjectRecord
 
 # Status and message by code.
 _LINES = {
@@ -235,47 +236,138 @@ def invalidArgument(name: str, value: str, message: str | None = None) -> S3Erro
     )
 
 
-_CODES: dict[type[store.StoreError], str] = {
-    store.NoSuchBucket: "NoSuchBucket",
-    store.BucketNotEmpty: "BucketNotEmpty",
-    store.BucketLocked: "InvalidBucketState",
-    store.BucketNotLocked: "InvalidRequest",
-    store.BucketNotVersioned: "InvalidBucketState",
-    store.InvalidVersionId: "InvalidArgument",
-    store.NoSuchKey: "NoSuchKey",
-    store.NoSuchUpload: "NoSuchUpload",
-    store.ObjectLocked: "AccessDenied",
-    store.InvalidPart: "InvalidPart",
-    store.PreconditionFailed: "PreconditionFailed",
-    store.BucketChanged: "SlowDown",
-    store.ConcurrentChange: "OperationAborted",
-    store.StoreFull: "InsufficientStorage",
-    store.StoreReadOnly: "ServiceUnavailable",
-    store.StoreBusy: "SlowDown",
+# The code of each error of the domain. For an unknown kind, S3 must not guess.
+_CODES: Mapping[type[errors.DomainError], str] = {
+    errors.AccessControlListNotSupported: "AccessControlListNotSupported",
+    errors.AccessDenied: "AccessDenied",
+    errors.AmbiguousGrantByEmailAddress: "AmbiguousGrantByEmailAddress",
+    errors.BadDigest: "BadDigest",
+    errors.BucketAlreadyExists: "BucketAlreadyExists",
+    errors.BucketAlreadyOwnedByYou: "BucketAlreadyOwnedByYou",
+    errors.BucketOccupied: "BucketNotEmpty",
+    errors.EntityTooLarge: "EntityTooLarge",
+    errors.EntityTooSmall: "EntityTooSmall",
+    errors.ForeignRegion: "IllegalLocationConstraintException",
+    errors.BodyLengthMismatch: "IncompleteBody",
+    errors.InternalError: "InternalError",
+    errors.InvalidArgument: "InvalidArgument",
+    errors.InvalidBucketAclWithObjectOwnership: "InvalidBucketAclWithObjectOwnership",
+    errors.InvalidBucketName: "InvalidBucketName",
+    errors.InvalidBucketState: "InvalidBucketState",
+    errors.InvalidKey: "InvalidURI",
+    errors.PartMismatch: "InvalidPart",
+    errors.InvalidPartOrder: "InvalidPartOrder",
+    errors.InvalidRegion: "InvalidLocationConstraint",
+    errors.InvalidRequest: "InvalidRequest",
+    errors.InvalidStorageClass: "InvalidStorageClass",
+    errors.InvalidTag: "InvalidTag",
+    errors.KeyTooLong: "KeyTooLongError",
+    errors.PolicyNotFound: "NoSuchBucketPolicy",
+    errors.CORSNotFound: "NoSuchCORSConfiguration",
+    errors.LifecycleNotFound: "NoSuchLifecycleConfiguration",
+    errors.LockNotFound: "NoSuchObjectLockConfiguration",
+    errors.BucketLockNotFound: "ObjectLockConfigurationNotFoundError",
+    errors.OwnershipNotFound: "OwnershipControlsNotFoundError",
+    errors.PublicAccessBlockNotFound: "NoSuchPublicAccessBlockConfiguration",
+    errors.TagsNotFound: "NoSuchTagSet",
+    errors.MalformedDocument: "MalformedXML",
+    errors.MalformedList: "MalformedACLError",
+    errors.MalformedPolicy: "MalformedPolicy",
+    errors.MetadataTooLarge: "MetadataTooLarge",
+    errors.BucketNotFound: "NoSuchBucket",
+    errors.ObjectNotFound: "NoSuchKey",
+    errors.UploadNotFound: "NoSuchUpload",
+    errors.VersionNotFound: "NoSuchVersion",
+    errors.UnsupportedFeature: "NotImplemented",
+    errors.OperationAborted: "OperationAborted",
+    errors.PayloadHashMismatch: "XAmzContentSHA256Mismatch",
+    errors.ConditionFailed: "PreconditionFailed",
+    errors.SlowDown: "SlowDown",
+    errors.OutOfSpace: "InsufficientStorage",
+    errors.WritesUnavailable: "ServiceUnavailable",
+    errors.TooManyTags: "BadRequest",
+    errors.UnresolvableGrantByEmailAddress: "UnresolvableGrantByEmailAddress",
+    errors.VersionIsDeleteMarker: "MethodNotAllowed",
 }
 
-# Messages that are more specific than the table's.
-_MESSAGES: dict[type[BaseException], str] = {
-    store.BucketNotLocked: "Bucket is missing Object Lock Configuration",
-    store.BucketNotVersioned: (
-        "Versioning must be 'Enabled' on the bucket to apply a Object Lock configuration"
-    ),
-    store.ObjectLocked: "Access Denied because object protected by object lock.",
+# Elements of the document, by the details of errors.
+_ELEMENTS = {
+    "argument": "Header",
+    "bucket": "BucketName",
+    "calculatedDigest": "CalculatedDigest",
+    "calculatedHash": "S3ComputedContentSHA256",
+    "condition": "Condition",
+    "element": "Element",
+    "email": "Email",
+    "etag": "ETag",
+    "expectedDigest": "ExpectedDigest",
+    "expectedHash": "ClientComputedContentSHA256",
+    "key": "Key",
+    "maxSize": "MaxSizeAllowed",
+    "minSize": "MinSizeAllowed",
+    "name": "ArgumentName",
+    "partNumber": "PartNumber",
+    "proposedSize": "ProposedSize",
+    "region": "LocationConstraint",
+    "size": "Size",
+    "tagKey": "TagKey",
+    "tagValue": "TagValue",
+    "uploadId": "UploadId",
+    "value": "ArgumentValue",
+    "versionId": "VersionId",
 }
 
+# S3's names of arguments and conditions of the domain.
+_NAMES = {
+    "absent": "If-None-Match",
+    "accountId": "CanonicalUser/ID",
+    "acl": "x-amz-acl",
+    "continuationToken": "continuation-token",
+    "group": "Group/URI",
+    "retainUntil": "x-amz-object-lock-retain-until-date",
+    "versionAfter": "version-id-marker",
+}
+_NAMED = frozenset({"argument", "condition", "name"})
 
-def fromStoreError(error: BaseException) -> S3Error:
+# The method of operations on versions, by the verb of their names; GET for all others.
+_METHODS = (("Put", "PUT"), ("Delete", "DELETE"), ("Head", "HEAD"))
+
+
+def asS3Error(error: BaseException) -> S3Error:
     """
-    Convert any exception to an S3 error.
+    Return any exception as an error of S3.
 
-    An unknown exception, such as damaged blobs, becomes C{InternalError} with S3's own message: its
-    own message does not leave the server.
+    An unknown exception, such as a damaged blob, becomes C{InternalError} with S3's own message.
     """
     if isinstance(error, S3Error):
         return error
-    if isinstance(error, TooMuchHeld):
-        return S3Error("SlowDown")
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return S3Error(_CODES[kind], _MESSAGES.get(kind))
-    return S3Error("InternalError", _MESSAGES.get(type(error)))
+    found = errors.asDomainError(error)
+    if isinstance(found, errors.VersionIsDeleteMarker):
+        return _ofMarker(found)
+    fields = {
+        _ELEMENTS[name]: _NAMES.get(text, text) if name in _NAMED else text
+        for name, text in found.details.items()
+    }
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    if isinstance(found, errors.ObjectNotFound) and found.marker is not None:
+        headers = _markerHeaders(found.marker)
+    message = None if found.message == found.text else found.message
+    return S3Error(_CODES[type(found)], message, fields=fields, headers=headers)
+
+
+def _ofMarker(error: errors.VersionIsDeleteMarker) -> S3Error:
+    operation, marker = error.details["operation"], error.marker
+    method = next((m for verb, m in _METHODS if operation.startswith(verb)), "GET")
+    modified = formatHttpDate(marker.modifiedMs // 1000)
+    return S3Error(
+        _CODES[type(error)],
+        fields={"Method": method, "ResourceType": "DeleteMarker"},
+        headers=[(b"Allow", b"DELETE"), (b"Last-Modified", modified), *_markerHeaders(marker)],
+    )
+
+
+def _markerHeaders(marker: ObjectRecord) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"x-amz-delete-marker", b"true"),
+        (b"x-amz-version-id", marker.versionId.encode("ascii")),
+    )

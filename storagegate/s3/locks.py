@@ -11,18 +11,15 @@ the default of the bucket and decides whether a version is locked, when it is wr
 L{storagegate.s3.xml.reader} parses the documents.
 """
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from math import ceil
 
-from storagegate.s3.errors import fromStoreError, invalidArgument
-from storagegate.s3.xml.writer import isoTimestamp
-from storagegate.storage.errors import BucketNotLocked
+from storagegate.objects.access.context import describeLock
+from storagegate.objects.dates import parseUntil
+from storagegate.objects.documents.locks import HOLDS
+from storagegate.s3.errors import invalidArgument
 from storagegate.storage.records import (
     RETENTION_MODES,
     UNLOCKED,
-    Bucket,
     ObjectLock,
 )
 
@@ -38,36 +35,6 @@ BUCKET_FIELD = b"x-amz-bucket-object-lock-enabled"
 
 BYPASS = b"x-amz-bypass-governance-retention"
 """The header that requests to bypass a retention in governance mode."""
-
-HOLDS = {"ON": True, "OFF": False}
-"""Whether a legal hold is on, by its status."""
-
-_DATE = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?",
-    re.ASCII,
-)
-
-LAST_SECOND = 253402300799
-"""9999-12-31T23:59:59Z, in seconds since the epoch: the last date that can be written."""
-
-
-def parseDate(text: str) -> float:
-    """
-    Parse an ISO 8601 date, or seconds since the epoch.
-
-    @return: Seconds since the epoch.
-    @raise ValueError: The text is not a date.
-    """
-    if text.isascii() and text.isdigit() and len(text) <= 12:
-        return float(text)
-    if _DATE.fullmatch(text) is None:
-        raise ValueError(f"{text!a:.80} is no date")
-    try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!a:.80} is no date") from None
 
 
 def bypasses(headers: Mapping[bytes, bytes]) -> bool:
@@ -122,50 +89,6 @@ def lockFrom(headers: Mapping[bytes, bytes]) -> ObjectLock:
         raise invalidArgument(UNTIL.decode(), until, message) from None
 
 
-def parseUntil(text: str) -> int:
-    """
-    Parse the date of a retention; return milliseconds since the epoch, rounded up to seconds.
-
-    @raise ValueError: The text is not an ISO 8601 date.
-    """
-    seconds = ceil(parseDate(text))
-    if text.isdigit() or seconds > LAST_SECOND:
-        raise ValueError(f"{text!a:.80} is no date of a retention")
-    return seconds * 1000
-
-
-def checkLock(bucket: Bucket, lock: ObjectLock, nowMs: int) -> None:
-    """
-    Check that the lock that a request names is valid in a bucket.
-
-    @param nowMs: Milliseconds since the epoch.
-    @raise S3Error: C{InvalidRequest} without object lock, C{InvalidArgument} for a date that is not
-        in the future.
-    """
-    if lock is UNLOCKED:
-        return
-    requireLock(bucket)
-    if lock.mode and lock.untilMs <= nowMs:
-        message = "The retain until date must be in the future!"
-        raise invalidArgument(UNTIL.decode(), isoTimestamp(lock.untilMs), message)
-
-
-def requireLock(bucket: Bucket) -> None:
-    """
-    Reject a request about locks in a bucket without object lock.
-
-    @raise S3Error: C{InvalidRequest}.
-    """
-    if not bucket.lockEnabled:
-        raise fromStoreError(BucketNotLocked())
-
-
 def lockHeaders(lock: ObjectLock) -> list[tuple[bytes, bytes]]:
     """Return the headers of a lock for a read of its object."""
-    headers = []
-    if lock.mode:
-        headers.append((MODE, lock.mode.encode("ascii")))
-        headers.append((UNTIL, isoTimestamp(lock.untilMs).encode("ascii")))
-    if lock.legalHold is not None:
-        headers.append((LEGAL_HOLD, b"ON" if lock.legalHold else b"OFF"))
-    return headers
+    return list(describeLock(lock).items())

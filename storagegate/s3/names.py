@@ -14,8 +14,11 @@ value must never differ. Signatures are computed from the raw query.
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
+from storagegate.objects.errors import DomainError
+from storagegate.objects.names import KEY_LIMIT, _invalidBucket, checkKey
 from storagegate.s3.errors import S3Error, invalidArgument
 
 _MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -29,56 +32,6 @@ def decodePercent(raw: bytes) -> bytes:
     if _MALFORMED.search(raw) is not None:
         raise ValueError("malformed percent escape")
     return unquote_to_bytes(raw)
-
-
-KEY_LIMIT = 1024
-"""Bytes of UTF-8 in a key: Amazon's limit, which clients rely on."""
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
-_ADJACENT = ("..", ".-", "-.")
-# Reserved by Amazon for names of other kinds of buckets.
-_RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
-_RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
-
-
-def checkBucketName(name: str) -> None:
-    """Reject names that break Amazon's rules for general purpose buckets: C{InvalidBucketName}."""
-    if (
-        _NAME.fullmatch(name) is None
-        or _ADDRESS.fullmatch(name) is not None
-        or any(pair in name for pair in _ADJACENT)
-        or name.startswith(_RESERVED_PREFIXES)
-        or name.endswith(_RESERVED_SUFFIXES)
-    ):
-        raise _invalidBucket(name)
-
-
-FIRST_REGION = "us-east-1"
-"""The oldest region of S3, in which some responses differ."""
-
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}", re.ASCII)
-
-
-def isRegion(name: str) -> bool:
-    """Return whether a name has the form of Amazon's regions, such as C{eu-west-1}."""
-    return _REGION.fullmatch(name) is not None
-
-
-def checkKey(key: bytes) -> None:
-    """
-    Reject an invalid key.
-
-    @raise S3Error: C{KeyTooLongError}, or C{InvalidURI} for bytes that are not UTF-8.
-    """
-    if len(key) > KEY_LIMIT:
-        fields = {"Size": str(len(key)), "MaxSizeAllowed": str(KEY_LIMIT)}
-        raise S3Error("KeyTooLongError", fields=fields)
-    if not key.isascii():
-        try:
-            key.decode()
-        except UnicodeDecodeError:
-            raise S3Error("InvalidURI") from None
 
 
 def bucketOfHost(host: bytes, s3Domain: str) -> str | None:
@@ -143,6 +96,23 @@ def parseCopySource(value: bytes) -> tuple[str, bytes, str | None]:
     return bucket.decode(), key, versionId or None
 
 
+def copiedObject(headers: Mapping[bytes, bytes]) -> str | None:
+    """
+    Return the source of a copy, as C{/bucket/key}.
+
+    @param headers: Values by lower-case name.
+    @return: L{None} for no source, or a malformed one, which the operation refuses.
+    """
+    value = headers.get(b"x-amz-copy-source")
+    if value is None:
+        return None
+    try:
+        bucket, key, _ = parseCopySource(value)
+    except (S3Error, DomainError):
+        return None
+    return f"/{bucket}/{key.decode()}"
+
+
 def _bucket(raw: bytes) -> str:
     try:
         name = (decodePercent(raw) if raw.find(b"%") >= 0 else raw).decode()
@@ -167,10 +137,6 @@ def _key(raw: bytes) -> bytes | None:
     if len(key) > KEY_LIMIT or not key.isascii():
         checkKey(key)
     return key
-
-
-def _invalidBucket(name: str) -> S3Error:
-    return S3Error("InvalidBucketName", fields={"BucketName": name})
 
 
 PARAMETER_LIMIT = 100

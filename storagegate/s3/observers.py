@@ -94,6 +94,23 @@ class S3RequestRecord(Struct, eq=False):
     crossOrigin: Sequence[tuple[bytes, bytes]] = ()
     errorMessage: str | None = None
 
+    def identify(self) -> tuple[str, str]:
+        """Return operation and version id, if the request names them."""
+        from storagegate.s3.operations import findOperation
+        from storagegate.telemetry.accesslog import MAX_TEXT
+
+        operation, version = self.operation, ""
+        try:
+            query = parseQuery(self.queryString) if self.queryString else {}
+            version = query.get("versionId", "")[:MAX_TEXT]
+            if operation == UNKNOWN:
+                hasBucket, hasKey = self.bucket is not None, self.key is not None
+                operation = findOperation(self.method, hasBucket, hasKey, query, self.headers).name
+        except S3Error:
+            # The request was refused because of these.
+            pass
+        return operation, version
+
 
 class S3Observer(Protocol):
     """Observer of completed S3 requests. Exceptions are logged and do not affect the response."""
@@ -321,7 +338,7 @@ class S3Log:
         for record in records:
             operation, version = record.operation, ""
             if record.queryString or operation == UNKNOWN:
-                operation, version = identify(record)
+                operation, version = record.identify()
             name = (record.errorCode, record.bucket, record.accessKey, record.agent)
             entry = (
                 now,
@@ -369,21 +386,3 @@ class S3Log:
             "request_id": record.requestId.decode("ascii"),
         }
         return formatJSON(members)[1:-1]
-
-
-def identify(record: S3RequestRecord) -> tuple[str, str]:
-    """Return operation and version id, if the request names them."""
-    from storagegate.s3.operations import findOperation
-    from storagegate.telemetry.accesslog import MAX_TEXT
-
-    operation, version = record.operation, ""
-    try:
-        query = parseQuery(record.queryString) if record.queryString else {}
-        version = query.get("versionId", "")[:MAX_TEXT]
-        if operation == UNKNOWN:
-            hasBucket, hasKey = record.bucket is not None, record.key is not None
-            operation = findOperation(record.method, hasBucket, hasKey, query, record.headers).name
-    except S3Error:
-        # The request was refused because of these.
-        pass
-    return operation, version

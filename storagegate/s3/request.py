@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from time import time
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from attrs import field, frozen
@@ -21,19 +21,26 @@ from storagegate.net.http.message import (
 )
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
-from storagegate.s3.accounts import AccessKeyStore, Identity, canonicalId
-from storagegate.s3.attributes import KEPT, TAGGING, isFieldText
-from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator, Signing
-from storagegate.s3.checksums import ALGORITHMS, gather
+from storagegate.objects.access.context import Signing
+from storagegate.objects.accounts import AccessKeyStore, Identity, canonicalId
+from storagegate.objects.attributes import isFieldText
+from storagegate.objects.errors import DomainError
+from storagegate.objects.lifecycle import Calendar
+from storagegate.objects.multipart import MultipartService
+from storagegate.objects.service import ObjectService
+from storagegate.objects.tags import Tags
+from storagegate.s3.attributes import KEPT, TAGGING
+from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
+from storagegate.s3.checksums import CHECKSUM_HEADERS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.lifecycle import Calendar
 from storagegate.s3.locks import lockHeaders
-from storagegate.s3.multipart import MultipartService
-from storagegate.s3.names import bucketOfHost
-from storagegate.s3.objects import ObjectService
-from storagegate.s3.tags import Tags, tagsOfHeader
+from storagegate.s3.names import bucketOfHost, copiedObject
+from storagegate.s3.tags import tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from storagegate.objects.configuration import BucketConfiguration
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -129,7 +136,7 @@ def readVersionHeaders(bucket: Bucket, record: ObjectRecord) -> list[tuple[bytes
 
 def checksumFields(checksum: Checksum) -> bytes:
     """Return the encoded lines of L{checksumHeaders}, for a checksum that was computed here."""
-    header = ALGORITHMS[checksum.algorithm].header
+    header = CHECKSUM_HEADERS[checksum.algorithm]
     value, kind = checksum.value.encode("ascii"), checksum.kind.encode("ascii")
     return b"%b: %b\r\nx-amz-checksum-type: %b\r\n" % (header, value, kind)
 
@@ -139,7 +146,7 @@ def checksumHeaders(checksum: Checksum | None) -> list[tuple[bytes, bytes]]:
     if checksum is None:
         return []
     return [
-        (ALGORITHMS[checksum.algorithm].header, checksum.value.encode("ascii")),
+        (CHECKSUM_HEADERS[checksum.algorithm], checksum.value.encode("ascii")),
         (b"x-amz-checksum-type", checksum.kind.encode("ascii")),
     ]
 
@@ -356,6 +363,19 @@ class S3Request(Struct, eq=False):
             return self.documentTags
         return tagsOfHeader(self.headers.get(TAGGING, b""))
 
+    @property
+    def copySource(self) -> str | None:
+        """The source of a copy, as C{/bucket/key}; L{None} for none, or for a malformed header."""
+        return copiedObject(self.headers)
+
+    @property
+    def configuration(self) -> "BucketConfiguration":
+        """The settings of buckets and versions."""
+        # Loaded by the first request for a setting.
+        from storagegate.objects.configuration import BucketConfiguration
+
+        return BucketConfiguration(self.services.objects, self.services.accounts)
+
     def respond(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole response."""
         self.request.respond(code, headers, body, self.commonHeaders)
@@ -397,7 +417,8 @@ class S3Request(Struct, eq=False):
         """
         Check the access against the policy of the key.
 
-        @raise S3Error: C{AccessDenied}.
+        @raise S3Error: C{AccessDenied} for an anonymous request about an account.
+        @raise AccessDenied: The policy does not grant the access.
         """
         operation = self.operation
         if self.identity.isAnonymous and operation.name in _OF_ACCOUNTS:
@@ -426,18 +447,6 @@ class S3Request(Struct, eq=False):
             raise S3Error("AccessDenied")
         message = "The value of the expected bucket owner parameter must be an AWS Account ID..."
         raise S3Error("InvalidBucketOwnerAWSAccountID", f"{message} [{expected}]")
-
-    async def removeSetting(self, *names: str, document: bytes | None = None) -> None:
-        """
-        Remove settings of the bucket, and respond; a missing setting counts as removed.
-
-        @param names: See L{storagegate.s3.settings}.
-        @param document: A document that states that there is none; L{None} stores nothing.
-        """
-        objects = self.services.objects
-        await objects.bucket(self, self.bucket)
-        await objects.putSettings(self.bucket, dict.fromkeys(names, document))
-        self.respond(204)
 
     async def readDocument(self, checked: bool = True) -> bytes:
         """
@@ -468,7 +477,7 @@ class S3Request(Struct, eq=False):
             if self.operation.needsDigest:
                 expectation.requireDigest()
             return await gather(self.request.body, expectation)
-        except S3Error as error:
+        except (S3Error, DomainError) as error:
             if error.code == "EntityTooLarge":
                 raise S3Error("MaxMessageLengthExceeded") from error
             raise

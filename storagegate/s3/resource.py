@@ -19,7 +19,11 @@ from storagegate.net.forwarded import TrustedProxies, compileTrust
 from storagegate.net.http.message import ChannelRequest, encodeLines
 from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
-from storagegate.s3.accounts import AccessKeyStore
+from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.errors import DomainError
+from storagegate.objects.lifecycle import DAY_SECONDS, Calendar
+from storagegate.objects.multipart import MultipartService
+from storagegate.objects.service import ObjectService
 from storagegate.s3.auth.authenticator import (
     Authenticated,
     S3Authenticator,
@@ -29,11 +33,8 @@ from storagegate.s3.auth.authenticator import (
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.conditions import writeFailed
-from storagegate.s3.errors import S3Error, errorDocument, fromStoreError
-from storagegate.s3.lifecycle import DAY_SECONDS, Calendar
-from storagegate.s3.multipart import MultipartService
+from storagegate.s3.errors import S3Error, asS3Error, errorDocument
 from storagegate.s3.names import bucketOfHost, parseQuery, splitTarget
-from storagegate.s3.objects import ObjectService
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
 from storagegate.s3.request import XML, Pairs, S3Request, S3Services
 from storagegate.storage.errors import PreconditionFailed, StoreError
@@ -171,7 +172,7 @@ class S3Resource(CoroutineResource):
             if _EXPECTED_OWNER in call.headers and bucket and operation.name != "CreateBucket":
                 await call.checkOwner(bucket, _EXPECTED_OWNER)
             await operation.handler(call)
-        except S3Error as error:
+        except (S3Error, DomainError) as error:
             if operation is None and authenticated and authenticated.identity.isAnonymous:
                 raise S3Error("AccessDenied") from error
             raise
@@ -232,7 +233,7 @@ class S3Resource(CoroutineResource):
         finding = Deferred.fromCoroutine(self.services.objects.find(bucket or ""))
         try:
             await finding.addTimeout(_FIND_SECONDS, self._clock)
-        except (S3Error, StoreError, TimeoutError):
+        except (DomainError, StoreError, TimeoutError):
             # It does not exist, or the catalog cannot say.
             request.respond(*self.healthCheck(request.method, HEALTH_PATHS[request.path]))
             return True
@@ -281,7 +282,7 @@ class S3Resource(CoroutineResource):
 
     def describeError(self, request: ChannelRequest, error: Exception) -> tuple[int, Pairs, bytes]:
         """Describe an exception in S3's form: status, headers and document."""
-        s3Error, service = fromStoreError(error), ""
+        s3Error, service = asS3Error(error), ""
         if request.path == b"/" and not self._isOfBucket(request):
             from storagegate.s3.queryprotocol import queryErrorDocument, refusal, serviceOf
 
@@ -366,7 +367,7 @@ def makeS3Resource(
     @param lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = ObjectService(store, region, time.time, credentials, ownership)
+    objects = ObjectService(store, region, time.time, ownership)
     services = S3Services(
         store=store,
         objects=objects,

@@ -22,19 +22,20 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import ServiceAuthentication, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
-from storagegate.s3.accounts import AccessKeyStore, Identity
-from storagegate.s3.attributes import METADATA_PREFIX, attributesFrom, readableText
-from storagegate.s3.auth.authenticator import Signing
-from storagegate.s3.checksums import BodyExpectation, ingest
-from storagegate.s3.contents import TRIES, retryCopy
-from storagegate.s3.errors import S3Error, fromStoreError
-from storagegate.s3.names import checkKey
-from storagegate.s3.objects import (
+from storagegate.objects import errors
+from storagegate.objects.access.context import Signing
+from storagegate.objects.accounts import AccessKeyStore, Identity
+from storagegate.objects.attributes import makeAttributes, readableText
+from storagegate.objects.checksums import BodyExpectation, ingest
+from storagegate.objects.contents import TRIES, retryCopy
+from storagegate.objects.dates import isoTimestamp
+from storagegate.objects.errors import DomainError, asDomainError
+from storagegate.objects.names import checkKey
+from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
+from storagegate.objects.service import (
     DeleteEntry,
     ObjectService,
 )
-from storagegate.s3.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
-from storagegate.s3.xml.writer import isoTimestamp
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.records import (
@@ -180,7 +181,7 @@ def _keyOf(request: Mapping[str, Any], name: str = "key") -> bytes:
     """
     Read the key of an object.
 
-    @raise S3Error: C{KeyTooLongError}.
+    @raise KeyTooLong: The key is too long.
     """
     key = _textOf(request, name).encode()
     if not key:
@@ -212,49 +213,46 @@ def _attributesOf(request: Mapping[str, Any]) -> Attributes:
     """
     Read the content type and the metadata of an object.
 
-    @raise S3Error: C{MetadataTooLarge}.
+    @raise MetadataTooLarge: The metadata exceed their limit.
     """
-    headers: dict[bytes, bytes] = {}
-    contentType = _textOf(request, "contentType")
-    if contentType:
-        headers[b"content-type"] = _headerValue("contentType", contentType)
-    metadata: Mapping[str, str] = request.get("metadata") or {}
-    for name in metadata:
+    contentType = _headerValue("contentType", _textOf(request, "contentType"))
+    given: Mapping[str, str] = request.get("metadata") or {}
+    metadata: dict[str, str] = {}
+    for name in given:
         if _HEADER_NAME.fullmatch(name) is None:
             raise _invalid(f"metadata has the name {name!a:.80}, which no header can have")
-        header = METADATA_PREFIX + name.lower().encode()
-        if header in headers:
+        if name.lower() in metadata:
             raise _invalid(f"metadata has {name!a:.80} twice")
-        headers[header] = _headerValue("metadata", _textOf(metadata, name))
-    return attributesFrom(headers)
+        metadata[name.lower()] = _headerValue("metadata", _textOf(given, name))
+    return makeAttributes(contentType, metadata)
 
 
-def _headerValue(name: str, value: str) -> bytes:
+def _headerValue(name: str, value: str) -> str:
     if _NOT_IN_HEADER.search(value) is not None or value != value.strip(" \t"):
         raise _invalid(f"{name} has a value that no header can have")
-    return value.encode()
+    return value
 
 
-_CODES = {
-    "NoSuchBucket": "NOT_FOUND",
-    "NoSuchKey": "NOT_FOUND",
-    "NoSuchVersion": "NOT_FOUND",
-    # A delete marker, on which the service supports only deletion.
-    "MethodNotAllowed": "INVALID_ARGUMENT",
-    "BucketAlreadyExists": "ALREADY_EXISTS",
-    "BucketAlreadyOwnedByYou": "ALREADY_EXISTS",
-    "AccessDenied": "PERMISSION_DENIED",
-    "InvalidArgument": "INVALID_ARGUMENT",
-    "InvalidBucketName": "INVALID_ARGUMENT",
-    "InvalidRequest": "INVALID_ARGUMENT",
-    "KeyTooLongError": "INVALID_ARGUMENT",
-    "MetadataTooLarge": "INVALID_ARGUMENT",
-    "EntityTooLarge": "PAYLOAD_TOO_LARGE",
+_CODES: Mapping[type[DomainError], str] = {
+    errors.BucketNotFound: "NOT_FOUND",
+    errors.ObjectNotFound: "NOT_FOUND",
+    errors.VersionNotFound: "NOT_FOUND",
+    # The service supports only the deletion of a delete marker.
+    errors.VersionIsDeleteMarker: "INVALID_ARGUMENT",
+    errors.BucketAlreadyExists: "ALREADY_EXISTS",
+    errors.BucketAlreadyOwnedByYou: "ALREADY_EXISTS",
+    errors.AccessDenied: "PERMISSION_DENIED",
+    errors.InvalidArgument: "INVALID_ARGUMENT",
+    errors.InvalidBucketName: "INVALID_ARGUMENT",
+    errors.InvalidRequest: "INVALID_ARGUMENT",
+    errors.KeyTooLong: "INVALID_ARGUMENT",
+    errors.MetadataTooLarge: "INVALID_ARGUMENT",
+    errors.EntityTooLarge: "PAYLOAD_TOO_LARGE",
     # A retry may succeed.
-    "InsufficientStorage": "UNAVAILABLE",
-    "OperationAborted": "UNAVAILABLE",
-    "ServiceUnavailable": "UNAVAILABLE",
-    "SlowDown": "UNAVAILABLE",
+    errors.OutOfSpace: "UNAVAILABLE",
+    errors.OperationAborted: "UNAVAILABLE",
+    errors.WritesUnavailable: "UNAVAILABLE",
+    errors.SlowDown: "UNAVAILABLE",
 }
 
 
@@ -263,18 +261,18 @@ def domainErrors() -> Iterator[None]:
     """
     Turn errors of the domain and the store into errors of services.
 
-    Errors that are C{InternalError} in S3 pass unchanged: the invoker logs them with a traceback.
+    Errors without a code here pass unchanged: the invoker logs them with a traceback.
     """
     try:
         yield
-    except (S3Error, StoreError) as error:
-        s3Error = fromStoreError(error)
-        if s3Error.code == "BucketNotEmpty":
-            raise ServiceError("BUCKET_NOT_EMPTY", s3Error.message, 409, None, 6) from error
-        code = _CODES.get(s3Error.code)
+    except (DomainError, StoreError) as error:
+        found = asDomainError(error)
+        if isinstance(found, errors.BucketOccupied):
+            raise ServiceError("BUCKET_NOT_EMPTY", found.message, 409, None, 6) from error
+        code = _CODES.get(type(found))
         if code is None:
             raise
-        raise codedError(code, s3Error.message) from error
+        raise codedError(code, found.message) from error
 
 
 class BucketWatchers:
@@ -431,7 +429,7 @@ class _StorageMethods:
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._now = now
-        self._objects = ObjectService(store, region, now, credentials, ownership)
+        self._objects = ObjectService(store, region, now, ownership)
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 
@@ -573,7 +571,7 @@ class _StorageMethods:
             _, owner = await self._objects.checkWrite(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
-                from storagegate.s3.copies import checkTaken
+                from storagegate.objects.copies import checkTaken
 
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
@@ -637,7 +635,7 @@ class _StorageMethods:
         Check an access against the policy of the key; return the caller for all further decisions.
 
         @param operation: Amazon's name of the operation.
-        @raise S3Error: C{AccessDenied}.
+        @raise AccessDenied: The policy does not grant it.
         @raise StoreBusy: This process may not serve requests now.
         """
         if self._store.admit is not None:
@@ -700,3 +698,8 @@ class _ServiceCaller(Struct, frozen=True):
     def requestTags(self) -> Mapping[str, str]:
         """Always empty: the gateway writes objects without tags."""
         return {}
+
+    @property
+    def copySource(self) -> None:
+        """Always L{None}: policies see no source of a copy."""
+        return

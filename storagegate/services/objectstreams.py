@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.s3.contents import segmentsOf
+from storagegate.objects.contents import segmentsOf
 from storagegate.storage.errors import CorruptBlob
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
@@ -21,7 +21,7 @@ _PIECE = 4 * CHUNK
 
 class UploadBody:
     """
-    The items of an upload after its first, for L{ingest<storagegate.s3.checksums.ingest>}.
+    The items of an upload after its first, for L{ingest<storagegate.objects.checksums.ingest>}.
 
     The next item is requested after the previous one is written.
 

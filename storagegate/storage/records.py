@@ -185,8 +185,9 @@ class Attributes(Struct, frozen=True, omit_defaults=True):
     @ivar tags: URL-encoded as in C{x-amz-tagging}; stored in a separate column of the object's row,
         because tags change independently.
     @ivar lock: Also stored in separate columns.
-    @ivar acl: The access control list, encoded by C{encodeList} of C{storagegate.s3.access.acl};
-        empty for the private list. Stored in a separate column, like C{tags}.
+    @ivar acl: The access control list, encoded by C{encodeList} of
+        C{storagegate.objects.access.acl}; empty for the private list. Stored in a separate column,
+        like C{tags}.
     @ivar uploadId: The multipart upload that created the object, by which a repeated completion
         finds it; empty for other objects.
     """
@@ -438,7 +439,7 @@ class AccessKey:
     @ivar policy: C{"readwrite"}, C{"readonly"} or C{"writeonly"}.
     @ivar bucketPattern: A glob (C{*} and C{?}) that the bucket must match; empty for every bucket.
     @ivar prefixPattern: A glob that the key must match; empty for every key.
-    @ivar role: The administrative role: a name in L{storagegate.s3.accounts.ROLES}.
+    @ivar role: The administrative role: a name in L{storagegate.objects.accounts.ROLES}.
     @ivar expiresMs: When the key expires, in milliseconds since the epoch; 0 for never.
     @ivar disabled: Whether requests with the key are refused.
     @ivar note: Free text for operators.

@@ -16,7 +16,7 @@ from bench.growth.recipe import policyOf
 from bench.loads import Latency, Outcome
 from bench.s3 import requests, signing
 from bench.s3.recipe import doubtsOf, seenOf
-from storagegate.s3.access.policy import compilePolicy
+from storagegate.objects.access.policy import compilePolicy
 from tests.support.selection import long, rounds
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

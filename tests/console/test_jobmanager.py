@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.console.jobs import JobManager, JobView, NewJob
 from storagegate.core.errors import ServiceError
-from storagegate.s3.accounts import AccountKey, Identity
-from storagegate.s3.errors import S3Error
+from storagegate.objects.accounts import AccountKey, Identity
+from storagegate.objects.errors import AccessDenied
 from storagegate.storage.records import AccessKey
 
 
@@ -184,7 +184,7 @@ class JobManagerTests(SynchronousTestCase):
 
         async def work(run: Any) -> None:
             for number in range(150):
-                run.failed(f"key-{number}", S3Error("AccessDenied"))
+                run.failed(f"key-{number}", AccessDenied())
             raise RuntimeError("ours")
 
         wanted = NewJob(kind="deletePrefix", bucket="b")

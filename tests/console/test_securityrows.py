@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from storagegate.console.operations import OPERATIONS, APIOperation
-from storagegate.s3.accounts import ROLES
+from storagegate.objects.accounts import ROLES
 from tests.console.fixture import API, ConsoleCase, Reply
 from tests.support.clients import ROOT, Account
 from tests.support.selection import long

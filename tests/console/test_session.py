@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
 from storagegate.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, ConsoleSessions
-from storagegate.s3.accounts import AccountKey, Identity
+from storagegate.objects.accounts import AccountKey, Identity
 from tests.console.fixture import API, ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.selection import long

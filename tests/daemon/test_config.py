@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, load, needRestart
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 
 class ConfigurationCase(SynchronousTestCase):

@@ -8,7 +8,7 @@ from storagegate.cluster.counts import Counts
 from storagegate.daemon.config import Configuration, ConfigurationError, load
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.service import ProcessSetup
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
 from tests.cluster.test_counts import MemoryCounts
 from tests.support.log import LogCase

@@ -5,7 +5,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred, fail
 
 from storagegate.daemon.config import ConfigurationError
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from tests.daemon.test_daemon import DaemonCase
 
 

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon import rootcredentials
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
-from storagegate.s3.issuedkeys import KeyPair, generateKeyPair, readCredential
+from storagegate.objects.issuedkeys import KeyPair, generateKeyPair, readCredential
 
 
 class CredentialTests(SynchronousTestCase):

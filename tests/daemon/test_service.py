@@ -5,7 +5,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.service import clientURL, firstKeyText, isExposed
 from storagegate.net.endpoints import formatAddress
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 
 class AddressTests(SynchronousTestCase):

@@ -3,7 +3,7 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.daemon.startscreen import MOST_LINES, NewKeyPair, StartScreen
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 
 LISTENERS = {
     "S3": "http://127.0.0.1:9000",

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.s3.auth import sigv4
 from storagegate.s3.auth.sigv4 import SignatureParams, parseAmzDate
 from storagegate.s3.errors import S3Error
+from tests.s3.refusals import refusalOf
 
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -31,7 +32,7 @@ class S3Case(SynchronousTestCase):
 
     def refused(self, code: str, status: int, call: Callable[..., Any], *args: Any) -> S3Error:
         """Assert that a call is refused with a code and a status, and give the error."""
-        error = self.assertRaises(S3Error, call, *args)
+        error = refusalOf(call, *args)
         self.assertEqual((error.code, error.status), (code, status), str(error))
         return error
 

@@ -4,15 +4,11 @@ from hypothesis import given
 from hypothesis.strategies import lists, sampled_from, text
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.cors import (
-    CORSRule,
-    findRule,
-    parseRequested,
-    readCORS,
-    writeCORS,
-)
-from storagegate.s3.errors import S3Error
+from storagegate.objects.cors import CORSRule, findRule
+from storagegate.s3.handlers.cors import parseRequested, ruleFields
 from storagegate.s3.xml.reader import BUCKET_LIMIT
+from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readCORS, writeCORS
 
 
 def configuration(*rules: str) -> bytes:
@@ -31,7 +27,7 @@ class ReadTests(SynchronousTestCase):
 
     def refuse(self, code: str, body: bytes) -> str:
         """Check the code; return the message."""
-        error = self.assertRaises(S3Error, readCORS, body)
+        error = refusalOf(readCORS, body)
         self.assertEqual((error.code, error.status), (code, 400))
         return error.message
 
@@ -134,7 +130,7 @@ class FindTests(SynchronousTestCase):
 
     def test_fields(self) -> None:
         """Credentials only for an origin with a name; the origin is the request's."""
-        first = dict(self.rules[0].fields("https://a.example", ["content-md5"]))
+        first = dict(ruleFields(self.rules[0], "https://a.example", ["content-md5"]))
         self.assertEqual(
             first,
             {
@@ -147,9 +143,9 @@ class FindTests(SynchronousTestCase):
                 b"Vary": b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
             },
         )
-        second = dict(self.rules[1].fields("http://b.example", []))
+        second = dict(ruleFields(self.rules[1], "http://b.example", []))
         self.assertEqual(second[b"Access-Control-Allow-Origin"], b"http://b.example")
-        third = dict(self.rules[2].fields("http://other", []))
+        third = dict(ruleFields(self.rules[2], "http://other", []))
         self.assertEqual(third[b"Access-Control-Allow-Origin"], b"*")
         self.assertNotIn(b"Access-Control-Allow-Credentials", third)
 

@@ -7,7 +7,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http.interfaces import BadRequest
-from storagegate.s3.errors import S3Error, describeRejection, errorDocument, fromStoreError
+from storagegate.objects.errors import (
+    InvalidArgument,
+    ObjectNotFound,
+    VersionIsDeleteMarker,
+    VersionNotFound,
+)
+from storagegate.s3.errors import S3Error, asS3Error, describeRejection, errorDocument
+from storagegate.storage.records import Attributes, Content, ObjectRecord
+from tests.support.domainerrors import errorKinds
 
 
 class S3ErrorTests(SynchronousTestCase):
@@ -60,6 +68,55 @@ class S3ErrorTests(SynchronousTestCase):
         self.assertRaises(KeyError, S3Error, "NoSuchCode")
 
 
+class DomainTests(SynchronousTestCase):
+    """Errors of the domain on the wire."""
+
+    def test_everyKind(self) -> None:
+        """Every error of the domain has a code and the words that S3 has for it."""
+        for kind in errorKinds():
+            if kind is VersionIsDeleteMarker:
+                continue
+            found = asS3Error(kind())
+            self.assertEqual(found.message, S3Error(found.code).message, kind)
+            self.assertEqual(asS3Error(kind("Own words")).message, "Own words")
+
+    def test_details(self) -> None:
+        """Details become elements in their order, and arguments have S3's names."""
+        error = asS3Error(VersionNotFound(key="k", versionId="v"))
+        self.assertEqual(list(error.fields.items()), [("Key", "k"), ("VersionId", "v")])
+        self.assertEqual((error.code, error.status), ("NoSuchVersion", 404))
+        error = asS3Error(InvalidArgument("No", name="versionAfter", value="x"))
+        self.assertEqual(error.fields, {"ArgumentName": "version-id-marker", "ArgumentValue": "x"})
+        # Only names are translated, not what clients have sent.
+        self.assertEqual(asS3Error(ObjectNotFound(key="acl")).fields, {"Key": "acl"})
+
+    def test_markers(self) -> None:
+        """A delete marker is named in the headers."""
+        marker = ObjectRecord("b", b"k", 0, "", 1000, "a", Attributes(), Content(0), versionId="v1")
+        named = [(b"x-amz-delete-marker", b"true"), (b"x-amz-version-id", b"v1")]
+        missing = ObjectNotFound(key="k")
+        self.assertEqual(asS3Error(missing).headers, ())
+        missing.marker = marker
+        self.assertEqual(list(asS3Error(missing).headers), named)
+        for operation, method in (
+            ("PutObjectTagging", "PUT"),
+            ("DeleteObjectTagging", "DELETE"),
+            ("HeadObject", "HEAD"),
+            ("GetObject", "GET"),
+        ):
+            error = asS3Error(VersionIsDeleteMarker(marker, operation))
+            self.assertEqual((error.code, error.status), ("MethodNotAllowed", 405))
+            self.assertEqual(error.fields, {"Method": method, "ResourceType": "DeleteMarker"})
+            self.assertEqual(
+                list(error.headers),
+                [
+                    (b"Allow", b"DELETE"),
+                    (b"Last-Modified", b"Thu, 01 Jan 1970 00:00:01 GMT"),
+                    *named,
+                ],
+            )
+
+
 class ErrorDocumentTests(SynchronousTestCase):
     """What a client reads."""
 
@@ -84,7 +141,7 @@ class ErrorDocumentTests(SynchronousTestCase):
 
     def test_tooMuchHeld(self) -> None:
         """A document that is refused because all hold too much is to be sent later."""
-        error = fromStoreError(TooMuchHeld())
+        error = asS3Error(TooMuchHeld())
         self.assertEqual((error.code, error.status), ("SlowDown", 503))
 
     def test_alwaysReadable(self) -> None:

@@ -7,21 +7,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.errors import S3Error
-from storagegate.s3.lifecycle import (
+from storagegate.objects.lifecycle import (
     Calendar,
     Due,
     Judge,
     LifecycleRule,
     Place,
-    abortFields,
-    expirationField,
     findAbort,
     findExpiration,
     searchedPrefix,
 )
-from storagegate.s3.xml.lifecycle import readLifecycle, writeLifecycle
+from storagegate.s3.handlers.lifecycle import abortFields, expirationField
 from storagegate.storage.records import ExpiryRow
+from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readLifecycle, writeLifecycle
 
 DAY = 24 * 3600 * 1000
 CALENDAR = Calendar()
@@ -48,7 +47,7 @@ class ReadTests(SynchronousTestCase):
 
     def refuse(self, code: str, *rules: str) -> None:
         """Check the code."""
-        error = self.assertRaises(S3Error, readLifecycle, configuration(*rules))
+        error = refusalOf(readLifecycle, configuration(*rules))
         self.assertEqual(error.code, code, rules)
 
     def assertRoundTrip(self, inner: str) -> LifecycleRule:
@@ -164,7 +163,7 @@ class ReadTests(SynchronousTestCase):
         ):
             self.refuse("MalformedXML", wrong)
         body = configuration(rule()).replace(b"</Rule>", b"</Rule><Other/>")
-        self.assertEqual(self.assertRaises(S3Error, readLifecycle, body).code, "MalformedXML")
+        self.assertEqual(refusalOf(readLifecycle, body).code, "MalformedXML")
 
     def test_invalid(self) -> None:
         """Values that are well-formed and not allowed."""

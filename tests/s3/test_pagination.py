@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.errors import S3Error
+from storagegate.objects.pagination import makeToken, readToken
 from storagegate.s3.pagination import (
     BucketsQuery,
     KeysQuery,
     PartsQuery,
     encodeKey,
-    makeToken,
     parseAttributes,
     parseListBuckets,
     parseListObjects,
@@ -22,8 +21,8 @@ from storagegate.s3.pagination import (
     parseListUploads,
     parseListVersions,
     parsePartNumber,
-    readToken,
 )
+from tests.s3.refusals import refusalOf
 
 SECRET = b"s" * 32
 SECOND = {"list-type": "2"}
@@ -93,7 +92,7 @@ class ObjectsTests(SynchronousTestCase):
     def test_badToken(self) -> None:
         """A token that is none is 400."""
         for parse in PARSERS:
-            error = self.assertRaises(S3Error, parse, {"continuation-token": "x"}, SECRET, "b")
+            error = refusalOf(parse, {"continuation-token": "x"}, SECRET, "b")
             self.assertEqual((error.code, error.status), ("InvalidArgument", 400))
 
     def test_maxKeys(self) -> None:
@@ -114,16 +113,14 @@ class ObjectsTests(SynchronousTestCase):
         """What is no whole number is 400 and named."""
         for text in ["-1", "abc", "", "1.0", " 1", "+1", "1_0", "\u0661", "2147483648", "9" * 99]:
             for parse in PARSERS:
-                error = self.assertRaises(S3Error, parse, {"max-keys": text}, SECRET, "b")
+                error = refusalOf(parse, {"max-keys": text}, SECRET, "b")
                 self.assertEqual((error.code, error.status), ("InvalidArgument", 400), text)
                 self.assertEqual(error.fields, {"ArgumentName": "max-keys", "ArgumentValue": text})
 
     def test_encodingType(self) -> None:
         """C{url} is the only encoding there is."""
         for text in ["URL", "base64", "url "]:
-            error = self.assertRaises(
-                S3Error, parseListObjects, {"encoding-type": text}, SECRET, "b"
-            )
+            error = refusalOf(parseListObjects, {"encoding-type": text}, SECRET, "b")
             self.assertEqual(error.fields["ArgumentName"], "encoding-type")
 
 
@@ -153,9 +150,9 @@ class OtherListsTests(SynchronousTestCase):
             parseListVersions(query), KeysQuery("p", "/", "k", 1000, True, idMarker="null")
         )
         del query["key-marker"]
-        error = self.assertRaises(S3Error, parseListVersions, query)
+        error = refusalOf(parseListVersions, query)
         self.assertEqual(error.fields["ArgumentName"], "version-id-marker")
-        self.assertRaises(S3Error, parseListVersions, {"max-keys": "-1"})
+        refusalOf(parseListVersions, {"max-keys": "-1"})
 
     def test_uploads(self) -> None:
         """All parameters are read; without a key the marker of the id is ignored."""
@@ -172,11 +169,11 @@ class OtherListsTests(SynchronousTestCase):
         self.assertEqual(parseListUploads(query), wanted)
         for marker in ("u", "0F" * 24, "0f" * 25):
             other = {**query, "upload-id-marker": marker}
-            error = self.assertRaises(S3Error, parseListUploads, other)
+            error = refusalOf(parseListUploads, other)
             self.assertEqual(error.fields["ArgumentName"], "upload-id-marker")
         del query["key-marker"]
         self.assertEqual(parseListUploads(query).idMarker, "")
-        self.assertRaises(S3Error, parseListUploads, {"max-uploads": "x"})
+        refusalOf(parseListUploads, {"max-uploads": "x"})
 
     def test_parts(self) -> None:
         """Marker and limit are numbers."""
@@ -186,7 +183,7 @@ class OtherListsTests(SynchronousTestCase):
             PartsQuery(5, 1000, False),
         )
         for query in [{"part-number-marker": "-1"}, {"max-parts": "x"}]:
-            error = self.assertRaises(S3Error, parseListParts, query)
+            error = refusalOf(parseListParts, query)
             self.assertEqual(error.code, "InvalidArgument")
 
     def test_buckets(self) -> None:
@@ -202,10 +199,10 @@ class OtherListsTests(SynchronousTestCase):
         self.assertEqual(found, BucketsQuery("p", "last", 3, "eu-west-1"))
         found = parseListBuckets({"bucket-region": "here"}, SECRET, "here")
         self.assertEqual(found.region, "here")
-        error = self.assertRaises(S3Error, parseListBuckets, {"bucket-region": "x"}, SECRET, "here")
+        error = refusalOf(parseListBuckets, {"bucket-region": "x"}, SECRET, "here")
         self.assertEqual(error.fields, {"ArgumentName": "bucket-region", "ArgumentValue": "x"})
         for text in ["0", "10001", "-1", "x", ""]:
-            error = self.assertRaises(S3Error, parseListBuckets, {"max-buckets": text}, SECRET, "")
+            error = refusalOf(parseListBuckets, {"max-buckets": text}, SECRET, "")
             self.assertEqual(error.fields, {"ArgumentName": "max-buckets", "ArgumentValue": text})
 
     def test_partNumber(self) -> None:
@@ -213,7 +210,7 @@ class OtherListsTests(SynchronousTestCase):
         self.assertEqual(parsePartNumber({"partNumber": "1"}), 1)
         self.assertEqual(parsePartNumber({"partNumber": "010000"}), 10000)
         for query in [{}, *({"partNumber": text} for text in ["", "0", "10001", "-1", "1.0"])]:
-            error = self.assertRaises(S3Error, parsePartNumber, query)
+            error = refusalOf(parsePartNumber, query)
             self.assertEqual(
                 error.message, "Part number must be an integer between 1 and 10000, inclusive"
             )
@@ -240,17 +237,14 @@ class AttributesTests(SynchronousTestCase):
         """Nothing asked for, an unknown name and a bad number are told apart."""
         for value in [None, b"", b",", b" , "]:
             headers = {} if value is None else {b"x-amz-object-attributes": value}
-            self.assertEqual(
-                self.assertRaises(S3Error, parseAttributes, headers).code, "InvalidRequest"
-            )
+            self.assertEqual(refusalOf(parseAttributes, headers).code, "InvalidRequest")
         for value, named in [(b"etag", "etag"), (b"ETag,,ObjectSize", ""), (b"\xff", "\xff")]:
-            error = self.assertRaises(S3Error, parseAttributes, {b"x-amz-object-attributes": value})
+            error = refusalOf(parseAttributes, {b"x-amz-object-attributes": value})
             self.assertEqual(
                 error.fields,
                 {"ArgumentName": "x-amz-object-attributes", "ArgumentValue": named},
             )
-        error = self.assertRaises(
-            S3Error,
+        error = refusalOf(
             parseAttributes,
             {b"x-amz-object-attributes": b"ETag", b"x-amz-max-parts": b"-1"},
         )
@@ -262,7 +256,7 @@ class TokenTests(SynchronousTestCase):
 
     def assertRefused(self, token: str, secret: bytes = SECRET, bucket: str = "b") -> None:
         """Assert that a token is the error that S3 gives."""
-        error = self.assertRaises(S3Error, readToken, secret, bucket, token)
+        error = refusalOf(readToken, secret, bucket, token)
         self.assertEqual((error.code, error.status), ("InvalidArgument", 400))
         self.assertEqual(error.message, "The continuation token provided is incorrect")
 

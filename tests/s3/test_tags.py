@@ -4,18 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.objects.tags import BUCKET_TAGS, OBJECT_TAGS, TagRules, checkedTags, encodeTags
 from storagegate.s3.errors import S3Error
-from storagegate.s3.tags import (
-    BUCKET_TAGS,
-    OBJECT_TAGS,
-    TagRules,
-    checkedTags,
-    encodeTags,
-    tagsOfHeader,
-)
-from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readTagging
+from storagegate.s3.tags import tagsOfHeader
 from tests.s3.clientparser import parseAnswer
+from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import readTagging, tagging
 from tests.s3.xml.test_reader_documents import serialize
 
 _CHARACTER = st.characters(codec="utf-8", categories=["L", "N", "Zs"]) | st.sampled_from("+-=._:/@")
@@ -31,7 +25,7 @@ class CheckedTagsTests(SynchronousTestCase):
 
     def refused(self, rules: TagRules, *pairs: tuple[str, str]) -> S3Error:
         """Give the refusal of tags."""
-        error = self.assertRaises(S3Error, checkedTags, pairs, rules)
+        error = refusalOf(checkedTags, pairs, rules)
         self.assertEqual((error.code, error.status), ("InvalidTag", 400), pairs)
         return error
 
@@ -83,7 +77,7 @@ class CheckedTagsTests(SynchronousTestCase):
         for rules, what in ((OBJECT_TAGS, "Object tags"), (BUCKET_TAGS, "Bucket tag count")):
             pairs = [(f"k{number}", "") for number in range(rules.most + 1)]
             self.assertEqual(len(checkedTags(pairs[1:], rules)), rules.most)
-            error = self.assertRaises(S3Error, checkedTags, pairs, rules)
+            error = refusalOf(checkedTags, pairs, rules)
             wanted = ("BadRequest", 400, f"{what} cannot be greater than {rules.most}")
             self.assertEqual((error.code, error.status, error.message), wanted)
 
@@ -110,11 +104,11 @@ class HeaderTests(SynchronousTestCase):
     def test_refused(self) -> None:
         """What is not encoded well is C{InvalidArgument}, what breaks a rule C{InvalidTag}."""
         for header in (b"a=%", b"a=%zz", b"%ff=a", b"\xff"):
-            error = self.assertRaises(S3Error, tagsOfHeader, header)
+            error = refusalOf(tagsOfHeader, header)
             self.assertEqual(error.code, "InvalidArgument")
             self.assertEqual(error.fields["ArgumentName"], "x-amz-tagging")
         for header in (b"=a", b"a=1&a=2", b"a%26=1", b"aws:a=1"):
-            error = self.assertRaises(S3Error, tagsOfHeader, header)
+            error = refusalOf(tagsOfHeader, header)
             self.assertEqual(error.code, "InvalidTag")
 
     @given(tags=TAGS)
@@ -134,10 +128,10 @@ class DocumentTests(SynchronousTestCase):
         """What boto3 sends is read, and what is written boto3 reads."""
         named = [{"Key": key, "Value": value} for key, value in tags.items()]
         for operation, target in (("PutObjectTagging", {"Key": "k"}), ("PutBucketTagging", {})):
-            tagging = {"Tagging": {"TagSet": named}}
-            body = serialize(operation, {"Bucket": "b", **target, **tagging})
+            document = {"Tagging": {"TagSet": named}}
+            body = serialize(operation, {"Bucket": "b", **target, **document})
             self.assertEqual(checkedTags(readTagging(body), OBJECT_TAGS), tags)
-        found = parseAnswer("GetObjectTagging", documents.tagging(tags))
+        found = parseAnswer("GetObjectTagging", tagging(tags))
         self.assertEqual(found["TagSet"], named)
 
     def test_malformed(self) -> None:
@@ -156,7 +150,7 @@ class DocumentTests(SynchronousTestCase):
             "<TagSet><Tag><Key>a</Key><Value><Deep/></Value></Tag></TagSet>",
         ):
             body = f"<Tagging>{content}</Tagging>".encode()
-            self.assertEqual(self.assertRaises(S3Error, readTagging, body).code, "MalformedXML")
+            self.assertEqual(refusalOf(readTagging, body).code, "MalformedXML")
         for body in (b"", b"<Tagging>", b"<Other/>", b" " * 65_537 + b"<Tagging/>"):
-            self.assertEqual(self.assertRaises(S3Error, readTagging, body).code, "MalformedXML")
+            self.assertEqual(refusalOf(readTagging, body).code, "MalformedXML")
         self.assertEqual(readTagging(b"<Tagging><TagSet/></Tagging>"), [])

@@ -19,7 +19,7 @@ from storagegate.gateway.transports.registry import cutHidingTransports, default
 from storagegate.net.endpoints import listen
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.site import Site
-from storagegate.s3.accounts import AccessKeyStore
+from storagegate.objects.accounts import AccessKeyStore
 from storagegate.s3.resource import makeS3Resource
 from storagegate.services.objects import makeStorageService, storageAuthenticate
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG

@@ -6,7 +6,7 @@ import msgspec
 from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.objects.lifecycle import LifecycleRule
 from storagegate.storage.clock import AGREED_SECONDS, SAVE_SECONDS, ClockReading, StoreClock
 from storagegate.storage.embedded.recovery import removeUnconfirmed
 from storagegate.storage.files import Files

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.objects.lifecycle import LifecycleRule
 from storagegate.storage.embedded.fsck import check
 from storagegate.storage.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly
 from storagegate.storage.records import (

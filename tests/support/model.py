@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from storagegate.s3.lifecycle import LifecycleRule
-from storagegate.s3.tags import decodeTags
+from storagegate.objects.lifecycle import LifecycleRule
+from storagegate.objects.tags import decodeTags
 from storagegate.storage.errors import (
     BucketLocked,
     BucketNotEmpty,

@@ -14,7 +14,7 @@ from zope.interface import implementer
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ConfigurationError, S3Options, StoreOptions
 from storagegate.daemon.health import Readiness
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
 
 

@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import DaemonGatewayService
 from storagegate.net.transport import HeldPort
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.embedded.opening import openStore
 
 ROOT = KeyPair("AKROOT", "the-root-secret")

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from storagegate.s3.expiry import LifecycleScanner
-from storagegate.s3.lifecycle import LIFECYCLE, Calendar, LifecycleRule
+from storagegate.objects.expiry import LifecycleScanner
+from storagegate.objects.lifecycle import LIFECYCLE, Calendar, LifecycleRule
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.clock import StoreClock
 from storagegate.storage.embedded.opening import openStore

@@ -20,9 +20,9 @@ from twisted.internet.task import deferLater
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
-from storagegate.s3.accounts import AccessKeyStore
-from storagegate.s3.expiry import LifecycleScanner
-from storagegate.s3.lifecycle import LIFECYCLE, Calendar
+from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.expiry import LifecycleScanner
+from storagegate.objects.lifecycle import LIFECYCLE, Calendar
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.sharedmemory import STARTED, ProcessGroupConfig
 from storagegate.storage.errors import NoSuchKey

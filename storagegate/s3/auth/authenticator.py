@@ -12,22 +12,19 @@ of an empty one.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
-from storagegate.s3.attributes import isFieldText
+from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
+from storagegate.objects.access.context import Signing
+from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
+from storagegate.objects.attributes import isFieldText
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
-from storagegate.s3.checksums import (
-    ALGORITHMS,
-    DEFAULT_ALGORITHM,
-    PUT_LIMIT,
-    BodyExpectation,
-    contentMD5,
-    expectedChecksum,
-)
+from storagegate.s3.checksums import CHECKSUM_HEADERS, contentMD5, expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 
@@ -48,7 +45,7 @@ _NOT_HEADERS = frozenset(
         "x-amz-signedheaders",
     }
 )
-_CHECKSUMS = frozenset(known.header.decode() for known in ALGORITHMS.values())
+_CHECKSUMS = frozenset(header.decode() for header in CHECKSUM_HEADERS.values())
 FIELD_NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
 """The names of Amazon's header fields, in lower case, of parameters and form fields."""
 
@@ -78,24 +75,14 @@ def withQueryHeaders(
     return {**found, **headers} if found else headers
 
 
-ACCESS_HEADER = b"x-storage-access-key"
-SECRET_HEADER = b"x-storage-secret-key"
-
 _CHALLENGE = ((b"WWW-Authenticate", b'StorageKey realm="storagegate"'),)
 
 
-class Signing(Struct, frozen=True):
-    """
-    The signature of a request.
-
-    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
-    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
-    @ivar seconds: Time of the signature, since the epoch; L{None} if the signature has none.
-    """
-
-    version: str
-    kind: str
-    seconds: int | None = None
+# A client sends the same fields with each request, which usually rely on the signed payload.
+@lru_cache(maxsize=64)
+def _declares(names: tuple[bytes, ...]) -> bool:
+    """Return whether the header fields of these names declare a checksum of the body."""
+    return any(b"checksum" in name or name in (b"x-amz-trailer", b"content-md5") for name in names)
 
 
 _KINDS = {
@@ -165,12 +152,13 @@ class Authenticated(Struct, frozen=True, eq=False):
         if length > limit:
             fields = {"ProposedSize": str(length), "MaxSizeAllowed": str(limit)}
             raise S3Error("EntityTooLarge", fields=fields)
-        checksum = expectedChecksum(headers)
+        isDeclared = _declares(tuple(headers))
+        checksum = expectedChecksum(headers) if isDeclared else None
         decoder = None
         if streaming:
             names: tuple[bytes, ...] = ()
             if checksum is not None and checksum.value is None:
-                names = (ALGORITHMS[checksum.algorithm].header,)
+                names = (CHECKSUM_HEADERS[checksum.algorithm],)
             if self.claim is not None and self.signingKey is not None:
                 decoder = makeDecoder(self.claim, self.signingKey, length, names)
             elif self.payloadHash == sigv4.STREAMING_UNSIGNED_TRAILER:
@@ -178,9 +166,8 @@ class Authenticated(Struct, frozen=True, eq=False):
             else:
                 raise S3Error("InvalidRequest", "Signed chunks need a signed request")
         payloadHash = self.payloadHash.lower() if len(self.payloadHash) == 64 else None
-        return BodyExpectation(
-            length, contentMD5(headers), payloadHash, checksum, algorithm, decoder, limit
-        )
+        md5 = contentMD5(headers) if isDeclared else None
+        return BodyExpectation(length, md5, payloadHash, checksum, algorithm, decoder, limit)
 
 
 _ANONYMOUS = Authenticated(ANONYMOUS)

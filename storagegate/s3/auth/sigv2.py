@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
+from storagegate.objects.dates import isoSeconds
 from storagegate.s3.auth.sigv4 import (
     SignedRequest,
     decodeComponent,
@@ -28,7 +29,6 @@ from storagegate.s3.auth.sigv4 import (
     wrongSignature,
 )
 from storagegate.s3.errors import S3Error
-from storagegate.s3.xml.writer import isoSeconds
 
 ACCESS_KEY = "AWSAccessKeyId"
 SIGNATURE = "Signature"

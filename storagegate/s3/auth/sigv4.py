@@ -37,8 +37,8 @@ from msgspec import Struct
 
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.ranges import parseHttpDate, utcSeconds
+from storagegate.objects.dates import isoSeconds
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.xml.writer import isoSeconds
 
 TERMINATOR = "aws4_request"
 ALGORITHM = "AWS4-HMAC-SHA256"

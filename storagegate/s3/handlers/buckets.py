@@ -4,17 +4,34 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.s3.access.acl import AccessControlList, encodeList, listFrom
-from storagegate.s3.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.objects.access.acl import AccessControlList, encodeList
+from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.objects.documents.buckets import (
+    readTagging,
+    readVersioning,
+    writeTagging,
+    writeVersioning,
+)
+from storagegate.objects.errors import BucketAlreadyOwnedByYou
+from storagegate.objects.names import FIRST_REGION, checkBucketName
+from storagegate.objects.pagination import makeToken
+from storagegate.objects.service import TAGS
+from storagegate.objects.settings import ACL, ownershipOf
+from storagegate.objects.tags import (
+    BUCKET_TAGS,
+    OBJECT_TAGS,
+    Tags,
+    checkedTags,
+    decodeTags,
+    encodeTags,
+)
+from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import LIST_FIELDS
 from storagegate.s3.auth.sigv4 import REGION_FIELD
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import BUCKET_FIELD, enablesLock
-from storagegate.s3.names import FIRST_REGION, checkBucketName
-from storagegate.s3.objects import TAGS
 from storagegate.s3.pagination import (
     KeysQuery,
-    makeToken,
     parseListBuckets,
     parseListObjects,
     parseListVersions,
@@ -26,18 +43,9 @@ from storagegate.s3.request import (
     readVersionHeaders,
     rejectUnsupported,
 )
-from storagegate.s3.settings import ACL, ownershipOf
-from storagegate.s3.tags import (
-    BUCKET_TAGS,
-    OBJECT_TAGS,
-    Tags,
-    checkedTags,
-    decodeTags,
-    encodeTags,
-)
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readBucketConfiguration, readTagging, readVersioning
-from storagegate.storage.errors import BucketLocked
+from storagegate.s3.xml.reader import readBucketConfiguration, readDocument
+from storagegate.s3.xml.writer import writeDocument
 from storagegate.storage.records import Bucket, ObjectListing
 
 
@@ -62,7 +70,8 @@ async def createBucket(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS | {BUCKET_FIELD})
     checkBucketName(call.bucket)
     account = call.identity.account
-    acl = listFrom(call.headers, account, call.services.accounts)
+    named = listIn(call.headers, call.services.accounts)
+    acl = None if named is None else named.ownedBy(account)
     ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode("latin-1")
     if ownership and ownership not in OWNERSHIPS:
         raise invalidArgument("x-amz-object-ownership", ownership)
@@ -76,8 +85,8 @@ async def createBucket(call: S3Request) -> None:
     document = None if text is None else text.encode()
     try:
         await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
-    except S3Error as error:
-        if error.code != "BucketAlreadyOwnedByYou" or objects.region != FIRST_REGION:
+    except BucketAlreadyOwnedByYou:
+        if objects.region != FIRST_REGION:
             raise
         if not await _hasAll(call, ownership, tags, locked):
             raise
@@ -137,40 +146,31 @@ async def getBucketLocation(call: S3Request) -> None:
 
 async def getBucketVersioning(call: S3Request) -> None:
     """Respond with the status of versioning."""
-    bucket = await _settings(call)
-    call.respondXML(documents.versioningConfiguration(bucket.versioning))
+    versioning = await call.configuration.versioning(call, call.bucket)
+    call.respondXML(writeDocument(writeVersioning(versioning)))
 
 
 async def putBucketVersioning(call: S3Request) -> None:
     """Enable or suspend versioning."""
-    objects = call.services.objects
-    await objects.bucket(call, call.bucket)
-    status = readVersioning(await call.readDocument())
-    try:
-        await objects.setVersioning(call, call.bucket, status)
-    except BucketLocked as error:
-        message = (
-            "An Object Lock configuration is present on this bucket, so the versioning state "
-            "cannot be changed."
-        )
-        raise S3Error("InvalidBucketState", message) from error
+    await call.services.objects.bucket(call, call.bucket)
+    document = readDocument(await call.readDocument(), "VersioningConfiguration")
+    status = readVersioning(document)
+    await call.configuration.putVersioning(call, call.bucket, status)
     call.respond(200)
 
 
 async def getBucketTagging(call: S3Request) -> None:
     """Respond with the tags of a bucket."""
-    tags = await call.services.objects.bucketTags(call, call.bucket)
-    if not tags:
-        raise S3Error("NoSuchTagSet", fields={"BucketName": call.bucket})
-    call.respondXML(documents.tagging(decodeTags(tags)))
+    tags = await call.configuration.tags(call, call.bucket)
+    call.respondXML(writeDocument(writeTagging(tags)))
 
 
 async def putBucketTagging(call: S3Request) -> None:
     """Replace the tags of a bucket."""
     objects = call.services.objects
     await objects.bucket(call, call.bucket)
-    tags = checkedTags(readTagging(await call.readDocument()), BUCKET_TAGS)
-    await objects.putBucketTags(call, call.bucket, tags)
+    pairs = readTagging(readDocument(await call.readDocument(), "Tagging"))
+    await objects.putBucketTags(call, call.bucket, checkedTags(pairs, BUCKET_TAGS))
     call.respond(204)
 
 
@@ -185,14 +185,15 @@ async def getObjectTagging(call: S3Request) -> None:
     bucket, record = await call.services.objects.object(
         call, call.bucket, call.key, call.query.get("versionId")
     )
-    body = documents.tagging(decodeTags(record.attributes.tags))
+    body = writeDocument(writeTagging(decodeTags(record.attributes.tags)))
     call.respondXML(body, readVersionHeaders(bucket, record))
 
 
 async def putObjectTagging(call: S3Request) -> None:
     """Replace the tags of an object."""
     await _settings(call)
-    tags = checkedTags(readTagging(await call.readDocument()), OBJECT_TAGS)
+    pairs = readTagging(readDocument(await call.readDocument(), "Tagging"))
+    tags = checkedTags(pairs, OBJECT_TAGS)
     # The change is authorised again with the new tags, which a policy may forbid.
     call.documentTags = tags
     await _changeTags(call, tags, 200)

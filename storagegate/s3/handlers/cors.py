@@ -1,36 +1,72 @@
 """The CORS rules of a bucket: reading and setting them, and preflight requests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
-from storagegate.s3.cors import CORSRule, findRule, parseRequested, readCORS, writeCORS
+from storagegate.objects.cors import CORSRule, findRule
+from storagegate.objects.documents.cors import readCORS, writeCORS
+from storagegate.objects.errors import DomainError
+from storagegate.objects.service import ObjectService
 from storagegate.s3.errors import S3Error
-from storagegate.s3.objects import ObjectService
 from storagegate.s3.request import Pairs, S3Request
-from storagegate.s3.settings import CORS
+from storagegate.s3.xml.reader import readDocument
+from storagegate.s3.xml.writer import writeDocument
+
+_VARY = b"Origin, Access-Control-Request-Headers, Access-Control-Request-Method"
+
+
+def _joined(names: Iterable[str]) -> bytes:
+    return ", ".join(names).encode("latin-1")
+
+
+def ruleFields(rule: CORSRule, origin: str, requested: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    """
+    Return the response header fields for a request that a rule allows.
+
+    @param origin: The origin of the request.
+    @param requested: The header field names of a preflight request.
+    """
+    # Only pages of a named origin may send credentials: browsers refuse them with "*".
+    isOpen = "*" in rule.origins
+    found = [
+        (b"Access-Control-Allow-Origin", b"*" if isOpen else origin.encode("latin-1")),
+        (b"Access-Control-Allow-Methods", _joined(rule.methods)),
+    ]
+    if requested:
+        found.append((b"Access-Control-Allow-Headers", _joined(requested)))
+    if rule.exposed:
+        found.append((b"Access-Control-Expose-Headers", _joined(rule.exposed)))
+    if rule.maxAge is not None:
+        found.append((b"Access-Control-Max-Age", b"%d" % rule.maxAge))
+    if not isOpen:
+        found.append((b"Access-Control-Allow-Credentials", b"true"))
+    found.append((b"Vary", _VARY))
+    return found
+
+
+def parseRequested(value: bytes) -> list[str]:
+    """Parse C{Access-Control-Request-Headers} to distinct lower-case names."""
+    names = (name.strip().lower() for name in value.decode("latin-1").split(","))
+    return [name for name in dict.fromkeys(names) if name]
 
 
 async def getBucketCors(call: S3Request) -> None:
     """Respond with the rules."""
-    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
-    if not settings.cors:
-        raise S3Error("NoSuchCORSConfiguration", fields={"BucketName": call.bucket})
-    call.respondXML(writeCORS(settings.cors))
+    rules = await call.configuration.cors(call, call.bucket)
+    call.respondXML(writeDocument(writeCORS(rules)))
 
 
 async def putBucketCors(call: S3Request) -> None:
     """Set the rules."""
     await call.services.objects.bucket(call, call.bucket)
-    rules = readCORS(await call.readDocument())
-    document = msgspec.json.encode(rules)
-    await call.services.objects.putSettings(call.bucket, {CORS: document})
+    rules = readCORS(readDocument(await call.readDocument(), "CORSConfiguration"))
+    await call.configuration.putCORS(call, call.bucket, rules)
     call.respond(200)
 
 
 async def deleteBucketCors(call: S3Request) -> None:
     """Remove the rules."""
-    await call.removeSetting(CORS)
+    await call.configuration.removeCORS(call, call.bucket)
+    call.respond(204)
 
 
 async def _rulesOf(objects: ObjectService, bucket: str) -> tuple[CORSRule, ...]:
@@ -50,7 +86,7 @@ async def crossOriginFields(
     """
     try:
         rules = await _rulesOf(objects, bucket)
-    except S3Error:
+    except DomainError:
         return ()
     origin = headers[b"origin"].decode("latin-1")
     # As in S3, the fields of a preflight request count in any other request, too.
@@ -60,7 +96,7 @@ async def crossOriginFields(
     if rule is None and requested:
         # The request itself is allowed, but not the header fields.
         rule, requested = findRule(rules, origin, name), []
-    return () if rule is None else rule.fields(origin, requested)
+    return () if rule is None else ruleFields(rule, origin, requested)
 
 
 def _refuse(message: str, method: str, level: str) -> S3Error:
@@ -88,7 +124,7 @@ async def preflight(
     level = "OBJECT" if hasKey else "BUCKET"
     try:
         rules = () if bucket is None else await _rulesOf(objects, bucket)
-    except S3Error:
+    except DomainError:
         raise _refuse("Bucket not found", method, level) from None
     if not rules:
         raise _refuse("CORS is not enabled for this bucket.", method, level)
@@ -101,4 +137,4 @@ async def preflight(
             "not whitelisted by the resource's CORS spec."
         )
         raise _refuse(message, method, level)
-    return rule.fields(origin, requested)
+    return ruleFields(rule, origin, requested)

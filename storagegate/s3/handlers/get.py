@@ -1,16 +1,16 @@
 """GetObject, HeadObject and GetObjectAttributes."""
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
-from twisted.internet.defer import Deferred
 
 from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
-from storagegate.s3.checksums import FULL_OBJECT
+from storagegate.objects.checksums import FULL_OBJECT
+from storagegate.objects.contents import TRIES, sendSegments
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
-from storagegate.s3.contents import TRIES, segmentsOf
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
@@ -24,7 +24,7 @@ from storagegate.s3.request import (
 )
 from storagegate.s3.xml import documents
 from storagegate.storage.errors import CorruptBlob, StoreBusy
-from storagegate.storage.records import Bucket, Checksum, Content, ObjectRecord
+from storagegate.storage.records import Bucket, Checksum, ObjectRecord
 
 
 def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
@@ -67,7 +67,11 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
         if code == 304:
             call.respondObject(code, fields)
         elif inline is None:
-            await _sendSegments(call, content, code, start, length, fields)
+            begin = partial(call.startObject, code, fields, length)
+            if not await sendSegments(
+                call.services.store, content, start, length, call.request, begin
+            ):
+                call.respondObject(code, fields)
         elif length == len(inline):
             call.respondObject(code, fields, inline)
         else:
@@ -164,36 +168,6 @@ def _partRange(
             checksum = replace(checksum, kind=kind)
     covered = ByteRange(start, start + length - 1) if length else None
     return covered, start, length, checksum
-
-
-async def _sendSegments(
-    call: S3Request, content: Content, code: int, start: int, length: int, fields: bytes
-) -> None:
-    """Send a range of the segments of a content, which the caller holds."""
-    request, store = call.request, call.services.store
-
-    def send(chunk: bytes) -> Deferred[None] | None:
-        # The head is sent with the first bytes, so that a damaged first blob becomes an error
-        # response.
-        if not request.started:
-            call.startObject(code, fields, length)
-        return request.send(chunk)
-
-    for segment in segmentsOf(content, start, length):
-        if store.verifier is not None:
-            await store.verifier.read(segment, send)
-            continue
-        handle = await store.blobs.open(segment)
-        try:
-            if not request.started:
-                call.startObject(code, fields, length)
-            await handle.sendTo(request, segment.offset, segment.length)
-        finally:
-            handle.close()
-    if request.started:
-        request.finish()
-    else:
-        call.respondObject(code, fields)
 
 
 async def getObjectAttributes(call: S3Request) -> None:

@@ -1,18 +1,18 @@
 """The lifecycle of a bucket's objects: its rules, and the headers of responses."""
 
-import msgspec
+from urllib.parse import quote
 
 from storagegate.net.http.message import encodeLines
-from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.lifecycle import (
-    LIFECYCLE,
-    TRANSITION_MINIMUM,
-    abortFields,
-    expirationField,
+from storagegate.net.http.ranges import formatHttpDate
+from storagegate.objects.lifecycle import (
+    Due,
     findAbort,
     findExpiration,
 )
+from storagegate.s3.errors import invalidArgument
 from storagegate.s3.request import S3Request
+from storagegate.s3.xml.reader import LIFECYCLE_LIMIT, readDocument
+from storagegate.s3.xml.writer import writeDocument
 from storagegate.storage.records import Bucket, MultipartUpload, ObjectRecord
 
 _MINIMUM_SIZE = b"x-amz-transition-default-minimum-object-size"
@@ -21,36 +21,34 @@ _MINIMUM_SIZES = (b"all_storage_classes_128K", b"varies_by_storage_class")
 
 async def getBucketLifecycleConfiguration(call: S3Request) -> None:
     """Respond with the rules."""
-    from storagegate.s3.xml.lifecycle import writeLifecycle
+    from storagegate.objects.documents.lifecycle import writeLifecycle
 
-    _, settings = await call.services.objects.bucketSettings(call, call.bucket)
-    if not settings.lifecycle:
-        raise S3Error("NoSuchLifecycleConfiguration", fields={"BucketName": call.bucket})
-    size = settings.documents.get(TRANSITION_MINIMUM, _MINIMUM_SIZES[0])
-    call.respondXML(writeLifecycle(settings.lifecycle), [(_MINIMUM_SIZE, size)])
+    rules, minimum = await call.configuration.lifecycle(call, call.bucket)
+    size = minimum.encode("ascii") or _MINIMUM_SIZES[0]
+    call.respondXML(writeDocument(writeLifecycle(rules)), [(_MINIMUM_SIZE, size)])
 
 
 async def putBucketLifecycleConfiguration(call: S3Request) -> None:
     """Set the rules."""
     # Many buckets never have rules.
-    from storagegate.s3.xml.lifecycle import readLifecycle
+    from storagegate.objects.documents.lifecycle import readLifecycle
 
     await call.services.objects.bucket(call, call.bucket)
     # The size applies only to transitions, which are not implemented. Terraform waits for it.
     size = call.headers.get(_MINIMUM_SIZE, _MINIMUM_SIZES[0])
     if size not in _MINIMUM_SIZES:
         raise invalidArgument(_MINIMUM_SIZE.decode(), size.decode("latin-1"))
-    rules = readLifecycle(await call.readDocument())
-    document = msgspec.json.encode(rules)
-    minimum = None if size == _MINIMUM_SIZES[0] else size
-    documents = {LIFECYCLE: document, TRANSITION_MINIMUM: minimum}
-    await call.services.objects.putSettings(call.bucket, documents)
+    document = await call.readDocument()
+    rules = readLifecycle(readDocument(document, "LifecycleConfiguration", LIFECYCLE_LIMIT))
+    minimum = "" if size == _MINIMUM_SIZES[0] else size.decode("ascii")
+    await call.configuration.putLifecycle(call, call.bucket, rules, minimum)
     call.respond(200, [(_MINIMUM_SIZE, size)])
 
 
 async def deleteBucketLifecycle(call: S3Request) -> None:
     """Remove the rules."""
-    await call.removeSetting(LIFECYCLE, TRANSITION_MINIMUM)
+    await call.configuration.removeLifecycle(call, call.bucket)
+    call.respond(204)
 
 
 def mayHaveRules(call: S3Request, bucket: Bucket) -> bool:
@@ -99,3 +97,21 @@ async def abortHeaders(call: S3Request, upload: MultipartUpload) -> list[tuple[b
     rules = (await objects.settings.find(bucket)).lifecycle
     due = findAbort(rules, call.services.calendar, upload.key.decode(), upload.startedMs)
     return [] if due is None else abortFields(due)
+
+
+def expirationField(due: Due) -> tuple[bytes, bytes]:
+    """Return the header C{x-amz-expiration}."""
+    date = formatHttpDate(due.atMs // 1000)
+    return b"x-amz-expiration", b'expiry-date="%b", rule-id="%b"' % (date, _quoted(due.ruleId))
+
+
+def abortFields(due: Due) -> list[tuple[bytes, bytes]]:
+    """Return the headers C{x-amz-abort-date} and C{x-amz-abort-rule-id}."""
+    return [
+        (b"x-amz-abort-date", formatHttpDate(due.atMs // 1000)),
+        (b"x-amz-abort-rule-id", _quoted(due.ruleId)),
+    ]
+
+
+def _quoted(ruleId: str) -> bytes:
+    return quote(ruleId, safe="").encode("ascii")

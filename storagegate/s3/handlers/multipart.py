@@ -1,18 +1,14 @@
 """The multipart operations."""
 
 from storagegate.core.options import parseDecimal
+from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, ingest
+from storagegate.objects.contents import retryCopy
+from storagegate.objects.errors import UploadNotFound
+from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import WRITE_FIELDS, attributesFrom
-from storagegate.s3.checksums import (
-    DEFAULT_ALGORITHM,
-    PUT_LIMIT,
-    declared,
-    ingest,
-    requestedKind,
-    requestedType,
-)
+from storagegate.s3.checksums import declared, requestedKind, requestedType
 from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
-from storagegate.s3.contents import retryCopy
-from storagegate.s3.errors import S3Error, fromStoreError
+from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource, rejectBody
 from storagegate.s3.pagination import parseListParts, parseListUploads, parsePartNumber
@@ -33,7 +29,13 @@ async def createMultipartUpload(call: S3Request) -> None:
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
     algorithm, kind = requestedKind(call.headers) or ("", "")
     upload = await call.services.multipart.create(
-        call, call.bucket, call.key, attributesFrom(call.headers), algorithm, kind
+        call,
+        call.bucket,
+        call.key,
+        attributesFrom(call.headers),
+        algorithm,
+        kind,
+        listIn(call.headers, call.services.accounts),
     )
     headers = await abortHeaders(call, upload)
     if algorithm:
@@ -122,9 +124,7 @@ async def completeMultipartUpload(call: S3Request) -> None:
     try:
         upload = await _find(call)
         record = await multipart.complete(upload, parts, condition, whole, _objectSize(call), kind)
-    except (S3Error, NoSuchUpload) as error:
-        if fromStoreError(error).code != "NoSuchUpload":
-            raise
+    except (UploadNotFound, NoSuchUpload):
         # A client that lost the first response repeats the request, which must then succeed.
         uploadId = call.query["uploadId"]
         done = await multipart.completed(call, call.bucket, call.key, uploadId, parts)

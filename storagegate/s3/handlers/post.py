@@ -7,6 +7,13 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from storagegate.core.addresses import SCHEMES
 from storagegate.net.http.message import ChannelRequest
+from storagegate.objects.attributes import isFieldText
+from storagegate.objects.checksums import PUT_LIMIT, BodyExpectation, ingest
+from storagegate.objects.documents.buckets import readTagging
+from storagegate.objects.locks import checkLock
+from storagegate.objects.names import checkKey
+from storagegate.objects.tags import OBJECT_TAGS, checkedTags, encodeTags
+from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import (
     KEPT,
     LIST_FIELDS,
@@ -15,25 +22,15 @@ from storagegate.s3.attributes import (
     TAGGING,
     WRITE_FIELDS,
     attributesFrom,
-    isFieldText,
 )
 from storagegate.s3.auth.authenticator import FIELD_NAME, rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
-from storagegate.s3.checksums import (
-    PUT_LIMIT,
-    BodyExpectation,
-    contentMD5,
-    expectedChecksum,
-    ingest,
-)
+from storagegate.s3.checksums import contentMD5, expectedChecksum
 from storagegate.s3.conditions import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import checkLock
-from storagegate.s3.names import checkKey
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
-from storagegate.s3.tags import OBJECT_TAGS, checkedTags, encodeTags
 from storagegate.s3.xml import documents
-from storagegate.s3.xml.reader import readTagging
+from storagegate.s3.xml.reader import readDocument
 from storagegate.storage.records import ObjectRecord
 
 if TYPE_CHECKING:
@@ -95,7 +92,9 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)
-    bucket, owner = await objects.checkWrite(call, call.bucket, key, condition)
+    bucket, owner = await objects.checkWrite(
+        call, call.bucket, key, condition, acl=listIn(call.headers, call.services.accounts)
+    )
     _checkStored(headers)
     attributes = attributesFrom(headers)
     checkLock(bucket, attributes.lock, objects.nowMs())
@@ -122,7 +121,9 @@ def _renameFields(fields: dict[bytes, bytes]) -> None:
     if document.strip():
         if TAGGING in fields:
             raise invalidArgument("tagging", "", "Two sets of tags in one form")
-        fields[TAGGING] = encodeTags(checkedTags(readTagging(document), OBJECT_TAGS)).encode()
+        fields[TAGGING] = encodeTags(
+            checkedTags(readTagging(readDocument(document, "Tagging")), OBJECT_TAGS)
+        ).encode()
     acl = fields.pop(b"acl", None)
     if acl is not None:
         if b"x-amz-acl" in fields:

@@ -4,8 +4,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from storagegate.s3.attributes import STORAGE_CLASS, WRITE_FIELDS, attributesFrom
-from storagegate.s3.checksums import ingest, requestedKind
+from storagegate.objects.checksums import ingest
+from storagegate.objects.contents import retryCopy
+from storagegate.objects.copies import checkTaken
+from storagegate.objects.errors import DomainError, VersionIsDeleteMarker
+from storagegate.objects.locks import checkLock
+from storagegate.objects.service import (
+    UNCONDITIONAL,
+    DeleteEntry,
+)
+from storagegate.s3.acls import listIn
+from storagegate.s3.attributes import LIST_FIELDS, STORAGE_CLASS, WRITE_FIELDS, attributesFrom
+from storagegate.s3.checksums import requestedKind
 from storagegate.s3.conditions import (
     DELETE_FIELDS,
     deleteCondition,
@@ -13,16 +23,10 @@ from storagegate.s3.conditions import (
     narrowed,
     writeCondition,
 )
-from storagegate.s3.contents import retryCopy
-from storagegate.s3.copies import checkTaken
-from storagegate.s3.errors import S3Error, fromStoreError, invalidArgument
+from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
-from storagegate.s3.locks import bypasses, checkLock, lockFrom
+from storagegate.s3.locks import bypasses, lockFrom
 from storagegate.s3.names import parseCopySource
-from storagegate.s3.objects import (
-    UNCONDITIONAL,
-    DeleteEntry,
-)
 from storagegate.s3.request import (
     S3Request,
     checksumFields,
@@ -51,7 +55,8 @@ async def putObject(call: S3Request) -> None:
         condition = writeCondition(headers)
     objects = call.services.objects
     length = call.request.contentLength
-    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition, length)
+    acl = None if LIST_FIELDS.isdisjoint(headers) else listIn(headers, call.services.accounts)
+    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition, length, acl)
     attributes = attributesFrom(headers)
     if attributes.lock is not UNLOCKED:
         if owner.revision is not None:
@@ -110,9 +115,7 @@ async def findCopySource(call: S3Request) -> CopySource:
         found, record = await call.services.objects.object(
             call, bucket, key, versionId, "GetObject"
         )
-    except S3Error as error:
-        if error.code != "MethodNotAllowed":
-            raise
+    except VersionIsDeleteMarker as error:
         message = (
             "The source of a copy request may not specifically refer to a delete marker by "
             "version id."
@@ -154,7 +157,8 @@ async def copyObject(call: S3Request) -> None:
     condition = writeCondition(call.headers)
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
-    bucket, owner = await objects.checkWrite(call, call.bucket, call.key)
+    acl = listIn(call.headers, call.services.accounts)
+    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
     rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
@@ -211,7 +215,7 @@ async def deleteObject(call: S3Request) -> None:
 
 
 def _checkEntry(call: S3Request, each: reader.DeleteRequestEntry) -> DeleteEntry:
-    """Check one entry of a bulk deletion; an L{S3Error} concerns only this entry."""
+    """Check one entry of a bulk deletion; an error concerns only this entry."""
     call.identity.authorise("write", call.bucket, each.key)
     etags = () if each.etag is None else (each.etag,)
     condition = WriteCondition(etags=etags, bypass=bypasses(call.headers))
@@ -228,8 +232,8 @@ async def deleteObjects(call: S3Request) -> None:
     for position, each in enumerate(wanted.entries):
         try:
             entries[position] = _checkEntry(call, each)
-        except S3Error as error:
-            errors[position] = error
+        except (S3Error, DomainError) as error:
+            errors[position] = asS3Error(error)
     results = await call.services.objects.deleteObjects(call, call.bucket, list(entries.values()))
     removals: dict[int, Removal] = {}
     for position, result in zip(entries, results, strict=True):
@@ -239,5 +243,5 @@ async def deleteObjects(call: S3Request) -> None:
             # In a document, S3 treats a malformed id as the id of a missing version.
             errors[position] = S3Error("NoSuchVersion")
         else:
-            errors[position] = fromStoreError(result)
+            errors[position] = asS3Error(result)
     call.respondXML(documents.deleteResult(wanted.entries, removals, errors, wanted.quiet))

@@ -6,17 +6,16 @@ takes its query (L{storagegate.s3.pagination}), the rows, and the start of the n
 last page lacks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from storagegate.s3.access.acl import GROUPS, AccessControlList
-from storagegate.s3.access.decision import PublicAccessBlock
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.accounts import canonicalId
+from storagegate.objects.dates import isoTimestamp
+from storagegate.objects.names import FIRST_REGION
 from storagegate.s3.errors import S3Error
-from storagegate.s3.names import FIRST_REGION
 from storagegate.s3.pagination import (
     AttributesQuery,
     BucketsQuery,
@@ -26,23 +25,14 @@ from storagegate.s3.pagination import (
     isPlain,
 )
 from storagegate.s3.xml.reader import DeleteRequestEntry
-from storagegate.s3.xml.writer import (
-    document,
-    documentStart,
-    element,
-    escape,
-    isoTimestamp,
-    optional,
-)
+from storagegate.s3.xml.writer import document, documentStart, element, escape, optional
 from storagegate.storage.records import (
     Bucket,
     Checksum,
-    DefaultRetention,
     ListedObject,
     ListedVersion,
     MultipartUpload,
     ObjectListing,
-    ObjectLock,
     ObjectRecord,
     Part,
     PartSummary,
@@ -51,8 +41,6 @@ from storagegate.storage.records import (
 )
 
 _Listed = TypeVar("_Listed", ListedObject, ListedVersion)
-
-_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 
 @lru_cache(maxsize=256)
@@ -70,91 +58,9 @@ def locationConstraint(region: str) -> bytes:
     return document("LocationConstraint", "" if region == FIRST_REGION else region)
 
 
-def ownershipControls(ownership: str) -> bytes:
-    """Return OwnershipControls."""
-    return document("OwnershipControls", f"<Rule>{element('ObjectOwnership', ownership)}</Rule>")
-
-
-def versioningConfiguration(versioning: str) -> bytes:
-    """Return VersioningConfiguration, without a status if versioning was never enabled."""
-    return document("VersioningConfiguration", optional("Status", versioning))
-
-
-def objectLockConfiguration(default: DefaultRetention | None) -> bytes:
-    """Return ObjectLockConfiguration for a bucket with object lock."""
-    rule = ""
-    if default is not None:
-        name, period = ("Days", default.days) if default.days else ("Years", default.years)
-        content = element("Mode", default.mode) + element(name, str(period))
-        rule = f"<Rule><DefaultRetention>{content}</DefaultRetention></Rule>"
-    return document("ObjectLockConfiguration", element("ObjectLockEnabled", "Enabled") + rule)
-
-
-def retention(lock: ObjectLock) -> bytes:
-    """Return Retention."""
-    until = element("RetainUntilDate", isoTimestamp(lock.untilMs))
-    return document("Retention", element("Mode", lock.mode) + until)
-
-
-def legalHold(isOn: bool) -> bytes:
-    """Return LegalHold."""
-    return document("LegalHold", element("Status", "ON" if isOn else "OFF"))
-
-
-def tagging(tags: Mapping[str, str]) -> bytes:
-    """Return Tagging, from values by key."""
-    pairs = (element("Key", key) + element("Value", value) for key, value in tags.items())
-    return document(
-        "Tagging", f"<TagSet>{''.join(f'<Tag>{pair}</Tag>' for pair in pairs)}</TagSet>"
-    )
-
-
 def policyStatus(isPublic: bool) -> bytes:
     """Return PolicyStatus."""
     return document("PolicyStatus", f"<IsPublic>{'true' if isPublic else 'false'}</IsPublic>")
-
-
-def publicAccessBlock(block: PublicAccessBlock) -> bytes:
-    """Return PublicAccessBlockConfiguration."""
-    values = {
-        "BlockPublicAcls": block.blockPublicAcls,
-        "IgnorePublicAcls": block.ignorePublicAcls,
-        "BlockPublicPolicy": block.blockPublicPolicy,
-        "RestrictPublicBuckets": block.restrictPublicBuckets,
-    }
-    return document(
-        "PublicAccessBlockConfiguration",
-        "".join(element(name, "true" if on else "false") for name, on in values.items()),
-    )
-
-
-def accessControlPolicy(
-    account: str, acl: AccessControlList, nameOf: Callable[[str], str | None]
-) -> bytes:
-    """
-    Return AccessControlPolicy.
-
-    @param account: The owner's account.
-    @param nameOf: Returns the name of an account by its canonical id, or L{None}.
-    """
-    names = {canonicalId(account): account}
-    grants = []
-    for grant in acl.grants:
-        if grant.grantee in GROUPS:
-            kind, grantee = "Group", element("URI", grant.grantee)
-        else:
-            name = names.get(grant.grantee) or nameOf(grant.grantee)
-            kind, grantee = "CanonicalUser", element("ID", grant.grantee)
-            grantee += optional("DisplayName", name)
-        grants.append(
-            f'<Grant><Grantee xmlns:xsi="{_INSTANCE}" xsi:type="{kind}">{grantee}</Grantee>'
-            f"{element('Permission', grant.permission)}</Grant>"
-        )
-    return document(
-        "AccessControlPolicy",
-        f"<Owner>{_identity(account)}</Owner>"
-        f"<AccessControlList>{''.join(grants)}</AccessControlList>",
-    )
 
 
 def initiateMultipartUpload(bucket: str, key: str, uploadId: str) -> bytes:

@@ -11,39 +11,23 @@ The parser refuses DTDs, and with them entities and external references. Sizes, 
 are limited; a document is rejected at the first excess.
 
 Unknown elements are ignored, as in S3; a missing element or an invalid number is C{MalformedXML}.
-The settings of buckets and the locks of versions are stricter: an unknown or surplus element is
-C{MalformedXML}, too.
+The settings of buckets and the locks of versions become a L{Document}, whose readers are stricter:
+an unknown or surplus element is C{MalformedXML}, too.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from storagegate.core.options import parseDecimal
-from storagegate.s3.access.acl import (
-    GRANT_LIMIT,
-    PERMISSIONS,
-    AccessControlList,
-    AccountDirectory,
-    Grant,
-    GranteeReader,
-)
-from storagegate.s3.access.decision import OWNERSHIPS, PublicAccessBlock
-from storagegate.s3.accounts import canonicalId
-from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import HOLDS, parseUntil
-from storagegate.s3.pagination import PART_LIMIT
+from storagegate.objects.documents.buckets import readTag
+from storagegate.objects.documents.tree import Document
+from storagegate.objects.multipart import CompletedPart
+from storagegate.objects.pagination import PART_LIMIT
+from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.parser import makeParser, parseTree
-from storagegate.storage.records import (
-    RETENTION_MODES,
-    UNLOCKED,
-    VERSIONING_ENABLED,
-    VERSIONING_SUSPENDED,
-    DefaultRetention,
-    ObjectLock,
-)
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -74,12 +58,6 @@ _NAMESPACE_LIMIT = 64
 
 _NAME_LIMIT = 256
 """Characters of an element's name with its namespace; expat copies both for each element."""
-
-_YEARS_LIMIT = 100
-_DAYS_LIMIT = 36500
-"""Days of the longest default retention: Amazon's limit, a hundred years."""
-
-_PERIOD = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 # Expat processes a tag in one piece, so a tag with a million attributes is found before parsing.
 _LONG_PIECE = re.compile(rb"<[^<]{%d}" % _TEXT_LIMIT)
@@ -237,20 +215,6 @@ class DeleteRequest:
     quiet: bool = False
 
 
-@frozen
-class CompletedPart:
-    """
-    A part that a completion names.
-
-    @ivar etag: The ETag without quotation marks.
-    @ivar checksums: Checksums in Base64 by algorithm, such as C{CRC32}.
-    """
-
-    number: int
-    etag: str
-    checksums: Mapping[str, str]
-
-
 def readDelete(body: bytes) -> DeleteRequest:
     """Parse Delete, which has 1 to 1,000 entries."""
     read = readRecords(body, "Delete", "Object", _DELETE)
@@ -282,257 +246,51 @@ def readBucketConfiguration(body: bytes) -> tuple[str, list[tuple[str, str]]]:
         raise S3Error("NotImplemented")
     tags: list[tuple[str, str]] = []
     if "Tags" in read.settings:
-        root = readTree(body, "CreateBucketConfiguration")
-        tags = [_tag(each) for each in root.iterfind("{*}Tags/*")]
+        document = readDocument(body, "CreateBucketConfiguration")
+        tags = [readTag(tag) for each in document.all("Tags") for tag in each.members]
     return read.settings.get("LocationConstraint", "").strip(), tags
 
 
-def readVersioning(body: bytes) -> str:
-    """
-    Return the status of a VersioningConfiguration.
-
-    @raise S3Error: C{MalformedXML}, or C{NotImplemented} for MFA delete.
-    """
-    texts = _readTexts(body, "VersioningConfiguration", ("Status", "MfaDelete"))
-    status = texts.get("Status")
-    mfa = texts.get("MfaDelete", "Disabled")
-    if status not in (VERSIONING_ENABLED, VERSIONING_SUSPENDED):
-        raise S3Error("MalformedXML")
-    if mfa != "Disabled":
-        raise S3Error("NotImplemented" if mfa == "Enabled" else "MalformedXML")
-    return status
-
-
-def readTagging(body: bytes) -> list[tuple[str, str]]:
-    """
-    Parse Tagging to the key and value of each tag, unchecked.
-
-    @raise S3Error: C{MalformedXML}, also for a surplus or missing element.
-    """
-    root = readTree(body, "Tagging")
-    if [_local(each.tag) for each in root] != ["TagSet"]:
-        raise S3Error("MalformedXML")
-    return [_tag(each) for each in root[0]]
-
-
-def _tag(tag: "Element") -> tuple[str, str]:
-    texts = {_local(each.tag): each.text or "" for each in tag if not len(each)}
-    if _local(tag.tag) != "Tag" or len(tag) != 2 or texts.keys() != {"Key", "Value"}:
-        raise S3Error("MalformedXML")
-    return texts["Key"], texts["Value"]
-
-
-def readTree(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> "Element":
+def readDocument(body: bytes, root: str, limit: int = BUCKET_LIMIT) -> Document:
     """
     Parse a document with nested records, unlike L{Records}.
 
     @param root: The required name of the root, in any namespace.
     @param limit: Largest size of the document in bytes, which bounds the tree.
-    @return: The root. Names include their namespace: C{iterfind("{*}Rule")} matches any namespace.
     @raise S3Error: C{MalformedXML}, for any problem.
     """
     if len(body) > limit:
         raise S3Error("MalformedXML")
-    found = parseTree(body)
-    if _local(found.tag) != root:
+    found = _document(parseTree(body), 0)
+    if found.name != root:
         raise S3Error("MalformedXML")
     return found
 
 
-def checkNames(parent: "Element", names: Collection[str]) -> None:
+def readListDocument(body: bytes) -> Document:
     """
-    Check that all children of an element are known.
+    Parse AccessControlPolicy.
 
-    @raise S3Error: C{MalformedXML}: an unknown element might restrict the known ones.
+    @raise S3Error: C{MalformedACLError}, for any problem.
     """
-    if any(_local(each.tag) not in names for each in parent):
-        raise S3Error("MalformedXML")
+    try:
+        return readDocument(body, "AccessControlPolicy")
+    except S3Error:
+        raise S3Error("MalformedACLError") from None
 
 
-def _children(parent: "Element", names: Collection[str]) -> dict[str, "Element"]:
-    """
-    Return the children of an element by name.
-
-    @raise S3Error: C{MalformedXML} for an unknown or repeated name.
-    """
-    checkNames(parent, names)
-    found = {_local(each.tag): each for each in parent}
-    if len(found) < len(parent):
-        raise S3Error("MalformedXML")
-    return found
-
-
-def _readTexts(body: bytes, root: str, names: Collection[str]) -> dict[str, str]:
-    """
-    Parse a document of text elements, each at most once.
-
-    @raise S3Error: C{MalformedXML}, also for an unknown name.
-    """
-    children = _children(readTree(body, root), names)
-    return {name: (each.text or "").strip() for name, each in children.items()}
-
-
-_GRANTEE = ("ID", "URI", "EmailAddress", "DisplayName")
 _XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 
 
-def readList(body: bytes, owner: str, directory: AccountDirectory) -> AccessControlList:
-    """
-    Parse an C{AccessControlPolicy}.
-
-    @param owner: The account that owns the bucket or the object, which the document must name.
-    @raise S3Error: C{MalformedACLError}, C{AccessDenied} for another owner, and the errors of
-        grantees.
-    """
-    try:
-        parts = _children(readTree(body, "AccessControlPolicy"), ("Owner", "AccessControlList"))
-        rows = parts["AccessControlList"]
-        checkNames(rows, ("Grant",))
-    except (S3Error, KeyError):
-        raise S3Error("MalformedACLError") from None
-    named = None if "Owner" not in parts else parts["Owner"].findtext("{*}ID")
-    if named is None or len(rows) > GRANT_LIMIT:
-        raise S3Error("MalformedACLError")
-    if named.strip() != canonicalId(owner):
-        raise S3Error("AccessDenied")
-    reader = GranteeReader(directory)
-    return AccessControlList(tuple(dict.fromkeys(_grant(row, reader) for row in rows)))
-
-
-def _grant(row: "Element", reader: GranteeReader) -> Grant:
-    forms: Mapping[str, tuple[str, Callable[[str], str]]] = {
-        "CanonicalUser": ("ID", reader.account),
-        "Group": ("URI", reader.group),
-        "AmazonCustomerByEmail": ("EmailAddress", reader.email),
-    }
-    try:
-        parts = _children(row, ("Grantee", "Permission"))
-        permission, grantee = (parts["Permission"].text or "").strip(), parts["Grantee"]
-        name, find = forms[grantee.get(_XSI_TYPE, "").rpartition(":")[2]]
-        text = _children(grantee, _GRANTEE)[name].text or ""
-    except (S3Error, KeyError):
-        raise S3Error("MalformedACLError") from None
-    if permission not in PERMISSIONS:
-        raise S3Error("MalformedACLError")
-    return Grant(find(text.strip()), permission)
-
-
-def readOwnership(body: bytes) -> str:
-    """Parse OwnershipControls, which has one rule; return the object ownership."""
-    root = readTree(body, "OwnershipControls")
-    names = [_local(each.tag) for each in root.iter()]
-    if names != ["OwnershipControls", "Rule", "ObjectOwnership"] or not len(root[0]):
+def _document(element: "Element", depth: int) -> Document:
+    if depth > _DEPTH_LIMIT:
         raise S3Error("MalformedXML")
-    ownership = root[0][0].text or ""
-    if ownership not in OWNERSHIPS:
-        raise S3Error("MalformedXML")
-    return ownership
-
-
-_BLOCK = {
-    "BlockPublicAcls": "blockPublicAcls",
-    "IgnorePublicAcls": "ignorePublicAcls",
-    "BlockPublicPolicy": "blockPublicPolicy",
-    "RestrictPublicBuckets": "restrictPublicBuckets",
-}
-
-
-def readPublicAccessBlock(body: bytes) -> PublicAccessBlock:
-    """
-    Parse PublicAccessBlockConfiguration; absent settings are off.
-
-    @raise S3Error: C{MalformedXML}, or C{InvalidRequest} without any setting.
-    """
-    found = {}
-    for name, text in _readTexts(body, "PublicAccessBlockConfiguration", _BLOCK).items():
-        value = {"true": True, "false": False}.get(text.lower())
-        if value is None:
-            raise S3Error("MalformedXML")
-        found[_BLOCK[name]] = value
-    if not found:
-        raise S3Error("InvalidRequest", "Must specify at least one configuration.")
-    return PublicAccessBlock(**found)
-
-
-def readLockConfiguration(body: bytes) -> DefaultRetention | None:
-    """
-    Parse ObjectLockConfiguration; return the default retention of its rule, if any.
-
-    @raise S3Error: C{MalformedXML}; C{InvalidArgument} for a period that is not positive or exceeds
-        a hundred years; C{NotImplemented} for event holds.
-    """
-    root = readTree(body, "ObjectLockConfiguration")
-    children = _children(root, ("ObjectLockEnabled", "Rule"))
-    enabled = children.get("ObjectLockEnabled")
-    if enabled is None or (enabled.text or "").strip() != "Enabled":
-        raise S3Error("MalformedXML")
-    rule = children.get("Rule")
-    if rule is None:
-        return None
-    if [_local(each.tag) for each in rule] != ["DefaultRetention"]:
-        raise S3Error("MalformedXML")
-    fields = {_local(each.tag): (each.text or "").strip() for each in rule[0]}
-    if "DefaultEventHold" in fields:
-        raise S3Error("NotImplemented")
-    if (
-        len(fields) != 2
-        or len(rule[0]) != 2
-        or fields.get("Mode") not in RETENTION_MODES
-        or fields.keys().isdisjoint(("Days", "Years"))
-    ):
-        raise S3Error("MalformedXML")
-    if "Days" in fields:
-        return DefaultRetention(fields["Mode"], days=_period("Days", fields["Days"], _DAYS_LIMIT))
-    years = _period("Years", fields["Years"], _YEARS_LIMIT)
-    return DefaultRetention(fields["Mode"], years=years)
-
-
-def _period(name: str, text: str, limit: int) -> int:
-    if _PERIOD.fullmatch(text) is None:
-        raise S3Error("MalformedXML")
-    number = int(text)
-    if number <= 0:
-        message = "Default retention period must be a positive integer value."
-        raise invalidArgument(name, text, message)
-    if number > limit:
-        raise invalidArgument(name, text, "Default retention period is too large.")
-    return number
-
-
-_RETENTION = frozenset(("Mode", "RetainUntilDate", "EventHold", "EventHoldDuration"))
-
-
-def readRetention(body: bytes) -> ObjectLock:
-    """
-    Parse Retention; an empty document lifts the retention.
-
-    @return: A lock without a legal hold.
-    @raise S3Error: C{MalformedXML}; C{NotImplemented} for event holds.
-    """
-    fields = _readTexts(body, "Retention", _RETENTION)
-    if not fields:
-        return UNLOCKED
-    if not fields.keys().isdisjoint(("EventHold", "EventHoldDuration")):
-        raise S3Error("NotImplemented")
-    mode = fields.get("Mode", "")
-    if mode not in RETENTION_MODES:
-        raise S3Error("MalformedXML")
-    try:
-        return ObjectLock(mode, parseUntil(fields.get("RetainUntilDate", "")))
-    except ValueError:
-        raise S3Error("MalformedXML") from None
-
-
-def readLegalHold(body: bytes) -> bool:
-    """
-    Parse LegalHold; return whether it is on.
-
-    @raise S3Error: C{MalformedXML}.
-    """
-    status = _readTexts(body, "LegalHold", ("Status",)).get("Status", "")
-    if status not in HOLDS:
-        raise S3Error("MalformedXML")
-    return HOLDS[status]
+    return Document(
+        _local(element.tag),
+        element.text or "",
+        tuple([_document(each, depth + 1) for each in element]),
+        element.get(_XSI_TYPE, "").rpartition(":")[2],
+    )
 
 
 def _deleteEntry(fields: Mapping[str, str]) -> DeleteRequestEntry:

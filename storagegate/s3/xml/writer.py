@@ -7,8 +7,10 @@ C{Last-Modified} of an object must name the same moment.
 """
 
 import re
-from functools import lru_cache
-from time import gmtime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storagegate.objects.documents.tree import Document
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
@@ -75,23 +77,15 @@ def document(root: str, content: str, namespace: str = NAMESPACE) -> bytes:
     return f"{documentStart(root, namespace)}{content}</{root}>".encode()
 
 
-# A listing formats 1,000 of these: strftime takes 0.67 microseconds each, these tables 0.17.
-_MINUTES = tuple(f"T{minute // 60:02}:{minute % 60:02}:" for minute in range(24 * 60))
-_SECONDS = tuple(f"{second:02}.000Z" for second in range(60))
+_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 
-@lru_cache(maxsize=4096)
-def _day(days: int) -> str:
-    date = gmtime(days * 86400)
-    return f"{date.tm_year:04}-{date.tm_mon:02}-{date.tm_mday:02}"
+def writeDocument(content: "Document") -> bytes:
+    """Return the document of a setting."""
+    return document(content.name, "".join(map(_member, content.members)) or escape(content.text))
 
 
-def isoTimestamp(ms: int) -> str:
-    """Format milliseconds since the epoch as C{2026-01-01T00:00:00.000Z}."""
-    days, second = divmod(ms // 1000, 86400)
-    return _day(days) + _MINUTES[second // 60] + _SECONDS[second % 60]
-
-
-def isoSeconds(seconds: int) -> str:
-    """Format seconds since the epoch as C{2026-01-01T00:00:00Z}, as in S3's errors."""
-    return isoTimestamp(seconds * 1000).removesuffix(".000Z") + "Z"
+def _member(member: "Document") -> str:
+    kind = f' xmlns:xsi="{_INSTANCE}" xsi:type="{member.kind}"' if member.kind else ""
+    text = "".join(map(_member, member.members)) or escape(member.text)
+    return f"<{member.name}{kind}>{text}</{member.name}>"

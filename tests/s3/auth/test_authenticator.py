@@ -8,7 +8,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.accounts import ANONYMOUS, AccessKeyStore
+from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore
 from storagegate.s3.auth.authenticator import (
     Authenticated,
     S3Authenticator,
@@ -17,7 +17,7 @@ from storagegate.s3.auth.authenticator import (
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
 from storagegate.s3.errors import S3Error
-from tests.s3.test_accounts_credentials import issuedKeys
+from tests.objects.test_accounts_credentials import issuedKeys
 
 KEY, SECRET, REGION = "ROOTKEY", "rootsecret-rootsecret", "us-east-1"
 PATH = b"/bucket/key"

@@ -4,13 +4,12 @@ from datetime import UTC, datetime
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.access.acl import ALL_USERS, AccessControlList, Grant, privateList
-from storagegate.s3.access.decision import PublicAccessBlock
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.access.acl import ALL_USERS, AccessControlList, Grant, privateList
+from storagegate.objects.access.decision import PublicAccessBlock
+from storagegate.objects.accounts import canonicalId
 from storagegate.s3.errors import S3Error
 from storagegate.s3.pagination import AttributesQuery
 from storagegate.s3.xml.documents import (
-    accessControlPolicy,
     completeMultipartUpload,
     copyObject,
     copyPart,
@@ -20,7 +19,6 @@ from storagegate.s3.xml.documents import (
     objectAttributes,
     policyStatus,
     postResponse,
-    publicAccessBlock,
 )
 from storagegate.s3.xml.reader import DeleteRequestEntry
 from storagegate.storage.records import (
@@ -32,6 +30,7 @@ from storagegate.storage.records import (
     Removal,
 )
 from tests.s3.clientparser import parseAnswer
+from tests.s3.settingdocuments import accessControlPolicy, publicAccessBlock
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'

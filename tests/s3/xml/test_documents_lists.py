@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.accounts import canonicalId
 from storagegate.s3.pagination import (
     BucketsQuery,
     KeysQuery,

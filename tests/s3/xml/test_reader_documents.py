@@ -8,22 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.objects.multipart import CompletedPart
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.reader import (
-    CompletedPart,
     DeleteRequest,
     DeleteRequestEntry,
     readBucketConfiguration,
     readComplete,
     readDelete,
+    readDocument,
+)
+from tests.s3.clientparser import serviceModel
+from tests.s3.refusals import refusalOf
+from tests.s3.settingdocuments import (
     readLegalHold,
     readOwnership,
     readPublicAccessBlock,
     readRetention,
-    readTree,
     readVersioning,
 )
-from tests.s3.clientparser import serviceModel
 
 # What botocore's serializer writes raw and a parser therefore reads as XML says.
 TEXT = st.text(
@@ -247,7 +250,7 @@ class SettingTests(SynchronousTestCase):
             read(f"<{root}>{inner}</{root}>".encode())
             for more in (inner, "<Other/>"):
                 body = f"<{root}>{inner}{more}</{root}>".encode()
-                error = self.assertRaises(S3Error, read, body)
+                error = refusalOf(read, body)
                 self.assertEqual(error.code, "MalformedXML", body)
 
     def test_ownership(self) -> None:
@@ -267,12 +270,12 @@ class SettingTests(SynchronousTestCase):
             f"<Rule>{inner}</Rule><Other/>",
         ):
             body = f"<OwnershipControls>{wrong}</OwnershipControls>".encode()
-            error = self.assertRaises(S3Error, readOwnership, body)
+            error = refusalOf(readOwnership, body)
             self.assertEqual(error.code, "MalformedXML", wrong)
 
     def test_encodings(self) -> None:
         """A document in an encoding that is unknown, or that is none of text, is malformed."""
         for name in ("nope", "hex", "idna", "utf-32", "shift_jis"):
             body = f'<?xml version="1.0" encoding="{name}"?><Root/>'.encode()
-            error = self.assertRaises(S3Error, readTree, body, "Root")
+            error = self.assertRaises(S3Error, readDocument, body, "Root")
             self.assertEqual(error.code, "MalformedXML", name)

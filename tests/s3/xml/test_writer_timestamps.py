@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.http.ranges import formatHttpDate
-from storagegate.s3.xml.writer import isoSeconds, isoTimestamp
+from storagegate.objects.dates import isoSeconds, isoTimestamp
 
 # From 1970 to 9999.
 MOMENTS = st.integers(0, 253402300799999)

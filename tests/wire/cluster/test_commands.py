@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.cli.awssettings import S3Credentials
 from storagegate.cli.client import ConsoleClient
 from storagegate.cli.invocation import CommandError
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.cluster import Cluster
 from tests.support.selection import long

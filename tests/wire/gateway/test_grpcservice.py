@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThread
 from storagegate import GrpcError, createGrpcClient
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import USERS_FILE, DaemonGatewayService
-from storagegate.s3.issuedkeys import KeyPair
+from storagegate.objects.issuedkeys import KeyPair
 from tests.support.services import OpenRoom
 from tests.wire.rpc.support import RPCCase
 

@@ -11,7 +11,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from storagegate.s3.accounts import canonicalId
+from storagegate.objects.accounts import canonicalId
 from storagegate.s3.operations import OPERATIONS
 from tests.support.clients import (
     REGION,

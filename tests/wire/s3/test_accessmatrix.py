@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from storagegate.s3.access.actions import ACTIONS, OPERATION_ACTIONS, WRITER_ACTIONS
+from storagegate.objects.access.actions import ACTIONS, OPERATION_ACTIONS, WRITER_ACTIONS
 from storagegate.s3.operations import OPERATIONS
 from storagegate.s3.request import Operation
 from tests.support.clients import Account, botoClient

@@ -1,15 +1,15 @@
 """A new operation on stored data: two rows, a handler, a document and a method of the domain."""
 
+from storagegate.objects.access import actions
+from storagegate.objects.access.context import Caller
+from storagegate.objects.service import ObjectService
 from storagegate.s3 import operations
-from storagegate.s3.access import actions
-from storagegate.s3.access.context import Caller
-from storagegate.s3.objects import ObjectService
 from storagegate.s3.request import Operation, S3Request
 from storagegate.s3.xml.writer import document, element
 from tests.services.objectcase import StorageCase
 
 
-# In s3/objects.py: the method of the domain.
+# In objects/service.py: the method of the domain.
 async def countObjects(service: ObjectService, caller: Caller, bucket: str) -> int:
     """Count a bucket's objects, up to a page."""
     page = await service.listObjects(caller, bucket, b"", b"", b"", 1000)
@@ -32,7 +32,7 @@ async def getObjectCount(call: S3Request) -> None:
 # In s3/operations.py: the row.
 ROW = Operation("GetObjectCount", b"GET", "bucket", "list", getObjectCount, "count")
 
-# In s3/access/actions.py: what it needs.
+# In objects/access/actions.py: what it needs.
 NEEDED = {"GetObjectCount": ("s3:ListBucket",)}
 
 

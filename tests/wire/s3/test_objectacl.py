@@ -5,7 +5,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from storagegate.s3.access.acl import AUTHENTICATED_USERS
+from storagegate.objects.access.acl import AUTHENTICATED_USERS
 from tests.support.clients import (
     Account,
     awsEnvironment,

@@ -10,12 +10,12 @@ from typing import Any
 from twisted.internet.defer import gatherResults
 from twisted.trial.unittest import TestCase
 
-from storagegate.s3.access.context import PlainCaller
-from storagegate.s3.accounts import AccessKeyStore, Identity
-from storagegate.s3.checksums import IngestedBody
-from storagegate.s3.errors import S3Error
-from storagegate.s3.objects import ObjectService
-from storagegate.s3.settings import POLICY
+from storagegate.objects.access.context import PlainCaller
+from storagegate.objects.accounts import Identity
+from storagegate.objects.checksums import IngestedBody
+from storagegate.objects.errors import DomainError
+from storagegate.objects.service import ObjectService
+from storagegate.objects.settings import POLICY
 from storagegate.storage.cluster.connection import Connection
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.errors import BucketChanged, NoSuchBucket
@@ -71,9 +71,8 @@ class DecisionTests(TestCase):
                 options={"catalog": [conninfo], "node": name, "leaseSeconds": 60.0},
             )
             self.addCleanup(self.close, store)
-            accounts = AccessKeyStore(store.accessKeys, "RK", "secret")
             self.stores.append(store)
-            self.services.append(ObjectService(store, "us-east-1", lambda: 1, accounts))
+            self.services.append(ObjectService(store, "us-east-1", lambda: 1))
         self.first, self.second = (store.catalog for store in self.stores)
         await self.first.commit(CreateBucket(bucketNamed("b")))
         await self.second._forLists.opened()
@@ -95,7 +94,7 @@ class DecisionTests(TestCase):
 
     async def refusal(self, identity: Identity) -> str:
         """Return the error of a put."""
-        with self.assertRaises(S3Error) as caught:
+        with self.assertRaises(DomainError) as caught:
             await self.put(identity, b"refused")
         _, record = await self.second.object("b", b"refused")
         self.assertIsNone(record)
@@ -154,7 +153,7 @@ class DecisionTests(TestCase):
         """A bucket of the same name, of another account, is not taken for the one before."""
         await self.first.commit(DeleteBucket("b"))
         # Refused by the transaction, or before it if the notification has arrived.
-        with self.assertRaises((NoSuchBucket, S3Error)) as caught:
+        with self.assertRaises((NoSuchBucket, DomainError)) as caught:
             await self.put(ALICE)
         self.assertIn("NoSuchBucket", repr(caught.exception))
         await self.first.commit(CreateBucket(bucketNamed("b", "bob")))

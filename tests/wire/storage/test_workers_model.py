@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import asdict
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.s3.lifecycle import LifecycleRule
+from storagegate.objects.lifecycle import LifecycleRule
 from storagegate.storage.records import NULL_VERSION, WriteCondition
 from tests.storage.test_lifecycle_model import liveOn
 from tests.storage.test_store_model import StoreMachine

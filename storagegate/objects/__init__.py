@@ -1,0 +1,1 @@
+"""Buckets and objects: the domain that all front ends share."""

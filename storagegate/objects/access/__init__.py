@@ -1,0 +1,1 @@
+"""Authorisation of requests: policies, ACLs and the decision."""

@@ -1,0 +1,334 @@
+"""
+The access decision on a request, in this order.
+
+  1. The front end authenticates the request, or establishes that it is anonymous.
+  2. The limits of the access key apply; nothing widens them
+     (L{Identity.authorise<storagegate.objects.accounts.Identity.authorise>}).
+  3. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root
+     key, and the unlimited keys of the bucket's account can always change the policy.
+  4. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
+  5. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
+     object the object's account; an allow statement; a grant of an ACL.
+  6. Otherwise the access is denied.
+
+As in S3, an allow statement does not open an object of another account: only its own account can.
+An object that the root key writes in the bucket of another account is that account's to use. Under
+C{BucketOwnerEnforced} the bucket's account owns all objects, and ACLs do not apply. The account
+that began a multipart upload may abort it and list its parts.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from attrs import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
+from storagegate.objects import errors
+from storagegate.objects.access.acl import (
+    FULL_CONTROL,
+    AccessControlList,
+    Grant,
+    bucketPermission,
+    decodeList,
+    objectPermission,
+    privateList,
+)
+from storagegate.objects.access.actions import (
+    BYPASS,
+    HEADER_ACTIONS,
+    INITIATOR_ACTIONS,
+    POLICY_ACTIONS,
+    WRITER_ACTIONS,
+    WRITES,
+    actionsOf,
+)
+from storagegate.objects.access.context import AccessContext, Caller
+from storagegate.objects.access.policy import BucketPolicy
+from storagegate.objects.accounts import ROOT_ACCOUNT, Identity, canonicalId
+from storagegate.objects.tags import decodeTags
+from storagegate.storage.records import Bucket, ObjectRecord
+
+OBJECT_WRITER = "ObjectWriter"
+BUCKET_OWNER_PREFERRED = "BucketOwnerPreferred"
+BUCKET_OWNER_ENFORCED = "BucketOwnerEnforced"
+
+OWNERSHIPS = (OBJECT_WRITER, BUCKET_OWNER_PREFERRED, BUCKET_OWNER_ENFORCED)
+"""The object ownerships of buckets; the first is the default."""
+
+
+@frozen
+class PublicAccessBlock:
+    """
+    The limits of public access to a bucket.
+
+    @ivar blockPublicAcls: No ACL with a grant to a group may be set.
+    @ivar ignorePublicAcls: Grants to groups do not count.
+    @ivar blockPublicPolicy: No public policy may be set.
+    @ivar restrictPublicBuckets: A bucket with a public policy is open to its own account only.
+    """
+
+    blockPublicAcls: bool = False
+    ignorePublicAcls: bool = False
+    blockPublicPolicy: bool = False
+    restrictPublicBuckets: bool = False
+
+
+NO_BLOCK = PublicAccessBlock()
+
+_READS = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
+
+
+def _describe(
+    caller: Caller,
+    bucket: Bucket,
+    key: bytes,
+    versionId: str | None = None,
+    record: ObjectRecord | None = None,
+    operation: str = "",
+) -> AccessContext:
+    """Describe a request for policies; the parameters match L{BucketAccess.decide}."""
+    return AccessContext(
+        caller.identity,
+        caller,
+        bucket.name,
+        key.decode(),
+        bucket.account,
+        operation or caller.operationName,
+        versionId,
+        {} if record is None else decodeTags(record.attributes.tags),
+    )
+
+
+class BucketAccess(Struct, frozen=True, eq=False):
+    """
+    The compiled access settings of a bucket.
+
+    @ivar account: The owner.
+    @ivar acl: L{None} for the private ACL.
+    """
+
+    account: str
+    policy: BucketPolicy | None = None
+    acl: AccessControlList | None = None
+    block: PublicAccessBlock = NO_BLOCK
+    ownership: str = OBJECT_WRITER
+
+    @property
+    def isEnforced(self) -> bool:
+        """Whether the bucket's account owns all objects, and ACLs do not apply."""
+        return self.ownership == BUCKET_OWNER_ENFORCED
+
+    def decide(
+        self,
+        caller: Caller,
+        bucket: Bucket,
+        key: bytes = b"",
+        versionId: str | None = None,
+        record: ObjectRecord | None = None,
+        operation: str = "",
+        initiator: str | None = None,
+        *,
+        isHypothetical: bool = False,
+    ) -> None:
+        """
+        Decide on a request for a bucket with settings, or by another account than the owner.
+
+        @param key: Empty for the bucket itself.
+        @param record: The object, if it was looked up and exists.
+        @param operation: Amazon's name of the operation, if it differs from the request's.
+        @param initiator: The account that began the upload that the request names, if any.
+        @param isHypothetical: Whether to decide as if there were an object of the bucket's account,
+            if C{record} is L{None}.
+        @raise AccessDenied: The request is refused.
+        """
+        identity = caller.identity
+        if identity.isRoot:
+            return
+        operation = operation or caller.operationName
+        if operation == "DeleteObjects" and not key:
+            # Each key is authorised separately; here only whether any could be allowed.
+            if not self.couldAllow(identity, "s3:DeleteObject"):
+                raise errors.AccessDenied()
+            return
+
+        context = partial(_describe, caller, bucket, key, versionId, record, operation)
+        owner, acl = initiator, None
+        if record is not None:
+            owner = record.account
+            acl = decodeList(record.attributes.acl) if record.attributes.acl else None
+        # A caller that may list learns that a key is missing, even if it may not read objects.
+        isMissing = record is None and operation in _READS and not isHypothetical
+        if isMissing and not self.allows(identity, "s3:ListBucket", context):
+            raise errors.AccessDenied()
+        for action in actionsOf(operation, versionId):
+            if isMissing and not self._denies(action, context):
+                continue
+            if not self.allows(identity, action, context, owner, acl):
+                raise errors.AccessDenied()
+        if operation in WRITES:
+            headers = caller.headers
+            for action in {HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers}:
+                # The writer's account may set the ACL of its new object.
+                isOwn = action == "s3:PutObjectAcl" and not identity.isAnonymous
+                writer = identity.account if isOwn else None
+                if not self.allows(identity, action, context, writer):
+                    raise errors.AccessDenied()
+
+    def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
+        """
+        Return whether a request may bypass a retention in governance mode.
+
+        @param versionId: The version that the request names; L{None} for the current version.
+        """
+        context = partial(_describe, caller, bucket, key, versionId)
+        return self.allows(caller.identity, BYPASS, context)
+
+    def withVisibleLock(
+        self, caller: Caller, bucket: Bucket, record: ObjectRecord, versionId: str | None
+    ) -> ObjectRecord:
+        """
+        Return an object without the parts of its lock that the request may not see.
+
+        @param versionId: See L{mayBypass}.
+        """
+        lock = record.attributes.lock
+        context = partial(_describe, caller, bucket, record.key, versionId, record)
+
+        def isVisible(action: str) -> bool:
+            return self.allows(caller.identity, action, context, record.account)
+
+        if lock.mode and not isVisible("s3:GetObjectRetention"):
+            lock = replace(lock, mode="", untilMs=0)
+        if lock.legalHold is not None and not isVisible("s3:GetObjectLegalHold"):
+            lock = replace(lock, legalHold=None)
+        return replace(record, attributes=replace(record.attributes, lock=lock))
+
+    def mayReadTags(
+        self, caller: Caller, bucket: Bucket, record: ObjectRecord, versionId: str | None
+    ) -> bool:
+        """
+        Return whether a request may see the tags of an object.
+
+        @param versionId: See L{mayBypass}.
+        """
+        context = partial(_describe, caller, bucket, record.key, versionId, record)
+        return all(
+            self.allows(caller.identity, action, context, record.account)
+            for action in actionsOf("GetObjectTagging", versionId)
+        )
+
+    def allows(
+        self,
+        identity: Identity,
+        action: str,
+        context: Callable[[], AccessContext],
+        owner: str | None = None,
+        acl: AccessControlList | None = None,
+    ) -> bool:
+        """
+        Decide by the third and all later steps.
+
+        @param action: The action with its prefix, such as C{s3:GetObject}.
+        @param context: Describes the request; called only if a policy applies.
+        @param owner: The account of the object or the upload, if the action concerns an existing
+            one.
+        @param acl: The ACL of the object; L{None} for the private ACL.
+        """
+        if identity.isRoot:
+            return True
+        account = self.account
+        isOwner = identity.account == account and not identity.isAnonymous
+        policy, described = self.policy, None
+        if policy is not None:
+            if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
+                return True
+            denies, grants = policy.rules[action]
+            if denies.rows:
+                described = context()
+                if denies.hold(described):
+                    return False
+            if not isOwner:
+                if policy.isPublic and self.block.restrictPublicBuckets:
+                    return False
+                if grants.rows:
+                    described = described or context()
+        isEnforced = self.ownership == BUCKET_OWNER_ENFORCED
+        if owner in (None, account, ROOT_ACCOUNT) or isEnforced or action not in WRITER_ACTIONS:
+            if isOwner:
+                return True
+            if policy is not None and described is not None and grants.hold(described):
+                return True
+            if action in INITIATOR_ACTIONS and owner == identity.account:
+                return not identity.isAnonymous
+        elif owner == identity.account and not identity.isAnonymous:
+            return True
+        return not isEnforced and self._isGranted(identity, action, owner, acl)
+
+    def _denies(self, action: str, context: Callable[[], AccessContext]) -> bool:
+        """Return whether a statement of the policy denies an action."""
+        if self.policy is None:
+            return False
+        denies, _ = self.policy.rules[action]
+        return bool(denies.rows) and denies.hold(context())
+
+    def _isGranted(
+        self, identity: Identity, action: str, owner: str | None, acl: AccessControlList | None
+    ) -> bool:
+        """Return whether an ACL grants an action."""
+        withGroups = not self.block.ignorePublicAcls
+        permission = bucketPermission(action)
+        if permission is not None:
+            if self.acl is None or not self.acl.grantsTo(
+                permission, identity, withGroups=withGroups
+            ):
+                return False
+            # A writer may remove only its own objects.
+            return action != "s3:DeleteObject" or owner in (None, identity.account)
+        permission = objectPermission(action)
+        return (
+            permission is not None
+            and acl is not None
+            and acl.grantsTo(permission, identity, withGroups=withGroups)
+        )
+
+    def couldAllow(self, identity: Identity, action: str) -> bool:
+        """
+        Return whether an action could be allowed on some object, before the keys are known.
+
+        @param action: The action with its prefix.
+        """
+        if identity.isRoot or (identity.account == self.account and not identity.isAnonymous):
+            return True
+        if self.policy is not None and self.policy.rules[action][1].couldHold(identity):
+            return True
+        return not self.isEnforced and self._isGranted(identity, action, None, None)
+
+    def checkList(self, acl: AccessControlList, canned: str | None = None) -> None:
+        """
+        Check that the settings permit a new ACL of the bucket or of an object in it.
+
+        @param canned: The canned ACL that the request names; L{None} for another form.
+        @raise AccessControlListNotSupported: The bucket has no ACLs.
+        @raise AccessDenied: Public ACLs are blocked.
+        """
+        if self.isEnforced:
+            isRefused = canned is not None and canned != "bucket-owner-full-control"
+            if isRefused or acl != privateList(self.account):
+                raise errors.AccessControlListNotSupported()
+        if self.block.blockPublicAcls and acl.isPublic:
+            raise errors.AccessDenied("The block of public access forbids public lists")
+
+    def ownerOf(self, writer: str, acl: AccessControlList | None) -> str:
+        """
+        Return the account that will own a new object.
+
+        @param writer: The account that writes the object.
+        @param acl: The ACL that the request names, if any.
+        """
+        if self.isEnforced:
+            return self.account
+        full = Grant(canonicalId(self.account), FULL_CONTROL)
+        if self.ownership == BUCKET_OWNER_PREFERRED and acl is not None and full in acl.grants:
+            return self.account
+        return writer

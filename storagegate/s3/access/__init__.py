@@ -1,1 +1,0 @@
-"""Access decisions on a bucket and its objects; the domain below S3 and the gateway's Storage."""
