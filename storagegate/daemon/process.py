@@ -84,7 +84,7 @@ def freezeHeap() -> None:
     L{tuneProcess} must be called first.
     """
     # Only the youngest generation: the older ones contain almost no garbage.
-    gc.collect(0)
+    gc.collect(2)
     gc.callbacks.remove(_forgetSources)
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 20)

@@ -416,6 +416,19 @@ def bindDatagrams(place: str, count: int) -> list[socket.socket]:
     return sockets
 
 
+def findAddresses(host: str, port: int, flags: int = 0) -> list[Any]:
+    """
+    Look up the addresses to bind for a TCP port. Blocks for names.
+
+    @param flags: See C{getaddrinfo}.
+    @return: What C{socket.getaddrinfo} returns.
+    @raise OSError: The name is unknown.
+    """
+    # Text would load the codec of internationalised names, half a megabyte.
+    name = host.encode("ascii") if host.isascii() else host
+    return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)
+
+
 def reservePort(place: str) -> socket.socket:
     """
     Reserve a TCP port for processes that share it with C{SO_REUSEPORT}.
@@ -426,7 +439,7 @@ def reservePort(place: str) -> socket.socket:
     """
     host, port = _split(place)
     try:
-        [found, *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        [found, *_] = findAddresses(host, port)
         with socket.socket(found[0], socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(found[4])

@@ -342,3 +342,17 @@ class AccessKeyStore:
             return None
         credential.isUsed = True
         return credential.identity
+
+
+class Signing(Struct, frozen=True):
+    """
+    The signature of a request.
+
+    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
+    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
+    @ivar seconds: Time of the signature, since the epoch; L{None} if the signature has none.
+    """
+
+    version: str
+    kind: str
+    seconds: int | None = None

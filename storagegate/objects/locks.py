@@ -5,6 +5,9 @@ from storagegate.objects.dates import isoTimestamp
 from storagegate.storage.errors import BucketNotLocked
 from storagegate.storage.records import UNLOCKED, Bucket, ObjectLock
 
+HOLDS = {"ON": True, "OFF": False}
+"""Whether a legal hold is on, by its status."""
+
 
 def checkLock(bucket: Bucket, lock: ObjectLock, nowMs: int) -> None:
     """

@@ -36,7 +36,12 @@ from storagegate.core.options import (
 )
 from storagegate.core.shares import shareOf
 from storagegate.core.task import callInThread, portable
-from storagegate.net.endpoints import chooseReactor, processReactor, runUntilStopped
+from storagegate.net.endpoints import (
+    chooseReactor,
+    findAddresses,
+    processReactor,
+    runUntilStopped,
+)
 from storagegate.net.forwarded import Trust
 from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.credentials import (
@@ -332,7 +337,7 @@ def checkAddress(host: str, port: int, isShared: bool) -> None:
     """
     reason: OSError | None = None
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = findAddresses(host, port, socket.AI_PASSIVE)
     except OSError as error:
         found, reason = [], error
     for family, kind, protocol, _, address in found:

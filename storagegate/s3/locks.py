@@ -13,9 +13,8 @@ L{storagegate.s3.xml.reader} parses the documents.
 
 from collections.abc import Mapping
 
-from storagegate.objects.access.context import describeLock
 from storagegate.objects.dates import parseUntil
-from storagegate.objects.documents.locks import HOLDS
+from storagegate.objects.locks import HOLDS
 from storagegate.s3.errors import invalidArgument
 from storagegate.storage.records import (
     RETENTION_MODES,
@@ -91,4 +90,7 @@ def lockFrom(headers: Mapping[bytes, bytes]) -> ObjectLock:
 
 def lockHeaders(lock: ObjectLock) -> list[tuple[bytes, bytes]]:
     """Return the headers of a lock for a read of its object."""
+    # Only locked objects and policies need the module.
+    from storagegate.objects.access.context import describeLock
+
     return list(describeLock(lock).items())

@@ -21,8 +21,7 @@ from storagegate.net.http.message import (
 )
 from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
-from storagegate.objects.access.context import Signing
-from storagegate.objects.accounts import AccessKeyStore, Identity, canonicalId
+from storagegate.objects.accounts import AccessKeyStore, Identity, Signing, canonicalId
 from storagegate.objects.attributes import isFieldText
 from storagegate.objects.errors import DomainError
 from storagegate.objects.lifecycle import Calendar
@@ -33,7 +32,6 @@ from storagegate.s3.attributes import KEPT, TAGGING
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
 from storagegate.s3.checksums import CHECKSUM_HEADERS, gather
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.locks import lockHeaders
 from storagegate.s3.names import bucketOfHost, copiedObject
 from storagegate.s3.tags import tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
@@ -226,6 +224,8 @@ def objectFields(record: ObjectRecord, changed: Mapping[bytes, bytes] = _NO_HEAD
     if attributes.tags:
         more.append((b"x-amz-tagging-count", b"%d" % (attributes.tags.count("&") + 1)))
     if attributes.lock is not UNLOCKED:
+        from storagegate.s3.locks import lockHeaders
+
         more += lockHeaders(attributes.lock)
     if attributes.storageClass != "STANDARD":
         more.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))

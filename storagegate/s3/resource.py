@@ -32,7 +32,6 @@ from storagegate.s3.auth.authenticator import (
     withQueryHeaders,
 )
 from storagegate.s3.auth.sigv4 import SignatureSource
-from storagegate.s3.conditions import writeFailed
 from storagegate.s3.errors import S3Error, asS3Error, errorDocument
 from storagegate.s3.names import bucketOfHost, parseQuery, splitTarget
 from storagegate.s3.observers import RequestObservers, S3RequestRecord
@@ -177,6 +176,8 @@ class S3Resource(CoroutineResource):
                 raise S3Error("AccessDenied") from error
             raise
         except PreconditionFailed as error:
+            from storagegate.s3.conditions import writeFailed
+
             raise writeFailed(call.headers) from error
         finally:
             if record is not None:

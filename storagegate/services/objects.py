@@ -23,8 +23,7 @@ from storagegate.core.definitions import ServiceAuthentication, ServiceDefinitio
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.streams import BoundedStream, PubSub
 from storagegate.objects import errors
-from storagegate.objects.access.context import Signing
-from storagegate.objects.accounts import AccessKeyStore, Identity
+from storagegate.objects.accounts import AccessKeyStore, Identity, Signing
 from storagegate.objects.attributes import makeAttributes, readableText
 from storagegate.objects.checksums import BodyExpectation, ingest
 from storagegate.objects.contents import TRIES, retryCopy

@@ -32,6 +32,7 @@ class BucketTests(ConsoleCase):
             after = page["next"]
         self.assertEqual(names, ["narrow-ya", "narrow-za"])
 
+    @long("issues several keys")
     def test_keyPrefix(self) -> None:
         """A key for some objects learns where they begin, and what it may create."""
         bucket = self.makeBucket()

@@ -1,5 +1,8 @@
 """Scripts that serve until they are told to stop."""
 
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +13,8 @@ from twisted.internet.endpoints import quoteStringArgument, serverFromString
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.net.endpoints import _endpoint, certificateFiles, runUntilStopped
+from storagegate.net.endpoints import _endpoint, certificateFiles, findAddresses, runUntilStopped
+from tests.support.modules import CHECKOUT
 
 FILES = ("privateKey", "certKey", "extraCertChain", "dhParameters")
 
@@ -150,3 +154,23 @@ class EndpointTests(SynchronousTestCase):
                     reactor.heard.append((0, 0, "refused"))
                 outcomes.append(reactor.heard)
             self.assertEqual(outcomes[0], outcomes[1], text)
+
+
+class AddressTests(SynchronousTestCase):
+    """L{findAddresses}."""
+
+    def test_addresses(self) -> None:
+        """An address and a name are found; an unknown name is an C{OSError}."""
+        [(family, _, _, _, address), *_] = findAddresses("127.0.0.1", 80)
+        self.assertEqual((family, address), (socket.AF_INET, ("127.0.0.1", 80)))
+        self.assertEqual(findAddresses("localhost", 80, socket.AI_PASSIVE)[0][4][1], 80)
+        self.assertRaises(OSError, findAddresses, "256.0.0.1", 80)
+
+    def test_codec(self) -> None:
+        """A start with plain hosts does not load the codec of internationalised names."""
+        program = (
+            "import sys; from storagegate.net.endpoints import findAddresses;"
+            "findAddresses('127.0.0.1', 80); sys.exit('encodings.idna' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": str(CHECKOUT)})
+        self.assertEqual(done.returncode, 0)

@@ -256,7 +256,7 @@ class UploadTests(ReadmeCase):
             written: ":".join(map(str, self.daemon.address(name)))
             for written, name in (("127.0.0.1:8080", "http"), ("127.0.0.1:50051", "grpc"))
         }
-        script, wanted = session(0, there, CHECKOUT / "docs" / "gateway.rst")
+        script, wanted = session(1, there, CHECKOUT / "docs" / "gateway.rst")
         scripts = self.scripts()
         linkGrpcurl(scripts)
         # One of the uploads fails, as the page says.

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from storagegate.core.addresses import readAddress
 from storagegate.core.options import parseDecimal
 from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
-from storagegate.objects.accounts import Identity, canonicalId
+from storagegate.objects.accounts import Identity, Signing, canonicalId
 from storagegate.objects.dates import isoTimestamp, parseUntil
 from storagegate.objects.pagination import PAGE_LIMIT
 from storagegate.storage.records import ObjectLock
@@ -40,20 +40,6 @@ def describeLock(lock: ObjectLock) -> dict[bytes, bytes]:
     if lock.legalHold is not None:
         found[b"x-amz-object-lock-legal-hold"] = b"ON" if lock.legalHold else b"OFF"
     return found
-
-
-class Signing(Struct, frozen=True):
-    """
-    The signature of a request.
-
-    @ivar version: C{AWS4-HMAC-SHA256}, or C{AWS} for version 2.
-    @ivar kind: C{REST-HEADER}, C{REST-QUERY-STRING} or C{POST}.
-    @ivar seconds: Time of the signature, since the epoch; L{None} if the signature has none.
-    """
-
-    version: str
-    kind: str
-    seconds: int | None = None
 
 
 class Caller(Protocol):

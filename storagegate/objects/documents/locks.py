@@ -5,6 +5,7 @@ import re
 from storagegate.objects.dates import isoTimestamp, parseUntil
 from storagegate.objects.documents.tree import Document, group, pairs
 from storagegate.objects.errors import InvalidArgument, MalformedDocument, UnsupportedFeature
+from storagegate.objects.locks import HOLDS
 from storagegate.storage.records import (
     RETENTION_MODES,
     UNLOCKED,
@@ -18,9 +19,6 @@ _DAYS_LIMIT = 36500
 
 _PERIOD = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _RETENTION = frozenset(("Mode", "RetainUntilDate", "EventHold", "EventHoldDuration"))
-
-HOLDS = {"ON": True, "OFF": False}
-"""Whether a legal hold is on, by its status."""
 
 
 def readLockConfiguration(document: Document) -> DefaultRetention | None:

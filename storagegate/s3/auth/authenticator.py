@@ -18,8 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
-from storagegate.objects.access.context import Signing
-from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity
+from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity, Signing
 from storagegate.objects.attributes import isFieldText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
 from storagegate.s3.auth import sigv2, sigv4

@@ -10,15 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.access.actions import ACTIONS
 from storagegate.objects.access.conditions import OPERATORS
-from storagegate.objects.access.context import (
-    CONDITION_KEYS,
-    AccessContext,
-    PlainCaller,
-    Signing,
-    findKey,
-)
+from storagegate.objects.access.context import CONDITION_KEYS, AccessContext, PlainCaller, findKey
 from storagegate.objects.access.policy import POLICY_LIMIT, compilePolicy
-from storagegate.objects.accounts import ANONYMOUS, Identity, canonicalId
+from storagegate.objects.accounts import ANONYMOUS, Identity, Signing, canonicalId
 from storagegate.objects.errors import DomainError
 from tests.objects.access import plain
 from tests.support.selection import long, rounds

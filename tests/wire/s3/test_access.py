@@ -452,6 +452,7 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.status(self.ann, "head_object", Key="k"), 200)
 
 
+@long("makes a client for each of several accounts")
 class ListTests(AccessCase):
     """Access control lists, ownership and the block of public access."""
 

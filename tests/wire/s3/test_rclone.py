@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests.support.clients import rcloneEnvironment, runTool
 from tests.support.programs import needProgram
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 from tests.wire.s3.test_boto_lists import KEYS, filledBucket
 from tests.wire.s3.trees import makeTree, readTree
@@ -102,6 +103,7 @@ class RcloneTests(S3Case):
         self.rclone("purge", source)
         self.assertNotIn(source.partition(":")[2], self.rclone("lsd", "gate:"))
 
+    @long("lists ten thousand keys")
     def test_tenThousandKeys(self) -> None:
         """All of 10,000 keys are listed, recursively and one level at a time."""
         bucket = filledBucket(self.address)
