@@ -9,7 +9,9 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
@@ -18,6 +20,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.cli.main import main
 from tests.support.balancednodes import BalancedNodes, balancedNodes
 from tests.support.clients import ROOT, Account, botoClient, runTool, writeS3cmdConfig
 from tests.support.daemon import Daemon, daemonEnvironment
@@ -157,11 +160,13 @@ class S3Case(SynchronousTestCase):
         @param limits: More flags of C{storagegate keys create}.
         """
         account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"{ISSUED_SECRET}{name}")
-        runStoragegate(
-            *("keys", "create", *self.daemon.storeArguments, "--account", name),
-            *("--access-key", account.accessKey, "--secret-stdin", *limits),
-            stdin=f"{account.secretKey}\n",
-        )
+        arguments = ["keys", "create", *self.daemon.storeArguments, "--account", name]
+        arguments += ["--access-key", account.accessKey, "--secret-stdin", *limits]
+        # In this process, because a start of Python takes most of a second.
+        stdin = self.patch(sys, "stdin", StringIO(f"{account.secretKey}\n"))
+        with redirect_stdout(StringIO()) as printed:
+            self.assertEqual(main(arguments), 0, printed.getvalue())
+        stdin.restore()
         probe = Outgoing("GET", "/", account.plainHeaders())
         self.assertTrue(eventually(lambda: exchange(self.address, probe).status != 401))
         return account

@@ -44,6 +44,7 @@ def statement(bucket: str, principal: Any, *actions: str, **changed: Any) -> dic
     }
 
 
+@long("makes clients of three accounts")
 class AccessCase(S3Case):
     """Three accounts, and requests of no account."""
 
@@ -452,7 +453,6 @@ class PolicyTests(AccessCase):
         self.assertEqual(self.status(self.ann, "head_object", Key="k"), 200)
 
 
-@long("makes a client for each of several accounts")
 class ListTests(AccessCase):
     """Access control lists, ownership and the block of public access."""
 
