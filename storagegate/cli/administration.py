@@ -248,7 +248,9 @@ class LocalAdministration:
 
         cluster = self._invocation.configuration.cluster
         assert cluster is not None
-        return closing(openForTools(cluster.catalog))
+        admin = openForTools(cluster.catalog)
+        admin.needsStandby = cluster.synchronous == "required"
+        return closing(admin)
 
     def _ownCatalog(self) -> "AbstractContextManager[CatalogAdmin]":
         """

@@ -197,7 +197,7 @@ class WireCall(Protocol):
         """Send the end of the stream of requests."""
 
     def close(self) -> None:
-        """Release the call; the server is told if the call has not ended."""
+        """Release the call. A call that has not ended is cancelled at the server."""
 
 
 class ClientTransport(Protocol):

@@ -20,7 +20,7 @@ from storagegate.storage.cluster.schema import (
     migrate,
 )
 from storagegate.storage.cluster.statements import CLUSTER, STATUSES
-from storagegate.storage.errors import StoreBusy
+from storagegate.storage.errors import NoStandby, StoreBusy
 from storagegate.storage.records import AccessKey, Bucket
 from storagegate.storage.sqlite import CatalogUnusable
 
@@ -106,11 +106,13 @@ class ClusterAdmin:
     @ivar conninfo: The primary's conninfo.
     @ivar timeline: The primary's timeline.
     @ivar connection: The connection, which L{close} closes.
+    @ivar needsStandby: Whether changes of keys are refused if commits wait for no standby.
     """
 
     conninfo: str
     timeline: int
     connection: psycopg.Connection[tuple[Any, ...]]
+    needsStandby: bool = False
 
     def close(self) -> None:
         """Close the connection."""
@@ -130,18 +132,18 @@ class ClusterAdmin:
 
         @raise KeyExists: The access key is taken.
         """
-        [(status,)] = self._run("SELECT addaccesskey(%s::json)", keyDocument(key).decode())
+        [(status,)] = self._change("SELECT addaccesskey(%s::json)", keyDocument(key).decode())
         if status:
             raise STATUSES[status]()
 
     def changeAccessKey(self, key: AccessKey) -> bool:
         """Replace a key of the same name; return whether it existed."""
-        [(found,)] = self._run("SELECT changeaccesskey(%s::json)", keyDocument(key).decode())
+        [(found,)] = self._change("SELECT changeaccesskey(%s::json)", keyDocument(key).decode())
         return found is True
 
     def removeAccessKey(self, accessKey: str) -> bool:
         """Revoke a key; return whether it existed."""
-        [(found,)] = self._run("SELECT removeaccesskey(%s)", accessKey)
+        [(found,)] = self._change("SELECT removeaccesskey(%s)", accessKey)
         return found is True
 
     def settings(self) -> Iterator[tuple[Bucket, dict[str, bytes]]]:
@@ -312,6 +314,16 @@ class ClusterAdmin:
             self.connection.execute(sql.encode(), values or None)
         except psycopg.Error as error:
             raise StoreBusy(" ".join(str(error).split())) from error
+
+    def _change(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """
+        Run a change that a user relies on.
+
+        @raise NoStandby: Commits wait for no standby, although they must.
+        """
+        if self.needsStandby and not self.synchronousNames():
+            raise NoStandby
+        return self._run(sql, *values)
 
     def _run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         try:

@@ -491,6 +491,7 @@ def objectValues(record: ObjectRecord) -> tuple[object, ...]:
         "" if checksum is None else checksum.kind,
         None if content.inline is None else crcFunction("crc32c")(content.inline, 0),
         asJSON(attributes),
+        # A small object has none.
         (segmentsText(content) or "") if content.segments else "",
         tags,
         acl,

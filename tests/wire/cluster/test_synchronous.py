@@ -78,6 +78,9 @@ class StandbyTests(SynchronousTestCase):
         )
         self.assertEqual(error.response["ResponseMetadata"]["HTTPStatusCode"], 503)
         why = "synchronous_standby_names of the catalog is empty"
+        code, text = cluster.command("keys", "create", "--account", "ann")
+        self.assertEqual(code, 1, text)
+        self.assertIn(why, text)
         self.assertTrue(eventually(lambda: why in readiness(node)[1].get("error", "")), node.log)
 
     def test_noLonger(self) -> None:
