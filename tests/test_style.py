@@ -26,16 +26,18 @@ FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 # Hooks of libraries that keep their own names: botocore's, grpcio's, http.server's and asyncio's.
 FOREIGN_METHODS = frozenset(
     {
-        *(
-            "call_later",
-            "format_help",
-            "headers_to_sign",
-            "start_server_batch",
-            "do_POST",
-            "log_message",
-            "handle_one_request",
-        ),
-        *("connection_made", "data_received", "get_coro", "get_name", "get_value"),
+        "call_later",
+        "format_help",
+        "headers_to_sign",
+        "start_server_batch",
+        "do_POST",
+        "log_message",
+        "handle_one_request",
+        "connection_made",
+        "data_received",
+        "get_coro",
+        "get_name",
+        "get_value",
     }
 )
 
@@ -144,6 +146,16 @@ class StyleTests(SynchronousTestCase):
             if path.name != Path(__file__).name and sleeping.search(path.read_text())
         ]
         self.assertEqual(wrong, [])
+
+    def test_noStarOfLiteral(self) -> None:
+        """No star unpacks a tuple or list that stands behind it: its elements are written out."""
+        found = [
+            f"{path.relative_to(CHECKOUT)}:{node.lineno}"
+            for path in ourFiles()
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List)
+        ]
+        self.assertEqual(found, [])
 
     def test_noBareExcept(self) -> None:
         """No handler catches everything without naming it."""

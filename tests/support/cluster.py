@@ -177,7 +177,9 @@ class Cluster:
         settings: dict[str, Any] = {} if program is None else {"program": program}
         made = Daemon(
             self.directory / f"node{len(self.nodes)}",
-            *("--config", str(path), *flags),
+            "--config",
+            str(path),
+            *flags,
             environment={**self.environment(), **environment},
             expect=expect,
             **settings,

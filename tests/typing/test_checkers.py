@@ -55,9 +55,13 @@ class PageTests(SynchronousTestCase):
     def test_mypy(self) -> None:
         """C{mypy --strict} accepts them, but that handlers have no annotations and names change."""
         options = [
-            *("--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
-            *("--allow-untyped-decorators", "--disable-error-code=no-redef"),
-            *("--allow-redefinition-new", "--local-partial-types"),
+            "--allow-untyped-defs",
+            "--allow-incomplete-defs",
+            "--allow-untyped-calls",
+            "--allow-untyped-decorators",
+            "--disable-error-code=no-redef",
+            "--allow-redefinition-new",
+            "--local-partial-types",
         ]
         try:
             problems = mypyProblems(self.files, self.mktemp(), *options)

@@ -41,8 +41,13 @@ class StartsCase(SynchronousTestCase):
         """Make a daemon that does not outlive the test."""
         daemon = Daemon(
             Path(self.mktemp()).absolute(),
-            *("--workers", "2", "--http", "tcp:0:interface=127.0.0.1"),
-            *("--service", "starting:Probe", *arguments),
+            "--workers",
+            "2",
+            "--http",
+            "tcp:0:interface=127.0.0.1",
+            "--service",
+            "starting:Probe",
+            *arguments,
             directory=self.modules,
             expect=("http",),
             environment={

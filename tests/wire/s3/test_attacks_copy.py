@@ -187,7 +187,7 @@ class KeyPolicyTests(S3Case):
         probe = Outgoing("GET", "/", account.plainHeaders())
         self.assertEqual(self.send(probe).status, 200)
         runStoragegate(
-            *("keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
+            "keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey
         )
         self.assertTrue(eventually(lambda: self.send(probe).status == 401))
         signed = Signer(self.host, account).sign(Outgoing("GET", "/"))

@@ -89,7 +89,9 @@ class ConfigurationTests(S3Case):
             (501, "NotImplemented", {"Transitions": move}),
         ):
             self.assertRefused(
-                *(status, code, self.impatient().put_bucket_lifecycle_configuration),
+                status,
+                code,
+                self.impatient().put_bucket_lifecycle_configuration,
                 Bucket=self.bucket,
                 LifecycleConfiguration={"Rules": [{**base, **wrong}]},
             )
@@ -112,7 +114,9 @@ class ConfigurationTests(S3Case):
         found = self.s3.get_bucket_lifecycle_configuration(Bucket=self.bucket)
         self.assertEqual(found["Rules"], rules[:1000])
         self.assertRefused(
-            *(400, "InvalidRequest", self.s3.put_bucket_lifecycle_configuration),
+            400,
+            "InvalidRequest",
+            self.s3.put_bucket_lifecycle_configuration,
             Bucket=self.bucket,
             LifecycleConfiguration={"Rules": rules},
         )
@@ -125,7 +129,9 @@ class ConfigurationTests(S3Case):
         for call in ("get_bucket_lifecycle_configuration", "delete_bucket_lifecycle"):
             refuse(403, "AccessDenied", getattr(other, call), Bucket=self.bucket)
         refuse(
-            *(403, "AccessDenied", other.put_bucket_lifecycle_configuration),
+            403,
+            "AccessDenied",
+            other.put_bucket_lifecycle_configuration,
             Bucket=self.bucket,
             LifecycleConfiguration={"Rules": RULES},
         )
@@ -183,13 +189,13 @@ class ConfigurationTests(S3Case):
             return runTool(command, awsEnvironment(self.endpoint, files))
 
         document = json.dumps({"Rules": RULES})
-        aws(*("put-bucket-lifecycle-configuration", "--lifecycle-configuration", document))
+        aws("put-bucket-lifecycle-configuration", "--lifecycle-configuration", document)
         found = json.loads(aws("get-bucket-lifecycle-configuration"))
         self.assertEqual(found["Rules"], RULES)
         [example] = [
             each.code for each in codeBlocks(DOCS / "s3.rst", "json") if "Days" in each.code
         ]
-        aws(*("put-bucket-lifecycle-configuration", "--lifecycle-configuration", example))
+        aws("put-bucket-lifecycle-configuration", "--lifecycle-configuration", example)
         found = json.loads(aws("get-bucket-lifecycle-configuration"))
         self.assertEqual(found["Rules"], json.loads(example)["Rules"])
         aws("delete-bucket-lifecycle")
