@@ -161,7 +161,8 @@ class CopyTests(ShardsCase):
             self.assertEqual(node.stop(), 0, node.log)
             self.assertNotIn("Traceback", node.log)
         for conninfo in (self.cluster.conninfos[0], self.added):
-            self.assertEqual(execute(conninfo, "SELECT count(*) FROM leases"), [(0,)])
+            [(left,)] = execute(conninfo, "SELECT count(*) FROM leases")
+            self.assertLessEqual(left, self.cluster.lostLeases())
 
 
 @long("starts a cluster")
