@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
+from time import monotonic
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -74,10 +75,20 @@ def _sharedDaemon(backEnds: tuple[str, ...]) -> Daemon:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    """Say whether something comes true, looking fifty times a second until a hang is certain."""
-    never = Event()
-    tries = ANSWER_SECONDS * 50
-    return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
+    """
+    Return whether a condition becomes true before a hang is certain.
+
+    The pauses between the checks grow to a tenth of a second: most conditions are requests, which
+    take their time from the process that is waited for.
+    """
+    never, pause = Event(), 0.01
+    end = monotonic() + ANSWER_SECONDS
+    while not holds():
+        if monotonic() > end:
+            return holds()
+        never.wait(pause)
+        pause = min(pause * 1.3, 0.1)
+    return True
 
 
 def leftovers(daemon: Any) -> list[str]:
