@@ -86,7 +86,7 @@ class ForEverTests(StartsCase):
         """Start, until a worker hangs."""
         self.write(HANG)
         self.daemon.launch()
-        self.daemon.waitForLog("IMPORTED.*\n(.*\n)*.*IMPORTED")
+        self.daemon.waitForLog(r"IMPORTED[\s\S]*IMPORTED")
         workers = self.workers()
         self.assertEqual(len(workers), 2)
         return workers
@@ -114,7 +114,7 @@ class ForEverTests(StartsCase):
         self.daemon.start()
         self.write(HANG)
         self.daemon.signal(signal.SIGHUP)
-        self.daemon.waitForLog("(IMPORTED(.*\n)*.*){3}")
+        self.daemon.waitForLog(r"IMPORTED[\s\S]*IMPORTED[\s\S]*IMPORTED")
         workers = self.workers()
         self.assertEqual(len(workers), 3)
         self.daemon.signal(signal.SIGTERM)
