@@ -9,7 +9,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -23,7 +23,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.main import main
 from tests.support.balancednodes import BalancedNodes, balancedNodes
-from tests.support.clients import ROOT, Account, botoClient, runTool, writeS3cmdConfig
+from tests.support.clients import (
+    ROOT,
+    Account,
+    ToolFailed,
+    botoClient,
+    runTool,
+    writeS3cmdConfig,
+)
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.programs import needProgram
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, Signer, exchange
@@ -104,6 +111,23 @@ def runStoragegate(*arguments: str | Path, stdin: str = "") -> str:
     return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment(), stdin=stdin)
 
 
+def runKeys(*arguments: str | Path, stdin: str = "") -> str:
+    """
+    Run C{storagegate keys} in this process, because a start of Python takes most of a second.
+
+    @raise ToolFailed: If it fails.
+    """
+    before, sys.stdin = sys.stdin, StringIO(stdin)
+    try:
+        with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as errors:
+            code = main(["keys", *map(str, arguments)])
+    finally:
+        sys.stdin = before
+    if code:
+        raise ToolFailed(f"storagegate ended with {code}:\n{printed.getvalue()}{errors.getvalue()}")
+    return printed.getvalue()
+
+
 class S3Case(SynchronousTestCase):
     """
     Tests of a daemon that runs as a process of its own.
@@ -171,13 +195,9 @@ class S3Case(SynchronousTestCase):
         @param limits: More flags of C{storagegate keys create}.
         """
         account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"{ISSUED_SECRET}{name}")
-        arguments = ["keys", "create", *self.daemon.storeArguments, "--account", name]
+        arguments = ["create", *self.daemon.storeArguments, "--account", name]
         arguments += ["--access-key", account.accessKey, "--secret-stdin", *limits]
-        # In this process, because a start of Python takes most of a second.
-        stdin = self.patch(sys, "stdin", StringIO(f"{account.secretKey}\n"))
-        with redirect_stdout(StringIO()) as printed:
-            self.assertEqual(main(arguments), 0, printed.getvalue())
-        stdin.restore()
+        runKeys(*arguments, stdin=f"{account.secretKey}\n")
         probe = Outgoing("GET", "/", account.plainHeaders())
         self.assertTrue(eventually(lambda: exchange(self.address, probe).status != 401))
         return account

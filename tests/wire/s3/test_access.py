@@ -24,7 +24,7 @@ from tests.support.clients import (
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
 from tests.support.selection import long
-from tests.wire.s3.fixture import S3Case, runStoragegate
+from tests.wire.s3.fixture import S3Case, runKeys
 from tests.wire.s3.forms import formRequest
 
 # Of the shared daemon: a key is issued by a process of its own.
@@ -227,8 +227,7 @@ class PolicyTests(AccessCase):
     def test_newAccount(self) -> None:
         """An account that was issued its first key a moment ago can be named at once."""
         name = f"acnew{self.bucket[-5:]}"
-        runStoragegate(
-            "keys",
+        runKeys(
             "create",
             *self.daemon.storeArguments,
             "--account",
@@ -253,8 +252,7 @@ class PolicyTests(AccessCase):
         old = self.issueKey(name)
         self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
         self.assertEqual(self.status(self.client(old), "get_object", Key="k"), 200)
-        runStoragegate(
-            "keys",
+        runKeys(
             "edit",
             *self.daemon.storeArguments,
             "--access-key",
@@ -292,14 +290,12 @@ class PolicyTests(AccessCase):
 
     def revoke(self, account: Account) -> None:
         """Revoke a key."""
-        runStoragegate(
-            "keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey
-        )
+        runKeys("revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
 
     def refusal(self, *flags: str, stdin: str = "") -> str:
         """Have the command refuse a key; return what it says."""
         with self.assertRaises(ToolFailed) as caught:
-            runStoragegate("keys", "create", *self.daemon.storeArguments, *flags, stdin=stdin)
+            runKeys("create", *self.daemon.storeArguments, *flags, stdin=stdin)
         return str(caught.exception)
 
     def test_copySources(self) -> None:
