@@ -17,7 +17,7 @@ from tests.support.clients import ROOT, Account, runTool
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.faketime import MISSING, FakeTime
 from tests.support.s3signer import Answer, Outgoing, exchange
-from tests.support.selection import long
+from tests.support.selection import long, soak
 from tests.wire.daemon.test_notify import Manager
 from tests.wire.s3.fixture import ENVIRONMENT, eventually, runKeys
 
@@ -220,8 +220,13 @@ class StepTests(SynchronousTestCase):
         self.assertIn("is 31 days behind the newest date", said)
 
 
-@long("runs libfaketime")
+@soak("the same promises once more")
 class WorkersStepTests(StepTests):
     """The same by two processes of one store."""
 
     workers = 2
+
+    @long("runs libfaketime")
+    def test_ahead(self) -> None:
+        """See L{StepTests.test_ahead}."""
+        super().test_ahead()

@@ -8,7 +8,7 @@ from tests.support.clients import awsEnvironment, botoClient, runTool
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, Signer, exchange
-from tests.support.selection import long
+from tests.support.selection import long, soak
 from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, ownDirectory
 
 Rule = dict[str, Any]
@@ -214,6 +214,7 @@ class ConfigurationTests(S3Case):
         s3cmd("dellifecycle", target)
 
 
+@long("takes seconds")
 class ScannerTests(S3Case):
     """
     A daemon whose days are two seconds long.
@@ -272,7 +273,6 @@ class ScannerTests(S3Case):
                 found[name] = found.get(name, 0) + float(value)
         return found
 
-    @long("takes seconds")
     def test_expires(self) -> None:
         """What was there before is removed, with its uploads, and nothing else."""
         self.put("tmp/a", "tmp/b", "kept")
@@ -298,7 +298,6 @@ class ScannerTests(S3Case):
         self.assertEqual((found["removed_total"], found["kept_total"]), (3, 0))
         self.assertLess(found["round_age_seconds"], 60)
 
-    @long("takes seconds")
     def test_versions(self) -> None:
         """A current object gets a marker, older versions go, and the marker goes at last."""
         self.s3.put_bucket_versioning(Bucket="bbb", VersioningConfiguration={"Status": "Enabled"})
@@ -319,7 +318,6 @@ class ScannerTests(S3Case):
         self.assertTrue(eventually(lambda: not self.versions()))
         self.s3.delete_bucket(Bucket="bbb")
 
-    @long("takes seconds")
     def test_restart(self) -> None:
         """After the daemon was killed, and after it was stopped, the rules go on."""
         self.set({"Expiration": {"Days": 1}})
@@ -330,7 +328,6 @@ class ScannerTests(S3Case):
             self.connect()
             self.assertTrue(eventually(lambda: not self.keys()))
 
-    @long("takes seconds")
     def test_removedRule(self) -> None:
         """Without its rule nothing is removed."""
         self.put("k")
@@ -350,8 +347,13 @@ class ScannerTests(S3Case):
         self.assertEqual(self.keys(), ["k"])
 
 
-@long("takes seconds")
+@soak("the same promises once more")
 class WorkersTests(ScannerTests):
     """The same with two processes of which one scans."""
 
     flags = ("--workers", "2")
+
+    @long("takes seconds")
+    def test_restart(self) -> None:
+        """See L{ScannerTests.test_restart}."""
+        super().test_restart()
