@@ -33,15 +33,15 @@ from storagegate.gateway.transports.registry import defaultRules, loadReference,
 from storagegate.upstream.options import DiscoveryOptions
 
 GROUPS: Mapping[str, Mapping[str, type]] = {
-    "The wires": {row.name: loadReference(row.options) for row in transports()},
-    "Who calls": {
+    "Transports": {row.name: loadReference(row.options) for row in transports()},
+    "Authentication": {
         "authentication.providers.jwt": JWTOptions,
         "authentication.providers.apikey": APIKeyOptions,
         "authentication.providers.oauth": OAuthOptions,
     },
     "Errors and limits": {"errorHandling": ErrorOptions, "rateLimit": RateLimit},
-    "What is counted, traced and logged": {"monitoring": MonitoringOptions},
-    "Where services are": {"discovery": DiscoveryOptions},
+    "Metrics, tracing and logs": {"monitoring": MonitoringOptions},
+    "Discovery of services": {"discovery": DiscoveryOptions},
 }
 """The classes of options, by the table of the file that has them, below the titles of the page."""
 
@@ -51,9 +51,10 @@ Every key
 
 .. Printed by tools/keys.py: change the code that it reads, not this page.
 
-What wins over what, and how it is written, is told `with the configuration <configuration.rst>`_.
-An empty default is none. *SIGHUP* says when a change of the file is applied without a restart:
-``yes``, at once; ``workers``, only where there are several, for it replaces them; ``no``, never.
+`Configuration <configuration.rst>`_ describes the syntax of the file and the order of precedence. A
+key with an empty default is not set. The column *SIGHUP* says whether SIGHUP applies a change of the
+file: ``yes``; ``workers``, only if there are several workers, which it replaces; ``no``, the change
+needs a restart.
 
 Top level
 ---------
@@ -72,8 +73,8 @@ _GATEWAY = """\
 The tables of the gateway
 -------------------------
 
-SIGHUP applies them as those of ``workers`` above. A function is named, ``"module:name"``. Words in
-capitals in the name of a table stand for names of your own.
+SIGHUP applies changes of these tables if there are several workers, as with ``workers`` above. Write
+a function as ``"module:name"``. Replace words in capitals in the name of a table with your own names.
 
 """
 
@@ -97,7 +98,7 @@ def page() -> str:
         parts.append(f"{title}\n{'~' * len(title)}\n\n")
         for name, kind in group.items():
             parts.extend(_optionTable(*each) for each in tables(f"gateway.{name}", kind))
-        if title == "Who calls":
+        if title == "Authentication":
             parts.append(_rules())
     return "".join(parts).rstrip("\n") + "\n"
 

@@ -76,7 +76,7 @@ def refusals(client: H2Client) -> dict[str, list[int | None]]:
             status("/Probe/big", b""),
         ],
         "metadata over its limit": [status("/Probe/echo", b"", metadata=[("x-a", 20_000 * "a")])],
-        "a message in a compression that nobody knows": [packed("stones")],
+        "a message with an unknown compression": [packed("stones")],
         "a response that does not fit its message": [status("/Probe/wrong", b"")],
     }
     # From here on there is no room.
