@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import storagegate.rpc  # noqa: F401
 from tests.support.distribution import distributeModules
 from tests.support.durations import timed
+from tests.support.memory import collecting, returnLargeBlocks
 from tests.support.programs import collectMissing
 from tests.support.selection import rounds, selecting
 
@@ -29,9 +30,10 @@ def mktemp(case: SynchronousTestCase) -> str:
 
 
 SynchronousTestCase.mktemp = mktemp
-SynchronousTestCase.run = timed(SynchronousTestCase.run)
+SynchronousTestCase.run = timed(collecting(SynchronousTestCase.run))
 TestLoader.getTestCaseNames = selecting(TestLoader.getTestCaseNames)
 collectMissing()
+returnLargeBlocks()
 # Only the manager of workers has imported it.
 if (trial := sys.modules.get("twisted.trial._dist.disttrial")) is not None:
     distributeModules(trial)
