@@ -26,15 +26,16 @@ All paths are below ``/console/{PREFIX}`` of the admin listener, or of ``console
 <console.rst>`_ says how requests are authenticated. ``GET openapi.json`` describes the same with
 all types.
 
-Documents are JSON, times milliseconds since 1970, sizes bytes. Fields and parameters that are
-unknown are refused with 400. An error is ``{{"error", "message", "details"}}`` with the codes of
-`the gateway <gateway.rst>`_. A list has ``items`` or ``objects``, and ``next``, which is the
-``after`` of the next page, or null. Segments in braces are percent-encoded, slashes too; ``.`` and
-``..`` are written ``~.`` and ``~..``.
+All documents are JSON. Times are in milliseconds since 1970, sizes in bytes. A request with an
+unknown field or parameter is refused with 400. An error is ``{{"error", "message", "details"}}``
+with the codes of `the gateway <gateway.rst>`_. A list has ``items`` or ``objects``, and ``next``:
+pass it as ``after`` to get the next page; it is null on the last page. In the paths below,
+percent-encode each segment in braces, including its slashes, and write ``~.`` and ``~..`` for the
+segments ``.`` and ``..``.
 
-A role of a call is the least that it takes; beyond it the policy of the key decides, as over S3.
-Without a role the call needs no session, or has its own proof, as tickets do. A parameter of the
-query has a question mark before it.
+The role of a call is the lowest role that may make it; the policy of the key decides as well, as
+over S3. A call without a role needs no session, or has its own proof, as tickets do. A parameter
+of the query has a question mark before it.
 
 """
 
