@@ -51,10 +51,10 @@ Every key
 
 .. Printed by tools/keys.py: change the code that it reads, not this page.
 
-`Configuration <configuration.rst>`_ describes the syntax of the file and the order of precedence. A
-key with an empty default is not set. The column *SIGHUP* says whether SIGHUP applies a change of the
-file: ``yes``; ``workers``, only if there are several workers, which it replaces; ``no``, the change
-needs a restart.
+`Configuration <configuration.rst>`_ describes the syntax of the file and the order of precedence.
+A key with an empty default is not set. The column *SIGHUP* says whether SIGHUP applies a change of
+the file: ``yes``; ``workers``, only if there are several workers, which it replaces; ``no``, the
+change needs a restart.
 
 Top level
 ---------
@@ -73,8 +73,9 @@ _GATEWAY = """\
 The tables of the gateway
 -------------------------
 
-SIGHUP applies changes of these tables if there are several workers, as with ``workers`` above. Write
-a function as ``"module:name"``. Replace words in capitals in the name of a table with your own names.
+SIGHUP applies changes of these tables if there are several workers, as with ``workers`` above.
+Write a function as ``"module:name"``. Replace words in capitals in the name of a table with your
+own names.
 
 """
 
