@@ -96,14 +96,16 @@ class DistributionTests(SynchronousTestCase):
         self.assertIn([cases[0], cases[2]], found)
         self.assertEqual(byModule(reversed(cases))[0], [cases[1]])
 
-    def test_ceph(self) -> None:
-        """The modules that use Ceph are one group, the first."""
+    def test_servers(self) -> None:
+        """The modules that use Ceph are one group, the first; so are those that use Chromium."""
         cases = self.cases()
         for name in self.MODULES[:2]:
             module = ModuleType(name)
             module.runningCluster = None  # type: ignore[attr-defined]
             self.patch(sys, "modules", {**sys.modules, name: module})
         self.assertEqual(byModule(cases), [cases[:3], cases[3:]])
+        browsing = [type("Case", (), {"__module__": f"tests.browser.test_{n}"})() for n in "ab"]
+        self.assertIn(browsing, byModule([*browsing, *cases])[:2])
 
     def test_workers(self) -> None:
         """A worker runs a whole module, while another one runs the others; errors are reported."""

@@ -2,10 +2,10 @@
 The order in which C{trial -j} hands tests to its workers: module by module.
 
 Trial itself hands out single tests, so each worker imports every module and starts every server
-that the tests of a module share. Here a worker runs a whole module, and one worker runs all modules
-that use Ceph. The modules come in a fixed order that separates neighbours, because the tests of one
-package need the same resources; packages with long tests come first, so that no worker runs one
-while the others have ended.
+that the tests of a module share. Here a worker runs a whole module, one worker runs all modules that
+use Ceph, and one the tests of the console in Chromium. The modules come in a fixed order that
+separates neighbours, because the tests of one package need the same resources; packages with long
+tests come first, so that no worker runs one while the others have ended.
 """
 
 import sys
@@ -15,25 +15,32 @@ from zlib import crc32
 
 from twisted.python.failure import Failure
 
-FIRST = ("tests.wire.", "tests.browser.", "tests.storage.", "tests.typing.")
+FIRST = ("tests.wire.", "tests.storage.", "tests.typing.")
 """Packages with long tests."""
 
 CEPH = "runningCluster"
 """The name that modules import to use Ceph; see L{tests.support.ceph}."""
+
+CHROMIUM = "tests.browser"
+"""The package whose modules all use Chromium."""
 
 
 def byModule(cases: Iterable[Any]) -> list[list[Any]]:
     """Return the tests that one worker runs together, in the order of distribution."""
     groups: dict[str, list[Any]] = {}
     for case in cases:
-        name = type(case).__module__
-        group = CEPH if hasattr(sys.modules.get(name), CEPH) else name
-        groups.setdefault(group, []).append(case)
+        groups.setdefault(_groupOf(type(case).__module__), []).append(case)
 
     def place(name: str) -> tuple[bool, bool, int]:
-        return name != CEPH, not name.startswith(FIRST), crc32(name.encode())
+        return name not in (CEPH, CHROMIUM), not name.startswith(FIRST), crc32(name.encode())
 
     return [groups[name] for name in sorted(groups, key=place)]
+
+
+def _groupOf(module: str) -> str:
+    if hasattr(sys.modules.get(module), CEPH):
+        return CEPH
+    return CHROMIUM if module.startswith(f"{CHROMIUM}.") else module
 
 
 def distributeModules(trial: Any) -> None:
