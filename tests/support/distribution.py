@@ -2,8 +2,8 @@
 The order in which C{trial -j} hands tests to its workers: module by module.
 
 Trial itself hands out single tests, so each worker imports every module and starts every server
-that the tests of a module share. Here a worker runs a whole module, one worker runs all modules that
-use Ceph, and one the tests of the console in Chromium. The modules come in a fixed order that
+that the tests of a module share. Here a worker runs a whole module, one worker runs all modules
+that use Ceph, and one the tests of the console in Chromium. The modules come in a fixed order that
 separates neighbours, because the tests of one package need the same resources; packages with long
 tests come first, so that no worker runs one while the others have ended.
 """
