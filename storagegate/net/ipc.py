@@ -240,7 +240,6 @@ class WorkerIPC:
     @ivar retired: Called with the grace for idle connections in seconds when another process takes
         the worker's place.
     @ivar stopped: Called when everything stops, or the supervisor has ended.
-    @ivar isAlone: Whether the supervisor has ended.
     @ivar isWaiting: Whether another worker still reads exclusive input.
     @ivar entered: Called when the other worker has stopped reading it.
     """
@@ -252,7 +251,6 @@ class WorkerIPC:
         self.control = ControlProtocol(self._received, self._lost)
         self.retired: Callable[[float], object] = lambda idleGraceSeconds: None
         self.stopped: Callable[[], object] = lambda: None
-        self.isAlone = False
         self.isWaiting = setup.isNext
         self.entered: Callable[[], object] = lambda: None
         self._subscribers: dict[str, list[Callable[[Any], object]]] = {}
@@ -353,7 +351,6 @@ class WorkerIPC:
             self.retired(message["idleGraceSeconds"])
 
     def _lost(self) -> None:
-        self.isAlone = True
         questions, self._questions = self._questions, {}
         for replies in questions.values():
             if not replies.called:

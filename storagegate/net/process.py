@@ -44,6 +44,7 @@ class SignalHandlers:
         stop: Callable[[], object],
         reload: Callable[[], object],
         isWorker: bool = False,
+        abort: Callable[[], object] = lambda: None,
     ) -> None:
         """
         @param reactor: A reactor of Twisted; its SIGTERM handler is replaced.
@@ -51,11 +52,13 @@ class SignalHandlers:
         @param reload: Called in the reactor to reload.
         @param isWorker: Whether a supervisor handles SIGINT and SIGHUP, which a terminal sends to
             all processes of a group.
+        @param abort: Called in the handler of the second stop signal, before the process dies.
         """
         self._isWorker = isWorker
         self._reactor = reactor
         self._stop = stop
         self._reload = reload
+        self._abort = abort
         self.isStopping = False
 
     def install(self) -> None:
@@ -78,6 +81,7 @@ class SignalHandlers:
             # A service manager may signal every process, not only the supervisor.
             return
         if self.isStopping:
+            self._abort()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self.isStopping = True

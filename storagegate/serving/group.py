@@ -264,6 +264,13 @@ class ServerGroup:
             named = lambda: () if quiet else self.ports.items()  # noqa: E731
             runUntilStopped(running, opening, lambda: self.close(graceMs), named)
         else:
+            count = worker.link.count
+            if workers not in (None, count) and not worker.link.index:
+                _log.warn(
+                    "needs a restart: {count} workers instead of {workers}",
+                    count=count,
+                    workers=workers,
+                )
             stop = worker.follow(running, opening, self.close, graceMs)
             runUntilStopped(running, opening, stop, lambda: ())
 

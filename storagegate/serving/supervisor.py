@@ -141,7 +141,7 @@ class WorkerSupervisor:
         self._memory: dict[str, int] = {}
         self._secret = token_hex(32)
         self._pool: WorkerPool | None = None
-        self._signals = SignalHandlers(reactor, self.stop, self.reload)
+        self._signals = SignalHandlers(reactor, self.stop, self.reload, abort=self._abort)
         self._notifier = Notifier(reactor, os.environ)
         self._isStopping = self._isReloading = self._isReloadWanted = False
 
@@ -178,6 +178,11 @@ class WorkerSupervisor:
         """Start to shut down."""
         with suppress(ReactorNotRunning):
             self._reactor.stop()
+
+    def _abort(self) -> None:
+        """Kill the workers, in the handler of a second signal."""
+        if self._pool is not None:
+            self._pool.abort()
 
     def reload(self, files: Sequence[str] = ()) -> None:
         """

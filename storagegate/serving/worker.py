@@ -6,7 +6,7 @@ program from the beginning. When the program serves, L{storagegate.serving.group
 <ProgramWorker>} of this process, and opens the inherited sockets in place of the addresses.
 """
 
-import os
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -43,7 +43,7 @@ class ProgramWorker:
         self._control = control
         self._reloadGraceMs: int = setup.options["reloadGraceMs"]
         self._idleGraceMs = 0.0
-        self._isStopping = self._isDraining = self._isRetired = False
+        self._isStopping = self._isRetired = False
 
     def fail(self, reason: str) -> None:
         """
@@ -75,9 +75,6 @@ class ProgramWorker:
         link = self.link
 
         def stop() -> None:
-            if self._isDraining and link.isAlone:
-                # A second signal has ended the supervisor: its workers do not wait either.
-                os._exit(1)
             if not self._isStopping:
                 self._isStopping = True
                 with suppress(ReactorNotRunning):
@@ -102,14 +99,8 @@ class ProgramWorker:
             return reason
 
         def drain() -> Deferred[Any]:
-            self._isDraining = True
             grace = self._reloadGraceMs if self._isRetired else graceMs
-
-            def drained(result: Any) -> Any:
-                self._isDraining = False
-                return result
-
-            return maybeDeferred(close, grace, self._idleGraceMs).addBoth(drained)
+            return maybeDeferred(close, grace, self._idleGraceMs)
 
         link.stopped = stop
         link.retired = retire
@@ -124,6 +115,9 @@ def main() -> None:
 
     @raise SystemExit: If the program fails, or ends before it has served.
     """
+    # The supervisor handles them; a terminal sends them to all processes of a group.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     control, setup = receiveSetup()
     worker = ProgramWorker(control, setup)
     becomeWorker(worker)

@@ -322,6 +322,19 @@ class RunTests(WorkersCase):
             client.getresponse().read(5)
             self.assertEqual(program.stop(), 0)
 
+    def test_twice(self) -> None:
+        """A second signal ends all processes at once, whatever is in flight."""
+        program = self.start("shop:app", "--workers", "2", "--http", "0")
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", program.port(), timeout=SECONDS)
+        ) as client:
+            client.request("GET", "/slow")
+            client.getresponse().read(5)
+            program.signal(signal.SIGTERM)
+            program.wait("stopping, requests in flight have 30 s")
+            program.signal(signal.SIGTERM)
+            self.assertEqual(program.end(), -signal.SIGTERM)
+
     def test_orphans(self) -> None:
         """Workers end when their supervisor is killed."""
         program = self.start("shop:app", "--workers", "2", "--http", "0")
