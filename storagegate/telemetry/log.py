@@ -408,7 +408,7 @@ _DEBUG, _INFO = LEVELS.index("debug"), LEVELS.index("info")
 _SEVERITIES = {level: min(at, 3) for at, level in enumerate(LogLevel.iterconstants())}
 
 
-_PORT = re.compile(r"\(.* Port .* Closed\)|\S+ starting on \S+")
+_PORT = re.compile(r"\(.* Port .* Closed\)|\S+(?: \(TLS\))? starting on \S+")
 """Messages that Twisted's ports log when they open and close."""
 
 
