@@ -11,13 +11,14 @@ from tests.support.selection import long
 FLOORS = (
     ("core", "version"),
     ("net", "telemetry"),
-    ("auth", "storage", "upstream"),
+    ("auth", "serving", "storage", "upstream"),
     ("objects",),
     ("http", "rpc", "s3"),
     ("services", "gateway"),
     ("cluster", "console"),
     ("daemon", "migration"),
-    ("cli", "tap", "server"),
+    ("tap", "server"),
+    ("cli",),
     ("__main__",),
 )
 """The packages from the ground up, and the modules that stand above all packages."""

@@ -166,6 +166,39 @@ COMMANDS: tuple[Command, ...] = (
         CommandPlace.DAEMON,
     ),
     Command(
+        "run",
+        "run:run",
+        "serve an application, a gRPC server or a gateway of a Python module",
+        CommandPlace.NOWHERE,
+        (
+            _arg(
+                "target",
+                metavar="MODULE:APP",
+                help="the module and the name of the server in it, of a value of serve(), or of a"
+                " function that returns one, as in MODULE:create()",
+            ),
+            _arg(
+                "--workers",
+                type=reader("cli.run:readCount"),
+                default=1,
+                metavar="N",
+                help="the number of processes; SIGHUP replaces them with processes that run the new"
+                " code; 0 serves without a supervisor",
+            ),
+            _switch("--reload", "replace the workers when a source file changes: for development"),
+            _arg(
+                "--grace",
+                dest="graceSeconds",
+                type=reader("cli.run:readCount"),
+                default=30,
+                metavar="SECONDS",
+                help="the time that requests in flight get at a stop",
+            ),
+            _arg("--reactor", choices=("default", "asyncio"), help="the reactor of the program"),
+            _switch("--quiet", "print warnings and errors only"),
+        ),
+    ),
+    Command(
         "init",
         "initialisation:init",
         "create a data directory, a configuration file and a systemd unit",
@@ -530,7 +563,7 @@ GROUPS = {
 """The help of the first words that several commands share."""
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Run": ("serve", "init", "config", "doctor", "completion"),
+    "Run": ("serve", "run", "init", "config", "doctor", "completion"),
     "Keys and buckets": ("keys", "buckets", "share", "connect"),
     "Monitor": ("status", "trace", "call"),
     "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
@@ -540,6 +573,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 
 EXAMPLES: Mapping[str, str] = {
     "serve": "serve --config storagegate.toml",
+    "run": "run notes:app --workers 2 --http 127.0.0.1:3000",
     "init": "init --data /srv/storagegate --config /etc/storagegate.toml --yes",
     "status": "status --url https://store.example:9001 --profile ops",
     "keys create": "keys create --account builds --policy readonly --bucket 'release-*'",
@@ -664,12 +698,27 @@ def argumentsOf(command: Command) -> Iterator[Argument]:
     if command.place is CommandPlace.EITHER or command.path == "doctor":
         yield from _URL_FLAGS
     yield from command.arguments
-    if command.path != "serve":
+    if command.path == "run":
+        yield from _addressFlags()
+    if command.path not in ("serve", "run"):
         yield _JSON_STREAM if command.isStream else _JSON
 
 
 def _addVersion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"storagegate {__version__}")
+
+
+def _addressFlags() -> Iterator[Argument]:
+    """Yield the flags for the addresses of the listeners of a program."""
+    from storagegate.gateway.transports.registry import listenerTransports
+
+    forms = {
+        "endpoint": "a port, HOST:PORT, unix:PATH or an endpoint string",
+        "hostport": "a port or HOST:PORT",
+    }
+    for row in listenerTransports():
+        text = f"the address of the {row.title} listener: {forms[str(row.address)]}"
+        yield _arg(f"--{row.name}", metavar="ADDRESS", help=text)
 
 
 def _daemonFlags() -> Iterator[Argument]:

@@ -34,7 +34,7 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.jsonforms import jsonForm
-from storagegate.core.ratelimit import Count, IRateLimitStore, MemoryRateLimitStore, RateStoreMaker
+from storagegate.core.ratelimit import Count, IRateLimitStore, RateStoreMaker, makeRateStore
 from storagegate.core.schemas import AnySchema, Fits, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
 from storagegate.core.task import nameRemedy, resolve
@@ -219,7 +219,7 @@ class Invoker:
         @param now: Returns seconds since 1970.
         @param seconds: Returns seconds of a monotonic clock.
         @param rateStore: Makes the store of a rate limit from the method's name and the window;
-            C{None} keeps the counts in the memory of this process.
+            C{None} is L{makeRateStore}.
         """
         self.services: dict[str, ServiceDefinition] = {}
         self.authenticator = authenticator
@@ -228,7 +228,7 @@ class Invoker:
         self.rateLimit = rateLimit
         self.now = now
         self._makeRates = rateStore or (
-            lambda name, windowMs: MemoryRateLimitStore(windowMs, now=now)
+            lambda name, windowMs: makeRateStore(name, windowMs, now=now)
         )
         self._seconds = seconds
         self._methods: dict[str, dict[str, MethodEntry]] = {}

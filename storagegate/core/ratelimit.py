@@ -8,11 +8,15 @@ process receives them. A process that finds a count locked does not wait: it cou
 of the value that it reads, and adds its own count once the lock is free.
 
 A store for several machines needs a server; it implements L{IRateLimitStore}.
+
+A limit without a store of its own gets one from L{makeRateStore}. In a worker, that store is shared
+by all workers of the program.
 """
 
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -97,7 +101,14 @@ class MemoryRateLimitStore:
     Each new window removes two expired ones, so that no request waits for a sweep. When C{maxKeys}
     windows are open, a new one replaces the oldest, whose key then starts again: a flood of
     invented keys locks no client out.
+
+    @cvar isPerProcess: See L{storagegate.core.perprocess}.
+    @cvar sharedBy: The store that processes share.
     """
+
+    isPerProcess = True
+    held = "counts of requests"
+    sharedBy = "the default store, which workers share, or SharedRateLimitStore"
 
     def __init__(
         self,
@@ -196,6 +207,45 @@ def sharedRateStores(fd: int) -> Callable[[str, float], "SharedRateLimitStore"]:
 
     table = SharedTable(fd)
     return lambda name, windowMs: SharedRateLimitStore(table, windowMs, name)
+
+
+_workers: RateStoreMaker | None = None
+
+_numbers = count(1)
+
+
+def shareRates(fd: int) -> None:
+    """
+    Make L{makeRateStore} return stores that all workers of the program share.
+
+    @param fd: The descriptor of L{makeRateMemory}.
+    """
+    global _workers
+    _workers = sharedRateStores(fd)
+
+
+def nextRateName(kind: str) -> str:
+    """
+    Return the name of the next limit of this process that has no other name. All workers run the
+    same program, so the names are the same in each.
+
+    @param kind: The kind of the limit, such as C{HTTP}.
+    """
+    return f"{kind} {next(_numbers)}"
+
+
+def makeRateStore(
+    name: str, windowMs: float, now: Callable[[], float] = time.time
+) -> IRateLimitStore:
+    """
+    Make the store of a limit that has no store of its own.
+
+    @param name: The name of the limit in all workers.
+    @param now: Returns seconds since 1970, for a store in memory.
+    """
+    if _workers is not None:
+        return _workers(name, windowMs)
+    return MemoryRateLimitStore(windowMs, now=now)
 
 
 @implementer(IRateLimitStore)

@@ -25,9 +25,10 @@ from storagegate.daemon.config import (
     raiseErrors,
 )
 from storagegate.daemon.logs import Logs
-from storagegate.daemon.process import SignalHandlers, freezeHeap, tuneProcess
-from storagegate.daemon.systemd import Notifier
+from storagegate.daemon.process import freezeHeap, tuneProcess
 from storagegate.net.heap import HeapTrimmer
+from storagegate.net.process import SignalHandlers
+from storagegate.net.systemd import Notifier
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
 from storagegate.telemetry.metrics import MetricsRegistry

@@ -32,7 +32,7 @@ from storagegate.daemon.listenerfile import (
     removeListeners,
     writeListeners,
 )
-from storagegate.daemon.process import oneLine, startError
+from storagegate.daemon.process import startError
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import (
@@ -41,6 +41,7 @@ from storagegate.net.endpoints import (
     formatAddress,
     isLoopback,
 )
+from storagegate.net.process import oneLine
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreBusy, StoreError
 from storagegate.storage.files import makeDirectory

@@ -16,34 +16,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from itertools import chain
-from socket import socket
-from typing import Any, Literal
+from typing import Any
 
 from attrs import asdict, evolve
 from msgspec.structs import replace
 from twisted.application.service import Service
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress
-from twisted.python.failure import Failure
 
 from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, applied, portable
 from storagegate.daemon.listenerfile import removeListeners
-from storagegate.daemon.process import oneLine, setParentDeathSignal
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText
 from storagegate.gateway.transports.registry import listenerTransports
-from storagegate.net.endpoints import (
-    BoundSocket,
-    bind,
-    bindDatagrams,
-    formatAddress,
-    reservePort,
-)
-from storagegate.net.ipc import CONTROL, WorkerSetup
+from storagegate.net.process import oneLine, setParentDeathSignal
 from storagegate.net.workers import WorkerCommand, WorkerFailed, WorkerPool
+from storagegate.serving.listeners import SharedListeners, Sharing, workerCommand
 
 LIMIT_SECONDS = 60.0
 """Limit of the preflight: as long as the start of a worker may take."""
@@ -104,9 +92,7 @@ class Supervisor(ProcessService):
 
     def __init__(self, setup: ProcessSetup) -> None:
         super().__init__(setup)
-        self._bound: dict[str, BoundSocket] = {}
-        self._datagrams: dict[str, list[socket]] = {}
-        self._reserved: dict[str, socket] = {}
+        self._listeners = SharedListeners(self._reactor, self._started.workers)
         self._memory: dict[str, int] = {}
         self._lock: Any = None
         self._workers: WorkerPool | None = None
@@ -274,71 +260,33 @@ class Supervisor(ProcessService):
             configuration, s3=replace(configuration.s3, root=self._rootPair(configuration))
         )
 
-    def _open(self, name: str, endpoint: str | None, inherit: str = "stream") -> None:
+    def _open(self, name: str, endpoint: str | None, sharing: Sharing = "stream") -> None:
         if endpoint is None:
             return
         try:
-            self._bind(name, endpoint, inherit)
+            self._listeners.bind(name, endpoint, sharing)
         except (CannotListenError, ValueError) as error:
             raise self._cannotListen(name, endpoint, error) from error
-
-    def _bind(self, name: str, endpoint: str, inherit: str) -> None:
-        if inherit == "stream":
-            found: list[Any] = []
-            bind(self._reactor, endpoint).addBoth(found.append)
-            [bound] = found or [
-                Failure(CannotListenError("", 0, OSError("not bound synchronously")))
-            ]
-            if isinstance(bound, Failure):
-                bound.raiseException()
-            self._bound[name] = bound
-            self._addresses[name] = bound.address
-        elif inherit == "datagram":
-            sockets = bindDatagrams(endpoint, self._configuration.workers)
-            self._datagrams[name] = sockets
-            self._addresses[name] = _address("UDP", sockets[0])
-        else:
-            reserved = self._reserved[name] = reservePort(endpoint)
-            self._addresses[name] = _address("TCP", reserved)
+        self._addresses[name] = self._listeners.addresses[name]
 
     def _program(self) -> WorkerCommand:
         """Return the command of the workers with the current configuration."""
-        descriptors: dict[int, int] = {}
-        endpoints: dict[str, str] = {}
-
-        def inherit(descriptor: int) -> int:
-            number = CONTROL + 1 + len(descriptors)
-            descriptors[number] = descriptor
-            return number
-
-        for name, bound in self._bound.items():
-            endpoints[name] = bound.inherited(inherit(bound.port.fileno()))
-        memory = {name: inherit(each) for name, each in self._memory.items()}
-        log = self._parts.logs.handOver(inherit)
+        inheritance = self._listeners.inheritance()
+        endpoints = self._listeners.handOver(inheritance)
+        memory = {name: inheritance.add(each) for name, each in self._memory.items()}
+        log = self._parts.logs.handOver(inheritance.add)
         if self._lock is not None:
             # Workers only hold it: the data stay locked while any worker lives.
-            inherit(self._lock.descriptor)
-        for name in self._reserved:
-            endpoints[name] = formatAddress(self._addresses[name])
-        own: list[dict[int, int]] = [{} for _ in range(self._started.workers)]
-        for count, (name, sockets) in enumerate(self._datagrams.items()):
-            number = CONTROL + 1 + len(descriptors) + count
-            endpoints[name] = f"inherited:{number}"
-            for mine, each in zip(own, sockets, strict=True):
-                mine[number] = each.fileno()
+            inheritance.add(self._lock.descriptor)
         root = self._configuration.s3.root
         flags = {name: value for name, value in self._flags.items() if value is not None}
         options: dict[str, Any] = {**portable(self._configuration), "log": log, "flags": flags}
         if root is not None:
             options["root"] = [root.accessKey, root.secretKey]
-        return WorkerCommand(
-            command=[sys.executable, "-m", "storagegate.daemon.worker"],
-            # Workers import from the same path.
-            environment={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            descriptors=descriptors,
-            own=own,
-            setup=WorkerSetup(0, self._started.workers, endpoints, memory, options),
-        )
+        command = [sys.executable, "-m", "storagegate.daemon.worker"]
+        # Workers import from the same path.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return workerCommand(command, environment, inheritance, endpoints, memory, options)
 
     def _changed(self) -> None:
         """Report the number of workers to the service manager."""
@@ -357,17 +305,10 @@ class Supervisor(ProcessService):
         self._isStopping = True
         grace = self._notifyStopping()
         # Closed first: the workers accept the connections that the kernel has queued.
-        for bound in self._bound.values():
-            bound.port.stopListening()
+        self._listeners.stopListening()
         if self._workers is not None:
             await self._workers.stop(grace)
         removeListeners(self._directory())
-        for each in (*chain(*self._datagrams.values()), *self._reserved.values()):
-            each.close()
+        self._listeners.close()
         self._notifier.close()
         self._log.info("stopped")
-
-
-def _address(kind: Literal["TCP", "UDP"], bound: Any) -> IAddress:
-    host, port, *rest = bound.getsockname()
-    return IPv6Address(kind, host, port, *rest) if rest else IPv4Address(kind, host, port)

@@ -5,8 +5,6 @@ C{python -m storagegate.daemon.worker} expects a socket of its supervisor at des
 L{storagegate.net.ipc}; only a supervisor can start it.
 """
 
-import signal
-import socket
 from contextlib import suppress
 from typing import Any
 
@@ -16,19 +14,11 @@ from msgspec.structs import replace
 from storagegate.daemon.components import Components
 from storagegate.daemon.config import Configuration, ListenerOptions, restore
 from storagegate.daemon.daemon import Daemon
-from storagegate.daemon.process import oneLine, setParentDeathSignal
 from storagegate.daemon.service import ProcessSetup
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import chooseReactor
-from storagegate.net.ipc import (
-    CONTROL,
-    WorkerIPC,
-    WorkerSetup,
-    adopt,
-    encode,
-    readBlocking,
-    readSetup,
-)
+from storagegate.net.ipc import WorkerIPC, WorkerSetup, adopt, encode, receiveSetup
+from storagegate.net.process import oneLine, setParentDeathSignal
 from storagegate.objects.issuedkeys import KeyPair
 
 
@@ -46,24 +36,9 @@ def _readConfiguration(setup: WorkerSetup) -> Configuration:
     return evolve(configuration, listeners=listeners, s3=replace(configuration.s3, root=root))
 
 
-def _isAlone(control: socket.socket) -> bool:
-    """Return whether the supervisor has ended; this does not consume data from the connection."""
-    try:
-        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-
-
 def main() -> None:
     """Serve until the supervisor stops this worker or ends."""
-    control = socket.socket(fileno=CONTROL)
-    # During the start the control socket is not read, and importing a service module may block
-    # forever: without its supervisor this process would keep the sockets and the data.
-    setParentDeathSignal(signal.SIGKILL)
-    message = readBlocking(control)
-    if message is None or _isAlone(control):
-        raise SystemExit("storagegate: only the supervisor can start a worker")
-    setup = readSetup(message)
+    control, setup = receiveSetup()
     reactor = chooseReactor(setup.options["values"]["reactor"])
     try:
         daemon, link = _start(setup, reactor)

@@ -31,7 +31,13 @@ from storagegate.core.definitions import (
 from storagegate.core.invoker import InvocationObserver, Invoker
 from storagegate.core.options import joinOptions, makeOptions, readFunction
 from storagegate.core.task import callInThread, portable
-from storagegate.gateway.host import ErrorHook, GatewayResources, TransportContext, TransportSet
+from storagegate.gateway.host import (
+    ErrorHook,
+    GatewayResources,
+    TransportContext,
+    TransportSet,
+    listenerAddresses,
+)
 from storagegate.gateway.metrics import CallMetrics, UnknownCalls
 from storagegate.gateway.options import GatewayOptions, GatewayOptionsDict, readOptions
 from storagegate.gateway.transports.registry import (
@@ -50,6 +56,7 @@ from storagegate.net.endpoints import (
     processReactor,
     runUntilStopped,
 )
+from storagegate.serving import claimRun, currentWorker
 from storagegate.telemetry.log import hasLogBegun, logScript, standardError
 
 if TYPE_CHECKING:
@@ -59,6 +66,7 @@ if TYPE_CHECKING:
     from storagegate.gateway.transports.tcp import TCPOptionsDict
     from storagegate.gateway.transports.udp import UDPConfigurationDict
     from storagegate.gateway.transports.websocket import WebSocketOptionsDict
+    from storagegate.serving.supervisor import SharedListener
     from storagegate.upstream.options import DiscoveryOptionsDict
 
 
@@ -90,6 +98,8 @@ DEFAULT_GRACE_MS = 30_000
 RUN_GRACE_MS = 5_000
 """The same for L{ProtocolGateway.run}, where a user waits after Ctrl-C."""
 
+_ANSWERS = "storagegate.gateway.transports.udp.replycache:makeAnswerMemory"
+
 _log = Logger()
 
 
@@ -104,6 +114,27 @@ def createProtocolGateway(
     @raise OptionError: If an option is unknown or its value invalid.
     """
     return ProtocolGateway(options, **more)
+
+
+def _processResources() -> GatewayResources:
+    """Return the resources that a gateway of a script shares with other workers of the script."""
+    worker = currentWorker()
+    if worker is None:
+        return GatewayResources()
+    secret = worker.secret
+    answers = worker.link.memory.get("answers")
+    makeReplies = None
+    if answers is not None:
+
+        def makeReplies() -> Any:
+            from storagegate.core.sharedtable import SharedTable
+            from storagegate.gateway.transports.udp.replycache import SharedReplyCache
+
+            return SharedReplyCache(SharedTable(answers))
+
+    return GatewayResources(
+        turn=worker.link, makeReplies=makeReplies, affinitySecret=lambda: secret
+    )
 
 
 class ProtocolGateway:
@@ -144,7 +175,7 @@ class ProtocolGateway:
         self.monitoring: Any = None
         self.discovery: Any = None
         self.transformError: ErrorHook | None = None
-        self._resources = around = surroundings or GatewayResources()
+        self._resources = around = surroundings or _processResources()
         self.protos: dict[str, Any] = {}
         self.awaited: frozenset[str] = frozenset()
         self._metrics = CallMetrics(
@@ -516,7 +547,12 @@ class ProtocolGateway:
             self._resources = evolve(self._resources, logSink=standardError(reactor))
 
     def run(
-        self, *, graceMs: int = RUN_GRACE_MS, quiet: bool = False, reactor: str | None = None
+        self,
+        *,
+        graceMs: int = RUN_GRACE_MS,
+        quiet: bool = False,
+        reactor: str | None = None,
+        workers: int | None = None,
     ) -> None:
         """
         Serve until a signal stops the process: for scripts.
@@ -525,8 +561,19 @@ class ProtocolGateway:
         @param quiet: Whether to print no listening addresses.
         @param reactor: C{asyncio} lets handlers await asyncio libraries; C{None} is the reactor of
             the process.
-        @raise SystemExit: If an address is taken.
+        @param workers: The number of processes that serve; this process then becomes their
+            supervisor, see L{ServerGroup.run<storagegate.serving.group.ServerGroup.run>}. C{None}
+            to serve in this process.
+        @raise SystemExit: If an address is taken, or a worker cannot start.
+        @raise ValueError: If C{workers} is not a number from 1 to 256.
         """
+        if claimRun() is not None or workers is not None:
+            # Imported late: a single process does not need it.
+            from storagegate.serving.group import makeGroup
+
+            group = makeGroup(self)
+            group.run(workers=workers, graceMs=graceMs, quiet=quiet, reactor=reactor)
+            return
         running = chooseReactor(reactor)
         self.logToStandardError(running)
         logScript(running)
@@ -583,6 +630,44 @@ class ProtocolGateway:
         if settings != self.settings:
             self._checkIdle()
             self.settings = settings
+
+    def sharedListeners(self, names: Sequence[str] | None = None) -> "list[SharedListener]":
+        """
+        Return the listeners of transports, for a supervisor.
+
+        @param names: Transports of an application with a listener of its own, see L{openFor};
+            C{None} for all that L{listen} opens.
+        """
+        from storagegate.serving.supervisor import SharedListener
+
+        enabled = self.settings.enabled if names is None else tuple(names)
+        found = []
+        for name, address in listenerAddresses(
+            self.settings, enabled, self.settings.hostname
+        ).items():
+            row = findTransport(name)
+            if names is None or row.shares is None:
+                sharing = findTransport(row.shares or name).inherit
+                found.append(SharedListener(name, address, sharing))
+        return found
+
+    def sharedMemory(self, names: Sequence[str] | None = None) -> dict[str, str]:
+        """
+        Return the makers of the memory that workers share, see
+        L{ProgramPlan<storagegate.serving.supervisor.ProgramPlan>}.
+
+        @param names: See L{sharedListeners}.
+        """
+        enabled = self.settings.enabled if names is None else names
+        return {"answers": _ANSWERS} if UDP.name in enabled else {}
+
+    def place(self, places: Mapping[str, str]) -> None:
+        """
+        Set addresses to listen on instead of those of the options.
+
+        @param places: Addresses by transport; others keep theirs.
+        """
+        self._resources.places.update(places)
 
     def openFor(self, names: Sequence[str], reactor: Any) -> Deferred[dict[str, Any]]:
         """

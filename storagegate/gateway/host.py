@@ -78,6 +78,7 @@ class GatewayResources:
     @ivar affinitySecret: Returns the key that signs the cookies of sticky sessions, the same in all
         processes that serve a client; with C{None} one is generated. Called when the first cookie
         is signed.
+    @ivar places: The addresses to listen on instead of those of the options, by transport.
     """
 
     meters: MetricsRegistry = Factory(MetricsRegistry)
@@ -87,6 +88,7 @@ class GatewayResources:
     makeReplies: ReplyCacheMaker | None = None
     turn: SocketOwnership | None = None
     affinitySecret: Callable[[], bytes] | None = None
+    places: dict[str, str] = Factory(dict)
 
 
 @frozen
@@ -206,6 +208,41 @@ def _settled(described: Any) -> Any:
     return None
 
 
+def listenerAddresses(
+    settings: GatewayOptions, names: tuple[str, ...], hostname: str
+) -> dict[str, str]:
+    """
+    Return the address of each listener, as L{TransportSet.open} takes it.
+
+    @param names: The enabled transports.
+    @param hostname: The interface for transports whose options name none.
+    """
+    addresses = {}
+    for row in transports():
+        # The first enabled transport of a shared listener opens it.
+        sharing = [each.name for each in transports() if each.shares == row.shares]
+        isOwn = row.shares is None
+        if row.name in names and (
+            isOwn or row.name == next(each for each in (row.shares, *sharing) if each in names)
+        ):
+            addresses[row.name] = _addressOf(settings, row, hostname)
+    return addresses
+
+
+def _addressOf(settings: GatewayOptions, row: Transport, hostname: str) -> str:
+    own = settings.of(row.name)
+    address: str | None = getattr(own, "address", None)
+    if address is not None:
+        return address
+    port = getattr(own, "port", settings.port)
+    interface = getattr(own, "hostname", None)
+    if row.address == "hostport":
+        bracketed = f"[{hostname}]" if ":" in hostname else hostname
+        return f"{interface or bracketed}:{port}"
+    escaped = (interface or hostname).replace(":", "\\:")
+    return f"tcp:{port}:interface={escaped}"
+
+
 class TransportSet:
     """
     The transports that a gateway has in use.
@@ -269,44 +306,14 @@ class TransportSet:
         @raise CannotListenError: If an address is taken; no port is left open then.
         """
         try:
-            for name, address in self.addresses(tuple(names), hostname).items():
-                await self.open(name, address)
+            places = self.host.resources.places
+            addresses = listenerAddresses(self.host.settings, tuple(names), hostname)
+            for name, address in addresses.items():
+                await self.open(name, places.get(name, address))
         except Exception:
             await self.close(0)
             raise
         return dict(self.ports)
-
-    def addresses(self, names: tuple[str, ...], hostname: str) -> dict[str, str]:
-        """
-        Return the address of each listener, as L{open} takes it.
-
-        @param names: The enabled transports.
-        @param hostname: The interface for transports whose options name none.
-        """
-        addresses = {}
-        for row in transports():
-            # The first enabled transport of a shared listener opens it.
-            sharing = [each.name for each in transports() if each.shares == row.shares]
-            isOwn = row.shares is None
-            if row.name in names and (
-                isOwn or row.name == next(each for each in (row.shares, *sharing) if each in names)
-            ):
-                addresses[row.name] = self._address(row, hostname)
-        return addresses
-
-    def _address(self, row: Transport, hostname: str) -> str:
-        settings = self.host.settings
-        own = settings.of(row.name)
-        address: str | None = getattr(own, "address", None)
-        if address is not None:
-            return address
-        port = getattr(own, "port", settings.port)
-        interface = getattr(own, "hostname", None)
-        if row.address == "hostport":
-            bracketed = f"[{hostname}]" if ":" in hostname else hostname
-            return f"{interface or bracketed}:{port}"
-        escaped = (interface or hostname).replace(":", "\\:")
-        return f"tcp:{port}:interface={escaped}"
 
     def open(self, name: str, address: str) -> Deferred[Any]:
         """

@@ -34,6 +34,7 @@ from storagegate.net.endpoints import (
 from storagegate.net.forwarded import Trust, compileTrust
 from storagegate.net.http.site import Site
 from storagegate.net.tls import ServerTLSOptions
+from storagegate.serving import claimRun, currentWorker
 
 if TYPE_CHECKING:
     from storagegate.http.fetch import Request, Response
@@ -197,11 +198,7 @@ class Application(Router):
         reactor = processReactor(reactor)
         if self._runtime is None:
             self._runtime = reactorRuntime(reactor)
-        if not isinstance(port, str):
-            options = {} if port is None else {"port": port}
-            number = readOptions(self.settings, options).port
-            interface = (hostname or self.settings.hostname).replace(":", "\\:")
-            port = f"tcp:{number}:interface={interface}"
+        port = self.endpoint(port, hostname)
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
         site.trust = self.trust
         development = self.settings.development
@@ -213,6 +210,20 @@ class Application(Router):
         self._opening += 1
         return portable(Deferred.fromCoroutine(self._serve(opening, reactor, port, site)))
 
+    def endpoint(self, port: int | str | None = None, hostname: str | None = None) -> str:
+        """
+        Return the endpoint string that L{listen} opens.
+
+        @param port: See L{listen}.
+        @param hostname: See L{listen}.
+        @raise OptionError: If the port is not a number from 0 to 65535.
+        """
+        if isinstance(port, str):
+            return port
+        number = readOptions(self.settings, {} if port is None else {"port": port}).port
+        interface = (hostname or self.settings.hostname).replace(":", "\\:")
+        return f"tcp:{number}:interface={interface}"
+
     def _open(
         self, reactor: Any, description: str, site: Site
     ) -> Deferred[tuple[IListeningPort, bool]]:
@@ -222,6 +233,11 @@ class Application(Router):
         @return: The port, and whether its address is new since the last reload.
         @raise ValueError: If the description is not an endpoint.
         """
+        if description.startswith("inherited:"):
+            # The supervisor of workers has announced it, and replaces the program.
+            return listen(reactor, description, site, self.tls).addCallback(
+                lambda port: (port, False)
+            )
         development = self.settings.development
         if development is not None and development.hmr and Application.reloader is None:
             from storagegate.http.development.reloader import processReloader
@@ -254,7 +270,7 @@ class Application(Router):
 
                 announce(port, isSecure=description.startswith(("ssl:", "tls:")))
             try:
-                for gateway, names in self._gateways():
+                for gateway, names in self.gateways():
                     await gateway.openFor(names, reactor)
             except Exception:
                 await self.close(0)
@@ -265,8 +281,8 @@ class Application(Router):
             raise
         return cast(ListeningPort, port)
 
-    def _gateways(self) -> Iterable[tuple[Any, list[str]]]:
-        """Return each gateway with the names of its transports."""
+    def gateways(self) -> Iterable[tuple[Any, list[str]]]:
+        """Return each gateway of the options with the names of its transports."""
         found: dict[int, tuple[Any, list[str]]] = {}
         for name, group in self.settings.transports().items():
             gateway = group["gateway"]
@@ -288,6 +304,11 @@ class Application(Router):
             counts = WebSocketCounts()
             self._webSockets = WebSocketServer(self.runtime.clock, self.settings.ws, counts)
         return self._webSockets
+
+    @property
+    def ports(self) -> list[ListeningPort]:
+        """Return its open ports, without those of gateways."""
+        return [cast(ListeningPort, port) for port, _ in self._serving]
 
     @property
     def connections(self) -> int:
@@ -315,7 +336,7 @@ class Application(Router):
             maybeDeferred(port.stopListening).addCallback(drain, port, site)
             for port, site in serving
         ]
-        closing.extend(gateway.stop(graceMs) for gateway, _ in self._gateways())
+        closing.extend(gateway.stop(graceMs, patienceMs) for gateway, _ in self.gateways())
         # Created if absent: a handshake may still arrive on a closing connection.
         webSockets = self.webSockets if serving else self._webSockets
         if webSockets is not None:
@@ -337,23 +358,33 @@ class Application(Router):
         graceMs: int = RUN_GRACE_MS,
         quiet: bool = False,
         reactor: str | None = None,
+        workers: int | None = None,
     ) -> None:
         """
         Serve until the process receives a signal to stop, for scripts.
 
         Without arguments, an application that already listens keeps its port.
 
-        @param started: Called with the listening port.
+        @param started: Called with the listening port, in each process that serves.
         @param graceMs: As L{close}.
         @param quiet: Whether to omit the message with its addresses.
         @param reactor: C{asyncio} lets handlers await asyncio libraries; C{None} is the reactor of
             the process.
-        @raise SystemExit: If the address is in use.
+        @param workers: The number of processes that serve; this process then becomes their
+            supervisor, see L{ServerGroup.run<storagegate.serving.group.ServerGroup.run>}. C{None}
+            to serve in this process.
+        @raise SystemExit: If the address is in use, or a worker cannot start.
+        @raise ValueError: If C{workers} is not a number from 1 to 256.
         """
+        if claimRun() is not None or workers is not None:
+            self._runShared(
+                self.endpoint(port, hostname), started, graceMs, quiet, reactor, workers
+            )
+            return
         running = chooseReactor(reactor)
         if self._listenError is not None:
             raise SystemExit(self._listenError)
-        for gateway, _names in self._gateways():
+        for gateway, _names in self.gateways():
             gateway.logToStandardError(running)
         listening = None
         if port is not None or hostname is not None or not (self._serving or self._opening):
@@ -365,7 +396,7 @@ class Application(Router):
 
         def listeners() -> Iterable[tuple[str, Any]]:
             ports = [("http", port) for port, _site in self._serving]
-            for gateway, _names in self._gateways():
+            for gateway, _names in self.gateways():
                 ports += [each for each in gateway.ports.items() if each not in ports]
             return [] if isSaid else ports
 
@@ -373,6 +404,41 @@ class Application(Router):
 
         logScript(running)
         runUntilStopped(running, listening, lambda: self.close(graceMs), listeners)
+
+    def _runShared(
+        self,
+        endpoint: str,
+        started: Callable[[ListeningPort], Any] | None,
+        graceMs: int,
+        quiet: bool,
+        reactor: str | None,
+        workers: int | None,
+    ) -> None:
+        """
+        Serve in workers, or as one of them.
+
+        @raise SystemExit: If the application already listens, or reloads itself.
+        """
+        # Imported late: a single process does not need it.
+        from storagegate.serving.group import makeGroup
+
+        if self._serving or self._opening:
+            raise SystemExit(
+                "storagegate: with workers, run() opens the port; do not call listen()"
+            )
+        development = self.settings.development
+        if development is not None and development.hmr and currentWorker() is None:
+            raise SystemExit(
+                "storagegate: development.hmr restarts the program itself; omit it or workers,"
+                " or use storagegate run MODULE:APP --reload"
+            )
+
+        def opened(ports: dict[str, ListeningPort]) -> None:
+            if started is not None:
+                started(ports["http"])
+
+        group = makeGroup((self, endpoint))
+        group.run(workers=workers, graceMs=graceMs, quiet=quiet, reactor=reactor, started=opened)
 
     def openapi(
         self,

@@ -13,7 +13,8 @@ L{MissingResponse}.
 """
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from sys import getrefcount
 from types import CoroutineType
 from typing import Any, NamedTuple, Union
@@ -205,6 +206,12 @@ class Layer:
     router: "LayerList | None" = None
     group: object = None
 
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        """Yield the functions of its handlers, for all methods."""
+        registrations = [] if self.route is None else self.route.registrations
+        for function, _ in chain(self.handlers, *(each.handlers for each in registrations)):
+            yield function
+
 
 class LayerList:
     """
@@ -245,6 +252,16 @@ class LayerList:
         """Remove the first layers."""
         del self.layers[:count]
         self._index = None
+
+    def allLayers(self) -> Iterator[Layer]:
+        """Yield the layers of this router and of the routers mounted in it, each router once."""
+        routers: list[LayerList] = [self]
+        # A router may be mounted several times, even in itself.
+        for router in routers:
+            for layer in router.layers:
+                yield layer
+                if layer.router is not None and layer.router not in routers:
+                    routers.append(layer.router)
 
 
 class RequestDispatch:

@@ -10,6 +10,7 @@ This is the only module that imports the process's reactor, sets it to monotonic
 for scripts.
 """
 
+import os
 import re
 import socket
 import sys
@@ -575,12 +576,19 @@ def runUntilStopped(
     @raise SystemExit: If a listener could not be opened.
     """
     failures: list[str] = []
+    notifier = None
+    if "NOTIFY_SOCKET" in os.environ:
+        from storagegate.net.systemd import Notifier
+
+        notifier = Notifier(reactor, os.environ)
 
     def failed(reason: Any) -> None:
         failures.append(reason.getErrorMessage())
         reactor.callWhenRunning(reactor.stop)
 
     def opened() -> None:
+        if notifier is not None:
+            notifier.ready("serving")
         # A script may have closed its standard error.
         with suppress(OSError, ValueError, AttributeError):
             for name, port in listeners():
@@ -591,9 +599,13 @@ def runUntilStopped(
         reactor.callWhenRunning(opened)
     else:
         opening.addCallbacks(lambda result: reactor.callWhenRunning(opened), failed)
-    reactor.addSystemEventTrigger(
-        "before", "shutdown", lambda: maybeDeferred(stop).addBoth(endAsyncioTasks)
-    )
+
+    def ending() -> Deferred[Any]:
+        if notifier is not None:
+            notifier.stopping("stopping")
+        return maybeDeferred(stop).addBoth(endAsyncioTasks)
+
+    reactor.addSystemEventTrigger("before", "shutdown", ending)
     trimmer = HeapTrimmer(reactor)
     trimmer.start()
     PROCESS_BUDGET.onRefused = trimmer.hasten

@@ -21,6 +21,7 @@ A worker that reads the end of the stream has lost its supervisor, and stops gra
 Messages are not stored or repeated: a process that is not running misses them.
 """
 
+import signal
 import socket
 import struct
 from collections import deque
@@ -37,6 +38,8 @@ from twisted.logger import Logger
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
+
+from storagegate.net.process import setParentDeathSignal
 
 MAX_FRAME = 16 * 1024 * 1024
 """Maximum number of bytes of a message: the metrics of a busy worker take a few hundred
@@ -113,6 +116,33 @@ def readBlocking(control: socket.socket) -> Message | None:
     (length,) = struct.unpack("!I", head)
     body = control.recv(min(length, MAX_FRAME), socket.MSG_WAITALL)
     return json.decode(body) if len(body) == length else None
+
+
+def receiveSetup() -> tuple[socket.socket, WorkerSetup]:
+    """
+    Receive the setup of this process, a worker that has just begun to run.
+
+    Until the reactor reads the control socket, the death of the supervisor kills this process. An
+    import may block forever; without its supervisor the process would keep the sockets and the
+    data.
+
+    @return: The control socket, and the setup.
+    @raise SystemExit: If no supervisor has started this process, or it has ended.
+    """
+    control = socket.socket(fileno=CONTROL)
+    setParentDeathSignal(signal.SIGKILL)
+    message = readBlocking(control)
+    if message is None or _isAlone(control):
+        raise SystemExit("storagegate: only the supervisor can start a worker")
+    return control, readSetup(message)
+
+
+def _isAlone(control: socket.socket) -> bool:
+    """Return whether the supervisor has ended; this does not consume data from the connection."""
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
 
 
 @implementer(IPushProducer)

@@ -370,6 +370,11 @@ class WorkerPool:
             worker.killAfter(graceSeconds + KILL_SECONDS)
         return gatherResults([worker.ended for worker in self._all])
 
+    def abort(self) -> None:
+        """Kill all workers. May be called in a signal handler."""
+        for worker in self._all:
+            worker.kill("KILL")
+
     def ask(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
         """Ask every worker; return the replies received in time."""
         number = next(self._ids)

@@ -60,6 +60,7 @@ from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
 from storagegate.rpc.reflection import reflectionServices
+from storagegate.serving import claimRun
 
 _KEYS = "storagegate.keys"
 """The key in a field's metadata for the names of its channel arguments."""
@@ -373,12 +374,22 @@ def checkSocket(path: str) -> None:
     raise CannotListenError("unix", path, OSError("another server uses it"))
 
 
+LISTENER = "grpc"
+"""The name of its listener in output."""
+
 DEFAULT_GRACE_MS = 30_000
 """The default grace of calls in flight; most load balancers wait no longer."""
 
 RUN_GRACE_MS = 5_000
 """The same for L{GRPCServer.run}: Ctrl-C waits for it."""
 
+
+SETTLE_MS = 100
+"""
+Time in milliseconds for which responses are held before and after clients receive a GOAWAY. Of 240
+clients that called without a pause, 20 to 40 had a call cancelled without this delay, and one or
+two with it. Of 24 clients, one had a call cancelled in one of ten runs without it, none with it.
+"""
 
 _RESET_FACTOR = 2
 """
@@ -493,6 +504,11 @@ class GRPCServer:
     def connections(self) -> int:
         """How many connections are open, see L{RPCPort.connections}."""
         return sum(port.connections() for port in (*self._ports, *self._closing))
+
+    @property
+    def middleware(self) -> list[Middleware]:
+        """Return its middleware, the outermost first."""
+        return self._router.middleware
 
     def withOptions(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[RPCOptionsDict]
@@ -654,6 +670,24 @@ class GRPCServer:
             self.health.begin(clock, self.services)
         return partial(self._router.accept, self.settings.callLimits())
 
+    def hostPort(self, port: int | str | None = None, hostname: str | None = None) -> str:
+        """
+        Return the address that L{listen} opens, C{HOST:PORT} or C{unix:PATH}.
+
+        @param port: See L{listen}.
+        @param hostname: See L{listen}.
+        @raise OptionError: If the port is not a number from 0 to 65535.
+        """
+        host, number = self._address(port, hostname)
+        if number is None:
+            return host
+        return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+
+    @property
+    def ports(self) -> list[RPCPort]:
+        """Return its open ports."""
+        return list(self._ports)
+
     def _address(self, port: int | str | None, hostname: str | None) -> tuple[str, int | None]:
         """Parse an address to listen on: an interface and a port, or a UNIX socket."""
         if isinstance(port, str):
@@ -699,6 +733,7 @@ class GRPCServer:
         graceMs: int = RUN_GRACE_MS,
         quiet: bool = False,
         reactor: str | None = None,
+        workers: int | None = None,
     ) -> None:
         """
         Serve until a signal stops the process: for scripts.
@@ -707,13 +742,20 @@ class GRPCServer:
 
         @param port: See L{listen}.
         @param hostname: See L{listen}.
-        @param started: Called with the port.
+        @param started: Called with the port, in each process that serves.
         @param graceMs: The grace of calls in flight.
         @param quiet: Whether to print no listening addresses.
         @param reactor: C{asyncio} lets handlers await asyncio libraries; C{None} is the reactor of
             the process.
-        @raise SystemExit: If the address is taken.
+        @param workers: The number of processes that serve; this process then becomes their
+            supervisor, see L{ServerGroup.run<storagegate.serving.group.ServerGroup.run>}. C{None}
+            to serve in this process.
+        @raise SystemExit: If the address is taken, or a worker cannot start.
+        @raise ValueError: If C{workers} is not a number from 1 to 256.
         """
+        if claimRun() is not None or workers is not None:
+            self._runShared(port, hostname, started, graceMs, quiet, reactor, workers)
+            return
         running = chooseReactor(reactor)
         listening = None
         if port is not None or hostname is not None or not self._ports:
@@ -727,5 +769,35 @@ class GRPCServer:
             running,
             listening,
             lambda: self.stop(graceMs),
-            lambda: [] if quiet else [("grpc", port) for port in self._ports],
+            lambda: [] if quiet else [(LISTENER, port) for port in self._ports],
         )
+
+    def _runShared(
+        self,
+        port: int | str | None,
+        hostname: str | None,
+        started: Callable[[RPCPort], Any] | None,
+        graceMs: int,
+        quiet: bool,
+        reactor: str | None,
+        workers: int | None,
+    ) -> None:
+        """
+        Serve in workers, or as one of them.
+
+        @raise SystemExit: If the application already listens.
+        """
+        # Imported late: a single process does not need it.
+        from storagegate.serving.group import makeGroup
+
+        if self._ports:
+            raise SystemExit(
+                "storagegate: with workers, run() opens the port; do not call listen()"
+            )
+
+        def opened(ports: dict[str, Any]) -> None:
+            if started is not None:
+                started(ports[LISTENER])
+
+        group = makeGroup((self, self.hostPort(port, hostname)))
+        group.run(workers=workers, graceMs=graceMs, quiet=quiet, reactor=reactor, started=opened)

@@ -22,7 +22,8 @@ from storagegate.core.context import rateLimitKey
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError, causedBy, isExpected
 from storagegate.core.invoker import adaptHandler
 from storagegate.core.options import takesMapping
-from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
+from storagegate.core.perprocess import holdsStateOf
+from storagegate.core.ratelimit import Count, checkWindow, makeRateStore, nextRateName
 from storagegate.core.task import resolveThen
 from storagegate.net.endpoints import processReactor
 from storagegate.rpc.call import hostOf
@@ -265,7 +266,8 @@ def rateLimit(
     @param windowMs: The length of a window in milliseconds; it begins with the first call.
     @param max: How many calls a window allows.
     @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for this limit
-        alone; without one, the counts are in the memory of this process.
+        alone; without one, the counts are in the memory of this process, or shared by the workers
+        of a program.
     @param keyGenerator: C{keyGenerator(call)}, plain or a coroutine, returns the key to count a
         call under, instead of the peer's address.
     @param skip: The methods to exclude: a list of names, as in
@@ -282,8 +284,7 @@ def rateLimit(
         raise TypeError(f"keyGenerator is a function of (call), not {keyGenerator!r}")
     if store is not None and not callable(getattr(store, "increment", None)):
         raise TypeError(f"store is an IRateLimitStore, not {store!r}")
-    if store is None:
-        store = MemoryRateLimitStore(windowMs, now=now)
+    counts = makeRateStore(nextRateName("RPC"), windowMs, now) if store is None else store
     skips = skip if skip is None or callable(skip) else methodMatcher(skip, "skip")
     keyOf = keyGenerator or (lambda call: rateLimitKey(hostOf(call.getPeer())))
 
@@ -295,7 +296,7 @@ def rateLimit(
     def count(call: Any, next: Callable[[], Any]) -> Any:
         return resolveThen(
             keyOf(call),
-            lambda key: resolveThen(store.increment(str(key)), lambda count: decide(count, next)),
+            lambda key: resolveThen(counts.increment(str(key)), lambda count: decide(count, next)),
         )
 
     def decide(count: Count, next: Callable[[], Any]) -> Any:
@@ -306,7 +307,7 @@ def rateLimit(
         details = {"retryAfterMs": remaining if remaining > 0 else 0}
         raise GrpcError("RESOURCE_EXHAUSTED", TOO_MANY, details)
 
-    return limit
+    return holdsStateOf(limit, store, "counts of rateLimit")
 
 
 FORMAT = "{timestamp} {peer} {path} {status} {durationMs:.3f} ms"

@@ -408,7 +408,7 @@ _DEBUG, _INFO = LEVELS.index("debug"), LEVELS.index("info")
 _SEVERITIES = {level: min(at, 3) for at, level in enumerate(LogLevel.iterconstants())}
 
 
-_PORT = re.compile(r"\(.* Port .* Closed\)|\S+ starting on \S+")
+_PORT = re.compile(r"\(.* Port .* Closed\)|\S+(?: \(TLS\))? starting on \S+")
 """Messages that Twisted's ports log when they open and close."""
 
 
@@ -570,13 +570,15 @@ def standardError(reactor: Any) -> BufferedLogWriter | None:
     return writer
 
 
-def logScript(reactor: Any) -> None:
+def logScript(reactor: Any, worker: int | None = None) -> None:
     """
     Log a script's warnings and errors to standard error, unless it has begun its own log when the
     reactor starts.
 
     Until a log begins, Twisted keeps the last 200 events, including the frames of failures and so
     the bodies of failed requests.
+
+    @param worker: The index of this worker process, for each line.
     """
 
     def begin() -> None:
@@ -586,7 +588,7 @@ def logScript(reactor: Any) -> None:
         writer = standardError(reactor)
         if writer is not None:
             writer.lowest = LEVELS.index("warn")
-            observers.append(LogObserver(writer, Redactor()))
+            observers.append(LogObserver(writer, Redactor(), worker=worker))
         # The errors in the buffer have already been printed.
         globalLogBeginner.beginLoggingTo(observers, discardBuffer=True, redirectStandardIO=False)
 

@@ -5,7 +5,16 @@ import os
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from storagegate.core.ratelimit import SharedRateLimitStore, makeRateMemory, sharedRateStores
+from storagegate.core import ratelimit
+from storagegate.core.ratelimit import (
+    MemoryRateLimitStore,
+    SharedRateLimitStore,
+    makeRateMemory,
+    makeRateStore,
+    nextRateName,
+    sharedRateStores,
+    shareRates,
+)
 from storagegate.core.sharedtable import SharedTable
 from tests.contract.ratelimitstore import WINDOW_MS, RateLimitStoreContract
 
@@ -67,3 +76,27 @@ class SharedTests(SharedCase):
         table = SharedTable(fd)
         self.addCleanup(table.close)
         self.assertRaises(ValueError, SharedRateLimitStore, table, WINDOW_MS)
+
+
+class DefaultTests(SharedCase):
+    """The store of a limit that has no store of its own."""
+
+    def test_alone(self) -> None:
+        """Without workers it counts in memory, by the given clock."""
+        store = makeRateStore("HTTP 1", WINDOW_MS, self.clock.seconds)
+        self.assertIsInstance(store, MemoryRateLimitStore)
+        self.assertEqual(store.increment("a"), (1, self.clock.seconds() + WINDOW_MS / 1000))
+
+    def test_workers(self) -> None:
+        """In a worker, limits of one name count together, and others do not."""
+        self.patch(ratelimit, "_workers", None)
+        shareRates(self.fd)
+        first, second = (makeRateStore("HTTP 1", WINDOW_MS) for _ in range(2))
+        other = makeRateStore("HTTP 2", WINDOW_MS)
+        counts = [store.increment("a")[0] for store in (first, second, other)]  # type: ignore[index]
+        self.assertEqual(counts, [1, 2, 1])
+
+    def test_names(self) -> None:
+        """Each limit has a name of its own, in the order of the program."""
+        first, second = nextRateName("HTTP"), nextRateName("RPC")
+        self.assertEqual(int(second.removeprefix("RPC ")), int(first.removeprefix("HTTP ")) + 1)

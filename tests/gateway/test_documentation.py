@@ -57,10 +57,13 @@ ROOMS_PARTS = {
     "invoker",
     "logToStandardError",
     "openFor",
+    "place",
     "ports",
     "protos",
     "setHealth",
     "settings",
+    "sharedListeners",
+    "sharedMemory",
     "start",
     "tracer",
 }

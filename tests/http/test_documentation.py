@@ -42,10 +42,14 @@ KINDS: dict[str, tuple[Any, Any]] = {
 PARTS = {
     "addLayer",
     "connections",
+    "allLayers",
     "dropLayers",
+    "endpoint",
+    "gateways",
     "index",
     "layers",
     "paramHandlers",
+    "ports",
     "reloader",
     "trust",
 }

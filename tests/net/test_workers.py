@@ -117,6 +117,17 @@ class HangingTests(WorkersCase):
         self.assertEqual(self.signals(), [[], []])
 
 
+class AbortTests(WorkersCase):
+    """The end without a grace."""
+
+    def test_abort(self) -> None:
+        """All workers are killed at once."""
+        self.workers.abort()
+        self.assertEqual(
+            [each.process.signals for each in self.clock.processes], [["KILL"], ["KILL"]]
+        )
+
+
 class ReplacingTests(WorkersCase):
     """A worker that ended, while the system has no room for another."""
 

@@ -315,3 +315,18 @@ gateway.configureMonitoring(metrics={"enabled": True}).configureServiceDiscovery
 gateway.configureRateLimit(requests=1, window=1000).configureRateLimit({"requests": 1, "window": 2})
 app.use("/rpc", gateway.middleware()).withOptions(gateway.getTCPConfig())
 app.withOptions(**gateway.getUDPConfig())
+
+
+# Several servers in one program
+
+
+async def serveAll() -> None:
+    """Open several servers, and close them."""
+    group = server.serve(app, (rpc, 50051), createProtocolGateway(), (app, "127.0.0.1:3000"))
+    ports = await group.listen()
+    print(ports["http"].getHost(), group.ports)
+    await group.close(1000)
+    group.run(workers=2, graceMs=1000, quiet=True, reactor="asyncio", started=print)
+    app.run(3000, workers=2)
+    server.subscribe("news", print)
+    server.broadcast("news", {"id": 1})

@@ -58,6 +58,11 @@ server.https()  # error
 app.lisen(3000)  # error
 app.listen(3000.5)  # error
 rpc.listen(b"x")  # error
+app.run(3000, workers="2")  # error
+gateway.run(workers=2.5)  # error
+server.serve(app, "rpc")  # error
+server.serve((app, 3000.5))  # error
+server.serve(app, rpc).run(3000)  # error
 
 # Threads
 app.runtime.run(plain)  # error

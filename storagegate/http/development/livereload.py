@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
@@ -331,18 +331,10 @@ def staticRoots(app: LayerList) -> frozenset[str]:
     @param app: An application or router, including the routers mounted in it.
     """
     roots: set[str] = set()
-    routers: list[Any] = [app]
-    # A router may be mounted several times, even in itself.
-    for router in routers:
-        for layer in router.layers:
-            registrations = [] if layer.route is None else layer.route.registrations
-            for function, _ in chain(layer.handlers, *(each.handlers for each in registrations)):
-                options = function.args[:1] if isinstance(function, partial) else ()
-                roots |= {
-                    os.fsdecode(each.root) for each in options if isinstance(each, StaticOptions)
-                }
-            if layer.router is not None and layer.router not in routers:
-                routers.append(layer.router)
+    for layer in app.allLayers():
+        for function in layer.functions():
+            options = function.args[:1] if isinstance(function, partial) else ()
+            roots |= {os.fsdecode(each.root) for each in options if isinstance(each, StaticOptions)}
     return frozenset(roots)
 
 

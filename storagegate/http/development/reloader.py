@@ -11,16 +11,12 @@ runner or twistd, only pages are reloaded.
 
 import json
 import os
-import re
-import runpy
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib.util import cache_from_source
 from itertools import count
-from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from threading import Lock, Thread
@@ -36,10 +32,12 @@ from twisted.logger import Logger
 
 from storagegate.core.streams import SharedFuture
 from storagegate.http.development.console import ErrorReport, isInstalled
-from storagegate.http.development.livereload import ChangeNotifier, LiveReloadHub, staticRoots
+from storagegate.http.development.livereload import LiveReloadHub, staticRoots
+from storagegate.http.development.sources import SourceWatcher
 from storagegate.http.development.supervisor import GRACE_SECONDS, becomeSupervisor
 from storagegate.net.endpoints import bind, listen
 from storagegate.net.http.site import Site
+from storagegate.serving.program import Program, execute, findProgram, showError
 
 _CHECK_SECONDS = 0.25
 """Seconds between checks of files; a hundred files take half a millisecond."""
@@ -84,7 +82,7 @@ class Reloader:
         self._isRetired = False
         # Called when no port accepts connections.
         self._onLeft: Callable[[], object] = lambda: None
-        self._modules = ChangeNotifier((".py",))
+        self._modules = SourceWatcher()
         self._thread: Thread | None = None
 
     def supervise(self, setup: Mapping[str, Any]) -> None:
@@ -300,14 +298,9 @@ class Reloader:
     def _check(self, reactor: Any) -> None:
         """Report changes of files. Runs in a thread."""
         self._findFiles()
-        code = self._modules.settled()
-        for path in code:
-            # Python compares the size and the modification time in seconds with the compiled file,
-            # so it would run the old code of a module saved twice in a second.
-            with suppress(OSError, NotImplementedError):
-                os.unlink(cache_from_source(path))
+        code = self._modules.changes()
         if code:
-            self._send("changed", sorted(code))
+            self._send("changed", code)
         pages = sorted(self.hub.files.settled())
         if pages:
             _log.info("reloaded {names}", names=", ".join(map(os.path.relpath, pages)))
@@ -319,23 +312,12 @@ class Reloader:
             for root in staticRoots(app):
                 self.hub.files.add(root)
         if self._control is not None:
-            for name, module in list(sys.modules.items()):
-                file = getattr(module, "__file__", None)
-                # A script may have any name.
-                if isinstance(file, str) and (file.endswith(".py") or name == "__main__"):
-                    path = os.path.abspath(file)
-                    if not isInstalled(path):
-                        self._modules.add(path)
+            self._modules.addImported()
 
 
 def _stop(reactor: Any) -> None:
     with suppress(ReactorNotRunning):
         reactor.stop()
-
-
-Program = tuple[str, str, list[str]]
-"""The kind of program (C{script}, C{module} or C{code}); its file, name or source; its
-C{sys.argv}."""
 
 
 def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str], Program] | None:
@@ -344,38 +326,12 @@ def programCommand(command: Sequence[str], script: ModuleType) -> tuple[list[str
 
     @param command: The command line of the process, as C{sys.orig_argv}.
     @param script: The module C{__main__}.
-    @return: Options of the interpreter, and the program. C{None} for installed programs, such as
-        twistd and test runners, for programs that run inside another one, and for interactive
-        interpreters.
+    @return: See L{findProgram}. Also C{None} for installed programs, such as twistd and test
+        runners.
     """
-    options: list[str] = []
-    rest = list(command[1:])
-    kind = "script"
-    while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
-        named = re.fullmatch("-([A-Za-z]*)([mc])", option)
-        if named is not None:
-            options += ["-" + named[1]] if named[1] else []
-            kind = {"m": "module", "c": "code"}[named[2]]
-            break
-        options.append(option)
-        if option in ("-X", "-W", "--check-hash-based-pycs"):
-            options += rest[:1]
-            del rest[:1]
-    if not rest or "--multiprocessing-fork" in rest or parent_process() is not None:
-        return None
-    target, *arguments = rest
+    found = findProgram(command, script)
     file = getattr(script, "__file__", None)
-    if kind == "code":
-        return None if file is not None else (options, (kind, target, ["-c", *arguments]))
-    if file is None or isInstalled(os.path.abspath(file)):
-        return None
-    if kind == "script":
-        if os.path.basename(file) != os.path.basename(target):
-            return None
-        # The program may have changed its directory.
-        target = os.path.abspath(file)
-    return options, (kind, target, rest)
+    return None if file is not None and isInstalled(os.path.abspath(file)) else found
 
 
 def runProgram(applications: Any) -> None:
@@ -388,35 +344,10 @@ def runProgram(applications: Any) -> None:
     reloader = applications.reloader = processReloader()
     reloader.supervise(setup)
     try:
-        _execute(*setup["program"])
+        execute(*setup["program"])
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         if not reloader.fail(error):
-            # Without the frames of this function and its caller.
-            trace = error.__traceback__
-            while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
-                trace = trace.tb_next
-            sys.excepthook(type(error), error, trace)
+            showError(error)
         sys.exit(1)
-
-
-def _execute(kind: str, target: str, arguments: list[str]) -> None:
-    """Run a program as if the interpreter had been started with it."""
-    sys.argv = arguments
-    # The first entry served to find this module; the next is added by the interpreter.
-    del sys.path[0]
-    if not sys.flags.safe_path:
-        script = os.path.dirname(os.path.realpath(target))
-        sys.path[0] = {"script": script, "module": os.getcwd(), "code": ""}[kind]
-    if kind == "module":
-        runpy.run_module(target, run_name="__main__", alter_sys=True)
-        return
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    source: bytes | str = target
-    if kind == "script":
-        main.__file__ = target
-        with open(target, "rb") as file:
-            source = file.read()
-    name = target if kind == "script" else "<string>"
-    exec(compile(source, name, "exec", dont_inherit=True), vars(main))

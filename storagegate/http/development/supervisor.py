@@ -93,7 +93,7 @@ class ProgramSupervisor:
     def __init__(self, command: Sequence[str], program: Sequence[Any]) -> None:
         """
         @param command: The executable and its options.
-        @param program: A C{Program}; see L{storagegate.http.development.reloader}.
+        @param program: A C{Program}; see L{storagegate.serving.program}.
         """
         self._command = command
         self._program = program
@@ -247,7 +247,7 @@ def becomeSupervisor(options: Sequence[str], program: Sequence[Any]) -> NoReturn
     Replace this process with a supervisor of a program, by exec. The process ID stays.
 
     @param options: Options of the Python interpreter.
-    @param program: A C{Program}; see L{storagegate.http.development.reloader}.
+    @param program: A C{Program}; see L{storagegate.serving.program}.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):

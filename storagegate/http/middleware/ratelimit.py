@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from storagegate.core.context import rateLimitKey
 from storagegate.core.invoker import Hook, adaptHandler
 from storagegate.core.options import takesMapping
-from storagegate.core.ratelimit import Count, MemoryRateLimitStore, checkWindow
+from storagegate.core.ratelimit import Count, checkWindow, makeRateStore, nextRateName
 from storagegate.core.task import fromCoroutine, resolve, resolveThen
 from storagegate.http.dispatch import MiddlewareHandler
 
@@ -78,7 +78,7 @@ def rateLimit(
     @param keyGenerator: Returns the key to count a request under, instead of the client's address.
     @param handler: Handles refused requests: C{(req, res, next)}.
     @param store: An L{IRateLimitStore<storagegate.core.ratelimit.IRateLimitStore>} for this limit
-        alone; by default, in the memory of this process.
+        alone; by default, in the memory of this process, or shared by the workers of a program.
     @raise ValueError: If an option has an invalid value.
     @raise TypeError: If an option has the wrong type.
     """
@@ -100,6 +100,7 @@ def rateLimit(
         windowMs=windowMs,
         headers=_headerWriters(windowMs, legacyHeaders, standardHeaders),
         takesBack=(bool(skipFailedRequests), bool(skipSuccessfulRequests)),
+        name=nextRateName("HTTP"),
     )
     return limiter.limit
 
@@ -112,8 +113,9 @@ class _Limiter:
     """
     One rate limit.
 
-    @ivar store: C{None} for a store in memory, created on first use with the application's clock.
+    @ivar store: C{None} for the default store, created on first use with the application's clock.
     @ivar takesBack: Whether failed requests, and successful ones, are not counted.
+    @ivar name: The name of the default store.
     """
 
     max: int | Hook
@@ -124,7 +126,23 @@ class _Limiter:
     windowMs: float
     headers: tuple[HeaderWriter, ...]
     takesBack: tuple[bool, bool]
+    name: str
     isChecked: bool = False
+
+    @property
+    def isPerProcess(self) -> bool:
+        """Return whether only this process has the counts; see L{storagegate.core.perprocess}."""
+        return getattr(self.store, "isPerProcess", False)
+
+    @property
+    def held(self) -> str:
+        """Return the kind of state."""
+        return "counts of rateLimit"
+
+    @property
+    def sharedBy(self) -> str:
+        """Return the stores that processes share."""
+        return getattr(self.store, "sharedBy", "")
 
     def limit(self, req: Any, res: Any, next: Any) -> Any:
         """Handle a request."""
@@ -146,7 +164,7 @@ class _Limiter:
 
     def _count(self, req: Any, res: Any, next: Any, key: str) -> Any:
         if self.store is None:
-            self.store = MemoryRateLimitStore(self.windowMs, now=req.app.runtime.now)
+            self.store = makeRateStore(self.name, self.windowMs, req.app.runtime.now)
         return resolveThen(
             self.store.increment(key), lambda count: self._compare(req, res, next, key, count)
         )

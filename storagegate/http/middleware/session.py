@@ -318,7 +318,13 @@ def session(
 
 
 class _Sessions:
-    """The middleware."""
+    """
+    The middleware.
+
+    @ivar isPerProcess: See L{storagegate.core.perprocess}.
+    """
+
+    held = "sessions"
 
     def __init__(self, options: SessionOptions, store: Any) -> None:
         for method in ("get", "set", "destroy", "touch"):
@@ -326,6 +332,8 @@ class _Sessions:
                 raise OptionError(f"the option store has no method {method}")
         self._options = options
         self._store = store
+        self.isPerProcess = getattr(store, "isPerProcess", False)
+        self.sharedBy = getattr(store, "sharedBy", "")
         self._bind = getattr(store, "bind", None)
         self._name = options.name.encode("ascii")
         path = options.cookie.path

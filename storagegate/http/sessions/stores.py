@@ -62,7 +62,15 @@ class MemorySessionStore:
     Keeps sessions in memory; beyond its limits, the least recently used session is evicted.
 
     It returns its results synchronously.
+
+    @cvar isPerProcess: See L{storagegate.core.perprocess}.
+    @cvar held: See there.
+    @cvar sharedBy: The stores that processes share.
     """
+
+    isPerProcess = True
+    held = "sessions"
+    sharedBy = "session(store=SQLiteSessionStore(path)) or a session store of openCounts(url)"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.systemd import Notifier
+from storagegate.net.systemd import Notifier
 from tests.support.daemon import Daemon
 from tests.support.log import LogCase
 from tests.support.selection import long

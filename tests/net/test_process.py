@@ -4,7 +4,7 @@ import signal
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.process import SignalHandlers
+from storagegate.net.process import SignalHandlers
 from tests.support.parts import FakeReactor
 
 

@@ -25,7 +25,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from storagegate.core.options import parseDecimal
-from storagegate.daemon.process import oneLine
+from storagegate.net.process import oneLine
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 

@@ -1,0 +1,3 @@
+"""A module that lacks another one."""
+
+import nothereatall  # noqa: F401

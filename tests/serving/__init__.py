@@ -1,0 +1,1 @@
+"""Tests of programs that serve, and of their workers."""
