@@ -83,6 +83,14 @@ def _isPydantic(found: Any) -> bool:
     return any(_isPydantic(each) for each in get_args(found) if not isinstance(each, str))
 
 
+def isDescribed(model: Any) -> bool:
+    """
+    Return whether msgspec describes the parts of a type; pydantic's models and unions of structs
+    without tags have only a schema.
+    """
+    return not _isPydantic(model) and not untaggedMembers(model)
+
+
 def _pydanticAdapter(model: Any) -> Any:
     # Imported only with a pydantic model.
     from pydantic import TypeAdapter
