@@ -388,6 +388,23 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "client",
+        "generated:client",
+        "print a client of services or routes for browsers and other programs",
+        CommandPlace.NOWHERE,
+        (
+            _TARGET,
+            _arg(
+                "--typescript",
+                action="store_true",
+                required=True,
+                help="in TypeScript, over HTTP and WebSocket",
+            ),
+            _switch("--check", "change nothing, and fail if the file of --out is out of date"),
+            _OUT,
+        ),
+    ),
+    Command(
         "config show",
         "configuration:show",
         "print each configuration key with its value and origin",
@@ -567,7 +584,7 @@ GROUPS = {
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Run": ("serve", "init", "config", "doctor", "completion"),
-    "Generate": ("proto",),
+    "Generate": ("proto", "client"),
     "Keys and buckets": ("keys", "buckets", "share", "connect"),
     "Monitor": ("status", "trace", "call"),
     "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
@@ -592,6 +609,7 @@ EXAMPLES: Mapping[str, str] = {
     "trace": "trace --wire s3 --status 5xx",
     "call": "call UserService.ListUsers --wire grpc",
     "proto": "proto notes:gateway --out notes.proto",
+    "client": "client notes:gateway --typescript --out notes.ts",
     "config show": "config show",
     "config check": "config check --config storagegate.toml",
     "config reload": "config reload",

@@ -69,6 +69,36 @@ def proto(invocation: Invocation) -> int:
     return 0
 
 
+def client(invocation: Invocation) -> int:
+    """
+    Print a client in TypeScript.
+
+    @raise CommandError: There is no service and no route to call.
+    """
+    from storagegate.cli.typescript.routes import routesClient
+    from storagegate.cli.typescript.services import servicesClient
+    from storagegate.http.application import Application
+    from storagegate.rpc.protolock import updatingLocks
+
+    options = invocation.options
+    with updatingLocks():
+        target = loadTarget(options.target)
+    if isinstance(target, Application):
+        text = routesClient(target.openapi())
+    elif isinstance(target, GRPCServer):
+        raise CommandError(f"{options.target} serves only gRPC: see storagegate proto", MISUSED)
+    else:
+        services = [target] if isinstance(target, ServiceDefinition) else target.services.values()
+        text = servicesClient(services)
+    if options.check:
+        if options.out and _isSame(options.out, text):
+            return 0
+        invocation.output.note(f"storagegate: {options.out or '--out'} is out of date")
+        return FAILED
+    _print(invocation, text)
+    return 0
+
+
 def _print(invocation: Invocation, text: str) -> None:
     """Write a generated file to C{--out}, or print it."""
     if invocation.options.out:

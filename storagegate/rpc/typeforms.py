@@ -95,9 +95,14 @@ class ItemsNode(Node):
 
 @frozen(eq=False)
 class ValuesNode(Node):
-    """A mapping."""
+    """
+    A mapping.
+
+    @ivar hasNumbers: Whether its keys are integers, which msgspec sees as text.
+    """
 
     value: Node
+    hasNumbers: bool = False
 
     def parts(self) -> Iterable[Node]:
         """Return the part of the values."""
@@ -106,15 +111,17 @@ class ValuesNode(Node):
     def function(self, isReading: bool) -> Convert | None:
         """Return the conversion of each value."""
         convertValue = self.value.function(isReading)
-        if convertValue is None:
+        # A converted request may have integers.
+        isNumbered = self.hasNumbers and not isReading
+        if convertValue is None and not isNumbered:
             return None
-        each = convertValue
+        each = convertValue or _same
 
         def convertValues(values: Any) -> Any:
             found = {}
             for key, value in values.items():
                 try:
-                    found[key] = each(value)
+                    found[int(key) if isNumbered else key] = each(value)
                 except ConversionError as error:
                     raise error.within(f"[{quoted(key)}]") from None
             return found

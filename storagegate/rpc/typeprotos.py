@@ -502,7 +502,9 @@ class _Fields:
         full = f".{self._builder._package.fullName(self._name)}.{entry.name}"
         made = self._singular(key, name, Kind(FieldDescriptorProto.TYPE_MESSAGE, "", _isText, full))
         made.label = FieldDescriptorProto.LABEL_REPEATED
-        return PLAIN if values.node is PLAIN else ValuesNode(values.node)
+        hasNumbers = keys.type != _STRING.type
+        isPlain = values.node is PLAIN and not hasNumbers
+        return PLAIN if isPlain else ValuesNode(values.node, hasNumbers)
 
     def oneof(self, name: str, kinds: Sequence[Kind], isPrefixed: bool = True) -> ChoiceNode:
         """

@@ -1,0 +1,161 @@
+"""The clients in TypeScript: compiled, and run in node and in Chromium against a gateway."""
+
+import json
+import shutil
+import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from storagegate import server
+from storagegate.cli.main import main
+from storagegate.http import staticFiles
+from tests.support import everygateway
+from tests.support.browser import Browser
+from tests.support.modules import CHECKOUT
+from tests.support.nodepackages import nodeModules
+from tests.support.programs import needs
+from tests.support.selection import long
+
+TYPESCRIPT = "typescript@5.9.3"
+
+_SECONDS = 120
+
+_STRICT = (
+    *("--strict", "--declaration", "--noUnusedLocals", "--noUnusedParameters"),
+    *("--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes", "--target", "es2022"),
+    *("--module", "esnext", "--moduleResolution", "bundler"),
+    *("--lib", "es2022,dom,dom.iterable,dom.asynciterable"),
+)
+
+_NODE = """
+import { checkRoutes, checkServices } from "./everygatewayclient.js";
+const [http, socket] = process.argv.slice(2);
+console.log(JSON.stringify([
+    await checkServices(`${http}/api`),
+    await checkServices(socket),
+    await checkRoutes(http),
+]));
+"""
+
+WISH = {"name": "tea", "color": "red", "kind": None, "tags": []}
+
+SERVICES: dict[str, Any] = {
+    "isSame": True,
+    "shape": 1.5,
+    "color": "dark blue",
+    "watched": 2,
+    "added": {"count": 2},
+    "chatted": [2, 2],
+    "tags": ["a", "b"],
+    "found": None,
+    "wish": WISH,
+    "failed": ["SOLD_OUT", "There is no tea", {"left": 0}],
+    "invalid": [
+        "VALIDATION_ERROR",
+        "id expected int, got str",
+        [{"path": "id", "message": "expected int, got str"}],
+    ],
+    "late": ["DEADLINE_EXCEEDED", "The deadline has passed", None],
+    "cancelled": ["CANCELLED", "The call was cancelled", None],
+    "ticks": 3,
+    "broken": ["tea & \u2603"],
+    "ended": ["ENOUGH", "One is enough", None],
+    "token": [{"token": "t"}, {"token": "u"}],
+    "evil": {"a": 1},
+    "then": {"b": 1},
+}
+
+ROUTES: dict[str, Any] = {
+    "wishes": [["a/b c", "dark blue"]],
+    "added": {**WISH, "tags": ["x"]},
+    "failed": ["BAD_WISH", "It is bad", {"name": "bad"}],
+    "removed": None,
+}
+
+
+def run(*command: str, folder: Path) -> str:
+    """Run a program in a folder and return its output. Blocks."""
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def compiled(folder: Path) -> None:
+    """Print the clients, and compile them with the program that uses them. Blocks."""
+    modules = nodeModules(TYPESCRIPT)
+    for name in ("gateway", "app"):
+        out = str(folder / f"{name}.ts")
+        with redirect_stdout(StringIO()):
+            target = f"tests.support.everygateway:{name}"
+            assert main(["client", target, "--typescript", "--out", out]) == 0
+    shutil.copy(CHECKOUT / "tests" / "support" / "everygatewayclient.ts", folder)
+    program = str(modules / "typescript" / "bin" / "tsc")
+    run("node", program, *_STRICT, "everygatewayclient.ts", folder=folder)
+
+
+@long("compiles TypeScript")
+@needs("node", "npm")
+class ClientTests(TestCase):
+    """One application with the routes, the gateway and the compiled files."""
+
+    timeout = 240
+
+    async def setUp(self) -> None:
+        """Compile, and serve."""
+        from twisted.internet import reactor
+
+        self.folder = Path(self.mktemp()).absolute()
+        self.folder.mkdir()
+        await deferToThread(compiled, self.folder)
+        (self.folder / "package.json").write_text('{"type": "module"}')
+        (self.folder / "run.js").write_text(_NODE)
+        (self.folder / "index.html").write_text("<!doctype html><title>calls</title>")
+        app = server.http()
+        app.use(everygateway.app)
+        app.use("/api", everygateway.gateway.middleware())
+        app.use("/files", staticFiles(str(self.folder)))
+        app.withOptions(**everygateway.gateway.getWebSocketConfig())
+        port = await app.listen(0, "127.0.0.1", reactor=reactor)
+        self.addCleanup(app.close, 0)
+        number = port.getHost().port
+        self.http, self.socket = f"http://127.0.0.1:{number}", f"ws://127.0.0.1:{number}/ws"
+        everygateway.ticking.clear()
+
+    def check(self, text: str) -> None:
+        """See that all calls had their results, and that streams that were left have ended."""
+        overHTTP, overSocket, routes = json.loads(text)
+        self.assertEqual(overHTTP, SERVICES)
+        self.assertEqual(overSocket, SERVICES)
+        self.assertEqual(routes, ROUTES)
+        self.assertEqual(everygateway.ticking, ["ended", "ended"])
+
+    async def test_node(self) -> None:
+        """Every call over HTTP and WebSocket, in node."""
+        command = ("node", "--experimental-websocket", "--no-warnings", "run.js")
+        self.check(await deferToThread(run, *command, self.http, self.socket, folder=self.folder))
+
+    @needs("chromium")
+    async def test_chromium(self) -> None:
+        """The same in a browser."""
+
+        def browse() -> str:
+            profile = Path(self.mktemp()).absolute()
+            with Browser(self, profile) as page:
+                page.open(f"{self.http}/files/index.html")
+                page.wait("location.pathname === '/files/index.html'")
+                found: str = page.evaluate(
+                    "import('/files/everygatewayclient.js').then(async (calls) => JSON.stringify(["
+                    " await calls.checkServices('/api'),"
+                    f" await calls.checkServices({self.socket!r}),"
+                    " await calls.checkRoutes('')]))"
+                )
+                return found
+
+        self.check(await deferToThread(browse))
