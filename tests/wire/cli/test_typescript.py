@@ -1,21 +1,24 @@
 """The clients in TypeScript: compiled, and run in node and in Chromium against a gateway."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate import server
 from storagegate.cli.main import main
 from storagegate.http import staticFiles
 from tests.support import everygateway
 from tests.support.browser import Browser
+from tests.support.documents import DOCS, codeBlocks
 from tests.support.modules import CHECKOUT
 from tests.support.nodepackages import nodeModules
 from tests.support.programs import needs
@@ -81,7 +84,13 @@ ROUTES: dict[str, Any] = {
 def run(*command: str, folder: Path) -> str:
     """Run a program in a folder and return its output. Blocks."""
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -98,6 +107,30 @@ def compiled(folder: Path) -> None:
     shutil.copy(CHECKOUT / "tests" / "support" / "everygatewayclient.ts", folder)
     program = str(modules / "typescript" / "bin" / "tsc")
     run("node", program, *_STRICT, "everygatewayclient.ts", folder=folder)
+
+
+@long("compiles TypeScript")
+@needs("node", "npm")
+class PageTests(SynchronousTestCase):
+    """The example of the page on the gateway."""
+
+    def test_compiles(self) -> None:
+        """The program of the page fits the client of the service on the page."""
+        page = DOCS / "gateway.rst"
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        [orders] = [
+            block.code
+            for block in codeBlocks(page, "python")
+            if block.code.startswith("# orders.py\n")
+        ]
+        (folder / "orders.py").write_text(orders)
+        [command] = [block.code for block in codeBlocks(page, "sh") if "--typescript" in block.code]
+        run(sys.executable, "-m", *command.split(), folder=folder)
+        [program] = codeBlocks(page, "typescript")
+        (folder / "shop.ts").write_text(program.code)
+        compiler = str(nodeModules(TYPESCRIPT) / "typescript" / "bin" / "tsc")
+        run("node", compiler, *_STRICT, "shop.ts", folder=folder)
 
 
 @long("compiles TypeScript")
