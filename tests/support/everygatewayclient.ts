@@ -76,7 +76,12 @@ export async function checkServices(url: string): Promise<Record<string, unknown
         then: await client.await.then({ b: 1 }),
     };
     client.close();
-    return found;
+    // A closed client connects again.
+    const reopened = (await notes.Find({ id: 1 }))?.name;
+    client.close();
+    const nobody = url.startsWith("ws") ? "ws://127.0.0.1:1/ws" : "http://127.0.0.1:1/api";
+    const refused = await failure(createClient(nobody).Notes.Get({ id: 1 }));
+    return { ...found, reopened, refused: refused[0] };
 }
 
 /** Call the routes of the application. */

@@ -237,6 +237,7 @@ class WebSocketTransport implements Transport {
             (socket) => socket.close(),
             () => undefined,
         );
+        this.#socket = undefined;
         this.#lost("CANCELLED", "The client is closed");
     }
 
@@ -291,7 +292,7 @@ class WebSocketTransport implements Transport {
                 options.token ??
                 (await current(this.#options.token)) ??
                 (await current(this.#options.apiKey));
-            socket = await this.#connected();
+            socket = await Promise.race([this.#connected(), aborted(lifetime.signal)]);
             this.#calls.set(id, call);
             const message: Record<string, unknown> = { id, service, method };
             if (data !== undefined) message["data"] = data;
@@ -333,17 +334,21 @@ class WebSocketTransport implements Transport {
     }
 
     #connected(): Promise<WebSocket> {
-        this.#socket ??= new Promise((done, failed) => {
+        if (this.#socket) return this.#socket;
+        const opened: Promise<WebSocket> = new Promise((done, failed) => {
             const socket = new (this.#options.webSocket ?? WebSocket)(this.#url);
             socket.onopen = () => done(socket);
             socket.onmessage = (event) => this.#received(socket, String(event.data));
-            socket.onclose = () => {
-                this.#socket = undefined;
+            // Some programs report a failed connection only as an error.
+            socket.onclose = socket.onerror = () => {
                 failed(new ServiceError("UNAVAILABLE", "The server cannot be reached"));
+                if (this.#socket !== opened) return;
+                this.#socket = undefined;
                 this.#lost("UNAVAILABLE", "The connection was lost");
             };
         });
-        return this.#socket;
+        this.#socket = opened;
+        return opened;
     }
 
     #received(socket: WebSocket, text: string): void {
@@ -383,6 +388,13 @@ const MAX_BUFFERED = 1024 * 1024;
 
 function pause(): Promise<void> {
     return new Promise((done) => setTimeout(done, 10));
+}
+
+/** Return a promise that fails when a call is aborted. */
+function aborted(signal: AbortSignal): Promise<never> {
+    return new Promise((_, failed) =>
+        signal.addEventListener("abort", () => failed(signal.reason), { once: true }),
+    );
 }
 
 async function only(items: AsyncIterableIterator<unknown>): Promise<unknown> {

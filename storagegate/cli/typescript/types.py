@@ -36,7 +36,7 @@ _RESERVED = frozenset(
         *("CallOptions", "Client", "ClientOptions", "Credential", "HTTPTransport", "Lifetime"),
         *("MAX_BUFFERED", "MAX_LINE", "MAX_WAITING", "Requests", "Routes", "ServiceError"),
         *("SocketCall", "Transport", "Value", "WebSocketTransport", "createClient", "current"),
-        *("errorOf", "headersOf", "joined", "lines", "only", "pause", "responseError"),
+        *("aborted", "errorOf", "headersOf", "joined", "lines", "only", "pause", "responseError"),
         *("transportOf",),
     }
 )

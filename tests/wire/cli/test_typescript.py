@@ -1,13 +1,16 @@
 """The clients in TypeScript: compiled, and run in node and in Chromium against a gateway."""
 
+import atexit
 import json
 import os
-import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from functools import cache
 from io import StringIO
 from pathlib import Path
+from shutil import copy, rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from twisted.internet.threads import deferToThread
@@ -71,6 +74,8 @@ SERVICES: dict[str, Any] = {
     "token": [{"token": "t"}, {"token": "u"}],
     "evil": {"a": 1},
     "then": {"b": 1},
+    "reopened": "a",
+    "refused": "UNAVAILABLE",
 }
 
 ROUTES: dict[str, Any] = {
@@ -96,17 +101,28 @@ def run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
-def compiled(folder: Path) -> None:
-    """Print the clients, and compile them with the program that uses them. Blocks."""
+@cache
+def compiled() -> Path:
+    """
+    Print the clients, and compile them with the program that uses them. Blocks.
+
+    @return: The folder of the compiled files.
+    """
+    folder = Path(mkdtemp(prefix="storagegate-typescript-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
     modules = nodeModules(TYPESCRIPT)
     for name in ("gateway", "app"):
         out = str(folder / f"{name}.ts")
         with redirect_stdout(StringIO()):
             target = f"tests.support.everygateway:{name}"
             assert main(["client", target, "--typescript", "--out", out]) == 0
-    shutil.copy(CHECKOUT / "tests" / "support" / "everygatewayclient.ts", folder)
+    copy(CHECKOUT / "tests" / "support" / "everygatewayclient.ts", folder)
     program = str(modules / "typescript" / "bin" / "tsc")
     run("node", program, *_STRICT, "everygatewayclient.ts", folder=folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "run.js").write_text(_NODE)
+    (folder / "index.html").write_text("<!doctype html><title>calls</title>")
+    return folder
 
 
 @long("compiles TypeScript")
@@ -144,12 +160,7 @@ class ClientTests(TestCase):
         """Compile, and serve."""
         from twisted.internet import reactor
 
-        self.folder = Path(self.mktemp()).absolute()
-        self.folder.mkdir()
-        await deferToThread(compiled, self.folder)
-        (self.folder / "package.json").write_text('{"type": "module"}')
-        (self.folder / "run.js").write_text(_NODE)
-        (self.folder / "index.html").write_text("<!doctype html><title>calls</title>")
+        self.folder = await deferToThread(compiled)
         app = server.http()
         app.use(everygateway.app)
         app.use("/api", everygateway.gateway.middleware())
@@ -179,8 +190,7 @@ class ClientTests(TestCase):
         """The same in a browser."""
 
         def browse() -> str:
-            profile = Path(self.mktemp()).absolute()
-            with Browser(self, profile) as page:
+            with Browser() as page:
                 page.open(f"{self.http}/files/index.html")
                 page.wait("location.pathname === '/files/index.html'")
                 found: str = page.evaluate(
