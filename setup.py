@@ -49,6 +49,7 @@ setup(
     package_dir={"storagegate.protos": "protos"},
     package_data={
         "storagegate": ["py.typed"],
+        "storagegate.cli.typescript": ["*.ts"],
         "storagegate.http": ["page/*"],
         "storagegate.protos": ["*.proto", "*.protoset"],
     },

@@ -113,6 +113,12 @@ _TO = _arg("--to", required=True, metavar="DIR", help="a directory that is empty
 _REPAIR = _switch("--repair", "make the repairs that lose no data")
 _SHARD = _arg("number", type=int, metavar="NUMBER", help="the number of the shard")
 _VERIFY = _switch("--verify", "verify the checksum of every byte")
+_TARGET = _arg(
+    "target",
+    metavar="MODULE[:OBJECT]",
+    help="a gateway, an application or a service; by default the only one of the module",
+)
+_OUT = _arg("--out", metavar="FILE", help="the file to write, instead of standard output")
 _BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
 
 
@@ -385,6 +391,53 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "proto",
+        "generated:proto",
+        "print the .proto file of services, and update the lock of its numbers",
+        CommandPlace.NOWHERE,
+        (
+            _TARGET,
+            _arg(
+                "--lock",
+                metavar="FILE",
+                help="the lock; default: grpc.protoLock of the server, or MODULE.proto.lock",
+            ),
+            _switch("--check", "change nothing, and fail if a file is out of date: for CI"),
+            _arg(
+                "--rename",
+                action="append",
+                metavar="OLD=NEW",
+                help="a renamed field, Note.text=body, message or member of an enum;"
+                " may be repeated",
+            ),
+            _arg(
+                "--remove",
+                action="append",
+                metavar="NAME",
+                help="a field, method or service whose end is intended; may be repeated",
+            ),
+            _arg("--package", metavar="NAME", help="the package to print, if there are several"),
+            _OUT,
+        ),
+    ),
+    Command(
+        "client",
+        "generated:client",
+        "print a client of services or routes for browsers and other programs",
+        CommandPlace.NOWHERE,
+        (
+            _TARGET,
+            _arg(
+                "--typescript",
+                action="store_true",
+                required=True,
+                help="in TypeScript, over HTTP and WebSocket",
+            ),
+            _switch("--check", "change nothing, and fail if the file of --out is out of date"),
+            _OUT,
+        ),
+    ),
+    Command(
         "config show",
         "configuration:show",
         "print each configuration key with its value and origin",
@@ -564,6 +617,7 @@ GROUPS = {
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Run": ("serve", "run", "init", "config", "doctor", "completion"),
+    "Generate": ("proto", "client"),
     "Keys and buckets": ("keys", "buckets", "share", "connect"),
     "Monitor": ("status", "trace", "call"),
     "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
@@ -588,6 +642,8 @@ EXAMPLES: Mapping[str, str] = {
     "share": "share photos 2026/a.jpg --expires 12h",
     "trace": "trace --wire s3 --status 5xx",
     "call": "call UserService.ListUsers --wire grpc",
+    "proto": "proto notes:gateway --out notes.proto",
+    "client": "client notes:gateway --typescript --out notes.ts",
     "config show": "config show",
     "config check": "config check --config storagegate.toml",
     "config reload": "config reload",

@@ -250,6 +250,13 @@ def readHostname(value: Any) -> str:
     return value
 
 
+def readFileName(value: Any) -> str:
+    """Read the path of a file."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("is the path of a file")
+    return value
+
+
 def readFieldName(value: Any) -> str:
     """Read the name of a header field."""
     if not isinstance(value, str) or not _FIELD_NAME.fullmatch(value):

@@ -191,7 +191,7 @@ class _ShapeBuilder:
             return known
         origin = _classOf(info.cls)
         isArray = isinstance(info, inspect.NamedTupleType) or getattr(info, "array_like", False)
-        fields = list(info.fields) if isArray else _inOrder(origin, info.fields)
+        fields = list(info.fields) if isArray else fieldsInOrder(origin, info.fields)
         # A key of a TypedDict may be any text.
         names = [
             each.name if each.name.isidentifier() else f"field_{number}"
@@ -201,7 +201,7 @@ class _ShapeBuilder:
         config = getattr(origin, "__struct_config__", None)
         doc = origin.__doc__ or ""
         shape = msgspec.defstruct(
-            _nameOf(info.cls),
+            modelName(info.cls),
             [
                 (name, Any, *self._default(each, annotations, name))
                 for name, each in zip(names, fields, strict=True)
@@ -284,7 +284,7 @@ def _classOf(found: Any) -> Any:
     return get_origin(found) or found
 
 
-def _nameOf(found: Any) -> str:
+def modelName(found: Any) -> str:
     """Return the name of a model in its schema, with the arguments of a generic one."""
     name: str = _classOf(found).__name__
     arguments = "_".join(_NO_NAME.sub("_", _textOf(each)) for each in get_args(found))
@@ -295,8 +295,13 @@ def _textOf(found: Any) -> str:
     return found.__name__ if isinstance(found, type) and not get_args(found) else repr(found)
 
 
-def _inOrder(model: Any, fields: Iterable[Any]) -> list[Any]:
-    """Return the fields to write, in the order of their declaration."""
+def fieldsInOrder(model: Any, fields: Iterable[Any]) -> list[Any]:
+    """
+    Return the fields to write, in the order of their declaration.
+
+    @param model: The class, without the arguments of a generic one.
+    @param fields: Their descriptions by msgspec.
+    """
     if dataclasses.is_dataclass(model):
         names = [each.name for each in dataclasses.fields(model)]
     elif attrs.has(model):

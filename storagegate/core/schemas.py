@@ -24,13 +24,14 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
 
 from storagegate.core.addresses import SCHEMES
-from storagegate.core.definitions import DefinitionError
+from storagegate.core.definitions import DefinitionError, ServiceMethod
 from storagegate.core.errors import ServiceError
 from storagegate.core.typeschemas import (
     TypeSchema,
     UnionSchema,
     declaredPath,
     errorDetail,
+    isDescribed,
     untaggedMembers,
 )
 
@@ -277,6 +278,16 @@ class Schema:
             problem = errorDetail(path, "has other members" if isNaming else detail["message"])
         # Raised outside the except block: the error's context would hold the value.
         raise problem
+
+
+def methodProjection(method: ServiceMethod) -> "Project | None":
+    """
+    Make the projection of a method's valid results to the fields of its generated message.
+
+    @return: C{None} if the message has a field for every member, as the message of a type has.
+    """
+    isType = method.outputType is not None and isDescribed(method.outputType)
+    return None if isType else messageProjection(method.output)
 
 
 def messageProjection(document: Mapping[str, Any] | None) -> "Project | None":

@@ -83,6 +83,14 @@ def _isPydantic(found: Any) -> bool:
     return any(_isPydantic(each) for each in get_args(found) if not isinstance(each, str))
 
 
+def isDescribed(model: Any) -> bool:
+    """
+    Return whether msgspec describes the parts of a type; pydantic's models and unions of structs
+    without tags have only a schema.
+    """
+    return not _isPydantic(model) and not untaggedMembers(model)
+
+
 def _pydanticAdapter(model: Any) -> Any:
     # Imported only with a pydantic model.
     from pydantic import TypeAdapter
@@ -241,7 +249,8 @@ class TypeSchema:
         if self._adapter is not None:
             return self._validated(value)
         try:
-            found = msgspec.convert(value, self.model)
+            # The keys of JSON are text, also where the type has integers.
+            found = msgspec.convert(value, self.model, str_keys=True)
             if self._complete is not None:
                 self._complete(found)
             return found
@@ -270,7 +279,7 @@ class TypeSchema:
         except RecursionError:
             problem = errorDetail("", "is nested too deeply")
         else:
-            return msgspec.to_builtins(found, builtin_types=(bytes,))
+            return msgspec.to_builtins(found, builtin_types=(bytes,), str_keys=True)
         # Raised outside the except block: the error's context would hold the value.
         raise problem
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import inf
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from attrs import field, fields, frozen
 from attrs.converters import optional
@@ -22,11 +22,13 @@ from twisted.logger import Logger
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.options import (
+    OptionError,
     changeOptions,
     groupField,
     joinOptions,
     listenArguments,
     optionField,
+    readFileName,
     readFlag,
     readHostname,
     readNumber,
@@ -61,6 +63,9 @@ from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
 from storagegate.rpc.reflection import reflectionServices
 from storagegate.serving import claimRun
+
+if TYPE_CHECKING:
+    from storagegate.rpc.schemaprotos import GeneratedMessages
 
 _KEYS = "storagegate.keys"
 """The key in a field's metadata for the names of its channel arguments."""
@@ -181,6 +186,8 @@ class GRPCServerOptions:
     @ivar health: Whether to serve C{grpc.health.v1}.
     @ivar reusePort: Whether other processes may listen on the same port; otherwise a taken port is
         an error.
+    @ivar protoLock: The path of the lock that numbers the fields of generated messages, which
+        C{storagegate proto} writes; C{None} to number them in their order.
     """
 
     maxReceiveMessageLength: int | None = _argument(
@@ -224,6 +231,7 @@ class GRPCServerOptions:
     maxCallsPerAddress: int | None = optionField(None, _count)
     reflection: bool = field(default=False, converter=readFlag)
     health: bool = field(default=True, converter=readFlag)
+    protoLock: str | None = field(default=None, converter=optional(readFileName))
 
     def arguments(self, names: Collection[str]) -> list[tuple[str, int]]:
         """
@@ -317,6 +325,7 @@ class GRPCSettingsDict(TypedDict, total=False):
     maxCallsPerAddress: int | None
     reflection: bool
     health: bool
+    protoLock: str | None
 
 
 class RPCOptionsDict(TypedDict, total=False):
@@ -477,6 +486,8 @@ class GRPCServer:
         self.health = Health()
         self.traffic: MessageByteCounter = NullByteCounter()
         self._router = CallRouter(trust, budget, guarded)
+        self._messages: GeneratedMessages | None = None
+        self._lock: str | None = None
         self.services = self._router.services
         self._clock: Any = None
         self._ports: list[RPCPort] = []
@@ -568,7 +579,9 @@ class GRPCServer:
         @raise DefinitionError: If the arguments do not define a service, or its name is taken.
         """
         named = {"name": name, "definition": definition, "implementation": implementation}
-        added, routes = serviceRoutes(service, methods, named)
+        added, routes = serviceRoutes(
+            service, methods, named, lambda given: self.messages.add(given)
+        )
         if added.name in self.services:
             raise DefinitionError(f"the service {added.name} is already defined")
         self.services[added.name] = added
@@ -576,6 +589,22 @@ class GRPCServer:
         if self._ports:
             self.health.begin(self._clock, (added.name,))
         return self
+
+    @property
+    def messages(self) -> "GeneratedMessages":
+        """
+        The messages of services without a C{.proto} file.
+
+        @raise DefinitionError: If the lock of the options cannot be read.
+        """
+        if self._messages is None:
+            # Imported late: protobuf's descriptors take 0.6 MB.
+            from storagegate.rpc.protolock import readLock
+            from storagegate.rpc.schemaprotos import GeneratedMessages
+
+            self._lock = self.settings.grpc.protoLock
+            self._messages = GeneratedMessages(readLock(self._lock))
+        return self._messages
 
     def setServingStatus(self, service: str, status: str) -> None:
         """
@@ -657,6 +686,8 @@ class GRPCServer:
         @return: The function to call with each call of the engine, an
             L{IServerCall<storagegate.rpc.interfaces.IServerCall>}.
         """
+        if self._messages is not None and self._lock != self.settings.grpc.protoLock:
+            raise OptionError("set grpc.protoLock before the services: it numbers their messages")
         self._clock = clock
         self._router.reads.listens(clock, self.settings.grpc.longestRequest())
         if self.settings.grpc.health and HEALTH.name not in self.services:

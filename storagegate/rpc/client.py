@@ -8,8 +8,8 @@ first call waits for them.
 import os
 import ssl
 import time
-from collections.abc import Mapping
-from typing import Any, Literal, Self, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, overload
 
 from attrs import define, frozen
 from twisted.internet.defer import Deferred, TimeoutError, succeed
@@ -38,6 +38,11 @@ from storagegate.rpc.interfaces import (
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflectionclient import fetchServices
 from storagegate.version import __version__
+
+if TYPE_CHECKING:
+    from storagegate.rpc.typedclient import TypedGrpcClient
+
+T = TypeVar("T")
 
 # The numbers of compression algorithms in grpcio.
 _ALGORITHMS = {"deflate": 1, "gzip": 2}
@@ -190,14 +195,28 @@ def _systemRoots() -> bytes | None:
 _REFLECTION_SECONDS = 10.0
 """The deadline of reflection, which takes a few small messages."""
 
-_PARAMETERS = frozenset({"credentials", "service", "options", "reactor"})
+_PARAMETERS = frozenset({"credentials", "service", "types", "protoLock", "options", "reactor"})
 """Keys of a mapping of parameters; credentials have no such keys."""
 
 _NAMED = 20
 """How many methods an error names."""
 
 
-@takesMapping
+@overload
+def createGrpcClient(
+    address: str,
+    credentials: Literal["insecure", "tls"] | Mapping[str, Any] | None = None,
+    service: RPCService | str | None = None,
+    *,
+    types: Callable[..., T],
+    protoLock: str | None = None,
+    options: ClientOptionsDict | None = None,
+    reactor: Any = None,
+) -> "TypedGrpcClient[T]":
+    """Make a client with the methods of a class."""
+
+
+@overload
 def createGrpcClient(
     address: str,
     credentials: Literal["insecure", "tls"] | Mapping[str, Any] | None = None,
@@ -206,6 +225,25 @@ def createGrpcClient(
     options: ClientOptionsDict | None = None,
     reactor: Any = None,
 ) -> "GrpcClient":
+    """Make a client whose calls take and return dictionaries."""
+
+
+@overload
+def createGrpcClient(address: Mapping[str, Any], /, **more: Any) -> "GrpcClient":
+    """Make a client from a mapping of the parameters."""
+
+
+@takesMapping
+def createGrpcClient(
+    address: str,
+    credentials: Literal["insecure", "tls"] | Mapping[str, Any] | None = None,
+    service: RPCService | str | None = None,
+    *,
+    types: Any = None,
+    protoLock: str | None = None,
+    options: ClientOptionsDict | None = None,
+    reactor: Any = None,
+) -> Any:
     """
     Make a client of a gRPC server. It connects on first use.
 
@@ -223,23 +261,46 @@ def createGrpcClient(
     @param service: A service of C{loadProto}, or the full name of a service to fetch by reflection.
         Without it, all of the server's services are fetched, and methods with a unique name are
         attributes; L{service<GrpcClient.service>} returns a client of one service.
+    @param types: A class that declares the methods of the service, whose calls then take and return
+        instances: the result is a
+        L{TypedGrpcClient<storagegate.rpc.typedclient.TypedGrpcClient>}. The name of the service is
+        by default the name of the class.
+    @param protoLock: With C{types}, the path of the lock that numbers the fields of the messages,
+        if the server has one.
     @param options: C{maxReceiveMessageLength}, C{maxSendMessageLength} (bytes, -1 for no limit),
         C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{compression} (C{"gzip"}).
     @raise ValueError: If a parameter is invalid.
     """
     if isinstance(credentials, Mapping) and not _PARAMETERS.isdisjoint(credentials):
-        given = {"service": service, "options": options, "reactor": reactor}
-        keywords = {name: value for name, value in given.items() if value is not None}
+        given = {
+            "service": service,
+            "types": types,
+            "protoLock": protoLock,
+            "options": options,
+            "reactor": reactor,
+        }
+        keywords: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
         return createGrpcClient({"address": address, **credentials}, **keywords)
 
     tls = readCredentials(credentials)
     target, arguments = readAddress(address), readArguments(options, tls)
     if service is not None and not isinstance(service, RPCService | str):
         raise ValueError(f"a service is that of a loaded proto, or a name, not {service!r:.80}")
+    typed = None
+    if types is not None:
+        # Imported late: protobuf's descriptors take 0.6 MB.
+        from storagegate.rpc.typedclient import TypedGrpcClient, typedService
+
+        typed = typedService(types, service, protoLock)
+    elif protoLock is not None:
+        raise ValueError("protoLock is the lock of the messages of types, and there are none")
     reactor = processReactor(reactor)
     secure = None if tls is None else makeChannelCredentials(tls.roots, tls.key, tls.chain)
     engine = makeClientEngine(target, secure, arguments, reactor)
-    return GrpcClient(engine, service, reactor)
+    client = GrpcClient(engine, service, reactor)
+    return client if typed is None else TypedGrpcClient(client, typed)
 
 
 class ServiceClient:

@@ -41,7 +41,7 @@ from storagegate.core.errors import (
     isExpected,
 )
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes, TooMuchHeld
-from storagegate.core.schemas import ResultStream, checkResult, makeSchema, messageProjection
+from storagegate.core.schemas import ResultStream, checkResult, makeSchema, methodProjection
 from storagegate.core.shares import AddressShare, AddressShares
 from storagegate.core.task import Task, resolve
 from storagegate.core.typeschemas import TypeSchema
@@ -79,7 +79,12 @@ Routes = dict[str, GRPCRoute]
 _GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
 
 
-def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RPCService, Routes]:
+def serviceRoutes(
+    service: Any,
+    rest: Any,
+    named: Mapping[str, Any],
+    generate: Callable[[ServiceDefinition], RPCService],
+) -> tuple[RPCService, Routes]:
     """
     Read a service with its handlers, in any of the forms of C{addService}.
 
@@ -87,10 +92,11 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
     @param rest: The methods, a mapping that contains them, or the implementation of a loaded
         service.
     @param named: C{name}, C{definition} and C{implementation}; C{None} if absent.
+    @param generate: Makes the service of a definition, with its messages.
     @raise DefinitionError: If the arguments do not define a service.
     """
     if isinstance(service, ServiceDefinition):
-        return definedRoutes(service)
+        return definedRoutes(service, generate)
     words: dict[str, Any] = {}
     if isinstance(service, RPCService):
         words = {"definition": service, "implementation": rest}
@@ -104,7 +110,7 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
         words = {**(rest if isWhole else {"methods": rest}), "name": service}
     words |= {key: value for key, value in named.items() if value is not None}
     if "definition" not in words:
-        return definedRoutes(readService(words))
+        return definedRoutes(readService(words), generate)
     definition, implementation = words["definition"], words.get("implementation")
     if not isinstance(definition, RPCService):
         raise DefinitionError(f"definition is a service of a loaded proto, not {definition!r:.80}")
@@ -153,24 +159,29 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     }
 
 
-def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
+def definedRoutes(
+    definition: ServiceDefinition, generate: Callable[[ServiceDefinition], RPCService]
+) -> tuple[RPCService, Routes]:
     """
     Make the service and routes of a definition whose handlers take C{(request)} or C{(request,
     call)}.
 
+    @param generate: Makes the service, unless a loaded file has it.
     @raise DefinitionError: If it has options of the gateway, or cannot be a gRPC service.
     """
     _refuseGatewayOnly(definition)
-    service = _loadedService(definition)
-    if service is None:
-        # Imported late: protobuf's descriptors take 0.6 MB.
-        from storagegate.rpc.schemaprotos import serviceFromSchemas
-
-        service = serviceFromSchemas(definition)
+    loaded = _loadedService(definition)
+    streaming = {} if loaded is None else loaded.methods
     handlers = {
-        name: _typedHandler(f"{definition.name}.{name}", method, service.methods[name].streaming)
+        name: _typedHandler(
+            f"{definition.name}.{name}",
+            method,
+            streaming[name].streaming if name in streaming else method.streaming,
+        )
         for name, method in definition.methods.items()
     }
+    # Last, because the server keeps what it generates.
+    service = generate(definition) if loaded is None else loaded
     return service, implementedRoutes(service, handlers)
 
 
@@ -239,7 +250,7 @@ def _typedHandler(name: str, method: ServiceMethod, streaming: str) -> Handler:
     output = makeSchema(method.output, method.outputType, f"the output of {name}")
     if output is None:
         return handler
-    project = messageProjection(output.document)
+    project = methodProjection(method)
 
     def shaped(result: Any) -> Any:
         if isinstance(result, Message):

@@ -9,28 +9,37 @@ object are numbered in the order of its properties, and all have presence::
 
     message ProbeEchoRequest { optional string name = 1; repeated string tags = 2; }
 
+A type of Python has messages of its own instead, see L{storagegate.rpc.typeprotos}.
+
 Types that no message can express become C{google.protobuf.Struct} (an object without properties),
 C{ListValue} (an array in an array) or C{Value} (any other type). A scalar request or response
 becomes one of protobuf's wrappers, such as C{google.protobuf.StringValue}.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import struct_pb2, wrappers_pb2
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
 )
 from google.protobuf.descriptor_pool import DescriptorPool
+from msgspec.structs import replace
 
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
-from storagegate.rpc.protos import RPCService, serviceOf
-
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FOREIGN = re.compile(r"[^A-Za-z0-9_]")
+from storagegate.core.typeschemas import isDescribed
+from storagegate.rpc.protolock import ProtoLock
+from storagegate.rpc.protonames import (
+    checkName,
+    fieldNames,
+    givePresence,
+    pascalCase,
+    unique,
+)
+from storagegate.rpc.protos import RPCMethod, RPCService, serviceOf
+from storagegate.rpc.typeforms import PLAIN, TypeCodec
+from storagegate.rpc.typeprotos import WELL_KNOWN_FILES, Kind, PackageTypes, TypeBuilder
 
 # Kinds of schemas in addition to the types of JSON Schema, under names that no type has.
 _BYTES, _MESSAGE, _ANY = "string as bytes", "object with properties", "anything"
@@ -44,7 +53,6 @@ _SCALARS = {
     _BYTES: (FieldDescriptorProto.TYPE_BYTES, ".google.protobuf.BytesValue"),
 }
 
-_WELL_KNOWN = (struct_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR)
 _STRUCT, _LIST, _VALUE = (f".google.protobuf.{name}" for name in ("Struct", "ListValue", "Value"))
 
 # Below protobuf's own limit of 100 nested messages.
@@ -53,54 +61,146 @@ _DEEPEST = 64
 
 def serviceFromSchemas(definition: ServiceDefinition) -> RPCService:
     """
-    Make a service from its definition, with messages for the schemas of its methods.
-
-    A method without a schema uses C{google.protobuf.Struct}.
+    Make a service from its definition, with messages of its own, see L{GeneratedMessages.add}.
 
     @raise DefinitionError: If a name is invalid in gRPC, or a schema cannot become a message.
     """
-    *package, name = definition.name.split(".")
-    for part in (*package, name):
-        _checkName(part, f"the service {definition.name!r}")
-    file = FileDescriptorProto(
-        # A folder that users' files do not use, so that reflection can serve both.
-        name=f"schemas/{definition.name}.proto",
-        package=".".join(package),
-        syntax="proto3",
-        dependency=[each.name for each in _WELL_KNOWN],
-    )
-    service = file.service.add(name=name)
-    for key, method in definition.methods.items():
-        where = f"{definition.name}.{key}"
-        _checkName(key, f"the method {where!r}")
-        # Prefixed with the service's name: a package or server may have several services.
-        stem = f"{name}{key[0].upper()}{key[1:]}"
-        service.method.add(
-            name=key,
-            input_type=_topType(file, stem + "Request", method.input, f"the input of {where}"),
-            output_type=_topType(file, stem + "Response", method.output, f"the output of {where}"),
-            client_streaming=method.streamsRequests,
-            server_streaming=method.streamsResponses,
+    return GeneratedMessages().add(definition)
+
+
+class GeneratedMessages:
+    """
+    The messages of the services of a server: a class is one message in all services of a package.
+
+    @ivar definitions: The services by their names.
+    @ivar packages: The types of each package.
+    @ivar pool: The descriptors of all services.
+    """
+
+    def __init__(self, lock: ProtoLock | None = None) -> None:
+        """
+        @param lock: The numbers of fields; C{None} to number them in their order.
+        """
+        self.definitions: dict[str, ServiceDefinition] = {}
+        self.packages: dict[str, PackageTypes] = {}
+        self.pool = DescriptorPool()
+        for each in WELL_KNOWN_FILES:
+            self.pool.AddSerializedFile(each.serialized_pb)
+        self._lock = lock
+
+    def add(self, definition: ServiceDefinition) -> RPCService:
+        """
+        Make a service from its definition, with messages for the types and schemas of its methods.
+
+        A method without a type and a schema uses C{google.protobuf.Struct}.
+
+        @raise DefinitionError: If a name is invalid in gRPC, a schema cannot become a message, two
+            classes have one name, or the lock has no numbers for it.
+        """
+        *packageParts, name = definition.name.split(".")
+        for part in (*packageParts, name):
+            checkName(part, f"the service {definition.name!r}")
+        if definition.name in self.definitions:
+            raise DefinitionError(f"the service {definition.name} is already defined")
+        package = self.packages.setdefault(
+            ".".join(packageParts), PackageTypes(".".join(packageParts))
         )
-    pool = DescriptorPool()
-    for each in _WELL_KNOWN:
-        pool.AddSerializedFile(each.serialized_pb)
-    try:
-        pool.AddSerializedFile(file.SerializeToString())
-    except TypeError as error:
-        raise DefinitionError(f"{definition.name} cannot be a gRPC service: {error}") from error
-    return serviceOf(pool.FindServiceByName(definition.name))
+        file = FileDescriptorProto(
+            # A folder that users' files do not use, so that reflection can serve both.
+            name=f"schemas/{definition.name}.proto",
+            package=package.name,
+            syntax="proto3",
+            dependency=[each.name for each in WELL_KNOWN_FILES[:2]],
+        )
+        builder = TypeBuilder(package, file)
+        builder.reserve(name)
+        kinds: dict[str, tuple[Kind | None, Kind | None]] = {}
+        service = file.service.add(name=name)
+        for key, method in definition.methods.items():
+            where = f"{definition.name}.{key}"
+            checkName(key, f"the method {where!r}")
+            # Prefixed with the service's name: a package or server may have several services.
+            stem = f"{name}{key[0].upper()}{key[1:]}"
+            inputs = _typed(builder, method.inputType, f"the input of {where}")
+            outputs = _typed(builder, method.outputType, f"the output of {where}")
+            kinds[key] = inputs, outputs
+            service.method.add(
+                name=key,
+                input_type=inputs.typeName
+                if inputs is not None
+                else _topType(
+                    file, builder, stem + "Request", method.input, f"the input of {where}"
+                ),
+                output_type=outputs.typeName
+                if outputs is not None
+                else _topType(
+                    file, builder, stem + "Response", method.output, f"the output of {where}"
+                ),
+                client_streaming=method.streamsRequests,
+                server_streaming=method.streamsResponses,
+            )
+        if self._lock is not None:
+            self._lock.apply(file, package.fixed)
+        try:
+            self.pool.AddSerializedFile(file.SerializeToString())
+        except TypeError as error:
+            raise DefinitionError(f"{definition.name} cannot be a gRPC service: {error}") from error
+        builder.finish()
+        self.definitions[definition.name] = definition
+        made = serviceOf(self.pool.FindServiceByName(definition.name))
+        methods = {key: _converting(each, *kinds[key]) for key, each in made.methods.items()}
+        return RPCService(made.name, methods, made.file)
+
+    def files(self, package: str) -> list[FileDescriptorProto]:
+        """Return copies of the files of a package, in the order of the services."""
+        found = []
+        for name in self.definitions:
+            if name.rpartition(".")[0] == package:
+                file = FileDescriptorProto()
+                self.pool.FindServiceByName(name).file.CopyToProto(file)
+                found.append(file)
+        return found
+
+    def documents(self, package: str) -> dict[str, Any]:
+        """Return the documented objects and texts of a package, by the full names of elements."""
+        found = dict(self.packages[package].documents)
+        for name, definition in self.definitions.items():
+            if name.rpartition(".")[0] == package:
+                for key, method in definition.methods.items():
+                    found[f"{name}.{key}"] = method.handler
+        return found
+
+
+def _typed(builder: TypeBuilder, model: Any, where: str) -> Kind | None:
+    """Return the message of a type; C{None} if only its schema describes it."""
+    return builder.top(model, where) if model is not None and isDescribed(model) else None
+
+
+def _converting(method: RPCMethod, inputs: Kind | None, outputs: Kind | None) -> RPCMethod:
+    """Return a method whose codecs convert the values of its types."""
+    changed = {}
+    for name, kind in (("request", inputs), ("response", outputs)):
+        node = PLAIN if kind is None else kind.node
+        if node.function(True) is not None or node.function(False) is not None:
+            codec = getattr(method, name)
+            changed[name] = TypeCodec(codec.messageClass, node=node)
+    return replace(method, **changed) if changed else method
 
 
 def _topType(
-    file: FileDescriptorProto, name: str, schema: Mapping[str, Any] | None, where: str
+    file: FileDescriptorProto,
+    builder: TypeBuilder,
+    name: str,
+    schema: Mapping[str, Any] | None,
+    where: str,
 ) -> str:
     """Return the type of a whole request or response; add its message to the file."""
     if schema is None or not ({"type", "properties"} & schema.keys()):
         return _STRUCT
     kind = _kindOf(schema)
     if kind == _MESSAGE:
-        name = _unique(name, [each.name for each in file.message_type])
+        name = unique(name, builder.names())
+        builder.reserve(name)
         prefix = f".{file.package}" if file.package else ""
         _fill(file.message_type.add(name=name), prefix, schema, where, 1)
         return f"{prefix}.{name}"
@@ -146,7 +246,7 @@ def _fill(
     if not isinstance(properties, Mapping):
         raise DefinitionError(f"the properties of {where} are a mapping, not {properties!r}")
     full = f"{outer}.{message.name}"
-    names = _fieldNames(properties, where)
+    names = fieldNames(properties, where)
     # A nested message must not have the name of a field.
     taken = set(names.values())
     for number, (key, value) in enumerate(properties.items(), 1):
@@ -164,7 +264,7 @@ def _fill(
             inner = value.get("items")
         kind = _kindOf(inner)
         if kind == _MESSAGE:
-            name = _unique(_messageName(names[key]), taken)
+            name = unique(pascalCase(names[key]), taken)
             taken.add(name)
             _fill(message.nested_type.add(name=name), full, inner, f"{where}.{key}", depth + 1)
             made.type_name = f"{full}.{name}"
@@ -174,74 +274,4 @@ def _fill(
             made.type_name = _looseType(kind)
         if made.type_name:
             made.type = FieldDescriptorProto.TYPE_MESSAGE
-    _givePresence(message)
-
-
-def _givePresence(message: DescriptorProto) -> None:
-    """Make every singular field C{optional}, which proto3 implements as a oneof around it."""
-    taken = {each.name for each in message.field}
-    for each in message.field:
-        if each.label != FieldDescriptorProto.LABEL_REPEATED:
-            name = _unique(f"_{each.name}", taken)
-            taken.add(name)
-            each.proto3_optional = True
-            each.oneof_index = len(message.oneof_decl)
-            message.oneof_decl.add(name=name)
-
-
-def _fieldNames(properties: Mapping[str, Any], where: str) -> dict[str, str]:
-    """
-    Return the field name of each property: its own name if it is an identifier, or a similar one.
-    """
-    camel: dict[str, str] = {}
-    names: dict[str, str] = {}
-    for key in properties:
-        if not isinstance(key, str) or not key or "\0" in key:
-            raise DefinitionError(f"{where} has a property {key!r}, which is not a valid name")
-        if not _IDENTIFIER.fullmatch(key):
-            continue
-        other = camel.setdefault(_jsonName(key), key)
-        if other != key:
-            raise DefinitionError(
-                f"{where} has {other!r} and {key!r}, which are the same name in camelCase"
-            )
-        names[key] = key
-    for key in properties:
-        if key not in names:
-            plain = _FOREIGN.sub("_", key)
-            if not _IDENTIFIER.fullmatch(plain):
-                plain = f"_{plain}"
-            number, name = 1, plain
-            while _jsonName(name) in camel:
-                number += 1
-                name = f"{plain}_{number}"
-            camel[_jsonName(name)] = key
-            names[key] = name
-    return names
-
-
-def _jsonName(name: str) -> str:
-    """Return the JSON name that protobuf derives from a field name; it must be unique."""
-    first, *rest = name.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in rest)
-
-
-def _messageName(fieldName: str) -> str:
-    name = "".join(part[:1].upper() + part[1:] for part in fieldName.split("_"))
-    return name if _IDENTIFIER.fullmatch(name) else f"M{name}"
-
-
-def _unique(name: str, taken: Iterable[str]) -> str:
-    """Return a name, with a number appended if it is taken."""
-    number, unique = 1, name
-    while unique in taken:
-        number += 1
-        unique = f"{name}{number}"
-    return unique
-
-
-def _checkName(name: str, what: str) -> None:
-    if not _IDENTIFIER.fullmatch(name):
-        raise DefinitionError(
-            f"{what} cannot be served: a gRPC name consists of letters, digits and underscores"
-        )
+    givePresence(message)

@@ -156,6 +156,19 @@ class ValueTests(SynchronousTestCase):
         self.assertEqual(self.schema(Words).read({"text": "a"}), {"text": "a"})
         self.assertEqual(self.schema(Person).read({"name": "Ada"}), Person(name="Ada"))
 
+    def test_numberedKeys(self) -> None:
+        """Integers as keys are text on transports, and integers in handlers."""
+
+        class Shelf(msgspec.Struct):
+            books: dict[int, str]
+
+        schema = TypeSchema(Shelf, documentOf(Shelf))
+        for key in (7, "7"):
+            self.assertEqual(schema.read({"books": {key: "a"}}), Shelf({7: "a"}))
+        self.assertEqual(schema.check(Shelf({7: "a"})), {"books": {"7": "a"}})
+        error = self.assertRaises(ServiceError, schema.read, {"books": {"x": "a"}})
+        self.assertEqual(error.code, "VALIDATION_ERROR")
+
     def test_violations(self) -> None:
         """What is invalid is named by its path."""
         self.assertEqual(self.violation(Order, {}), ("lines", "is required"))

@@ -79,6 +79,9 @@ class FormTests(ResultCase):
                 if case == ("grpc", "schema: condition"):
                     # Messages have fields for what properties names.
                     wanted = {"name": "Ada"}
+                if case == ("grpc", "recursive"):
+                    # An empty list is absent in a message.
+                    wanted = {"name": "a", "children": [{"name": "b"}]}
                 found = self.ask(transport, f"unary{index}")
                 self.assertNotIn(SECRET, repr(found), case)
                 self.assertEqual(plain(found), plain(wanted), case)

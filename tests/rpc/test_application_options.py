@@ -61,6 +61,7 @@ KEYS = {
     ("maxCallsPerAddress", 5): {},
     ("reflection", True): {},
     ("health", False): {},
+    ("protoLock", "notes.proto.lock"): {},
 }
 
 WRONG: list[tuple[str, Any]] = [
@@ -92,6 +93,8 @@ WRONG: list[tuple[str, Any]] = [
     ("reflection", "yes"),
     ("reflection", None),
     ("health", 1),
+    ("protoLock", ""),
+    ("protoLock", 5),
     ("reusePort", None),
 ]
 

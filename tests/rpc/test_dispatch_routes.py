@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, ServiceMethod
 from storagegate.rpc.dispatch import Routes, implementedRoutes, serviceRoutes
 from storagegate.rpc.protos import RPCService, loadProto
+from storagegate.rpc.schemaprotos import serviceFromSchemas
 from tests.support.log import LogCase
 from tests.support.protofiles import writeFiles
 from tests.support.resultforms import NAME, SECRET, StoredUser, User
@@ -34,7 +35,7 @@ def echo(request: Any) -> Any:
 
 def read(service: Any = None, rest: Any = None, **named: Any) -> tuple[RPCService, Routes]:
     """Read a service."""
-    return serviceRoutes(service, rest, named)
+    return serviceRoutes(service, rest, named, serviceFromSchemas)
 
 
 class FormTests(SynchronousTestCase):

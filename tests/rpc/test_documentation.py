@@ -2,19 +2,24 @@
 
 import ast
 import datetime
+import decimal
 import os
+import re
+import typing
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
 from attrs import fields
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.status_pb2 import Status
+from msgspec import Meta, defstruct
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import rpc, server
 from storagegate.core.context import REQUEST_SECONDS
-from storagegate.core.definitions import ServiceMethod
+from storagegate.core.definitions import ServiceMethod, readService
 from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
 from storagegate.core.options import OptionError, changeOptions
 from storagegate.net.tls import ServerTLSOptions
@@ -31,7 +36,11 @@ from storagegate.rpc.converters import DEPTH_LIMIT
 from storagegate.rpc.engine import base
 from storagegate.rpc.middleware import MAX_TOKEN
 from storagegate.rpc.protos import loadProto, protoPath
+from storagegate.rpc.prototext import protoText
+from storagegate.rpc.schemaprotos import GeneratedMessages
+from storagegate.rpc.typedclient import TypedGrpcClient
 from storagegate.services.users import makeUserService
+from tests.support import everytype
 from tests.support.documents import DOCS, literal, table
 from tests.support.signatures import attributeDefaults, defaults, firstWords, publicNames
 
@@ -44,6 +53,7 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
     "level": (9, 1, 10),
     "milliseconds": (1500, 1600, "1500"),
     "number": (8080, 8081, "8080"),
+    "path": ("a.lock", "b.lock", 5),
     "size": ("2kb", "3kb", "1 stone"),
 }
 
@@ -194,6 +204,8 @@ class MemberTests(SynchronousTestCase):
         """Every member of a client and of its calls."""
         members = {name for name in dir(client.GrpcClient) if name[0] != "_"}
         self.check("Client", members - CLIENTS_PARTS)
+        members = {name for name in dir(TypedGrpcClient) if name[0] != "_"}
+        self.check("A typed client", members | {"calls"})
         members = {name for name in dir(ClientCall) if name[0] != "_"}
         self.check("A call of the client", members - CALLS_PARTS)
 
@@ -240,6 +252,23 @@ class ValueTests(SynchronousTestCase):
             if expected == "a message of its own":
                 expected = "``optional ProbeEchoRequest.A``"
             self.assertEqual(name, literal(expected), cell)
+
+    def test_fields(self) -> None:
+        """Each type is the field that the table says."""
+        names = {**vars(typing), **vars(everytype), "Meta": Meta}
+        names |= {"time": datetime.time, "date": datetime.date, "datetime": datetime.datetime}
+        names |= {"timedelta": datetime.timedelta, "UUID": uuid.UUID, "Decimal": decimal.Decimal}
+        for cell, expected, _ in table(PAGE, "Types of fields"):
+            model = defstruct("Holder", [("field", evaluate(cell, **names))])
+            generated = GeneratedMessages()
+            method = {"handler": lambda request: None, "input": model}
+            generated.add(readService({"name": "Probe", "methods": {"take": method}}))
+            text = protoText(generated.files(""), {})
+            begin = text.index("message Holder {\n") + len("message Holder {\n")
+            found = " ".join(text[begin : text.index("\n}", begin)].split())
+            found = re.sub(r" = \d+;", ",", found).replace(", }", " }").rstrip(",")
+            line = literal(expected)
+            self.assertEqual(found, line if "{" in line else f"{line} field", cell)
 
     def test_raised(self) -> None:
         """Whatever is raised ends a call with the status and the message that the table says."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from twisted.internet.defer import Deferred
 from twisted.web.static import File
@@ -292,6 +292,23 @@ client = createGrpcClient("127.0.0.1:50051", {"credentials": {"ca": "ca.pem"}}, 
 async def ask() -> Any:
     """Call a method."""
     return await client.getUser({"id": "1"}, deadlineMs=1000)
+
+
+class Items(Protocol):
+    """A service of types."""
+
+    async def get(self, item: Item) -> ItemDict: ...
+
+    def watch(self, item: Item) -> AsyncIterator[Item]: ...
+
+
+async def askTyped() -> str:
+    """Call methods with types."""
+    async with createGrpcClient("x:1", credentials="insecure", types=Items) as typed:
+        async for item in typed.callsWith(deadlineMs=1000).watch(Item("tea")):
+            item.name.upper()
+        found = await typed.calls.get(Item("tea"))
+        return found["name"]
 
 
 # The gateway

@@ -37,6 +37,13 @@ rpc = server.grpc()
 gateway = createProtocolGateway()
 
 
+class Items:
+    """A service of types."""
+
+    async def watch(self, item: str) -> None:
+        """Take a text."""
+
+
 def plain(req: HTTPRequest, res: HTTPResponse) -> None:
     """Answer."""
 
@@ -163,6 +170,10 @@ createGrpcClient()  # error
 createGrpcClient("x:1", "insecur")  # error
 createGrpcClient("x:1", credentials="insecure", options={"keepAlive": 1})  # error
 createGrpcClient("x:1", service=7)  # error
+createGrpcClient("x:1", types=7)  # error
+createGrpcClient("x:1", types=Items).calls.watch(7)  # error
+createGrpcClient("x:1", types=Items).calls.wtch("tea")  # error
+createGrpcClient("x:1", types=Items).callsWith(deadline=7)  # error
 GrpcError()  # error
 loadProto(7)  # error
 

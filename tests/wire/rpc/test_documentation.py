@@ -16,7 +16,7 @@ from storagegate import server
 from storagegate.core.errors import GRPC_NAMES
 from storagegate.rpc.protos import loadProto, protoPath
 from tests.support.daemon import START_SECONDS, STOP_SECONDS, Daemon, daemonEnvironment
-from tests.support.documents import DOCS, codeBlocks, literal, table
+from tests.support.documents import DOCS, codeBlocks, commands, literal, table
 from tests.support.h2client import H2Client
 from tests.support.ports import heldPort
 from tests.support.prompts import runAwaitingBlocks
@@ -139,7 +139,8 @@ class SessionTests(RPCCase):
         self.addCleanup(os.chdir, here)
         for name, content in namedBlocks().items():
             Path(name).write_text(content)
-        self.addCleanup(sys.modules.pop, "greeter", None)
+        for module in ("greeter", "notes"):
+            self.addCleanup(sys.modules.pop, module, None)
         sys.path.insert(0, os.getcwd())
         self.addCleanup(sys.path.remove, os.getcwd())
         names = await runAwaitingBlocks(PAGE)
@@ -192,6 +193,30 @@ class ProgramTests(SynchronousTestCase):
         self.assertEqual(self.python("callgreeter.py"), saidBy("callgreeter.py"))
         server.terminate()
         self.assertEqual(server.wait(STOP_SECONDS), 0)
+
+    @long("takes a second or more")
+    def test_notes(self) -> None:
+        """The typed client calls the service of types, and its file is as the page shows."""
+        run = f"from notes import app; app.run({self.address.rpartition(':')[2]})"
+        server = subprocess.Popen(
+            [sys.executable, "-c", run], cwd=self.directory, env=daemonEnvironment()
+        )
+        self.addCleanup(server.wait, STOP_SECONDS)
+        self.addCleanup(server.kill)
+        with grpc.insecure_channel(self.address) as channel:
+            grpc.channel_ready_future(channel).result(START_SECONDS)
+        self.assertEqual(self.python("callnotes.py"), saidBy("callnotes.py"))
+        [printing, shown] = commands(codeBlocks(PAGE, "console")[0].code)
+        self.assertTrue(printing.text.startswith("storagegate "))
+        self.python("-m", *printing.text.split())
+        found = subprocess.run(
+            ["bash", "-c", shown.text],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(found.stdout.strip(), shown.output.strip())
 
     def test_testing(self) -> None:
         """The test of it passes with the command that the page has."""

@@ -9,6 +9,7 @@ from attrs.converters import optional
 from storagegate.core.options import (
     Hook,
     optionField,
+    readFileName,
     readFlag,
     readFunction,
     readHostname,
@@ -43,6 +44,8 @@ class GRPCOptions:
         text.
     @ivar reflection: Whether to serve reflection; the daemon's own default is C{true}.
     @ivar protoFiles: Paths of C{.proto} files that define messages of services.
+    @ivar protoLock: The path of the lock that numbers the fields of generated messages, which
+        C{storagegate proto} writes; C{None} to number them in their order.
     @ivar keepUnknown: Whether messages of the protos keep fields that their definitions lack, as
         bytes under C{"@unknown"}. Only gRPC carries them.
     @ivar naive: C{"utc"} to take a C{datetime} without a zone as UTC in messages of the protos; it
@@ -71,6 +74,7 @@ class GRPCOptions:
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
     protoFiles: tuple[str, ...] = optionField((), readTexts)
+    protoLock: str | None = optionField(None, readFileName)
     keepUnknown: bool = optionField(False, readFlag)
     naive: str = optionField("", readWord, ("", "utc"))
     services: Mapping[str, str] = field(factory=dict, converter=readNames)
@@ -91,6 +95,7 @@ class GRPCOptionsDict(TypedDict, total=False):
     maxConnections: int
     maxCallsPerAddress: int | None
     protoFiles: list[str] | tuple[str, ...]
+    protoLock: str | None
     keepUnknown: bool
     naive: Literal["", "utc"]
     services: Mapping[str, str]

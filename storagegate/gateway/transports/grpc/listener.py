@@ -18,7 +18,7 @@ from storagegate.core.context import ClientInfo, RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.errors import GrpcError, ServiceError, causedBy, codedError
 from storagegate.core.invoker import CallCredentials
-from storagegate.core.schemas import messageProjection
+from storagegate.core.schemas import methodProjection
 from storagegate.core.task import resolve
 from storagegate.gateway.host import TransportContext
 from storagegate.gateway.metrics import UNKNOWN
@@ -74,6 +74,7 @@ class GRPCTransport:
                 "maxSendMessageLength": options.maxMessageSize,
                 "maxConnections": options.maxConnections,
                 "maxCallsPerAddress": options.maxCallsPerAddress,
+                "protoLock": options.protoLock,
             },
         )
         meter = host.meter(PROTOCOL)
@@ -108,21 +109,18 @@ class GRPCTransport:
         """
         definitions = found = self._protos.of(service)
         if not definitions:
-            # Imported late: protobuf's descriptors take 0.6 MB.
-            from storagegate.rpc.schemaprotos import serviceFromSchemas
-
-            definitions = [serviceFromSchemas(service)]
+            definitions = [self.server.messages.add(service)]
         for definition in definitions:
             implementation = {}
-            for name, method in definition.methods.items():
-                gatewayMethod = self._protos.methodOf(service, method)
+            for name, rpc in definition.methods.items():
+                gatewayMethod = self._protos.methodOf(service, rpc)
                 if gatewayMethod is not None:
-                    output = None if found else service.methods[gatewayMethod].output
-                    project = messageProjection(output)
-                    implementation[name] = self._answer(service, method, gatewayMethod, project)
-                    self._methods[method.path] = service.name, gatewayMethod
+                    method = service.methods[gatewayMethod]
+                    project = None if found else methodProjection(method)
+                    implementation[name] = self._answer(service, rpc, gatewayMethod, project)
+                    self._methods[rpc.path] = service.name, gatewayMethod
                     if not self._host.invoker.find(service.name, gatewayMethod).isPublic:
-                        self._guarded.add(method.path)
+                        self._guarded.add(rpc.path)
             self.server.addService(definition=definition, implementation=implementation)
         # Its name on the other transports, which may differ from its name in the proto.
         self.server.setServingStatus(service.name, SERVING)
