@@ -182,7 +182,7 @@ def _gateway(page: ConsoleBrowser) -> None:
     page.press("Call all 5")
     done = "[...document.querySelectorAll('.answers section')]"
     page.wait(f"{done}.filter((each) => each.innerText.includes('OK')).length === 5")
-    page.evaluate("document.querySelector('.answers').scrollIntoView({block: 'end'})")
+    page.evaluate("document.querySelector('main').scrollTo(0, 0)")
     _take(page, "gateway")
 
 

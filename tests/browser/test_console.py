@@ -107,7 +107,7 @@ class ConsolePagesTests(SynchronousTestCase):
             "Resource": "arn:aws:s3:::made-here/*",
         }
         send(daemon, "PUT", "buckets/made-here/settings/policy", {"Statement": statement})
-        page.press("Revoke")
+        page.press("Revoke…")
         page.fill("dialog input", made)
         page.press("Revoke")
         page.wait("location.hash === '#/keys'")
@@ -116,7 +116,7 @@ class ConsolePagesTests(SynchronousTestCase):
         page.fill("input[name=newAccount]", "colleague")
         page.press("Create key")
         page.waitText("The removed account colleague is still named in a policy or an ACL")
-        page.evaluate("document.querySelector('main form > .check input').click()")
+        page.evaluate("document.querySelector('main form .check input').click()")
         page.press("Create key")
         page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
         page.press("I have stored it")

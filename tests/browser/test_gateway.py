@@ -35,10 +35,10 @@ class GatewayPageTests(SynchronousTestCase):
             page.fill("input[name=field-text]", "<b>ü\u202e</b>")
             self._compare(page)
             self._wait(page, "OK", "<B>Ü\u202e</B>")
-            # Below a form that is taller than the window.
+            # Beside the form, or below it where there is no room.
             page.wait(
                 "(({top}) => top > 0 && top < innerHeight / 2)"
-                "(document.querySelector('.answers').getBoundingClientRect())"
+                "(document.querySelector('.results').getBoundingClientRect())"
             )
             page.press("JSON")
             page.fill("textarea[name=request]", "[")
