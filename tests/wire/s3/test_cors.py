@@ -280,7 +280,7 @@ class BrowserTests(S3Case):
             "put_object", Params={**target, "ContentType": "text/x-note"}
         )
         get = self.s3.generate_presigned_url("get_object", Params=target)
-        with Browser(self, self.makeDirectory("profile")) as browser:
+        with Browser() as browser:
             browser.open(origin)
             browser.wait(f"location.origin == {origin!r}")
             store = self.fetch.format(

@@ -14,7 +14,7 @@ from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirector
 from tests.wire.s3.verdict import isCollected, judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
 
-ROUNDS = rounds(2, 20, soak=200)
+ROUNDS = rounds(2, 6, soak=200)
 
 
 class CrashTests(SynchronousTestCase):
