@@ -66,7 +66,7 @@ def main() -> None:
         expect = ("s3", "admin", "http", "grpc", "tcp", "udp")
         daemon = Daemon(Path(folder) / "data", *listeners, environment=environment, expect=expect)
         cleanups.enter_context(daemon)
-        page = ConsoleBrowser(cleanups, Path(folder) / "profile", daemon)
+        page = ConsoleBrowser(daemon)
         cleanups.enter_context(page)
         _resize(page, _SIZE)
         page.visit()

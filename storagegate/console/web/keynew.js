@@ -1,7 +1,7 @@
 // A new key: a preset, what it reaches, and one sentence of what that is today.
 
-import { useState } from "preact/hooks";
-import { call, rolesUpTo, state } from "./api.js";
+import { useEffect, useState } from "preact/hooks";
+import { call, rolesUpTo, segment, state } from "./api.js";
 import { Sentence, useReach } from "./keyreach.js";
 import { localTime, Secret } from "./keysecret.js";
 import { addTexts, date, number, say } from "./messages.js";
@@ -61,6 +61,8 @@ const PRESETS = {
   admin: { icon: "shield", policy: "readwrite", role: "admin" },
 };
 
+const MOST_FOLDERS = 200;
+
 const READS = { readonly: "read", readwrite: "app", writeonly: "write" };
 
 // What the key may and may not, line by line.
@@ -79,6 +81,22 @@ function Rights({ values, reach }) {
   return html`<ul class="rights">${lines.map(([may, text]) => html`
     <li class=${may ? "" : "quiet"}><span class=${may ? "good" : "quiet"}><${Icon} name=${may ? "check" : "close"} /></span>
       <span class="hidden">${say(may ? "keyNew.may" : "keyNew.mayNot")}</span>${text}</li>`)}</ul>`;
+}
+
+// The folders that a typed one may go on with.
+function useFolders(bucket, typed) {
+  const [folders, setFolders] = useState([]);
+  const parent = typed.slice(0, typed.lastIndexOf("/") + 1);
+  useEffect(() => {
+    setFolders([]);
+    if (!bucket) return undefined;
+    const aborter = new AbortController();
+    const query = { prefix: parent, delimiter: "/", limit: MOST_FOLDERS };
+    call("GET", "buckets/" + segment(bucket) + "/objects", { query, signal: aborter.signal })
+      .then((page) => setFolders(page.prefixes || []), () => {});
+    return () => aborter.abort();
+  }, [bucket, parent]);
+  return folders;
 }
 
 const DAY_MS = 86400000;
@@ -119,6 +137,7 @@ export function NewKey({ bucket = "" }) {
   async function submit() {
     setMade(await call("POST", "keys", { body: limits }));
   }
+  const folders = useFolders(values.bucket, values.prefix);
   const [run, busy, error] = useAction(submit);
   const roles = rolesUpTo(state.session.role);
   const wrong = (name) => (error && error.details && error.details.field === name ? error.message : "");
@@ -155,8 +174,9 @@ export function NewKey({ bucket = "" }) {
             onChange=${(event) => change({ bucket: event.target.value, prefix: event.target.value ? values.prefix : "" })} />
           ${field("prefix", {
             label: say("keyNew.folder"), help: say(values.bucket ? "keyNew.folderHelp" : "keyNew.folderFirst"), error: wrong("prefix"),
-            placeholder: "2026/", disabled: !values.bucket,
+            placeholder: "2026/", disabled: !values.bucket, list: "folders",
           })}
+          <datalist id="folders">${folders.map((each) => html`<option value=${each} />`)}</datalist>
         </div>
       </section>
       <section class="card"><h2>${say("keyNew.details")}</h2>

@@ -12,7 +12,7 @@ addTexts({
   "reach.one": "1 object",
   "reach.objects": "{count} objects",
   "reach.more": "{count} or more objects",
-  "reach.nothing": "The key reaches no object today: {account} owns no bucket.",
+  "reach.nothing": "The key reaches no object today: {account} owns no bucket. Choose the account that owns the bucket, or allow {account} in the policy of a bucket.",
   "reach.nothingYet": "It can create buckets of its own.",
   "reach.none": "The key reaches no object today: {what} of {account} is empty.",
   "reach.all": "every bucket",

@@ -300,7 +300,8 @@ export default function Keys({ route }) {
 }
 
 function KeyList({ find, isNew, bucket, opened }) {
-  const found = useLoad((signal) => call("GET", "keys", { query: { find }, signal }), [find]);
+  // Also anew after a key was made.
+  const found = useLoad((signal) => call("GET", "keys", { query: { find }, signal }), [find, isNew]);
   const [filter, setFilter] = useState("all");
   const [menu, setMenu] = useState(null);
   const [dialog, setDialog] = useState(null);
@@ -316,13 +317,15 @@ function KeyList({ find, isNew, bucket, opened }) {
     setDialog(null);
     if (key && key.secretKey) setMade(key);
     if (!key && opened) close();
+    const { secretKey, ...plain } = key || {};
+    if (key) found.change((before) => ({ ...before, items: before.items.map((each) => (each.accessKey === key.accessKey ? plain : each)) }));
     setRevision((before) => before + 1);
     found.reload();
   }
   async function turn(key) {
-    await call("PATCH", path(key.accessKey), { body: { disabled: !key.disabled } });
-    announce(say(key.disabled ? "keys.isOn" : "keys.isOff"));
-    changed(key);
+    const now = await call("PATCH", path(key.accessKey), { body: { disabled: !key.disabled } });
+    announce(say(now.disabled ? "keys.isOff" : "keys.isOn"));
+    changed(now);
   }
   const add = html`<a class="button primary" href=${link(["keys"], { make: "1" })}><${Icon} name="add" />${say("keys.new")}</a>`;
   const mayAdd = has("admin");

@@ -46,6 +46,7 @@ addTexts({
   "overview.uploads": "Unfinished uploads",
   "overview.other": "Other files",
   "overview.free": "Free",
+  "overview.otherHelp": "Files of other programs on this disk, the catalog, and blobs that are not removed yet",
   "overview.full": "Full in about {time}",
   "overview.rate": "At {rate} a day, the mean of the last {window}",
   "overview.notFilling": "Not filling up",
@@ -275,7 +276,7 @@ function Disk({ of }) {
       <svg class="stack" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">${rows.map(([name, value], at) => html`
         <rect class=${"use " + name} height="8" width=${(100 * value) / (disk.total || 1)}
           x=${(100 * sumOf(rows.slice(0, at).map(([, before]) => before))) / (disk.total || 1)} />`)}</svg>
-      <dl class="facts diskSums">${rows.map(([name, value]) => html`<dt><span class=${"use " + name}></span>${say("overview." + name)}</dt><dd class="number">${bytes(value)}</dd>`)}</dl>
+      <dl class="facts diskSums">${rows.map(([name, value]) => html`<dt title=${name === "other" ? say("overview.otherHelp") : undefined}><span class=${"use " + name}></span>${say("overview." + name)}</dt><dd class="number">${bytes(value)}</dd>`)}</dl>
     </section>
   `;
 }
@@ -302,6 +303,13 @@ function TopBuckets({ of, count }) {
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
+// Why a request was refused, with the way to the rule: the statement, or the key.
+function Reason({ of }) {
+  const text = of.rule || of.reason || of.code;
+  if (of.statement) return html`<a href=${link(["buckets", of.bucket, "access"], { statement: of.statement })}>${text}</a>`;
+  return of.rule && of.accessKey ? html`<a href=${link(["keys", of.accessKey])}>${text}</a>` : text;
+}
+
 const Refusals = ({ events }) => html`
   <section class="card flush"><header><h2>${say("overview.refusals")}</h2>
     <a href=${link(["live"], { status: "error" })}>${say("overview.live")}</a></header>
@@ -311,9 +319,7 @@ const Refusals = ({ events }) => html`
             <th scope="col">${say("overview.operation")}</th><th scope="col">${say("overview.reason")}</th></tr></thead>
           <tbody>${events.map((each) => html`
           <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${clock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
-            <td>${each.operation}</td><td class="clip" title=${each.rule || each.reason}>${each.statement
-              ? html`<a href=${link(["buckets", each.bucket, "access"], { statement: each.statement })}>${each.rule}</a>`
-              : each.rule || each.reason || each.code}</td></tr>`)}</tbody></table></div>`
+            <td>${each.operation}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
       : html`<p class="cardText quiet">${say("overview.noRefusals")}</p>`}
   </section>
 `;
