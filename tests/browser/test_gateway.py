@@ -47,6 +47,7 @@ class GatewayPageTests(SynchronousTestCase):
             page.waitText("Requests: a list")
             self._compare(page)
             self._wait(page, "messages: 2", "TEXT")
+            page.waitText(f"{len(WIRES)} protocols gave the same result")
             page.evaluate("location.hash = '#/gateway/Probe/private'")
             page.waitText("credentials")
             self._compare(page)

@@ -140,11 +140,15 @@ function Answer({ wire, answer }) {
 
 const codeOf = (answer) => (answer.state === "end" ? "OK" : answer.state === "error" ? answer.end.data.error : "");
 
+// Formats keep the members of an object in orders of their own.
+const sorted = (name, value) => (value && typeof value === "object" && !Array.isArray(value)
+  ? Object.fromEntries(Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1))) : value);
+
 // What a protocol has answered, without times: to compare it with another.
 const resultOf = (answer) =>
-  JSON.stringify(answer.state === "error" ? [answer.end.data.error, answer.end.data.details] : answer.items.map((item) => item.data));
+  JSON.stringify(answer.state === "error" ? [answer.end.data.error, answer.end.data.details] : answer.items.map((item) => item.data), sorted);
 
-const BAR_PX = 160;
+const BAR_PX = 72;
 
 // The answers of several protocols side by side: which differ, and how long each took.
 function Comparison({ wires, answerOf }) {
@@ -161,8 +165,8 @@ function Comparison({ wires, answerOf }) {
     <div class=${isSame ? "notice ok" : "notice warn"} role="status"><p>${say(isSame ? "gateway.same" : "gateway.different", {
       count: number(rows.length), ...fast })}</p></div>
     <div class="scroll" tabindex="0"><table class="dense">
-      <thead><tr>${["wire", "code", "time", "total", "size", "result"].map((name) => html`
-        <th scope="col" class=${["total", "size"].includes(name) ? "number" : ""}>${say("gateway." + name)}</th>`)}</tr></thead>
+      <thead><tr>${["wire", "code", "time", "total", "result"].map((name) => html`
+        <th scope="col" class=${name === "total" ? "number" : ""}>${say("gateway." + name)}</th>`)}</tr></thead>
       <tbody>${rows.map(([wire, answer]) => {
         const first = answer.items.length ? answer.items[0].ms : answer.end.ms;
         const wait = (BAR_PX * first) / most;
@@ -170,7 +174,7 @@ function Comparison({ wires, answerOf }) {
           <tr key=${wire.name}><th scope="row">${wire.title}</th><td class=${answer.state === "end" ? "good" : "bad"}>${codeOf(answer)}</td>
             <td><svg class="bars" viewBox=${`0 0 ${BAR_PX} 8`} role="img" aria-label=${say("gateway.bar", { first: number(first), ms: number(answer.end.ms) })}>
               <rect height="8" rx="1" width=${wait} /><rect class="rest" height="8" x=${wait} width=${Math.max(0, (BAR_PX * answer.end.ms) / most - wait)} /></svg></td>
-            <td class="number">${number(answer.end.ms)} ms</td><td class="number quiet">${bytes(answer.end.bytes)}</td>
+            <td class="number" title=${bytes(answer.end.bytes)}>${number(answer.end.ms)} ms</td>
             <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`;
       })}</tbody></table></div>
     <p class="quiet">${say("gateway.barText")}</p>

@@ -86,7 +86,6 @@ addTexts({
   "gateway.code": "Code",
   "gateway.time": "Time",
   "gateway.total": "Total",
-  "gateway.size": "Size",
   "gateway.result": "Result",
   "gateway.same": "{count} protocols gave the same result. {wire} was fastest, {ms} ms.",
   "gateway.different": "The results of {count} protocols differ. {wire} was fastest, {ms} ms.",

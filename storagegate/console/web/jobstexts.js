@@ -24,7 +24,7 @@ addTexts({
   "jobs.typed": "This removes a whole bucket's objects, or more than {count}. It cannot be undone.",
   "jobs.what": "Job",
   "jobs.state": "State",
-  "jobs.progress": "Done",
+  "jobs.progress": "Processed",
   "jobs.failures": "Failures",
   "jobs.by": "Key",
   "jobs.from": "Started",

@@ -82,6 +82,7 @@ addTexts({
 });
 
 const MOST_REFUSALS = 6;
+const MOST_FRESH = 100;
 const SPARK_POINTS = 60;
 const HOUR_STEPS = 720;
 const POLL_MS = 30000;
@@ -319,7 +320,7 @@ const Refusals = ({ events }) => html`
             <th scope="col">${say("overview.operation")}</th><th scope="col">${say("overview.reason")}</th></tr></thead>
           <tbody>${events.map((each) => html`
           <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${clock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
-            <td>${each.operation}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
+            <td>${each.operation}${each.count > 1 && html` <small class="times">× ${number(each.count)}</small>`}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
       : html`<p class="cardText quiet">${say("overview.noRefusals")}</p>`}
   </section>
 `;
@@ -373,10 +374,18 @@ function latestWires(known, values) {
 
 const isRefused = (each) => [401, 403, 429].includes(each.status);
 
-// The refused requests of the stream, and before them the ones that the daemon has kept.
+// The refused requests of the stream, and before them the ones that the daemon has kept; the same refusal again is
+// counted with its newest request.
 function refusalsOf(fresh, kept) {
   const seen = new Set(kept.map((each) => each.atMs + each.trace));
-  return [...fresh.filter((each) => !seen.has(each.atMs + each.trace)), ...kept].slice(0, MOST_REFUSALS);
+  const found = new Map();
+  for (const each of [...fresh.filter((one) => !seen.has(one.atMs + one.trace)), ...kept]) {
+    const kind = [each.status, each.operation, each.bucket, each.accessKey, each.rule || each.code].join();
+    const known = found.get(kind);
+    if (known) known.count += 1;
+    else found.set(kind, { ...each, count: 1 });
+  }
+  return [...found.values()].slice(0, MOST_REFUSALS);
 }
 
 export default function Overview() {
@@ -388,7 +397,7 @@ export default function Overview() {
   useEvents({ topics: "metrics,health,requests", status: "error" }, (name, document) => {
     if (name === "health") setHealth(document);
     if (name === "requests")
-      if (isRefused(document)) setRefused((before) => [document, ...before].slice(0, MOST_REFUSALS));
+      if (isRefused(document)) setRefused((before) => [document, ...before].slice(0, MOST_FRESH));
     if (name !== "metrics") return;
     setValues(document.values);
     history.change((before) => before && append(before, document), Date.now());
