@@ -84,7 +84,7 @@ class ConsoleMonitor:
         self._schedule()
         if link is not None:
             link.answer(_HISTORY, lambda _: self.history.plain())
-            link.answer(_REFUSALS, lambda _: msgspec.to_builtins(list(self.tap.refusals)))
+            link.answer(_REFUSALS, lambda _: msgspec.to_builtins(list(self.tap.refusals.values())))
             link.ask(_HISTORY).addCallback(self._load)
 
     def begin(self) -> None:
@@ -135,8 +135,8 @@ class ConsoleMonitor:
         return sum(streams for _, streams, _ in self._others.values())
 
     async def refusals(self) -> list[RequestEvent]:
-        """Return the last refused requests of all processes, newest first."""
-        found = [*self.tap.refusals]
+        """Return the last refused request of each kind in each process, newest first."""
+        found = [*self.tap.refusals.values()]
         if self._link is not None:
             # This process is one of those that reply.
             replies = await self._link.ask(_REFUSALS)

@@ -107,8 +107,8 @@ class Overview(HealthView):
     @ivar growth: The growth of the store; C{null} for a cluster, whose nodes keep no history.
     @ivar top: The largest buckets.
     @ivar listeners: The addresses of the open listeners.
-    @ivar refusals: The last requests that were refused, newest first, since the first request to
-        the console.
+    @ivar refusals: The last refused request of each kind, newest first, since the first request to
+        the console; each worker has its own.
     """
 
     version: str

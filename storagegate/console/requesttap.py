@@ -7,8 +7,8 @@ process.
 """
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -25,10 +25,7 @@ MOST_EVENTS = 1000
 """Events per second and process; further events are dropped and counted."""
 
 MOST_REFUSALS = 20
-"""Refused requests that are kept for the overview."""
-
-_MOST_KEPT = 5
-"""Refused requests per second that are kept: a flood of them costs nothing more."""
+"""Kinds of refused requests that are kept for the overview, and kept in one second."""
 
 _REFUSED = (401, 403, 429)
 """The statuses of refused requests."""
@@ -65,6 +62,10 @@ class ObservedRequest(Protocol):
     @property
     def explain(self) -> Callable[[], Refusal] | None:
         """Finds the rule that refused the request, if access was denied."""
+
+    @property
+    def operation(self) -> str:
+        """Amazon's name, or a placeholder if the request was refused before it matched one."""
 
     @property
     def accessKey(self) -> str | None:
@@ -120,6 +121,7 @@ class RequestEvent(Struct, omit_defaults=True):
     @ivar reason: Error message, as the client received it.
     @ivar rule: The rule that refused the request, if access was denied.
     @ivar statement: The number of the statement of the bucket's policy that refused it, from 1.
+    @ivar count: Of a kept refusal: the requests that were refused alike, this one included.
     @ivar accessKey: The authenticated access key.
     @ivar user: The name that the gateway's token provider gives the user.
     @ivar bytesIn: Bytes of the body that were read; S3 only.
@@ -146,6 +148,7 @@ class RequestEvent(Struct, omit_defaults=True):
     agent: str = ""
     rule: str = ""
     statement: int = 0
+    count: int = 1
 
 
 class RequestFilter(Struct, frozen=True, omit_defaults=True):
@@ -216,7 +219,7 @@ class RequestTap:
     Counts requests, and makes events for open streams. Must run in the reactor thread.
 
     @ivar filters: The filters of all open streams; L{None} without streams.
-    @ivar refusals: The last refused requests, oldest first.
+    @ivar refusals: The last refused request of each kind, oldest first.
     @ivar redact: Removes secrets from a client's text.
     """
 
@@ -233,7 +236,7 @@ class RequestTap:
         @param now: Returns seconds since the epoch.
         """
         self.filters: Sequence[RequestFilter] | None = None
-        self.refusals: deque[RequestEvent] = deque(maxlen=MOST_REFUSALS)
+        self.refusals: dict[tuple[object, ...], RequestEvent] = {}
         self.redact: Callable[[str], str] = Redactor().redact
         self._clock = clock
         self._worker = worker
@@ -243,7 +246,8 @@ class RequestTap:
         self._wires = {"s3": self._s3}
         self._second = -1
         self._made = 0
-        self._kept = 0
+        # The kinds of refusals of this second.
+        self._kinds: set[tuple[object, ...]] = set()
         self._dropped = 0
         self._gathered: list[RequestEvent] = []
         self._timer: IDelayedCall | None = None
@@ -272,8 +276,9 @@ class RequestTap:
             counts.bytesOut += record.bytesOut
             if record.status >= 400:
                 counts.errors += 1
-                if record.status in _REFUSED and self._mayKeep():
-                    self.refusals.append(_explained(self._s3Event(record), record.explain))
+                if record.status in _REFUSED:
+                    kind = (record.errorCode, record.operation, record.accessKey, record.bucket)
+                    self._keep(kind, partial(self._s3Event, record), record.explain)
         if self.filters is None:
             return
         events: list[RequestEvent] = []
@@ -301,8 +306,9 @@ class RequestTap:
             counts.errors += 1
             if isinstance(error.__cause__, AccessDenied):
                 explain = error.__cause__.explain
-            if error.statusCode in _REFUSED and self._mayKeep():
-                self.refusals.append(_explained(self._callEvent(context, error, seconds), explain))
+            if error.statusCode in _REFUSED:
+                kind = (error.code, context.protocol, context.service, context.method)
+                self._keep(kind, partial(self._callEvent, context, error, seconds), explain)
         if self.filters is None:
             return
         if self._isFull() and ANY in self.filters:
@@ -322,17 +328,41 @@ class RequestTap:
         self._turn()
         return self._made >= MOST_EVENTS
 
-    def _mayKeep(self) -> bool:
-        """Count a refused request; return whether it is one of the first of this second."""
+    def _keep(
+        self,
+        kind: tuple[object, ...],
+        make: Callable[[], RequestEvent],
+        explain: Callable[[], Refusal] | None,
+    ) -> None:
+        """
+        Keep a refused request as the last one of its kind. Of each kind, a second has one event:
+        a flood only counts.
+
+        @param make: Makes the event.
+        @param explain: Finds the rule that refused the request.
+        """
         self._turn()
-        self._kept += 1
-        return self._kept <= _MOST_KEPT
+        known = self.refusals.get(kind)
+        if known is not None and kind in self._kinds:
+            known.count += 1
+            return
+        if len(self._kinds) >= MOST_REFUSALS:
+            return
+        self._kinds.add(kind)
+        event = _explained(make(), explain)
+        if known is not None:
+            event.count += known.count
+            del self.refusals[kind]
+        self.refusals[kind] = event
+        if len(self.refusals) > MOST_REFUSALS:
+            del self.refusals[next(iter(self.refusals))]
 
     def _turn(self) -> None:
         """Begin a new second, if it has come."""
         second = int(self._clock.seconds())
         if second != self._second:
-            self._second, self._made, self._kept = second, 0, 0
+            self._second, self._made = second, 0
+            self._kinds.clear()
 
     def _admit(
         self,

@@ -87,9 +87,13 @@ class ConsolePagesTests(SynchronousTestCase):
 
     def _key(self, page: ConsoleBrowser, daemon: Daemon) -> None:
         page.press("Keys")
-        page.press("New key")
-        page.wait("document.querySelectorAll('select[name=bucket] option').length > 1")
-        page.choose("select[name=bucket]", "made-here")
+        page.waitText("No access keys yet")
+        page.evaluate("document.querySelector('.jump').click()")
+        page.fill("dialog input", "made")
+        page.waitText("Live, only made-here")
+        option = "[...document.querySelectorAll('[role=option]')]"
+        page.evaluate(f"{option}.find((each) => each.innerText.startsWith('New key for')).click()")
+        page.wait("document.querySelector('select[name=bucket]')?.value === 'made-here'")
         page.fill("input[name=prefix]", "2026/")
         page.waitText("made-here/2026/* of root is empty")
         page.waitText("Other folders of made-here")

@@ -273,7 +273,7 @@ class MonitorTests(SynchronousTestCase):
         self.assertIsNone(other.tap.filters)
 
     def test_refusals(self) -> None:
-        """The last refused requests are kept without a stream, a few a second of a flood."""
+        """The last refused request of each kind is kept without a stream; a flood only counts."""
         monitor = ConsoleMonitor(self.clock, None, self.clock.seconds)
         self.addCleanup(monitor.stop)
         explained: list[int] = []
@@ -284,15 +284,22 @@ class MonitorTests(SynchronousTestCase):
 
         refused = [record(b"%d" % number, 403) for number in range(1000)]
         for each in refused:
-            each.explain = explain
-        monitor.tap.observe([record(), record(b"x", 404), *refused])
-        self.assertEqual((len(monitor.tap.refusals), len(explained)), (5, 5))
+            each.explain, each.accessKey = explain, "AKFLOOD"
+        other = record(b"other", 403)
+        monitor.tap.observe([record(), record(b"x", 404), *refused, other])
+        self.assertEqual((len(monitor.tap.refusals), len(explained)), (2, 1))
         for _ in range(10):
             self.clock.advance(1)
             monitor.tap.observe(refused)
         found = self.successResultOf(Deferred.fromCoroutine(monitor.refusals()))
-        self.assertEqual(len(found), 20)
+        self.assertEqual([each.accessKey for each in found], ["AKFLOOD", ""])
         self.assertEqual((found[0].atMs, found[0].statement), (1010_000, 2))
+        self.assertEqual((found[0].count, len(explained)), (11_000, 11))
+        for number in range(1000):
+            one = record(b"x", 403)
+            one.accessKey = str(number)
+            monitor.tap.observe([one])
+        self.assertEqual(len(monitor.tap.refusals), 20)
 
     def test_dropped(self) -> None:
         """Beyond a thousand events of a second they are dropped and counted."""

@@ -374,16 +374,15 @@ function latestWires(known, values) {
 
 const isRefused = (each) => [401, 403, 429].includes(each.status);
 
-// The refused requests of the stream, and before them the ones that the daemon has kept; the same refusal again is
-// counted with its newest request.
+// The refused requests since the overview was loaded, and before them the ones that the daemon has kept; equal ones
+// are one row.
 function refusalsOf(fresh, kept) {
-  const seen = new Set(kept.map((each) => each.atMs + each.trace));
   const found = new Map();
-  for (const each of [...fresh.filter((one) => !seen.has(one.atMs + one.trace)), ...kept]) {
+  for (const each of [...fresh, ...kept]) {
     const kind = [each.status, each.operation, each.bucket, each.accessKey, each.rule || each.code].join();
     const known = found.get(kind);
-    if (known) known.count += 1;
-    else found.set(kind, { ...each, count: 1 });
+    if (known) known.count += each.count || 1;
+    else found.set(kind, { ...each, count: each.count || 1 });
   }
   return [...found.values()].slice(0, MOST_REFUSALS);
 }
@@ -402,6 +401,7 @@ export default function Overview() {
     setValues(document.values);
     history.change((before) => before && append(before, document), Date.now());
   });
+  useEffect(() => setRefused([]), [found.atMs]);
   useEffect(() => {
     if (found.error || !found.atMs) return undefined;
     const timer = setTimeout(found.reload, POLL_MS);
