@@ -8,14 +8,16 @@ minute, for the charts.
 import base64
 import contextlib
 import json
+import sqlite3
 import sys
 import threading
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 from botocore.exceptions import ClientError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -23,6 +25,7 @@ DOCS = CHECKOUT / "docs"
 sys.path.insert(0, str(CHECKOUT))
 
 from tests.browser.fixture import ConsoleBrowser  # noqa: E402
+from tests.console.gatewayfixture import send  # noqa: E402
 from tests.support.clients import Account, botoClient  # noqa: E402
 from tests.support.daemon import Daemon  # noqa: E402
 
@@ -66,16 +69,21 @@ def main() -> None:
         expect = ("s3", "admin", "http", "grpc", "tcp", "udp")
         daemon = Daemon(Path(folder) / "data", *listeners, environment=environment, expect=expect)
         cleanups.enter_context(daemon)
-        page = ConsoleBrowser(cleanups, Path(folder) / "profile", daemon)
+        page = ConsoleBrowser(daemon)
         cleanups.enter_context(page)
         _resize(page, _SIZE)
         page.visit()
         page.signIn(OPERATOR.accessKey, OPERATOR.secretKey)
         client = botoClient(daemon.url(), OPERATOR)
         _seed(client)
+        page.press("Overview")
+        page.waitText("Top buckets")
+        _remember(Path(folder) / "data" / "usage.sqlite")
         _createUser(daemon.url("http"))
         ended = threading.Event()
-        traffic = threading.Thread(target=_request, args=(daemon.url(), ended))
+        made = send(daemon, "POST", "keys", {"account": "root", "note": "clerk"}, OPERATOR).json
+        clerk = Account(made["accessKey"], made["secretKey"])
+        traffic = threading.Thread(target=_request, args=(daemon.url(), clerk, ended))
         traffic.start()
         cleanups.callback(traffic.join)
         cleanups.callback(ended.set)
@@ -101,6 +109,14 @@ def _seed(client: Any) -> None:
                 Body=b"name,amount\n" * 400 * number,
                 ContentType="text/csv",
             )
+    keep = {
+        "Sid": "KeepInvoices",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:DeleteObject",
+        "Resource": "arn:aws:s3:::invoices/*",
+    }
+    client.put_bucket_policy(Bucket="invoices", Policy=json.dumps({"Statement": [keep]}))
     for name, size in (("README.txt", 3), ("annual-report.csv", 5000), ("totals.csv", 700)):
         lines = b"".join(b"customer %03d,%d.00\n" % (each, each * 7) for each in range(size))
         client.put_object(Bucket="invoices", Key=name, Body=lines, ContentType="text/csv")
@@ -110,6 +126,27 @@ def _seed(client: Any) -> None:
         client.put_object(Bucket="backups", Key=f"nightly/{number:02}.tar", Body=body * 8)
 
 
+def _remember(usage: Path) -> None:
+    """Add the samples of two weeks to the one that the overview has just taken."""
+    hour = 3_600_000
+    with closing(sqlite3.connect(usage)) as connection, connection:
+        [(now, size, used)] = connection.execute("SELECT atMs, bytes, diskUsed FROM consoleUsage")
+        for ago in range(1, 15 * 24):
+            share = 1 - ago / 700
+            sizes = {"backups": 27_000_000, "invoices": 1_000_000, "photographs": 3_400_000}
+            connection.execute(
+                "INSERT INTO consoleUsage VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (now - ago * hour) // hour,
+                    now - ago * hour,
+                    int(100 * share) + ago % 3,
+                    int(size * share),
+                    used - ago * 40_000_000,
+                    msgspec.msgpack.encode(sizes),
+                ),
+            )
+
+
 def _createUser(gateway: str) -> None:
     user = json.dumps({"name": "Ada", "email": "ada@example.com"}).encode()
     address = f"{gateway}/api/UserService/CreateUser"
@@ -117,9 +154,13 @@ def _createUser(gateway: str) -> None:
     urllib.request.urlopen(urllib.request.Request(address, user, fields)).close()
 
 
-def _request(endpoint: str, ended: threading.Event) -> None:
-    """Make requests until the end, some of which are refused."""
-    client = botoClient(endpoint, OPERATOR)
+def _request(endpoint: str, clerk: Account, ended: threading.Event) -> None:
+    """
+    Make requests until the end, some of which are refused.
+
+    @param clerk: A key whose deletions a policy denies.
+    """
+    client, other = botoClient(endpoint, OPERATOR), botoClient(endpoint, clerk)
     number = 0
     while not ended.wait(0.03):
         number += 1
@@ -129,6 +170,9 @@ def _request(endpoint: str, ended: threading.Event) -> None:
             client.put_object(Bucket="releases", Key=f"build-{number}.tar", Body=bytes(20_000))
         if number % 9 == 0:
             client.list_objects_v2(Bucket="photographs", MaxKeys=20)
+        if number % 30 == 0:
+            with contextlib.suppress(ClientError):
+                other.delete_object(Bucket="invoices", Key=key)
         if number % 40 == 0:
             with contextlib.suppress(ClientError):
                 client.get_object(Bucket="invoices", Key="2027/01/north.csv")
@@ -182,15 +226,18 @@ def _gateway(page: ConsoleBrowser) -> None:
     page.press("Call all 5")
     done = "[...document.querySelectorAll('.answers section')]"
     page.wait(f"{done}.filter((each) => each.innerText.includes('OK')).length === 5")
-    page.evaluate("document.querySelector('.answers').scrollIntoView({block: 'end'})")
+    page.evaluate("document.querySelector('main').scrollTo(0, 0)")
     _take(page, "gateway")
 
 
 def _live(page: ConsoleBrowser) -> None:
     page.evaluate("location.hash = '#/live'")
     page.wait("document.querySelectorAll('.live tbody tr').length > 15")
-    rows = "[...document.querySelectorAll('.live tbody tr')].slice(1, 6)"
-    page.wait(f"{rows}.some((each) => each.innerText.includes('404'))")
+    rows = "[...document.querySelectorAll('.live tbody tr')].slice(1, 9)"
+    page.wait(f"{rows}.some((each) => each.innerText.includes('403'))")
+    page.press("Pause")
+    page.press("DeleteObject")
+    page.waitText("Open in Access")
     _take(page, "live")
 
 

@@ -18,7 +18,7 @@ from attrs import define, evolve
 from storagegate.cli.client import ConsoleClient, escapeSegment
 from storagegate.cli.daemonclient import apiOf, runningDaemon
 from storagegate.cli.invocation import CommandError, Invocation
-from storagegate.console.buckets import NO_USAGE, USAGE_LIMIT, viewBucket
+from storagegate.console.buckets import NO_USAGE, viewBucket
 from storagegate.console.keys import (
     KeyChange,
     NewKey,
@@ -27,6 +27,7 @@ from storagegate.console.keys import (
     viewKey,
     viewNewKey,
 )
+from storagegate.console.usagehistory import USAGE_LIMIT
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.rootcredentials import load as loadPair

@@ -68,6 +68,9 @@ class Console:
         jobs = self.services.kept.pop("jobs", None)
         if jobs is not None:
             await jobs.close()
+        usage = self.services.kept.pop("usage", None)
+        if usage is not None:
+            await usage.close()
         await self.sessions.close()
 
     def _protect(self, req: HTTPRequest, res: HTTPResponse, next: Any) -> Any:

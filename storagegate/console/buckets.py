@@ -8,6 +8,7 @@ from msgspec import Struct
 from storagegate.console.call import ConsoleCall
 from storagegate.console.paging import checkLimit
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
+from storagegate.console.usagehistory import USAGE_LIMIT
 from storagegate.core.errors import codedError
 from storagegate.objects.access.decision import OWNERSHIPS
 from storagegate.objects.accounts import Identity
@@ -134,9 +135,6 @@ async def deleteSetting(call: ConsoleCall) -> None:
 async def _usage(call: ConsoleCall) -> dict[str, BucketUsage]:
     found = await call.services.store.catalog.usage(USAGE_LIMIT)
     return {each.bucket: each for each in found.buckets}
-
-
-USAGE_LIMIT = 10_000
 
 
 def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> BucketView:

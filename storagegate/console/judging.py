@@ -3,21 +3,29 @@
 from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.core.errors import codedError
 from storagegate.objects.accounts import Identity, KeyPolicy
-from storagegate.objects.errors import DomainError
+from storagegate.objects.errors import AccessDenied, DomainError, Refusal
 from storagegate.storage.records import AccessKey
 
 _OPERATIONS = {
-    "read": ("GetObject", True),
-    "write": ("PutObject", True),
-    "list": ("ListObjectsV2", False),
-    "admin": ("PutBucketPolicy", False),
+    "read": ("GetObject", "read", True),
+    "write": ("PutObject", "write", True),
+    "delete": ("DeleteObject", "write", True),
+    "list": ("ListObjectsV2", "list", False),
+    "admin": ("PutBucketPolicy", "admin", False),
 }
-"""The operation that represents a kind of access, and whether it concerns a key."""
+"""
+The operation that represents a kind of access, what the policy of a key must grant for it, and
+whether it concerns a key.
+"""
+
+
+HIDDEN_STATEMENT = Refusal("a statement of the bucket's policy denies it")
+"""The rule as a caller sees it that may not read the policy."""
 
 
 async def judge(
     call: ConsoleCall, key: AccessKey, access: str, bucket: str, name: str
-) -> tuple[bool, str]:
+) -> tuple[bool, Refusal]:
     """
     Check an access.
 
@@ -29,26 +37,26 @@ async def judge(
     if access not in _OPERATIONS:
         raise codedError("INVALID_ARGUMENT", f"access must be one of {', '.join(_OPERATIONS)}")
     if key.disabled:
-        return False, "the key is disabled"
+        return False, Refusal("the key is disabled")
     if key.expiresMs and key.expiresMs <= call.services.now() * 1000:
-        return False, "the key has expired"
-    operation, isOfKey = _OPERATIONS[access]
+        return False, Refusal("the key has expired")
+    operation, granted, isOfKey = _OPERATIONS[access]
     policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
     identity = Identity(key.accessKey, key.account, policy)
     encoded = name.encode() if isOfKey else b""
     prefix = None if isOfKey else name
     try:
-        identity.authorise(access, bucket, encoded, prefix)
-    except DomainError:
-        return False, _limit(policy, access, bucket)
+        identity.authorise(granted, bucket, encoded, prefix)
+    except AccessDenied:
+        return False, policy.explain(granted, bucket)
     caller = ConsoleCaller(identity, operation, call.request, prefix)
     objects = call.services.objects
     try:
         found = await objects.find(bucket)
     except DomainError:
-        return False, "the bucket does not exist"
+        return False, Refusal("the bucket does not exist")
     if found.account == key.account and not found.generation:
-        return True, "the account of the key owns the bucket"
+        return True, Refusal("the account of the key owns the bucket")
     record = None
     if isOfKey and name:
         _, record = await call.services.store.catalog.object(bucket, encoded)
@@ -56,19 +64,11 @@ async def judge(
         settings = await objects.accessOf(found)
         # The right to list is enough for the response that a key is missing, but not to read.
         settings.decide(caller, found, encoded, record=record, isHypothetical=True)
-    except DomainError:
-        if found.account == key.account:
-            return False, "a statement of the bucket's policy denies it"
-        return False, "no statement of the bucket's policy and no grant allows it"
+    except AccessDenied as error:
+        refusal = Refusal(error.message) if error.explain is None else error.explain()
+        isOwn = found.account == call.who.identity.account or call.who.has("auditor")
+        return False, refusal if isOwn or not refusal.statement else HIDDEN_STATEMENT
     if found.account == key.account:
-        return True, "the account of the key owns the bucket, and its policy does not deny it"
-    return True, "the bucket's policy or a grant allows it"
-
-
-def _limit(policy: KeyPolicy, access: str, bucket: str) -> str:
-    """Return the limit of a key that refuses an access."""
-    if not KeyPolicy(policy.kind).allows(access, bucket, None):
-        return f"the policy {policy.kind} of the key does not include {access}"
-    if not KeyPolicy(policy.kind, policy.bucketPattern).allows(access, bucket, None):
-        return f"the key is limited to buckets that match {policy.bucketPattern}"
-    return f"the key is limited to object keys that match {policy.prefixPattern}"
+        text = "the account of the key owns the bucket, and its policy does not deny it"
+        return True, Refusal(text)
+    return True, Refusal("the bucket's policy or a grant allows it")

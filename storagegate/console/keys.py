@@ -116,7 +116,7 @@ class KeyPage(Struct):
 
 
 class Access(Struct, kw_only=True, forbid_unknown_fields=True):
-    """An access to check: C{read}, C{write}, C{list} or C{admin}."""
+    """An access to check: C{read}, C{write}, C{delete}, C{list} or C{admin}."""
 
     access: str
     bucket: str
@@ -124,10 +124,16 @@ class Access(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class AccessJudgement(Struct):
-    """Whether an access is allowed, and the rule that decided."""
+    """
+    Whether an access is allowed, and the rule that decided.
+
+    @ivar statement: The number of the deciding statement in the bucket's policy, from 1; 0 for
+        another rule.
+    """
 
     allowed: bool
     why: str
+    statement: int
 
 
 async def listKeys(call: ConsoleCall, query: KeyPageQuery) -> KeyPage:
@@ -277,7 +283,8 @@ async def judgeAccess(call: ConsoleCall, body: Access) -> AccessJudgement:
     from storagegate.console.judging import judge
 
     key = _visible(call)
-    return AccessJudgement(*await judge(call, key, body.access, body.bucket, body.key))
+    allowed, refusal = await judge(call, key, body.access, body.bucket, body.key)
+    return AccessJudgement(allowed, refusal.rule, refusal.statement)
 
 
 def makeKey(body: NewKey, nowMs: int) -> AccessKey:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 from attrs import define, field
 from msgspec import Struct
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -28,6 +29,7 @@ from twisted.logger import Logger
 from storagegate.console.call import ANSWERED, ConsoleCall, Principal, placesFor
 from storagegate.console.history import STEP_SECONDS
 from storagegate.console.jobs import listJobs
+from storagegate.console.judging import HIDDEN_STATEMENT
 from storagegate.console.overview import showHealth
 from storagegate.console.requesttap import MOST_EVENTS, RequestEvent, RequestFilter
 from storagegate.console.services import ConsoleServices
@@ -180,6 +182,9 @@ class LiveStream:
                 self.dropped += 1
                 continue
             self._sent += 1
+            if event.statement and not self.call.who.has("auditor"):
+                # The policy may be of another account's bucket.
+                event = replace(event, rule=HIDDEN_STATEMENT.rule, statement=0)
             self.push("requests", event)
 
     def _put(self, wire: bytes) -> None:

@@ -170,6 +170,11 @@ async def confirmClock(call: ConsoleCall) -> ClockConfirmed:
     return ClockConfirmed(wasStepped, int(services.now() * 1000))
 
 
+async def countDamaged(services: ConsoleServices) -> int:
+    """Count the objects and blobs that all workers know to be damaged."""
+    return len(await _damagedInline(services)) + len(services.store.blobs.corrupt)
+
+
 def _total(families: Mapping[str, MetricFamily], name: str) -> float:
     family = families.get(name)
     return 0 if family is None else sum(value for _, value in family.samples)
@@ -191,12 +196,18 @@ def _scrub(services: ConsoleServices, families: Mapping[str, MetricFamily]) -> S
     )
 
 
-async def _damaged(services: ConsoleServices) -> list[Damaged]:
-    """Return the damaged objects known to all workers."""
+async def _damagedInline(services: ConsoleServices) -> set[tuple[str, bytes]]:
+    """Return bucket and key of the objects that all workers know to be damaged in the catalog."""
     inline = set(services.store.scrubber.corruptObjects)
     if services.link is not None:
         for reply in await services.link.ask("damaged"):
             inline.update((bucket, bytes.fromhex(key)) for bucket, key in reply)
+    return inline
+
+
+async def _damaged(services: ConsoleServices) -> list[Damaged]:
+    """Return the damaged objects known to all workers."""
+    inline = await _damagedInline(services)
     found = [Damaged(bucket=bucket, key=_text(key)) for bucket, key in sorted(inline)]
     blobs = sorted(services.store.blobs.corrupt)
     return found + (await _ofBlobs(services, blobs) if blobs else [])

@@ -27,7 +27,12 @@ from storagegate.console.history import (
     ProcessFigures,
     packCounts,
 )
-from storagegate.console.requesttap import RequestEvent, RequestFilter, RequestTap
+from storagegate.console.requesttap import (
+    MOST_REFUSALS,
+    RequestEvent,
+    RequestFilter,
+    RequestTap,
+)
 
 if TYPE_CHECKING:
     from storagegate.net.ipc import WorkerIPC
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
 TOPIC = "console"
 
 _HISTORY = "console.history"
+
+_REFUSALS = "console.refusals"
 
 _FORGET_SECONDS = 3.0
 
@@ -77,6 +84,7 @@ class ConsoleMonitor:
         self._schedule()
         if link is not None:
             link.answer(_HISTORY, lambda _: self.history.plain())
+            link.answer(_REFUSALS, lambda _: msgspec.to_builtins(list(self.tap.refusals.values())))
             link.ask(_HISTORY).addCallback(self._load)
 
     def begin(self) -> None:
@@ -125,6 +133,15 @@ class ConsoleMonitor:
         """Return the number of open streams in other processes."""
         self._forget()
         return sum(streams for _, streams, _ in self._others.values())
+
+    async def refusals(self) -> list[RequestEvent]:
+        """Return the last refused request of each kind in each process, newest first."""
+        found = [*self.tap.refusals.values()]
+        if self._link is not None:
+            # This process is one of those that reply.
+            replies = await self._link.ask(_REFUSALS)
+            found = [one for each in replies for one in msgspec.convert(each, list[RequestEvent])]
+        return sorted(found, key=lambda each: each.atMs, reverse=True)[:MOST_REFUSALS]
 
     def _forget(self) -> None:
         now = self._clock.seconds()

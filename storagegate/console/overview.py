@@ -7,43 +7,78 @@ workers they cover all of them, see L{MetricsHistory}.
 
 import os
 import time
+from collections.abc import Mapping
+from heapq import nlargest
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall
 from storagegate.console.history import NO_REQUESTS, STEP_SECONDS, WireFigures
+from storagegate.console.requesttap import RequestEvent
 from storagegate.console.services import ConsoleServices
+from storagegate.console.usagehistory import (
+    USAGE_LIMIT,
+    Disk,
+    Growth,
+    UsageHistory,
+    UsageUnusable,
+    readDisk,
+    totalsOf,
+)
+from storagegate.storage.commandresults import readResult
+from storagegate.storage.records import StoreUsage
 from storagegate.version import __version__
+
+_log = Logger()
 
 _NO_WIRE = "admin"
 """The listener whose requests are not counted: the console's own."""
 
 
-class Disk(Struct):
-    """
-    The disk of the data directory.
-
-    @ivar free: Bytes available to the daemon.
-    """
-
-    free: int
-    total: int
+_TOP_BUCKETS = 6
+"""The largest buckets that the overview lists."""
 
 
 class StoreView(Struct):
     """
     The contents of the store.
 
-    @ivar bytes: Total size of the objects.
+    @ivar kind: C{embedded} or C{cluster}.
+    @ivar objects: All versions of the objects.
+    @ivar bytes: Their total size.
+    @ivar uploads: Uploads in progress.
+    @ivar uploadBytes: The size of their parts.
     @ivar readOnly: The reason why the store accepts no writes; L{None} if it accepts them.
+    @ivar damaged: The number of objects and blobs that are known to be damaged.
+    @ivar backupMs: The end of the last complete backup; 0 for none, or of a cluster.
     """
 
+    kind: str
     objects: int
     bytes: int
     buckets: int
+    uploads: int
+    uploadBytes: int
+    damaged: int
+    backupMs: int
     readOnly: str | None = None
+
+
+class TopBucket(Struct):
+    """
+    One of the largest buckets.
+
+    @ivar bytes: The size of all versions of its objects.
+    @ivar growth: Bytes that it has grown by in 24 hours; C{null} if the history is too short.
+    """
+
+    name: str
+    objects: int
+    bytes: int
+    growth: int | None
 
 
 class HealthView(Struct):
@@ -69,6 +104,11 @@ class Overview(HealthView):
     @ivar startedMs: The start of its first process.
     @ivar workers: The number of serving processes; 1 without workers.
     @ivar wires: The requests of the last minute, by wire.
+    @ivar growth: The growth of the store; C{null} for a cluster, whose nodes keep no history.
+    @ivar top: The largest buckets.
+    @ivar listeners: The addresses of the open listeners.
+    @ivar refusals: The last refused request of each kind, newest first, since the first request to
+        the console; each worker has its own.
     """
 
     version: str
@@ -77,6 +117,10 @@ class Overview(HealthView):
     disk: Disk
     store: StoreView
     wires: dict[str, WireFigures]
+    growth: Growth | None
+    top: list[TopBucket]
+    listeners: dict[str, str]
+    refusals: list[RequestEvent]
 
 
 class HistoryQuery(Struct, forbid_unknown_fields=True):
@@ -103,30 +147,67 @@ async def showOverview(call: ConsoleCall) -> Overview:
     """Describe the state of the daemon."""
     services = call.services
     catalog = services.store.catalog
-    usage = await catalog.usage(_MOST_BUCKETS)
-    disk: Any = await services.store.pool.run(_disk, services.daemon.dataDirectory)
+    usage = await catalog.usage(USAGE_LIMIT)
+    disk: Any = await services.store.pool.run(readDisk, services.daemon.dataDirectory)
     health = showHealth(services)
-    rows = (*usage.buckets, usage.others)
+    growth, grown = await _growth(services, usage, disk)
     return Overview(
         **msgspec.structs.asdict(health),
         version=__version__,
         startedMs=_startedMs(os.getpid() if services.link is None else os.getppid()),
         workers=1 if services.link is None else services.link.count,
         disk=disk,
-        store=StoreView(
-            sum(each.objects for each in rows),
-            sum(each.bytes for each in rows),
-            len(usage.buckets),
-            services.store.readOnly,
-        ),
+        store=await _store(services, usage),
         wires={
             **dict.fromkeys(_wires(services), NO_REQUESTS),
             **services.monitor.history.wires(),
         },
+        growth=growth,
+        top=[
+            TopBucket(each.bucket, each.objects, each.bytes, grown.get(each.bucket))
+            for each in nlargest(_TOP_BUCKETS, usage.buckets, key=lambda each: each.bytes)
+        ],
+        listeners=dict(services.daemon.listeners()),
+        refusals=await services.monitor.refusals(),
     )
 
 
-_MOST_BUCKETS = 10_000
+async def _store(services: ConsoleServices, usage: StoreUsage) -> StoreView:
+    """Describe the contents of the store."""
+    # Few requests to the console are for maintenance.
+    from storagegate.console.maintenance import countDamaged
+
+    isRemote = services.store.catalog.isRemote
+    backup = None if isRemote else readResult(services.daemon.dataDirectory, "backup")
+    objects, size = totalsOf(usage)
+    rows = (*usage.buckets, usage.others)
+    return StoreView(
+        kind="cluster" if isRemote else "embedded",
+        objects=objects,
+        bytes=size,
+        buckets=len(usage.buckets),
+        uploads=sum(each.uploads for each in rows),
+        uploadBytes=sum(each.uploadBytes for each in rows),
+        damaged=await countDamaged(services),
+        backupMs=0 if backup is None or backup.error or backup.problems else backup.endedMs,
+        readOnly=services.store.readOnly,
+    )
+
+
+async def _growth(
+    services: ConsoleServices, usage: StoreUsage, disk: Disk
+) -> tuple[Growth | None, Mapping[str, int]]:
+    """Return the growth of the store, and of buckets, as far as the history knows it."""
+    if services.store.catalog.isRemote:
+        return None, {}
+    directory, pool, now = services.daemon.dataDirectory, services.store.pool, services.now
+    history: UsageHistory = services.keep("usage", lambda: UsageHistory(directory, pool, now))
+    try:
+        return await history.show(usage, disk)
+    except UsageUnusable as error:
+        # A full disk must not hide what fills it.
+        _log.warn("the console has no history of the usage: {error}", error=str(error))
+        return None, {}
 
 
 async def showHistory(call: ConsoleCall, query: HistoryQuery) -> History:
@@ -148,12 +229,6 @@ def showHealth(services: ConsoleServices) -> HealthView:
 
 def _wires(services: ConsoleServices) -> list[str]:
     return [name for name in services.daemon.listeners() if name != _NO_WIRE]
-
-
-def _disk(directory: str) -> Disk:
-    """Return the state of the disk. Blocks."""
-    found = os.statvfs(directory)
-    return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def _startedMs(pid: int) -> int:

@@ -8,6 +8,7 @@ process.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -17,10 +18,17 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from storagegate.core.context import RequestContext
 from storagegate.core.errors import ServiceError
 from storagegate.objects.accounts import Identity
+from storagegate.objects.errors import AccessDenied, Refusal
 from storagegate.telemetry.redaction import Redactor
 
 MOST_EVENTS = 1000
 """Events per second and process; further events are dropped and counted."""
+
+MOST_REFUSALS = 20
+"""Kinds of refused requests that are kept for the overview, and kept in one second."""
+
+_REFUSED = (401, 403, 429)
+"""The statuses of refused requests."""
 
 _GATHER_SECONDS = 0.02
 """The longest time that an event of the gateway waits for others."""
@@ -50,6 +58,14 @@ class ObservedRequest(Protocol):
     @property
     def errorMessage(self) -> str | None:
         """The message of an error response."""
+
+    @property
+    def explain(self) -> Callable[[], Refusal] | None:
+        """Finds the rule that refused the request, if access was denied."""
+
+    @property
+    def operation(self) -> str:
+        """Amazon's name, or a placeholder if the request was refused before it matched one."""
 
     @property
     def accessKey(self) -> str | None:
@@ -103,6 +119,9 @@ class RequestEvent(Struct, omit_defaults=True):
     @ivar ms: Duration.
     @ivar code: Error code; empty for none.
     @ivar reason: Error message, as the client received it.
+    @ivar rule: The rule that refused the request, if access was denied.
+    @ivar statement: The number of the statement of the bucket's policy that refused it, from 1.
+    @ivar count: Of a kept refusal: the requests that were refused alike, this one included.
     @ivar accessKey: The authenticated access key.
     @ivar user: The name that the gateway's token provider gives the user.
     @ivar bytesIn: Bytes of the body that were read; S3 only.
@@ -127,6 +146,9 @@ class RequestEvent(Struct, omit_defaults=True):
     requestId: str = ""
     trace: str = ""
     agent: str = ""
+    rule: str = ""
+    statement: int = 0
+    count: int = 1
 
 
 class RequestFilter(Struct, frozen=True, omit_defaults=True):
@@ -168,6 +190,14 @@ def _hasStatus(status: int, wanted: str) -> bool:
     return str(status) == wanted or wanted == f"{status // 100}xx"
 
 
+def _explained(event: RequestEvent, explain: Callable[[], Refusal] | None) -> RequestEvent:
+    """Add the rule that refused a request to its event."""
+    if explain is not None:
+        refusal = explain()
+        event.rule, event.statement = refusal.rule[:_MOST_TEXT], refusal.statement
+    return event
+
+
 @define(eq=False)
 class WireCounts:
     """
@@ -189,6 +219,7 @@ class RequestTap:
     Counts requests, and makes events for open streams. Must run in the reactor thread.
 
     @ivar filters: The filters of all open streams; L{None} without streams.
+    @ivar refusals: The last refused request of each kind, oldest first.
     @ivar redact: Removes secrets from a client's text.
     """
 
@@ -205,6 +236,7 @@ class RequestTap:
         @param now: Returns seconds since the epoch.
         """
         self.filters: Sequence[RequestFilter] | None = None
+        self.refusals: dict[tuple[object, ...], RequestEvent] = {}
         self.redact: Callable[[str], str] = Redactor().redact
         self._clock = clock
         self._worker = worker
@@ -214,6 +246,8 @@ class RequestTap:
         self._wires = {"s3": self._s3}
         self._second = -1
         self._made = 0
+        # The kinds of refusals of this second.
+        self._kinds: set[tuple[object, ...]] = set()
         self._dropped = 0
         self._gathered: list[RequestEvent] = []
         self._timer: IDelayedCall | None = None
@@ -242,6 +276,9 @@ class RequestTap:
             counts.bytesOut += record.bytesOut
             if record.status >= 400:
                 counts.errors += 1
+                if record.status in _REFUSED:
+                    kind = (record.errorCode, record.operation, record.accessKey, record.bucket)
+                    self._keep(kind, partial(self._s3Event, record), record.explain)
         if self.filters is None:
             return
         events: list[RequestEvent] = []
@@ -249,7 +286,7 @@ class RequestTap:
             if self._isFull() and ANY in self.filters:
                 self._dropped += 1
             else:
-                self._admit(self._s3Event(record), events)
+                self._admit(self._s3Event(record), record.explain, events)
         self._send(events)
 
     def callStarted(self, context: RequestContext) -> None:
@@ -264,14 +301,20 @@ class RequestTap:
             counts = self._wires[context.protocol] = WireCounts()
         counts.requests += 1
         counts.durations[bisect_left(BOUNDS, seconds)] += 1
+        explain = None
         if error is not None:
             counts.errors += 1
+            if isinstance(error.__cause__, AccessDenied):
+                explain = error.__cause__.explain
+            if error.statusCode in _REFUSED:
+                kind = (error.code, context.protocol, context.service, context.method)
+                self._keep(kind, partial(self._callEvent, context, error, seconds), explain)
         if self.filters is None:
             return
         if self._isFull() and ANY in self.filters:
             self._dropped += 1
         else:
-            self._admit(self._callEvent(context, error, seconds), self._gathered)
+            self._admit(self._callEvent(context, error, seconds), explain, self._gathered)
         if self._timer is None:
             self._timer = self._clock.callLater(_GATHER_SECONDS, self._timedOut)
 
@@ -282,20 +325,63 @@ class RequestTap:
 
     def _isFull(self) -> bool:
         """Return whether the events of this second are used up."""
+        self._turn()
+        return self._made >= MOST_EVENTS
+
+    def _keep(
+        self,
+        kind: tuple[object, ...],
+        make: Callable[[], RequestEvent],
+        explain: Callable[[], Refusal] | None,
+    ) -> None:
+        """
+        Keep a refused request as the last one of its kind. Of each kind, a second has one event:
+        a flood only counts.
+
+        @param make: Makes the event.
+        @param explain: Finds the rule that refused the request.
+        """
+        self._turn()
+        known = self.refusals.get(kind)
+        if known is not None and kind in self._kinds:
+            known.count += 1
+            return
+        if len(self._kinds) >= MOST_REFUSALS:
+            return
+        self._kinds.add(kind)
+        event = _explained(make(), explain)
+        if known is not None:
+            event.count += known.count
+            del self.refusals[kind]
+        self.refusals[kind] = event
+        if len(self.refusals) > MOST_REFUSALS:
+            del self.refusals[next(iter(self.refusals))]
+
+    def _turn(self) -> None:
+        """Begin a new second, if it has come."""
         second = int(self._clock.seconds())
         if second != self._second:
             self._second, self._made = second, 0
-        return self._made >= MOST_EVENTS
+            self._kinds.clear()
 
-    def _admit(self, event: RequestEvent, events: list[RequestEvent]) -> None:
-        """Add an event that matches a stream, if the limit allows it."""
+    def _admit(
+        self,
+        event: RequestEvent,
+        explain: Callable[[], Refusal] | None,
+        events: list[RequestEvent],
+    ) -> None:
+        """
+        Add an event that matches a stream, if the limit allows it.
+
+        @param explain: Finds the rule that refused the request, which takes longer than the event.
+        """
         if not any(each.matches(event) for each in self.filters or ()):
             return
         if self._made >= MOST_EVENTS:
             self._dropped += 1
         else:
             self._made += 1
-            events.append(event)
+            events.append(_explained(event, explain))
 
     def _send(self, events: list[RequestEvent]) -> None:
         dropped, self._dropped = self._dropped, 0

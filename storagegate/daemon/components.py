@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from storagegate.cluster.counts import Counts
     from storagegate.cluster.options import ClusterOptions
     from storagegate.console.monitor import ConsoleMonitor
+    from storagegate.console.usagehistory import UsageHistory
     from storagegate.core.ratelimit import RateStoreMaker
     from storagegate.daemon.gatewayservice import DaemonGatewayService
     from storagegate.daemon.startscreen import StartScreen
@@ -85,6 +86,7 @@ class Components:
         self._sites: dict[str, Any] = {}
         # Metrics are collected only if the admin listener is enabled.
         self._isMetered = False
+        self._hasConsole = False
         self._tracer: Any = None
         self._cluster: tuple[ClusterOptions, ClusterSecrets] | None = None
         self._counts: Counts | None = None
@@ -256,6 +258,8 @@ class Components:
                 "damaged", lambda _: [(bucket, key.hex()) for bucket, key in objects()]
             )
         self._scanLifecycles(store, options)
+        if self._hasConsole:
+            self._sampleUsage(store, directory)
         return store
 
     def _embeddedStore(self, directory: str, arguments: Mapping[str, Any]) -> "ObjectStore":
@@ -329,6 +333,26 @@ class Components:
         store.runInOne("lifecycles", scanner)
         if self._isMetered:
             watchScanner(scanner, self.meters)
+
+    def _sampleUsage(self, store: "ObjectStore", directory: str) -> None:
+        """
+        Record the usage of the store once an hour in one of the processes, for the console.
+
+        The nodes of a cluster do not: their data directories are not shared.
+
+        @param directory: The data directory.
+        """
+        if self._cluster is not None:
+            return
+        from storagegate.console.usagesampler import UsageSampler
+
+        def makeHistory() -> "UsageHistory":
+            # An idle daemon does not load it.
+            from storagegate.console.usagehistory import UsageHistory
+
+            return UsageHistory(directory, store.pool, time.time)
+
+        store.runInOne("usage", UsageSampler(store, makeHistory, self._reactor, time.time))
 
     def monitor(self, configuration: Configuration) -> None:
         """
@@ -451,7 +475,8 @@ class Components:
             request.respond(*health.respond(request.method, request.path, readiness, details))
 
         plain = CoroutineResource(handle, health.describeError)
-        make = makeConsole if values["console"] else None
+        self._hasConsole = bool(values["console"])
+        make = makeConsole if self._hasConsole else None
         if make is not None and self._link is not None:
             # The first request to the console may reach another worker.
             self._link.subscribe("console", lambda message: self._madeMonitor().received(message))

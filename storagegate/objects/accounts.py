@@ -12,7 +12,7 @@ are globs: C{*} matches any run of characters, including slashes; C{?} matches o
 import hmac
 import time
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from math import inf
 
@@ -102,6 +102,20 @@ class KeyPolicy:
         _, matchesKey = self._matchers or self._compile()
         return pattern.endswith("*") and matchesKey(prefix)
 
+    def explain(self, access: str, bucket: str) -> errors.Refusal:
+        """
+        Return the limit of the key that refuses an access.
+
+        @param bucket: Empty for the service itself.
+        """
+        if not KeyPolicy(self.kind).allows(access, bucket or None, None):
+            return errors.Refusal(f"the policy {self.kind} of the key does not include {access}")
+        if access == "admin" and self.prefixPattern:
+            return errors.Refusal("a key that is limited to some objects cannot administer")
+        if not KeyPolicy(self.kind, self.bucketPattern).allows(access, bucket or None, None):
+            return errors.Refusal(f"the key is limited to buckets that match {self.bucketPattern}")
+        return errors.Refusal(f"the key is limited to object keys that match {self.prefixPattern}")
+
     def _compile(self) -> list[Callable[[str], bool]]:
         """
         Compile both patterns, on the first authenticated request with this key.
@@ -177,7 +191,7 @@ class Identity(Struct, frozen=True):
         name = key.decode("utf-8", "replace") if key else prefix
         covered = prefix is None or policy.coversPrefix(prefix)
         if not (covered and policy.allows(access, bucket or None, name)):
-            raise errors.AccessDenied()
+            raise errors.AccessDenied(explain=partial(policy.explain, access, bucket))
 
 
 ANONYMOUS = Identity("", ANONYMOUS_ACCOUNT, isAnonymous=True)

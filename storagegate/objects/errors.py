@@ -5,8 +5,10 @@ Each front end has a table from these classes to its own codes and statuses: S3 
 C{s3/errors.py}, the Storage service in C{services/objects.py}, the console in C{console/errors.py}.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.storage import errors as store
@@ -42,10 +44,37 @@ class InternalError(DomainError):
     """A fault of the server or its store, whose details stay in its log."""
 
 
+class Refusal(Struct, frozen=True):
+    """
+    The rule that decided on a request, mostly by refusing it. Operators see it, clients do not.
+
+    @ivar rule: One sentence.
+    @ivar statement: The number of the deciding statement in the bucket's policy, from 1; 0 for
+        another rule.
+    """
+
+    rule: str
+    statement: int = 0
+
+
 class AccessDenied(DomainError):
-    """The caller has no right to do this."""
+    """
+    The caller has no right to do this.
+
+    @ivar explain: Finds the rule that refused, by evaluating the rules once more; L{None} if the
+        message names the rule.
+    """
 
     text = "Access Denied"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        explain: Callable[[], Refusal] | None = None,
+        **details: str,
+    ) -> None:
+        super().__init__(message, **details)
+        self.explain = explain
 
 
 class AccessControlListNotSupported(DomainError):

@@ -20,6 +20,7 @@ from storagegate.core.addresses import schemeOf
 from storagegate.core.context import Tracing
 from storagegate.net.http.interfaces import BadRequest
 from storagegate.net.http.message import ChannelRequest
+from storagegate.objects.errors import Refusal
 from storagegate.s3.errors import CODES, S3Error
 from storagegate.s3.names import parseQuery
 from storagegate.telemetry.metrics import OTHER, MetricFamily, MetricsRegistry, gaugeFamily
@@ -61,6 +62,7 @@ class S3RequestRecord(Struct, eq=False):
     @ivar accessKey: The authenticated access key.
     @ivar errorCode: Amazon's name of the error, if the response is one.
     @ivar errorMessage: The message of the error.
+    @ivar explain: Finds the rule that refused the request, if access was denied.
     @ivar seconds: From the request's head to the end of the response, or of the connection.
     @ivar status: Status of the response; see L{LOST_STATUS}.
     @ivar bytesIn: Bytes of the request's body that were read.
@@ -93,6 +95,7 @@ class S3RequestRecord(Struct, eq=False):
     headers: Mapping[bytes, bytes] = {}
     crossOrigin: Sequence[tuple[bytes, bytes]] = ()
     errorMessage: str | None = None
+    explain: Callable[[], Refusal] | None = None
 
     def identify(self) -> tuple[str, str]:
         """Return operation and version id, if the request names them."""

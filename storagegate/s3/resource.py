@@ -20,7 +20,7 @@ from storagegate.net.http.message import ChannelRequest, encodeLines
 from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
 from storagegate.objects.accounts import AccessKeyStore
-from storagegate.objects.errors import DomainError
+from storagegate.objects.errors import AccessDenied, DomainError
 from storagegate.objects.lifecycle import DAY_SECONDS, Calendar
 from storagegate.objects.multipart import MultipartService
 from storagegate.objects.service import ObjectService
@@ -294,6 +294,8 @@ class S3Resource(CoroutineResource):
             requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
         else:
             record.errorCode, record.errorMessage = s3Error.code, s3Error.message
+            if isinstance(error, AccessDenied):
+                record.explain = error.explain
             requestId = record.requestId
         headers = [(_REQUEST_ID, requestId), XML, *s3Error.headers]
         if record is not None:

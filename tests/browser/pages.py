@@ -43,7 +43,7 @@ DIALOGS = (
     ("buckets", "New bucket"),
     (VIEWS["bucket"], "Enable versions…"),
     ("jobs", "New job"),
-    ("configuration", "Reload configuration"),
+    ("configuration", "Reload configuration…"),
 )
 """Views with a button that opens a dialog."""
 

@@ -281,7 +281,9 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("Nothing found")
         self.assertEqual(self.page.evaluate("document.querySelectorAll('[role=option]').length"), 0)
         self.page.fill("[role=combobox]", self.bucket)
-        self.page.wait("document.querySelectorAll('[role=option]').length === 1")
+        self.page.wait("document.querySelectorAll('[role=option]').length === 3")
+        first = "document.querySelector('[role=option] .fill').innerText"
+        self.assertEqual(self.page.evaluate(first), self.bucket)
 
 
 @long("drives Chromium")

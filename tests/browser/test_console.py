@@ -87,12 +87,34 @@ class ConsolePagesTests(SynchronousTestCase):
 
     def _key(self, page: ConsoleBrowser, daemon: Daemon) -> None:
         page.press("Keys")
-        page.press("New key")
+        page.waitText("No access keys yet")
+        page.evaluate("document.querySelector('.jump').click()")
+        page.fill("dialog input", "made")
+        page.waitText("Live, only made-here")
+        option = "[...document.querySelectorAll('[role=option]')]"
+        page.evaluate(f"{option}.find((each) => each.innerText.startsWith('New key for')).click()")
+        page.wait("document.querySelector('select[name=bucket]')?.value === 'made-here'")
+        page.fill("input[name=prefix]", "2026/")
+        page.waitText("made-here/2026/* of root is empty")
+        page.waitText("Other folders of made-here")
         page.choose("select[name=account]", "")
         page.fill("input[name=newAccount]", "colleague")
+        page.choose("select[name=expiry]", "30")
         page.press("Create key")
         page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
         made = page.evaluate("document.querySelector('#accessKey').innerText")
+        page.press("I have stored it")
+        page.waitText("The key reaches no object today: colleague owns no bucket")
+        page.waitText("Client configuration")
+        for action, state in (("Disable", "Disabled"), ("Enable", "Active")):
+            page.wait("document.querySelector('.menuCell button')")
+            page.evaluate("document.querySelector('.menuCell button').click()")
+            page.press(action)
+            for place in (".drawer > header", "tr.isOpen"):
+                page.wait(f"document.querySelector('{place}').innerText.includes('{state}')")
+        page.press("Rotate secret…")
+        page.press("Rotate secret")
+        page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
         page.press("I have stored it")
         page.waitText("Check an access")
         page.fill("form input[required]", "made-here")
@@ -105,7 +127,7 @@ class ConsolePagesTests(SynchronousTestCase):
             "Resource": "arn:aws:s3:::made-here/*",
         }
         send(daemon, "PUT", "buckets/made-here/settings/policy", {"Statement": statement})
-        page.press("Revoke")
+        page.press("Revoke…")
         page.fill("dialog input", made)
         page.press("Revoke")
         page.wait("location.hash === '#/keys'")
@@ -114,7 +136,7 @@ class ConsolePagesTests(SynchronousTestCase):
         page.fill("input[name=newAccount]", "colleague")
         page.press("Create key")
         page.waitText("The removed account colleague is still named in a policy or an ACL")
-        page.evaluate("document.querySelector('main form > .check input').click()")
+        page.evaluate("document.querySelector('main form .check input').click()")
         page.press("Create key")
         page.wait("document.querySelector('#secretKey')?.innerText.length > 20")
         page.press("I have stored it")

@@ -33,12 +33,13 @@ class GatewayPageTests(SynchronousTestCase):
             page.fill("input[name=field-text]", "<b>ü\u202e</b>")
             self._compare(page)
             self._wait(page, "OK", "<B>Ü\u202e</B>")
-            # Below a form that is taller than the window.
+            # Beside the form, or below it where there is no room.
             page.wait(
                 "(({top}) => top > 0 && top < innerHeight / 2)"
-                "(document.querySelector('.answers').getBoundingClientRect())"
+                "(document.querySelector('.results').getBoundingClientRect())"
             )
-            page.press("JSON")
+            page.waitText(f"The results of {len(WIRES)} protocols differ")
+            self._editor(page)
             page.fill("textarea[name=request]", "[")
             page.press("Call")
             page.waitText("This is not JSON")
@@ -46,6 +47,7 @@ class GatewayPageTests(SynchronousTestCase):
             page.waitText("Requests: a list")
             self._compare(page)
             self._wait(page, "messages: 2", "TEXT")
+            page.waitText(f"{len(WIRES)} protocols gave the same result")
             page.evaluate("location.hash = '#/gateway/Probe/private'")
             page.waitText("credentials")
             self._compare(page)
@@ -58,6 +60,20 @@ class GatewayPageTests(SynchronousTestCase):
             page.waitText("<img src=x onerror=alert(1)>.x")
             self.assertIsNone(page.evaluate("document.querySelector('img')"))
             self._narrow(page)
+
+    def _editor(self, page: ConsoleBrowser) -> None:
+        """What does not fit the schema is marked; a call of the history is there to call again."""
+        page.press("JSON")
+        page.fill("textarea[name=request]", '{"text": 7}')
+        page.waitText("text should be string")
+        page.fill("textarea[name=request]", "{}")
+        page.waitText("text is missing")
+        page.press("+ text")
+        page.wait("document.querySelector('textarea[name=request]').value.includes('text')")
+        rows = "document.querySelectorAll('.history tbody tr')"
+        page.wait(f"{rows}.length === {len(WIRES)}")
+        page.evaluate(f"{rows}[0].querySelector('button').click()")
+        page.wait("document.querySelector('textarea[name=request]').value.includes('<b>')")
 
     def _compare(self, page: ConsoleBrowser) -> None:
         """Call over all wires."""

@@ -52,8 +52,9 @@ class KeyboardTests(PagesCase):
         self.page.type(text)
         self.page.wait("document.querySelector('[role=combobox]').value !== ''")
         self.page.wait(
-            "document.querySelector('[role=option]')"
-            " && document.querySelectorAll('[role=option]').length < 3"
+            "document.querySelector('[role=option]').innerText.toLowerCase()"
+            f".includes({json.dumps(text)})"
+            " && document.querySelectorAll('[role=option]').length < 4"
         )
         self.press("Enter", 13, "\r")
         self.page.wait("!document.querySelector('dialog[open]')")

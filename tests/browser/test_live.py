@@ -1,12 +1,16 @@
 """The overview and the live view of the console, in Chromium, against a daemon."""
 
 import contextlib
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 from botocore.exceptions import ClientError
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
-from tests.support.clients import ROOT, botoClient
+from tests.support.clients import ROOT, Account, botoClient
 from tests.support.programs import needs
 from tests.support.selection import long
 
@@ -32,16 +36,18 @@ class LivePagesTests(ConsoleCase):
         page = self.open()
         page.signIn(ROOT.accessKey, ROOT.secretKey)
         bucket = self.makeBucket()
+        self._remember()
         page.press("Overview")
         page.waitText("Healthy")
         page.wait("document.querySelector('table tbody th')?.innerText === 'S3'")
-        page.wait("document.querySelectorAll('.u-wrap canvas').length >= 2")
-        page.wait("getComputedStyle(document.querySelector('.u-over')).position === 'absolute'")
+        page.wait("document.querySelectorAll('.plot path.line0[d]').length >= 2")
         self.narrow(page)
         page.press("S3")
         page.waitText("Connected")
         page.evaluate(f"location.hash = '#/live?bucket={bucket}&status=error'")
-        page.wait(f"document.querySelectorAll('.filters input')[1]?.value === '{bucket}'")
+        page.wait(
+            f"document.querySelector('.chip[aria-pressed=true]')?.innerText.includes('{bucket}')"
+        )
         page.waitText("Connected")
         key = "<b>\u202e"
         reader = self.issueKey("live", "--policy", "readonly")
@@ -57,13 +63,47 @@ class LivePagesTests(ConsoleCase):
         page.wait("document.querySelector('.live .target').innerText.includes('<b>')")
         page.press("Pause")
         page.press("PutObject")
-        page.waitText("allows it")
+        page.waitText("The policy readonly of the key does not include write")
         page.press("Check this access now")
-        page.waitText("readonly of the key does not include write")
+        page.waitText("Refused: the policy readonly of the key does not include write")
         self.narrow(page)
-        page.evaluate("document.querySelector('.drawer header button').click()")
+        self._statement(page, bucket, reader)
         page.press("Sign out")
         page.wait("document.querySelector('input[name=password]')")
+
+    def _remember(self) -> None:
+        """Add a sample of two days ago, when the disk was all but empty."""
+        self.assertEqual(self.call("GET", "overview").status, 200)
+        usage = Path(self.daemon.data) / "usage.sqlite"
+        with closing(sqlite3.connect(usage)) as connection, connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO consoleUsage SELECT hour - 48, atMs - 172800000, objects,"
+                " bytes, 1000, buckets FROM consoleUsage ORDER BY hour DESC LIMIT 1"
+            )
+
+    def _statement(self, page: ConsoleBrowser, bucket: str, reader: Account) -> None:
+        """A refusal quotes the statement of the policy, and leads to it; so does the overview."""
+        statement = {
+            "Sid": "KeepAll",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": [statement]}))
+        with contextlib.suppress(ClientError):
+            botoClient(self.endpoint, reader).get_object(Bucket=bucket, Key="a")
+        page.press("Resume")
+        page.press("GetObject")
+        page.waitText(f"Statement KeepAll of the policy of {bucket} denies s3:GetObject")
+        page.waitText('"Sid": "KeepAll"')
+        page.press("Open in Access")
+        page.wait(f"location.hash === '#/buckets/{bucket}/access?statement=1'")
+        page.evaluate("location.hash = '#/overview'")
+        page.press(f"statement KeepAll of the policy of {bucket} denies s3:GetObject")
+        page.wait(f"location.hash === '#/buckets/{bucket}/access?statement=1'")
+        page.evaluate("location.hash = '#/overview'")
+        page.waitText("Full in about")
 
     def test_roles(self) -> None:
         """A key without a role has the live view, and no overview; one that is revoked is told."""

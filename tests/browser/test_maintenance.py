@@ -52,20 +52,20 @@ class MaintenancePagesTests(SynchronousTestCase):
     def _configuration(self, page: ConsoleBrowser, file: Path) -> None:
         page.press("Configuration")
         page.fill("input[type=search]", "secretkey")
-        page.waitText("variable STORAGEGATE_SECRET_KEY")
+        page.waitText("Variable\nSTORAGEGATE_SECRET_KEY")
         self.assertNotIn(ROOT.secretKey, page.evaluate("document.body.innerText"))
         page.fill("input[type=search]", "")
         page.evaluate("document.querySelector('input[type=checkbox]').click()")
         page.wait("!document.body.innerText.includes('lifecycleDaySeconds')")
-        page.waitText(f"file {file}")
+        page.waitText(f"File\n{file}")
         file.write_text('region = "us-east-1"\nlogLevel = "debug"\ndurability = "os"\n')
-        page.press("Reload configuration")
+        page.press("Reload configuration…")
         page.wait("document.querySelector('dialog')")
         page.press("Reload configuration")
         page.waitText("Applied: logLevel")
         page.waitText("Requires a restart: durability")
         file.write_text("region = 7\n")
-        page.press("Reload configuration")
+        page.press("Reload configuration…")
         page.wait("document.querySelector('dialog')")
         page.press("Reload configuration")
         page.wait("document.querySelector('dialog [role=alert]')?.innerText.includes('region')")
@@ -77,7 +77,7 @@ class MaintenancePagesTests(SynchronousTestCase):
         page.fill("input[name=toPrefix]", "c/")
         page.press("Start")
         page.waitText("Copy objects\nwork-here/a/")
-        page.waitText("done")
+        page.waitText("Done")
         for prefix in ("b", "a/"):
             page.press("New job")
             page.fill("input[name=bucket]", "work-here")
@@ -93,7 +93,7 @@ class MaintenancePagesTests(SynchronousTestCase):
         page.fill("input[name=typed]", "work-here")
         page.wait(f"!{start}")
         page.press("Cancel")
-        page.wait("!document.body.innerText.includes('running')")
+        page.wait("!document.body.innerText.includes('Running')")
 
     def _narrow(self, page: ConsoleBrowser) -> None:
         page.send(

@@ -91,3 +91,36 @@ class JudgementTests(ConsoleCase):
             asked = {"access": access, "bucket": bucket}
             judged = self.call("POST", f"keys/{key}/judge", asked)
             self.assertEqual((judged.status, judged.json["allowed"]), (200, isAllowed), asked)
+
+    def test_statement(self) -> None:
+        """A deletion is not a write, and the statement that denies it is named to its account."""
+        bucket = self.makeBucket("named")
+        key = self.call("POST", "keys", {"account": "root"}).json["accessKey"]
+        statements = [
+            {
+                "Effect": "Deny",
+                "Principal": "*",
+                "Action": action,
+                "Resource": f"arn:aws:s3:::{bucket}/*",
+            }
+            for action in ("s3:GetObjectAcl", "s3:DeleteObject")
+        ]
+        statements[1]["Sid"] = "KeepAll"
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": statements}))
+        self.s3.put_object(Bucket=bucket, Key="a", Body=b"x")
+        asked = {"bucket": bucket, "key": "a"}
+        self.assertTrue(self.judge(key, access="write", **asked)["allowed"])
+        text = f"statement KeepAll of the policy of {bucket} denies s3:DeleteObject"
+        refused = {"allowed": False, "why": text, "statement": 2}
+        self.assertEqual(self.judge(key, access="delete", **asked), refused)
+        other = self.issueKey("elsewhere")
+        found = self.call(
+            "POST", f"keys/{other.accessKey}/judge", {"access": "delete", **asked}, other
+        )
+        self.assertEqual(found.json["statement"], 0)
+        self.assertNotIn("KeepAll", found.json["why"])
+
+    def judge(self, accessKey: str, **asked: str) -> dict[str, object]:
+        """Check an access."""
+        found: dict[str, object] = self.call("POST", f"keys/{accessKey}/judge", asked).json
+        return found

@@ -1,5 +1,6 @@
 """The event stream of the API."""
 
+import json
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from time import monotonic, time
@@ -66,6 +67,46 @@ class EventsTests(ConsoleCase):
         event = stream.next("requests")
         found = (event["operation"], event["code"], event.get("accessKey"))
         self.assertEqual(found, ("ListObjectsV2", "SignatureDoesNotMatch", None))
+
+    def test_rule(self) -> None:
+        """A refusal has the rule and the statement; another account's policy stays unnamed."""
+        bucket = self.makeBucket()
+        reader = self.issueKey("ruled", "--policy", "readonly")
+        statement = {
+            "Sid": "KeepAll",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": [statement]}))
+        streams = [
+            self.open(f"topics=requests&bucket={bucket}&status=403", each)
+            for each in (ROOT, reader)
+        ]
+        client = botoClient(self.endpoint, reader)
+        with self.assertRaises(ClientError) as refused:
+            client.get_object(Bucket=bucket, Key="a")
+        self.assertEqual(refused.exception.response["Error"]["Message"], "Access Denied")
+        with self.assertRaises(ClientError):
+            client.put_object(Bucket=bucket, Key="a", Body=b"")
+        for stream, rule, number in zip(
+            streams,
+            (
+                f"statement KeepAll of the policy of {bucket} denies s3:GetObject",
+                "a statement of the bucket's policy denies it",
+            ),
+            (1, None),
+            strict=True,
+        ):
+            event = stream.next("requests")
+            self.assertEqual((event["rule"], event.get("statement")), (rule, number))
+            event = stream.next("requests")
+            self.assertEqual(event["rule"], "the policy readonly of the key does not include write")
+            self.assertEqual(event["reason"], "Access Denied")
+        kept = self.call("GET", "overview").json["refusals"][:2]
+        self.assertEqual([each["operation"] for each in kept], ["PutObject", "GetObject"])
+        self.assertEqual(kept[1]["statement"], 1)
 
     @long("takes a second or more")
     def test_filters(self) -> None:

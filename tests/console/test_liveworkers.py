@@ -74,6 +74,21 @@ class WorkersTests(GatewayCase):
         self.assertEqual(found, ("http", "Probe.private", 401, "UNAUTHENTICATED"))
         self.assertTrue(event["reason"])
 
+    def test_overview(self) -> None:
+        """Each worker shows the refusals of both, and one history of the usage."""
+        self.send("GET", "overview")
+        firsts: set[int] = set()
+        for _ in range(12):
+            self.failure("http", "private", {"text": "a"})
+
+        def seen() -> set[int]:
+            found = self.send("GET", "overview").json
+            firsts.add(found["growth"]["series"]["atMs"][0])
+            return {each["worker"] for each in found["refusals"]}
+
+        self.assertTrue(eventually(lambda: all(seen() == {0, 1} for _ in range(6))))
+        self.assertEqual(len(firsts), 1)
+
     def test_throttle(self) -> None:
         """Attempts to sign in that fail are counted by both workers together."""
         content = json.dumps({"accessKey": "AKIAX", "secretKey": "wrong"})

@@ -1,8 +1,13 @@
 """The state of the daemon and its figures, by the API."""
 
 import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from time import time
 
+import msgspec
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -18,6 +23,7 @@ from storagegate.console.history import (
 )
 from storagegate.console.monitor import ConsoleMonitor
 from storagegate.console.requesttap import ANY, BOUNDS, MOST_EVENTS, RequestEvent, WireCounts
+from storagegate.objects.errors import Refusal
 from storagegate.s3.observers import S3RequestRecord
 from tests.console.fixture import ConsoleCase
 from tests.support.selection import long
@@ -43,6 +49,44 @@ class OverviewTests(ConsoleCase):
         self.assertLessEqual(found["disk"]["free"], found["disk"]["total"])
         self.assertLess(abs(time() * 1000 - found["startedMs"]), 3600_000)
         self.assertIn("s3", found["wires"])
+
+    def test_growth(self) -> None:
+        """The largest buckets come first; growth is known only from samples that exist."""
+        bucket = self.makeBucket()
+        self.s3.put_object(Bucket=bucket, Key="a", Body=bytes(30_000_000))
+        upload = self.s3.create_multipart_upload(Bucket=bucket, Key="b")["UploadId"]
+        self.s3.upload_part(
+            Bucket=bucket, Key="b", UploadId=upload, PartNumber=1, Body=bytes(1_000_000)
+        )
+        found = self.call("GET", "overview").json
+        self.assertEqual((found["top"][0]["name"], found["top"][0]["growth"]), (bucket, None))
+        self.assertEqual((found["store"]["kind"], found["store"]["damaged"]), ("embedded", 0))
+        self.assertGreaterEqual(found["store"]["uploadBytes"], 1_000_000)
+        growth = found["growth"]
+        self.assertEqual((growth["day"], growth["disk"]), (None, None))
+        self.assertEqual(growth["series"]["bytes"][-1], found["store"]["bytes"])
+        self.assertIn("s3", found["listeners"])
+        usage = Path(self.daemon.data) / "usage.sqlite"
+        with closing(sqlite3.connect(usage)) as connection, connection:
+            sizes = msgspec.msgpack.encode({bucket: 28_000_000})
+            for hours, name in ((24, "diskUsed - 1000"), (48, "diskUsed - 96000000")):
+                connection.execute(
+                    f"INSERT INTO consoleUsage SELECT hour - {hours}, atMs - {hours * 3600_000},"
+                    f" objects - 1, bytes - 10, {name}, ? FROM consoleUsage"
+                    " ORDER BY hour DESC LIMIT 1",
+                    (sizes,),
+                )
+        self.addCleanup(self._forget, usage)
+        found = self.call("GET", "overview").json
+        top = {each["name"]: each["growth"] for each in found["top"]}
+        self.assertEqual(top[bucket], 2_000_000)
+        self.assertGreaterEqual(found["growth"]["day"]["bytes"], 10)
+        windowMs = found["growth"]["disk"]["windowMs"]
+        self.assertTrue(0 <= windowMs - 48 * 3600_000 < 600_000, windowMs)
+
+    def _forget(self, usage: Path) -> None:
+        with closing(sqlite3.connect(usage)) as connection, connection:
+            connection.execute("DELETE FROM consoleUsage")
 
     def test_roles(self) -> None:
         """Both take the role of an auditor."""
@@ -227,6 +271,35 @@ class MonitorTests(SynchronousTestCase):
         other.tap.observe([record()])
         other.tap.observe([record()])
         self.assertIsNone(other.tap.filters)
+
+    def test_refusals(self) -> None:
+        """The last refused request of each kind is kept without a stream; a flood only counts."""
+        monitor = ConsoleMonitor(self.clock, None, self.clock.seconds)
+        self.addCleanup(monitor.stop)
+        explained: list[int] = []
+
+        def explain() -> Refusal:
+            explained.append(1)
+            return Refusal("statement 2 of the policy of b denies it", 2)
+
+        refused = [record(b"%d" % number, 403) for number in range(1000)]
+        for each in refused:
+            each.explain, each.accessKey = explain, "AKFLOOD"
+        other = record(b"other", 403)
+        monitor.tap.observe([record(), record(b"x", 404), *refused, other])
+        self.assertEqual((len(monitor.tap.refusals), len(explained)), (2, 1))
+        for _ in range(10):
+            self.clock.advance(1)
+            monitor.tap.observe(refused)
+        found = self.successResultOf(Deferred.fromCoroutine(monitor.refusals()))
+        self.assertEqual([each.accessKey for each in found], ["AKFLOOD", ""])
+        self.assertEqual((found[0].atMs, found[0].statement), (1010_000, 2))
+        self.assertEqual((found[0].count, len(explained)), (11_000, 11))
+        for number in range(1000):
+            one = record(b"x", 403)
+            one.accessKey = str(number)
+            monitor.tap.observe([one])
+        self.assertEqual(len(monitor.tap.refusals), 20)
 
     def test_dropped(self) -> None:
         """Beyond a thousand events of a second they are dropped and counted."""

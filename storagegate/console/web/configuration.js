@@ -5,7 +5,9 @@ import { call, has } from "./api.js";
 import "./configurationtexts.js";
 import { number, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { announce, Button, Check, Confirm, Empty, html, Loaded, Page, Search, useLoad } from "./ui.js";
+import { announce, Button, Confirm, Empty, html, Icon, Loaded, Page, Search, useLoad } from "./ui.js";
+
+export { styled } from "./figures.js";
 
 const HIDDEN = "***";
 
@@ -45,23 +47,75 @@ function Result({ of }) {
   `;
 }
 
-function Table({ items }) {
-  const columns = ["key", "value", "origin", "default", "change"];
-  return html`
-    <div class="scroll edge cards" tabindex="0"><table>
-      <thead><tr>
-        ${columns.map((name) => html`<th scope="col">${say("configuration." + name)}</th>`)}
-      </tr></thead>
+// The keys of each group; a key with a dot is of the group before the dot, and any other of the last.
+const GROUPS = {
+  listeners: ["s3", "http", "grpc", "udp", "tcp", "admin"],
+  console: ["console", "consoleUrl", "s3Url", "consoleClearText"],
+  storage: ["data", "durability", "region", "s3Domain", "objectOwnership", "verifyReads", "lifecycleDaySeconds", "inlineLimit"],
+  security: ["accessKey", "secretKey", "requireSignedPayload", "metricsToken", "trustedProxies"],
+  process: ["workers", "reactor", "heldBytes", "shutdownGraceSeconds", "logFormat", "logLevel", "accessLog", "bucketMetrics"],
+  gateway: ["service"],
+};
+
+function groupOf(key) {
+  const found = Object.keys(GROUPS).find((name) => GROUPS[name].includes(key));
+  const [first, rest] = key.split(".");
+  return found || (rest === undefined ? "more" : first);
+}
+
+function grouped(items) {
+  const found = new Map(Object.keys(GROUPS).map((name) => [name, []]));
+  for (const each of items) {
+    const name = groupOf(each.key);
+    if (!found.has(name)) found.set(name, []);
+    found.get(name).push(each);
+  }
+  return [...found].filter(([, keys]) => keys.length);
+}
+
+const titleOf = (group) => {
+  const text = say("configuration.group." + group);
+  return text.startsWith("configuration.") ? group : text;
+};
+
+const capital = (text) => text && text[0].toUpperCase() + text.slice(1);
+
+// Where a value is from: a badge where it is not the default.
+const Source = ({ of }) => (isChanged(of)
+  ? html`<span class="badge current">${capital(of.origin.split(" ")[0])}</span><small>${of.origin.split(" ").slice(1).join(" ")}</small>`
+  : html`<span class="quiet">${capital(of.origin) || "–"}</span>`);
+
+const Group = ({ name, items }) => html`
+  <section class="card flush" id=${"group-" + name}><header><h2>${titleOf(name)}</h2></header>
+    <div class="scroll cards" tabindex="0"><table class="keys">
+      <thead><tr>${["key", "value", "origin", "change"].map((each) => html`
+        <th scope="col">${say("configuration." + each)}</th>`)}</tr></thead>
       <tbody>${items.map((each) => html`
         <tr key=${each.key}>
-          <th scope="row" class="long">${each.key}<small>${each.meaning}</small></th>
-          <td class="long">${shownValue(each.value)}</td>
-          <td class="long" data-label=${say("configuration.origin")}>${each.origin}</td>
-          <td class="long" data-label=${say("configuration.default")}>${each.default && html`<code>${each.default}</code>`}</td>
-          <td data-label=${say("configuration.change")}>${say(each.sighup ? "configuration.sighup" : "configuration.restart")}</td>
+          <th scope="row" class="long"><code>${each.key}</code><small>${capital(each.meaning)}</small></th>
+          <td class="long">${shownValue(each.value)}${isChanged(each) && each.default && html`
+            <small>${say("configuration.default", { value: each.default })}</small>`}</td>
+          <td data-label=${say("configuration.origin")}><${Source} of=${each} /></td>
+          <td class="quiet" data-label=${say("configuration.change")}>${say(each.sighup ? "configuration.sighup" : "configuration.restart")}</td>
         </tr>
       `)}</tbody>
     </table></div>
+  </section>
+`;
+
+// The groups left, their keys right.
+function Groups({ items }) {
+  const groups = grouped(items);
+  const jump = (name) => (event) => {
+    event.preventDefault();
+    document.getElementById("group-" + name).scrollIntoView();
+  };
+  return html`
+    <div class="settings wideNav">
+      <nav class="settingsNav" aria-label=${say("configuration.groups")}>${groups.map(([name, keys]) => html`
+        <a href=${link(["configuration"])} onClick=${jump(name)}>${titleOf(name)}<small>${number(keys.length)}</small></a>`)}</nav>
+      <div>${groups.map(([name, keys]) => html`<${Group} key=${name} name=${name} items=${keys} />`)}</div>
+    </div>
   `;
 }
 
@@ -79,19 +133,19 @@ export default function Configuration({ route }) {
   }
   const wanted = find.trim().toLowerCase();
   const actions = has("admin") && html`
-    <${Button} onClick=${() => setOpen(true)}>${say("configuration.reload")}<//>
+    <${Button} icon="retry" onClick=${() => setOpen(true)}>${say("configuration.reloadMore")}<//>
   `;
   return html`
     <${Page} title=${say("nav.configuration")} role="auditor" actions=${actions} tools=${html`
       <${Search} label=${say("configuration.find")} value=${find} onInput=${(event) => show({ find: event.target.value })} />
-      <${Check} label=${say("configuration.onlyChanged")} checked=${changed !== ""}
-        onChange=${(event) => show({ changed: event.target.checked ? "1" : "" })} />`}>
+      <label class="switchLine"><input type="checkbox" role="switch" class="switch" checked=${changed !== ""}
+        onChange=${(event) => show({ changed: event.target.checked ? "1" : "" })} />${say("configuration.onlyChanged")}</label>`}>
       ${result && html`<${Result} of=${result} />`}
       <${Loaded} of=${found}>
         ${(keys) => {
           const items = keys.filter((each) => (!changed || isChanged(each)) && matches(each, wanted));
           return items.length
-            ? html`<${Table} items=${items} />`
+            ? html`<p class="notice"><${Icon} name="about" />${say("configuration.order")}</p><${Groups} items=${items} />`
             : html`<${Empty} title=${say("configuration.none")}>
                 <a class="button" href=${link(["configuration"])}>${say("app.all")}</a><//>`;
         }}

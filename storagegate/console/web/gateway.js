@@ -1,13 +1,13 @@
 // The gateway: wires, services, their methods, one method and its calls, discovery.
 
+import { useState } from "preact/hooks";
 import { call } from "./api.js";
 import { Discovery } from "./discovery.js";
-import { TryIt } from "./gatewaycall.js";
+import { SchemaFields, TryIt } from "./gatewaycall.js";
 import "./gatewaytexts.js";
 import { number, say } from "./messages.js";
 import { link } from "./router.js";
-import { resolved } from "./schemas.js";
-import { Button, Crumbs, Empty, html, Loaded, Page, useLoad } from "./ui.js";
+import { Button, Crumbs, Empty, html, Loaded, Page, Search, useLoad } from "./ui.js";
 
 export { styled } from "./figures.js";
 
@@ -86,41 +86,51 @@ const Overview = ({ data }) => html`
   `)}</div>
 `;
 
-function Schema({ title, schema, schemas }) {
-  const found = resolved(schema, schemas);
+// The services and their methods, beside what is shown.
+function Services({ data, names }) {
+  const [find, setFind] = useState("");
+  const wanted = find.trim().toLowerCase();
+  const shown = data.services.map((each) => [each, each.methods.filter((one) =>
+    (each.name + "." + one.name).toLowerCase().includes(wanted))]).filter(([, methods]) => methods.length);
   return html`
-    <details><summary>${title}</summary>
-      ${Object.keys(found).length
-        ? html`<pre class="isolated">${JSON.stringify(found, null, 2)}</pre>`
-        : html`<p>${say("gateway.anything")}</p>`}
-    </details>
+    <nav class="settingsNav services" aria-label=${say("gateway.services")}>
+      <${Search} label=${say("gateway.find")} value=${find} onInput=${(event) => setFind(event.target.value)} />
+      ${shown.map(([service, methods]) => html`
+        <p class="group isolated">${service.name}</p>
+        ${methods.map((one) => html`<a class="isolated" href=${link(["gateway", service.name, one.name])}
+          aria-current=${service.name === names[0] && one.name === names[1] ? "page" : undefined}>${one.name}
+          ${one.streaming !== "none" && html`<small>${say("gateway.kind." + one.streaming)}</small>`}</a>`)}
+      `)}
+    </nav>
+  `;
+}
+
+function findMethod(data, names) {
+  const service = data.services.find((each) => each.name === names[0]);
+  return [service, service && service.methods.find((each) => each.name === names[1])];
+}
+
+function Badges({ data, names }) {
+  const [, method] = findMethod(data, names);
+  return method && html`
+    ${method.isIdempotent && html`<span class="badge ok">${say("gateway.idempotent")}</span>`}
+    <span class="badge">${method.streaming === "none" ? say("gateway.unary") : say("gateway.kind") + ": " + say("gateway.kind." + method.streaming)}</span>
+    <span class="badge">${say(method.isPublic ? "gateway.anonymous" : "gateway.credentials")}</span>
   `;
 }
 
 function Method({ data, names }) {
-  const service = data.services.find((each) => each.name === names[0]);
-  const method = service && service.methods.find((each) => each.name === names[1]);
+  const [service, method] = findMethod(data, names);
   if (!method) return html`
     <${Empty} title=${say("gateway.missing")}><a class="button" href=${link(["gateway"])}>${say("app.all")}</a><//>`;
   return html`
-    <div class="settings">
-    <nav class="settingsNav" aria-label=${say("gateway.methods")}>${data.services.map((each) => html`
-      <p class="group isolated">${each.name}</p>
-      ${each.methods.map((one) => html`<a class="isolated" href=${link(["gateway", each.name, one.name])}
-        aria-current=${each === service && one === method ? "page" : undefined}>${one.name}</a>`)}
-    `)}</nav>
-    <div>
-    <${TryIt} key=${names.join("/")} service=${service.name} method=${method} wires=${data.wires}
-      schemas=${data.schemas} />
-    <section class="card"><h2>${say("gateway.about")}</h2>
-    <dl class="facts">
-      <dt>${say("gateway.kind")}</dt><dd>${say("gateway.kind." + method.streaming)}</dd>
-      <dt>${say("gateway.access")}</dt><dd>${say(method.isPublic ? "gateway.public" : "gateway.private")}</dd>
-      <dt>${say("gateway.limit")}</dt><dd><${Limit} limit=${method.rateLimit} client=${data.client} /></dd>
-    </dl>
-    <${Schema} title=${say("gateway.input")} schema=${method.input} schemas=${data.schemas} />
-    <${Schema} title=${say("gateway.output")} schema=${method.output} schemas=${data.schemas} />
-    </section></div></div>
+    <${TryIt} key=${names.join("/")} service=${service.name} method=${method} wires=${data.wires} schemas=${data.schemas}>
+      <details><summary>${say("gateway.schema")}</summary>
+        <h3>${say("gateway.requestTitle")}</h3><${SchemaFields} schema=${method.input} schemas=${data.schemas} />
+        <h3>${say("gateway.responseFields")}</h3><${SchemaFields} schema=${method.output} schemas=${data.schemas} />
+      </details>
+      ${method.rateLimit && html`<p class="quiet">${say("gateway.limit")}: <${Limit} limit=${method.rateLimit} client=${data.client} /></p>`}
+    <//>
   `;
 }
 
@@ -130,17 +140,19 @@ export default function Gateway({ route }) {
   const isAbsent = found.error && found.error.status === 404;
   return html`
     <${Page} title=${names.length ? names.join(".") : say("nav.gateway")} role="auditor"
+      badges=${found.data && names.length > 0 && html`<${Badges} data=${found.data} names=${names} />`}
       crumbs=${names.length > 0 && html`<${Crumbs} steps=${[[say("nav.gateway"), link(["gateway"])], [names.join("."), ""]]} />`}
       actions=${html`<${Button} onClick=${found.reload}>${say("gateway.refresh")}<//>`}>
       ${isAbsent
         ? html`<${Empty} title=${say("gateway.none")} text=${say("gateway.noneText")}>
             <${Button} onClick=${found.reload}>${say("app.reload")}<//><//>`
         : html`<${Loaded} of=${found}>
-            ${(data) => names.length
-              ? html`<${Method} data=${data} names=${names} />`
-              : html`<${Overview} data=${data} />`}
+            ${(data) => html`<div class=${names.length ? "explorer" : "explorer whole"}>
+              <${Services} data=${data} names=${names} />
+              ${names.length ? html`<${Method} data=${data} names=${names} />` : html`<div><${Overview} data=${data} /><${Discovery} /></div>`}
+            </div>`}
           <//>`}
-      ${!names.length && html`<${Discovery} />`}
+      ${isAbsent && !names.length && html`<${Discovery} />`}
     <//>
   `;
 }

@@ -2,10 +2,11 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { callLines, has } from "./api.js";
+import { History, note, past } from "./gatewayhistory.js";
 import "./gatewaytexts.js";
 import { bytes, number, say } from "./messages.js";
-import { example, formFields } from "./schemas.js";
-import { Button, Check, Dialog, Field, Form, html, Select } from "./ui.js";
+import { example, faultsOf, fieldsOf, formFields } from "./schemas.js";
+import { Button, Check, CopyButton, Dialog, Field, Form, html, Select } from "./ui.js";
 
 const DEADLINE_MS = 10000;
 const LONGEST_MS = 60000;
@@ -32,24 +33,45 @@ function parseMetadata(text) {
   return found;
 }
 
+// A field's name, whether it is required, and its kind in words.
+const fieldLabel = (field) => html`${field.name}
+  ${field.required && html` <span class="badge">${say("gateway.required")}</span>`} <span class="quiet hint">${field.hint}</span>`;
+
 function FormField({ field, value, change }) {
+  const label = fieldLabel(field);
   if (field.type === "boolean")
-    return html`<${Check} label=${field.name} checked=${value === true}
+    return html`<${Check} label=${label} checked=${value === true}
       onChange=${(event) => change(event.target.checked)} />`;
   if (field.choices)
-    return html`<${Select} label=${field.name} value=${value}
+    return html`<${Select} label=${label} help=${field.text} value=${value}
       onChange=${(event) => change(field.choices.find((each) => String(each) === event.target.value))}
       options=${field.choices.map((each) => [each, String(each)])} />`;
+  if (field.type === "texts")
+    return html`<${Field} label=${label} help=${field.text || say("gateway.aLine")}>
+      ${(given) => html`<textarea ...${given} class="short" rows="2" spellcheck=${false} value=${(value || []).join("\n")}
+        onInput=${(event) => change(event.target.value.split("\n").filter((each) => each))} />`}<//>`;
   const isNumber = field.type !== "string";
   function typed(event) {
     const text = event.target.value;
     if (!isNumber) change(text);
     else change(text === "" ? undefined : Number(text));
   }
-  return html`<${Field} label=${field.name} name=${"field-" + field.name} type=${isNumber ? "number" : "text"}
+  return html`<${Field} label=${label} help=${field.text} name=${"field-" + field.name} type=${isNumber ? "number" : "text"}
     step=${field.type === "integer" ? 1 : "any"} required=${field.required}
     value=${value === undefined ? "" : value} onInput=${typed} />`;
 }
+
+// The fields of a schema as a table.
+export const SchemaFields = ({ schema, schemas }) => {
+  const rows = fieldsOf(schema, schemas);
+  if (!rows.length) return html`<p class="quiet">${say("gateway.anything")}</p>`;
+  return html`
+    <div class="scroll" tabindex="0"><table class="dense"><tbody>${rows.map((each) => html`
+      <tr key=${each.name}><th scope="row"><code>${each.name}</code>${each.required && html` <span class="badge">${say("gateway.required")}</span>`}</th>
+        <td class="long"><span class="quiet">${each.hint}</span>${each.choices && html`<small>${each.choices.map((one) => html`<code>${String(one)}</code> `)}</small>`}
+          ${each.text && html`<small>${each.text}</small>`}</td></tr>`)}</tbody></table></div>
+  `;
+};
 
 function RequestEditor({ method, schemas, streams, text, setText }) {
   const fields = streams ? null : formFields(method.input, schemas);
@@ -60,27 +82,36 @@ function RequestEditor({ method, schemas, streams, text, setText }) {
   } catch {
     values = null;
   }
-  const canForm = fields !== null && values !== null && typeof values === "object" && !Array.isArray(values);
+  const isObject = values !== null && typeof values === "object" && !Array.isArray(values);
+  const canForm = fields !== null && isObject;
+  const shape = streams ? { type: "array", items: method.input } : method.input;
+  const faults = values === null ? [] : faultsOf(values, shape, schemas);
+  const absent = isObject && !streams ? fieldsOf(method.input, schemas).filter(({ name }) => !/[.[]/.test(name) && !(name in values)) : [];
+  const put = (name, value) => setText(JSON.stringify({ ...values, [name]: value }, null, 2));
+  const sample = example(method.input, schemas);
   return html`
-    ${fields && html`
-      <div><div class="buttons">
+    <div class="row">${fields && html`<h3>${say("gateway.requestTitle")}</h3>
+      <div class="seg" role="group" aria-label=${say("gateway.editor")}>
         ${[true, false].map((form) => html`
-          <button type="button" class="button" aria-pressed=${asForm === form} disabled=${form && !canForm}
+          <button type="button" aria-pressed=${asForm === form} disabled=${form && !canForm}
             onClick=${() => setAsForm(form)}>${say(form ? "gateway.asForm" : "gateway.asJSON")}</button>
         `)}
-      </div></div>
-    `}
+      </div>
+    `}</div>
     ${asForm && canForm
       ? fields.map((field) => html`
-          <${FormField} key=${field.name} field=${field} value=${values[field.name]}
-            change=${(value) => setText(JSON.stringify({ ...values, [field.name]: value }, null, 2))} />
+          <${FormField} key=${field.name} field=${field} value=${values[field.name]} change=${(value) => put(field.name, value)} />
         `)
       : html`
           <${Field} label=${say(streams ? "gateway.requests" : "gateway.request")}>
             ${(given) => html`<textarea ...${given} name="request" spellcheck=${false} value=${text}
               onInput=${(event) => setText(event.target.value)} />`}
           <//>
+          ${absent.length > 0 && html`<div class="chips" role="group" aria-label=${say("gateway.addField")}>${absent.map(({ name, hint }) => html`
+            <button type="button" class="chip" title=${hint} onClick=${() => put(name, sample[name])}>+ ${name}</button>`)}</div>`}
         `}
+    ${faults.length > 0 && html`<ul class="faults" role="status">${faults.map(([place, kind, detail]) => html`
+      <li class="warn"><code>${place || "/"}</code> ${say("gateway.fault." + kind, { detail })}</li>`)}</ul>`}
   `;
 }
 
@@ -88,9 +119,10 @@ function Answer({ wire, answer }) {
   const title = say("gateway.answer", { wire: wire.title });
   const { state, items, end } = answer;
   const ms = end && number(end.ms);
+  const body = items.map((item) => JSON.stringify(item.data, null, items.length === 1 ? 2 : 0)).join("\n");
   return html`
     <section aria-label=${title} data-wire=${wire.name}>
-      <h3>${wire.title}</h3>
+      <div class="row"><h3>${wire.title}</h3>${items.length > 0 && html`<${CopyButton} text=${body} label=${say("gateway.copy")} />`}</div>
       <p role="status" class=${state === "error" ? "bad" : state === "end" ? "good" : "quiet"}>
         ${state === "idle" && say("gateway.waiting")}
         ${state === "calling" && say("gateway.calling")}
@@ -98,15 +130,54 @@ function Answer({ wire, answer }) {
         ${state === "end" && say("gateway.done", { ms, bytes: bytes(end.bytes), items: number(items.length) })}
         ${state === "error" && say("gateway.failed", { code: end.data.error, message: end.data.message, ms })}
       </p>
-      ${items.length > 0 && html`
-        <pre class="isolated" tabindex="0" aria-label=${title}>${
-          items.map((item) => JSON.stringify(item.data, null, items.length === 1 ? 2 : 0)).join("\n")
-        }</pre>
-      `}
+      ${items.length > 0 && html`<pre class="isolated" tabindex="0" aria-label=${title}>${body}</pre>`}
       ${state === "error" && end.data.details !== undefined && html`
         <pre class="isolated" tabindex="0" aria-label=${title}>${JSON.stringify(end.data.details, null, 2)}</pre>
       `}
     </section>
+  `;
+}
+
+const codeOf = (answer) => (answer.state === "end" ? "OK" : answer.state === "error" ? answer.end.data.error : "");
+
+// Formats keep the members of an object in orders of their own.
+const sorted = (name, value) => (value && typeof value === "object" && !Array.isArray(value)
+  ? Object.fromEntries(Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1))) : value);
+
+// What a protocol has answered, without times: to compare it with another.
+const resultOf = (answer) =>
+  JSON.stringify(answer.state === "error" ? [answer.end.data.error, answer.end.data.details] : answer.items.map((item) => item.data), sorted);
+
+const BAR_PX = 72;
+
+// The answers of several protocols side by side: which differ, and how long each took.
+function Comparison({ wires, answerOf }) {
+  const rows = wires.map((wire) => [wire, answerOf(wire.name)]);
+  const ended = rows.filter(([, answer]) => answer.end);
+  if (rows.length < 2 || ended.length < rows.length) return null;
+  const most = Math.max(...ended.map(([, answer]) => answer.end.ms), 0.01);
+  const [fastest] = [...ended].sort(([, one], [, other]) => one.end.ms - other.end.ms);
+  const results = ended.map(([, answer]) => resultOf(answer));
+  const common = results.find((each) => results.filter((other) => other === each).length > results.length / 2) ?? results[0];
+  const isSame = results.every((each) => each === common);
+  const fast = { wire: fastest[0].title, ms: number(fastest[1].end.ms) };
+  return html`
+    <div class=${isSame ? "notice ok" : "notice warn"} role="status"><p>${say(isSame ? "gateway.same" : "gateway.different", {
+      count: number(rows.length), ...fast })}</p></div>
+    <div class="scroll" tabindex="0"><table class="dense">
+      <thead><tr>${["wire", "code", "time", "total", "result"].map((name) => html`
+        <th scope="col" class=${name === "total" ? "number" : ""}>${say("gateway." + name)}</th>`)}</tr></thead>
+      <tbody>${rows.map(([wire, answer]) => {
+        const first = answer.items.length ? answer.items[0].ms : answer.end.ms;
+        const wait = (BAR_PX * first) / most;
+        return html`
+          <tr key=${wire.name}><th scope="row">${wire.title}</th><td class=${answer.state === "end" ? "good" : "bad"}>${codeOf(answer)}</td>
+            <td><svg class="bars" viewBox=${`0 0 ${BAR_PX} 8`} role="img" aria-label=${say("gateway.bar", { first: number(first), ms: number(answer.end.ms) })}>
+              <rect height="8" rx="1" width=${wait} /><rect class="rest" height="8" x=${wait} width=${Math.max(0, (BAR_PX * answer.end.ms) / most - wait)} /></svg></td>
+            <td class="number" title=${bytes(answer.end.bytes)}>${number(answer.end.ms)} ms</td>
+            <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`;
+      })}</tbody></table></div>
+    <p class="quiet">${say("gateway.barText")}</p>
   `;
 }
 
@@ -143,10 +214,13 @@ async function callOver(wire, body, signal, update) {
   }
 }
 
-export function TryIt({ service, method, wires, schemas }) {
+// The call of one method: its request on the left, what came back and what was called before on the right.
+export function TryIt({ service, method, wires, schemas, children }) {
   const streams = method.streaming === "client" || method.streaming === "bidirectional";
   const open = wires.filter((wire) => wire.address);
   const [text, setText] = useState(() => {
+    const before = past().find((each) => each.isOpened && each.service === service && each.method === method.name);
+    if (before) return before.text;
     const one = example(method.input, schemas);
     return JSON.stringify(streams ? [one, one] : one, null, 2);
   });
@@ -158,7 +232,7 @@ export function TryIt({ service, method, wires, schemas }) {
   const [calling, setCalling] = useState(null);
   const [answerOf, update] = useAnswers();
   const answers = useRef();
-  // They stand below a form that is mostly taller than the window.
+  // They stand below the form where there is no room beside it.
   const showAnswers = () => requestAnimationFrame(() => answers.current?.scrollIntoView({ block: "nearest" }));
   const change = (some) => setValues((before) => ({ ...before, ...some }));
   useEffect(() => () => calling && calling.abort(), [calling]);
@@ -178,46 +252,64 @@ export function TryIt({ service, method, wires, schemas }) {
     setCalling(controller);
     setCalled(names);
     showAnswers();
-    await Promise.all(names.map((name) => callOver(name, body, controller.signal, update)));
+    await Promise.all(names.map(async (name) => {
+      await callOver(name, body, controller.signal, update);
+      note({ service, method: method.name, wire: name, answer: answerOf(name), text });
+    }));
     setCalling(null);
     showAnswers();
   }
-  if (!has("admin")) return html`<p>${say("gateway.adminOnly")}</p>`;
   const every = open.map((wire) => wire.name);
-  const compare = () => (method.idempotent ? run(every) : setAsks(true));
+  const compare = () => (method.isIdempotent ? run(every) : setAsks(true));
+  const shown = open.filter((wire) => called.includes(wire.name));
+  const timeOf = (name) => {
+    const { end } = answerOf(name);
+    return end && end.ms ? number(end.ms) + " ms" : say("gateway.notCalled");
+  };
   return html`
-    <section class="card" aria-label=${say("gateway.try")}><form onSubmit=${(event) => {
-      event.preventDefault();
-      run([chosen]);
-    }} onKeyDown=${(event) => event.ctrlKey && event.key === "Enter" && !calling && run([chosen])}>
-      <div class="seg" role="group" aria-label=${say("gateway.over")}>
-        ${open.map((wire) => html`
-          <button type="button" aria-pressed=${chosen === wire.name} onClick=${() => setChosen(wire.name)}>${wire.title}</button>
-        `)}
+    <section class="request" aria-label=${say("gateway.try")}>
+      ${!has("admin") ? html`<p>${say("gateway.adminOnly")}</p>` : html`<form onSubmit=${(event) => {
+        event.preventDefault();
+        run([chosen]);
+      }} onKeyDown=${(event) => event.ctrlKey && event.key === "Enter" && !calling && run([chosen])}>
+        <div class="seg timed" role="group" aria-label=${say("gateway.over")}>
+          ${open.map((wire) => html`
+            <button type="button" aria-pressed=${chosen === wire.name} onClick=${() => setChosen(wire.name)}><span>${wire.title}</span>
+              <small>${timeOf(wire.name)}</small></button>
+          `)}
+        </div>
+        <${RequestEditor} method=${method} schemas=${schemas} streams=${streams} text=${text} setText=${setText} />
+        <div class="two">
+          <${Field} label=${say("gateway.deadline")} type="number" name="deadline" min="1" max=${LONGEST_MS} required
+            value=${values.deadlineMs} onInput=${(event) => change({ deadlineMs: Number(event.target.value) })} />
+          <${Field} label=${say("gateway.token")} help=${say("gateway.tokenHelp")} name="token"
+            class="secret" value=${values.token} onInput=${(event) => change({ token: event.target.value })} />
+        </div>
+        <details><summary>${say("gateway.metadata")} <span class="quiet">${values.metadata ? "" : say("app.none")}</span></summary>
+          <${Field} label=${say("gateway.metadata")} help=${say("gateway.metadataHelp")}>
+            ${(given) => html`<textarea ...${given} name="metadata" class="short" rows="2" spellcheck=${false}
+              value=${values.metadata} onInput=${(event) => change({ metadata: event.target.value })} />`}
+          <//></details>
+        ${problem && html`<p class="bad" role="alert">${problem}</p>`}
+        <div class="buttons">
+          <kbd class="hidePhone" aria-hidden="true">Ctrl Enter</kbd><span class="fill"></span>
+          ${calling && html`<${Button} onClick=${() => calling.abort()}>${say("gateway.stop")}<//>`}
+          ${open.length > 1 && html`<${Button} disabled=${calling !== null} onClick=${compare}>
+            ${say(method.isIdempotent ? "gateway.compareNow" : "gateway.compare")}<//>`}
+          <button class="button primary" disabled=${calling !== null || !chosen}>${say("gateway.call")}</button>
+        </div>
+      </form>`}
+      ${children}
+    </section>
+    <section ref=${answers} class="results" aria-label=${say("gateway.results")}>
+      <h2>${say("gateway.results")}</h2>
+      ${!shown.length && html`<p class="quiet">${say("gateway.waiting")}</p>`}
+      <${Comparison} wires=${shown} answerOf=${answerOf} />
+      <div class="answers">
+        ${shown.map((wire) => html`<${Answer} key=${wire.name} wire=${wire} answer=${answerOf(wire.name)} />`)}
       </div>
-      <${RequestEditor} method=${method} schemas=${schemas} streams=${streams} text=${text} setText=${setText} />
-      <${Field} label=${say("gateway.token")} help=${say("gateway.tokenHelp")} name="token"
-        class="secret" value=${values.token}
-        onInput=${(event) => change({ token: event.target.value })} />
-      <${Field} label=${say("gateway.metadata")} help=${say("gateway.metadataHelp")}>
-        ${(given) => html`<textarea ...${given} name="metadata" class="short" rows="2" spellcheck=${false}
-          value=${values.metadata} onInput=${(event) => change({ metadata: event.target.value })} />`}
-      <//>
-      <${Field} label=${say("gateway.deadline")} type="number" name="deadline" min="1" max=${LONGEST_MS} required
-        value=${values.deadlineMs} onInput=${(event) => change({ deadlineMs: Number(event.target.value) })} />
-      ${problem && html`<p class="bad" role="alert">${problem}</p>`}
-      <div class="buttons">
-        ${calling && html`<${Button} onClick=${() => calling.abort()}>${say("gateway.stop")}<//>`}
-        ${open.length > 1 && html`<${Button} disabled=${calling !== null} onClick=${compare}>
-          ${say(method.idempotent ? "gateway.compareNow" : "gateway.compare")}<//>`}
-        <button class="button primary" disabled=${calling !== null || !chosen}>${say("gateway.call")}</button>
-      </div>
-    </form></section>
-    <div ref=${answers} class="answers">
-      ${open.filter((wire) => called.includes(wire.name)).map((wire) => html`
-        <${Answer} key=${wire.name} wire=${wire} answer=${answerOf(wire.name)} />
-      `)}
-    </div>
+      <${History} onOpen=${setText} service=${service} method=${method.name} wires=${wires} />
+    </section>
     ${asks && html`
       <${Dialog} title=${say("gateway.compareTitle")} onClose=${() => setAsks(false)}>
         <p>${say("gateway.compareText", { count: number(open.length), method: method.name })}</p>

@@ -6,7 +6,7 @@ import "./jobstexts.js";
 import { age, date, number, say } from "./messages.js";
 import { shown } from "./objectnames.js";
 import { go } from "./router.js";
-import { announce, Button, Dialog, Empty, Field, Form, html, Loaded, Page, Select, useLoad } from "./ui.js";
+import { announce, Button, Dialog, Empty, Field, Form, html, Loaded, Page, Select, useAction, useLoad } from "./ui.js";
 
 const KINDS = ["deletePrefix", "copyPrefix", "movePrefix", "abortUploads"];
 const COPIES = new Set(["copyPrefix", "movePrefix"]);
@@ -86,14 +86,16 @@ function Failures({ job }) {
   `;
 }
 
+const DOTS = { running: "", done: "ok", cancelled: "", failed: "gone", interrupted: "warn" };
+
 function Row({ job, reload }) {
   const isRunning = job.state === "running";
   const isMine = has("admin") || job.accessKey === state.session.accessKey;
-  async function end() {
+  const [end, busy, error] = useAction(async () => {
     await call("DELETE", "jobs/" + segment(job.id));
     if (isRunning) announce(say("jobs.cancelled"));
     reload();
-  }
+  });
   const why = job.error || (job.state === "interrupted" ? say("jobs.interruptedText") : "");
   return html`
     <tr>
@@ -101,16 +103,17 @@ function Row({ job, reload }) {
         ${COPIES.has(job.kind) && html`<small><bdi>${say("jobs.to", {
           bucket: job.toBucket || job.bucket, prefix: shown(job.toPrefix),
         })}</bdi></small>`}</th>
-      <td class="long"><span class=${job.state === "failed" || why ? "bad" : ""}>
+      <td class="long"><span class=${job.state === "failed" || why ? "bad" : ""}><span class=${"dot " + DOTS[job.state]}></span>
         ${say("jobs.state." + job.state)}</span>${why && html`<small>${why}</small>`}</td>
-      <td class="number">${number(job.done)} ${isRunning && html`
+      <td class="number" data-label=${say("jobs.progress")}>${number(job.done)} ${isRunning && html`
         <progress aria-label=${say("jobs.state.running")}></progress>
       `}</td>
-      <td class="number"><${Failures} job=${job} /></td>
-      <td>${job.accessKey}</td>
-      <td title=${date(job.startedMs)}>${age(job.startedMs)}</td>
-      <td>${job.endedMs ? age(job.endedMs) : ""}</td>
-      <td>${isMine && html`<${Form} submit=${end} kind="" label=${say(isRunning ? "jobs.cancel" : "jobs.forget")} />`}</td>
+      <td class="number" data-label=${say("jobs.failures")}><${Failures} job=${job} /></td>
+      <td class="quiet">${job.accessKey}</td>
+      <td class="quiet" title=${date(job.startedMs)} data-label=${say("jobs.from")}>${age(job.startedMs)}</td>
+      <td class="quiet" title=${date(job.endedMs)} data-label=${say("jobs.took")}>${job.endedMs ? age(job.endedMs) : ""}</td>
+      <td class="ends">${isMine && html`<${Button} kind="small" busy=${busy} onClick=${end}>${say(isRunning ? "jobs.cancel" : "jobs.forget")}<//>`}
+        ${error && html`<small class="bad">${error.message}</small>`}</td>
     </tr>
   `;
 }
@@ -143,7 +146,7 @@ export default function Jobs({ route }) {
         <${Empty} title=${say("jobs.empty")} text=${say("jobs.emptyText")}>${add}<//>
       `}>
         ${({ items }) => html`
-          <div class="scroll" tabindex="0"><table>
+          <div class="scroll edge cards" tabindex="0"><table>
             <thead><tr>
               ${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("jobs." + name)}</th>`)}
               <th scope="col"><span class="hidden">${say("app.actions")}</span></th>

@@ -1,11 +1,12 @@
 // A new key: a preset, what it reaches, and one sentence of what that is today.
 
 import { useEffect, useState } from "preact/hooks";
-import { call, rolesUpTo, state } from "./api.js";
+import { call, rolesUpTo, segment, state } from "./api.js";
+import { Sentence, useReach } from "./keyreach.js";
 import { localTime, Secret } from "./keysecret.js";
-import { addTexts, bytes, number, say } from "./messages.js";
+import { addTexts, date, number, say } from "./messages.js";
 import { go } from "./router.js";
-import { Check, Field, Form, html, Icon, Select } from "./ui.js";
+import { Check, Field, html, Icon, Problem, Select, useAction } from "./ui.js";
 
 export { styled } from "./figures.js";
 
@@ -27,20 +28,30 @@ addTexts({
   "keyNew.every": "Every bucket of the account",
   "keyNew.folder": "Folder",
   "keyNew.folderHelp": "Empty for the whole bucket.",
-  "keyNew.details": "Note and expiry",
+  "keyNew.folderFirst": "Choose a bucket first.",
+  "keyNew.everyShort": "every bucket",
+  "keyNew.details": "Name and expiry",
+  "keyNew.note": "Name",
+  "keyNew.noteHelp": "Who or what uses the key.",
+  "keyNew.never": "Never",
+  "keyNew.inDays": "In {count} days, {date}",
+  "keyNew.onDate": "On a date…",
+  "keyNew.date": "Expires on",
+  "keyNew.summary": "What the key may do",
+  "keyNew.may": "May: ",
+  "keyNew.mayNot": "May not: ",
+  "keyNew.right.read": "Read and list {place}",
+  "keyNew.right.app": "Read, write and delete in {place}",
+  "keyNew.right.write": "Write to {place}",
+  "keyNew.right.signIn": "Sign in to this console",
+  "keyNew.right.admin": "Administer this console",
+  "keyNew.right.writes": "Write or delete",
+  "keyNew.right.reads": "Read or list",
+  "keyNew.right.folders": "Other folders of {bucket}",
+  "keyNew.right.bucket": "The other bucket of the account",
+  "keyNew.right.buckets": "The other {count} buckets of the account",
   "keyNew.create": "Create key",
   "keyNew.reuse": "Issue the key even if buckets still name its removed account or user",
-  "keyNew.may.readonly": "May read {what} of {account}: {count} today, {size}.",
-  "keyNew.may.readwrite": "May read, write and delete {what} of {account}: {count} today, {size}.",
-  "keyNew.may.writeonly": "May write {what} of {account}, but not read it: {count} today, {size}.",
-  "keyNew.one": "1 object",
-  "keyNew.objects": "{count} objects",
-  "keyNew.more": "{count} or more objects",
-  "keyNew.nothing": "The key reaches no object today: {account} owns no bucket.",
-  "keyNew.nothingYet": "It can create buckets of its own.",
-  "keyNew.none": "The key reaches no object today: {what} of {account} is empty.",
-  "keyNew.all": "every bucket",
-  "keyNew.adminRole": "It may also administer this console.",
 });
 
 const PRESETS = {
@@ -50,111 +61,143 @@ const PRESETS = {
   admin: { icon: "shield", policy: "readwrite", role: "admin" },
 };
 
-const DELAY_MS = 200;
+const MOST_FOLDERS = 200;
 
-function useReach(values) {
-  const [found, setFound] = useState(null);
-  const { account, bucket, prefix } = values;
+const READS = { readonly: "read", readwrite: "app", writeonly: "write" };
+
+// What the key may and may not, line by line.
+function Rights({ values, reach }) {
+  const { policy, role, bucket, prefix } = values;
+  const others = reach ? reach.owned.length - (bucket ? 1 : 0) : 0;
+  const place = prefix ? bucket + "/" + prefix.replace(/\*$/, "") : bucket || say("keyNew.everyShort");
+  const lines = [
+    [true, say("keyNew.right." + READS[policy], { place })],
+    [true, say("keyNew.right.signIn")],
+    ...(role === "none" ? [[false, say("keyNew.right.admin")]] : [[true, say("keyNew.right.admin")]]),
+    ...(policy === "readwrite" ? [] : [[false, say("keyNew.right." + (policy === "readonly" ? "writes" : "reads"))]]),
+    ...(prefix ? [[false, say("keyNew.right.folders", { bucket })]] : []),
+    ...(bucket && others > 0 ? [[false, say(others === 1 ? "keyNew.right.bucket" : "keyNew.right.buckets", { count: number(others) })]] : []),
+  ];
+  return html`<ul class="rights">${lines.map(([may, text]) => html`
+    <li class=${may ? "" : "quiet"}><span class=${may ? "good" : "quiet"}><${Icon} name=${may ? "check" : "close"} /></span>
+      <span class="hidden">${say(may ? "keyNew.may" : "keyNew.mayNot")}</span>${text}</li>`)}</ul>`;
+}
+
+// The folders that a typed one may go on with.
+function useFolders(bucket, typed) {
+  const [folders, setFolders] = useState([]);
+  const parent = typed.slice(0, typed.lastIndexOf("/") + 1);
   useEffect(() => {
+    setFolders([]);
+    if (!bucket) return undefined;
     const aborter = new AbortController();
-    const timer = setTimeout(() => {
-      const body = { account, bucket, prefix: prefix && prefix.replace(/\*$/, "") + "*" };
-      call("POST", "reach", { body, signal: aborter.signal }).then(setFound, () => {});
-    }, DELAY_MS);
-    return () => {
-      clearTimeout(timer);
-      aborter.abort();
-    };
-  }, [account, bucket, prefix]);
-  return found;
+    const query = { prefix: parent, delimiter: "/", limit: MOST_FOLDERS };
+    call("GET", "buckets/" + segment(bucket) + "/objects", { query, signal: aborter.signal })
+      .then((page) => setFolders(page.prefixes || []), () => {});
+    return () => aborter.abort();
+  }, [bucket, parent]);
+  return folders;
 }
 
-function Sentence({ values, reach }) {
-  if (!reach) return null;
-  const { bucket, prefix, policy, role } = values;
-  const account = values.account || "…";
-  const what = bucket ? bucket + "/" + prefix.replace(/\*$/, "") + "*" : say("keyNew.all");
-  let text = "";
-  if (!reach.owned.length) text = say("keyNew.nothing", { account });
-  else if (!reach.objects) text = say("keyNew.none", { what, account });
-  else {
-    const key = reach.isMore ? "keyNew.more" : reach.objects === 1 ? "keyNew.one" : "keyNew.objects";
-    const count = say(key, { count: number(reach.objects) });
-    text = say("keyNew.may." + policy, { what, account, count, size: bytes(reach.bytes) });
-  }
-  return html`
-    <p>${text}${!reach.owned.length && policy === "readwrite" && !bucket && " " + say("keyNew.nothingYet")}
-      ${role !== "none" && " " + say("keyNew.adminRole")}</p>
-  `;
+const DAY_MS = 86400000;
+const SPANS = [30, 90, 365];
+
+// When the key expires: never, after some days, or on a date.
+function Expiry({ value, error, onChange }) {
+  const [choice, setChoice] = useState("");
+  const [now] = useState(Date.now);
+  const options = [["", say("keyNew.never")],
+    ...SPANS.map((days) => [String(days), say("keyNew.inDays", { count: days, date: date(now + days * DAY_MS).split(",")[0] })]),
+    ["date", say("keyNew.onDate")]];
+  return html`<div>
+    <${Select} label=${say("keys.expires")} name="expiry" value=${choice} options=${options} error=${choice === "date" ? "" : error}
+      onChange=${(event) => {
+        setChoice(event.target.value);
+        onChange(Number(event.target.value) ? now + event.target.value * DAY_MS : 0);
+      }} />
+    ${choice === "date" && html`<${Field} label=${say("keyNew.date")} error=${error} required type="datetime-local" value=${localTime(value)}
+      onChange=${(event) => onChange(event.target.value ? +new Date(event.target.value) : 0)} />`}
+  </div>`;
 }
 
-export function NewKey() {
+export function NewKey({ bucket = "" }) {
   const [values, setValues] = useState({
-    account: "root", policy: "readonly", role: "none", bucket: "", prefix: "", email: "", note: "", expiresMs: 0, reuse: false,
+    account: "root", policy: "readonly", role: "none", bucket, prefix: "", email: "", note: "", expiresMs: 0, reuse: false,
   });
   const [preset, setPreset] = useState("readonly");
   const [isNew, setIsNew] = useState(false);
   const [made, setMade] = useState(null);
   const change = (some) => setValues((before) => ({ ...before, ...some }));
-  const reach = useReach(values);
+  // A folder is everything below it.
+  const limits = { ...values, prefix: values.prefix && values.prefix.replace(/\*$/, "") + "*" };
+  const reach = useReach(limits);
   const field = (name, more) => html`
     <${Field} name=${name} value=${values[name]} onInput=${(event) => change({ [name]: event.target.value })} ...${more} />
   `;
   async function submit() {
-    const prefix = values.prefix && values.prefix.replace(/\*$/, "") + "*";
-    setMade(await call("POST", "keys", { body: { ...values, prefix } }));
+    setMade(await call("POST", "keys", { body: limits }));
   }
+  const folders = useFolders(values.bucket, values.prefix);
+  const [run, busy, error] = useAction(submit);
   const roles = rolesUpTo(state.session.role);
+  const wrong = (name) => (error && error.details && error.details.field === name ? error.message : "");
+  const isNamed = error && error.details && error.details.field;
   return html`
-    <${Form} submit=${submit} label=${say("keyNew.create")}>
-      ${(error) => {
-        const wrong = (name) => (error && error.details && error.details.field === name ? error.message : "");
-        return html`
-          <fieldset class="card"><header><h2>${say("keyNew.preset")}</h2></header>
-            <div class="choices">${Object.entries(PRESETS).filter(([, each]) => roles.includes(each.role)).map(([name, { icon, ...given }]) => html`
-              <label class="choice"><input type="radio" name="preset" checked=${preset === name} onChange=${() => {
-                setPreset(name);
-                change(given);
-              }} /><${Icon} name=${icon} /><b>${say("keyNew.preset." + name)}</b>
-                <small>${say("keyNew.presetText." + name)}</small></label>
-            `)}</div>
-          </fieldset>
-          <section class="card"><h2>${say("keys.reaches")}</h2>
-            <div class="two">
-              <div>
-                <${Select} label=${say("keyNew.account")} name="account" value=${isNew ? "" : values.account}
-                  help=${isNew || !reach ? "" : say("keyNew.owns", { count: number(reach.owned.length) })}
-                  options=${[...(reach ? reach.accounts : ["root"]).map((each) => [each, each]), ["", say("keyNew.newAccount")]]}
-                  onChange=${(event) => {
-                    setIsNew(!event.target.value);
-                    change({ account: event.target.value, bucket: "", prefix: "" });
-                  }} />
-                ${isNew && html`<${Field} label=${say("keyNew.name")} name="newAccount" required value=${values.account}
-                  error=${wrong("account")} onInput=${(event) => change({ account: event.target.value })} />`}
-              </div>
-              <${Select} label=${say("keyNew.bucket")} name="bucket" value=${values.bucket} error=${wrong("bucket")}
-                options=${[["", say("keyNew.every")], ...(reach ? reach.owned : []).map((each) => [each, each])]}
-                onChange=${(event) => change({ bucket: event.target.value })} />
-              ${field("prefix", { label: say("keyNew.folder"), help: say("keyNew.folderHelp"), error: wrong("prefix"), placeholder: "2026/" })}
-            </div>
-            <div class="notice accent" role="status"><${Icon} name="key" /><${Sentence} values=${values} reach=${reach} /></div>
-          </section>
-          <section class="card"><h2>${say("keyNew.details")}</h2>
-            <div class="two">
-              ${field("note", { label: say("keys.note"), error: wrong("note") })}
-              <${Field} label=${say("keys.expires")} help=${say("keys.expiresHelp")} error=${wrong("expiresMs")}
-                type="datetime-local" value=${localTime(values.expiresMs)}
-                onChange=${(event) => change({ expiresMs: event.target.value ? +new Date(event.target.value) : 0 })} />
-              ${field("email", { label: say("keys.email"), type: "email", error: wrong("email") })}
-            </div>
-          </section>
-          ${(values.reuse || (error && error.code === "FAILED_PRECONDITION")) && html`
-            <${Check} label=${say("keyNew.reuse")} checked=${values.reuse}
-              onChange=${(event) => change({ reuse: event.target.checked })} />
-          `}
-        `;
-      }}
-    <//>
+    <form class="columns form" onSubmit=${(event) => {
+      event.preventDefault();
+      run();
+    }}><div>
+      <fieldset class="card"><header><h2>${say("keyNew.preset")}</h2></header>
+        <div class="choices">${Object.entries(PRESETS).filter(([, each]) => roles.includes(each.role)).map(([name, { icon, ...given }]) => html`
+          <label class="choice"><input type="radio" name="preset" checked=${preset === name} onChange=${() => {
+            setPreset(name);
+            change(given);
+          }} /><${Icon} name=${icon} /><b>${say("keyNew.preset." + name)}</b>
+            <small>${say("keyNew.presetText." + name)}</small></label>
+        `)}</div>
+      </fieldset>
+      <section class="card"><h2>${say("keys.reaches")}</h2>
+        <div class="two">
+          <div>
+            <${Select} label=${say("keyNew.account")} name="account" value=${isNew ? "" : values.account}
+              help=${isNew || !reach ? "" : say("keyNew.owns", { count: number(reach.owned.length) })}
+              options=${[...(reach ? reach.accounts : ["root"]).map((each) => [each, each]), ["", say("keyNew.newAccount")]]}
+              onChange=${(event) => {
+                setIsNew(!event.target.value);
+                change({ account: event.target.value, bucket: "", prefix: "" });
+              }} />
+            ${isNew && html`<${Field} label=${say("keyNew.name")} name="newAccount" required value=${values.account}
+              error=${wrong("account")} onInput=${(event) => change({ account: event.target.value })} />`}
+          </div>
+          <${Select} label=${say("keyNew.bucket")} name="bucket" value=${values.bucket} error=${wrong("bucket")}
+            options=${[["", say("keyNew.every")], ...(reach ? reach.owned : []).map((each) => [each, each])]}
+            onChange=${(event) => change({ bucket: event.target.value, prefix: event.target.value ? values.prefix : "" })} />
+          ${field("prefix", {
+            label: say("keyNew.folder"), help: say(values.bucket ? "keyNew.folderHelp" : "keyNew.folderFirst"), error: wrong("prefix"),
+            placeholder: "2026/", disabled: !values.bucket, list: "folders",
+          })}
+          <datalist id="folders">${folders.map((each) => html`<option value=${each} />`)}</datalist>
+        </div>
+      </section>
+      <section class="card"><h2>${say("keyNew.details")}</h2>
+        <div class="two">
+          ${field("note", { label: say("keyNew.note"), help: say("keyNew.noteHelp"), error: wrong("note") })}
+          <${Expiry} value=${values.expiresMs} error=${wrong("expiresMs")} onChange=${(expiresMs) => change({ expiresMs })} />
+          ${field("email", { label: say("keys.email"), type: "email", error: wrong("email") })}
+        </div>
+      </section>
+      ${(values.reuse || (error && error.code === "FAILED_PRECONDITION")) && html`
+        <${Check} label=${say("keyNew.reuse")} checked=${values.reuse}
+          onChange=${(event) => change({ reuse: event.target.checked })} />
+      `}
+      </div>
+      <aside class="card summary" aria-label=${say("keyNew.summary")}>
+        <div class="sentence" role="status"><${Sentence} values=${limits} reach=${reach} /></div>
+        <${Rights} values=${limits} reach=${reach} />
+        ${error && !isNamed && html`<${Problem} error=${error} />`}
+        <button class="button primary" disabled=${busy}>${say("keyNew.create")}</button>
+      </aside>
+    </form>
     ${made && html`<${Secret} made=${made} onClose=${() => go(["keys", made.accessKey])} />`}
   `;
 }

@@ -1,13 +1,15 @@
-// Access keys: the list, and one key. Making one is fetched when it is wanted.
+// Access keys: the list, and one key beside it. Making one is fetched when it is wanted.
 
 import { useEffect, useState } from "preact/hooks";
 import { call, has, rolesUpTo, segment, state } from "./api.js";
-import { localTime, Secret } from "./keysecret.js";
-import { addTexts, age, date, say } from "./messages.js";
+import { ClientSetup, localTime, Secret } from "./keysecret.js";
+import { Reach } from "./keyreach.js";
+import { Menu } from "./menu.js";
+import { addTexts, age, date, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Check, Confirm, Crumbs, Dialog, Empty, Field, Form, html, Icon, Loaded, Page, Search, Select,
-  useLoad,
+  announce, Button, Check, Confirm, CopyButton, Crumbs, Dialog, Empty, Field, Form, html, Icon, IconButton, Loaded, Page,
+  Search, Select, useEscape, useLoad,
 } from "./ui.js";
 
 addTexts({
@@ -37,17 +39,44 @@ addTexts({
   "keys.expiresHelp": "Empty for never.",
   "keys.created": "Created",
   "keys.lastUsed": "Last used",
-  "keys.state": "State",
+  "keys.state": "Status",
   "keys.active": "Active",
   "keys.disabled": "Disabled",
   "keys.expired": "Expired",
+  "keys.expiring": "Expires in {count} d",
   "keys.disable": "Disabled: refused everywhere within a second",
   "keys.edit": "Edit…",
   "keys.editTitle": "Edit {name}",
   "keys.changed": "The key is changed",
   "keys.remake": "Rotate secret",
+  "keys.remakeMore": "Rotate secret…",
   "keys.remakeText": "Programs with the old secret are refused, and sessions of the key end.",
   "keys.revoke": "Revoke",
+  "keys.revokeMore": "Revoke…",
+  "keys.turnOff": "Disable",
+  "keys.turnOn": "Enable",
+  "keys.isOff": "The key is disabled",
+  "keys.isOn": "The key is enabled",
+  "keys.key": "Key",
+  "keys.menu": "Actions for {name}",
+  "keys.preset": "Preset",
+  "keys.preset.readonly": "Read-only",
+  "keys.preset.readwrite": "App",
+  "keys.preset.writeonly": "Backup",
+  "keys.preset.auditor": "Auditor",
+  "keys.preset.admin": "Admin",
+  "keys.all": "All {count}",
+  "keys.allActive": "Active {count}",
+  "keys.attention": "Needs attention {count}",
+  "keys.noneMatch": "No key matches",
+  "keys.setup": "Client configuration",
+  "keys.setupText": "The secret is shown only when the key is created. Rotate it to get a new one.",
+  "keys.access.read": "Read (GetObject)",
+  "keys.access.write": "Write (PutObject)",
+  "keys.access.delete": "Delete (DeleteObject)",
+  "keys.access.list": "List (ListObjectsV2)",
+  "keys.access.admin": "Administer the bucket",
+  "keys.openAccess": "Open in Access",
   "keys.revokeText": "Requests with this key are refused at once. This cannot be undone.",
   "keys.revoked": "The key is revoked",
   "keys.details": "Details",
@@ -64,11 +93,29 @@ const POLICIES = ["readwrite", "readonly", "writeonly"];
 
 const path = (key) => "keys/" + segment(key);
 
-function State({ of }) {
-  const isOver = of.expiresMs && of.expiresMs <= Date.now();
-  const name = of.disabled ? "disabled" : isOver ? "expired" : "active";
-  return html`<span class=${name === "active" ? "dot ok" : "dot"}></span>${say("keys." + name)}`;
+const DAY_MS = 86400000;
+const SOON_DAYS = 14;
+
+function stateOf(key) {
+  if (key.disabled) return ["disabled", ""];
+  if (!key.expiresMs) return ["active", "ok"];
+  const days = Math.ceil((key.expiresMs - Date.now()) / DAY_MS);
+  if (days <= 0) return ["expired", "gone"];
+  return days <= SOON_DAYS ? ["expiring", "warn", days] : ["active", "ok"];
 }
+
+function State({ of }) {
+  const [name, dot, count] = stateOf(of);
+  return html`<span class=${"dot " + dot}></span>${say("keys." + name, { count })}`;
+}
+
+const FILTERS = {
+  all: () => true,
+  allActive: (key) => ["active", "expiring"].includes(stateOf(key)[0]),
+  attention: (key) => ["expired", "expiring"].includes(stateOf(key)[0]),
+};
+
+const presetOf = (key) => say("keys.preset." + (key.role === "none" ? key.policy : key.role));
 
 const reachOf = (key) => (key.bucket || key.prefix ? (key.bucket || "*") + "/" + (key.prefix || "*") : "");
 
@@ -111,118 +158,132 @@ function EditKey({ of, onClose, onChanged }) {
   `;
 }
 
+function Verdict({ of, bucket }) {
+  return html`
+    <div class=${of.allowed ? "notice ok" : "notice bad"}><${Icon} name=${of.allowed ? "ok" : "error"} /><p class="isolated">
+      <strong>${say(of.allowed ? "keys.allowed" : "keys.refused")}</strong>: ${of.why}
+      ${of.statement > 0 && html` <a href=${link(["buckets", bucket, "access"], { statement: of.statement })}>${say("keys.openAccess")}</a>`}</p></div>
+  `;
+}
+
 function Judge({ of }) {
   const [values, setValues] = useState({ access: "read", bucket: "", key: "" });
   const [verdict, setVerdict] = useState(null);
-  const change = (some) => setValues((before) => ({ ...before, ...some }));
+  const change = (some) => {
+    setValues((before) => ({ ...before, ...some }));
+    setVerdict(null);
+  };
   const judge = async () => setVerdict(await call("POST", path(of) + "/judge", { body: values }));
   return html`
-    <section class="card">
-      <h2>${say("keys.judge")}</h2>
+    <section class="part"><h3>${say("keys.judge")}</h3>
       <${Form} submit=${judge} label=${say("keys.judgeRun")} kind="">
         <${Select} label=${say("keys.access")} value=${values.access}
           onChange=${(event) => change({ access: event.target.value })}
-          options=${["read", "write", "list", "admin"].map((name) => [name, name])} />
-        <${Field} label=${say("keys.oneBucket")} required value=${values.bucket}
-          onInput=${(event) => change({ bucket: event.target.value })} />
-        <${Field} label=${say("keys.object")} value=${values.key}
-          onInput=${(event) => change({ key: event.target.value })} />
+          options=${["read", "write", "delete", "list", "admin"].map((name) => [name, say("keys.access." + name)])} />
+        <div class="two">
+          <${Field} label=${say("keys.oneBucket")} required value=${values.bucket}
+            onInput=${(event) => change({ bucket: event.target.value })} />
+          <${Field} label=${say("keys.object")} value=${values.key}
+            onInput=${(event) => change({ key: event.target.value })} />
+        </div>
       <//>
-      <p role="status">${verdict && html`
-        <strong class=${verdict.allowed ? "good" : "bad"}>
-          ${say(verdict.allowed ? "keys.allowed" : "keys.refused")}</strong>: ${verdict.why}
-      `}</p>
+      <div role="status">${verdict && html`<${Verdict} of=${verdict} bucket=${values.bucket} />`}</div>
     </section>
   `;
 }
 
-function KeyDetails({ name }) {
-  const found = useLoad((signal) => call("GET", path(name), { signal }), [name]);
-  const [dialog, setDialog] = useState(null);
-  const [made, setMade] = useState(null);
-  const close = () => setDialog(null);
-  const actions = html`
-    <${Button} icon="settings" kind="shrinks" aria-label=${say("keys.edit")} onClick=${() => setDialog("edit")}>${say("keys.edit")}<//>
-    <${Button} icon="retry" onClick=${() => setDialog("remake")}>${say("keys.remake")}<//>
-    <${Button} icon="trash" kind="danger" onClick=${() => setDialog("revoke")}>${say("keys.revoke")}<//>
-  `;
-  async function remake() {
-    setMade(await call("PATCH", path(name), { body: { newSecret: true } }));
-    close();
-  }
-  async function revoke() {
-    await call("DELETE", path(name));
-    announce(say("keys.revoked"));
-    go(["keys"]);
-  }
-  const facts = ["account", "role", "policy", "email", "note"];
+// One key beside the list: what it reaches, what can be done with it, facts, a check, and configuration.
+function KeyDrawer({ name, act, onClose, revision }) {
+  const found = useLoad((signal) => call("GET", path(name), { signal }), [name, revision]);
+  useEscape(onClose);
+  const facts = (key) => [
+    ["accessKey", html`<code>${key.accessKey}</code> <${CopyButton} text=${key.accessKey} />`],
+    ["account", key.account], ["preset", presetOf(key)], ["policy", key.policy], ["role", say("keys.role." + key.role)],
+    ["reaches", reachOf(key) ? html`<code>${reachOf(key)}</code>` : say("keys.everything")],
+    ["created", date(key.createdMs)],
+    ["lastUsed", html`<span title=${date(key.lastUsedMs)}>${key.lastUsedMs ? age(key.lastUsedMs) : say("app.never")}</span>`],
+    ["expires", date(key.expiresMs)], ["email", key.email], ["note", key.note],
+  ];
   return html`
-    <${Page} title=${name} actions=${has("admin") && found.data && actions}
-      crumbs=${html`<${Crumbs} steps=${[[say("nav.keys"), link(["keys"])], [name, ""]]} />`}>
-      <${Loaded} of=${found}>
+    <aside class="drawer" aria-label=${name}>
+      <header><${Icon} name="key" /><h2>${(found.data && found.data.note) || name}</h2>
+        ${found.data && html`<span><${State} of=${found.data} /></span>`}
+        <${IconButton} icon="close" kind="small" label=${say("app.close")} onClick=${onClose} /></header>
+      <div class="drawerBody"><${Loaded} of=${found}>
         ${(key) => html`
-          <div class="columns">
-          <section class="card"><h2>${say("keys.details")}</h2><dl class="facts">
-            <dt>${say("keys.state")}</dt><dd><${State} of=${key} /></dd>
-            <dt>${say("keys.reaches")}</dt><dd>${reachOf(key) ? html`<code>${reachOf(key)}</code>` : say("keys.everything")}</dd>
-            ${facts.filter((each) => key[each]).map((each) => html`
-              <dt>${say("keys." + each)}</dt><dd>${key[each]}</dd>
-            `)}
-            <dt>${say("keys.created")}</dt><dd>${date(key.createdMs)}</dd>
-            <dt>${say("keys.lastUsed")}</dt><dd>${date(key.lastUsedMs)}</dd>
-            <dt>${say("keys.expires")}</dt><dd>${date(key.expiresMs)}</dd>
+          ${has("auditor") && html`<section class="part"><${Reach} values=${key} /></section>`}
+          ${has("admin") && html`<div class="part buttons">
+            <${Button} icon="rename" onClick=${() => act("edit", key)}>${say("keys.edit")}<//>
+            <${Button} icon="retry" onClick=${() => act("remake", key)}>${say("keys.remakeMore")}<//>
+            <${Button} icon="trash" kind="danger" onClick=${() => act("revoke", key)}>${say("keys.revokeMore")}<//>
+          </div>`}
+          <section class="part"><h3>${say("keys.details")}</h3><dl class="facts">
+            ${facts(key).filter(([, value]) => value).map(([each, value]) => html`<dt>${say("keys." + each)}</dt><dd>${value}</dd>`)}
           </dl></section>
-          <${Judge} of=${name} />
-          </div>
-          ${dialog === "edit" && html`
-            <${EditKey} of=${key} onClose=${close} onChanged=${(changed) => {
-              close();
-              found.change(() => changed);
-              announce(say("keys.changed"));
-            }} />
-          `}
+          <${Judge} key=${name} of=${name} />
+          <section class="part"><h3>${say("keys.setup")}</h3><p class="quiet">${say("keys.setupText")}</p>
+            <${ClientSetup} of=${key} /></section>
         `}
-      <//>
-      ${dialog === "remake" && html`
-        <${Confirm} title=${say("keys.remake")} text=${say("keys.remakeText")} act=${remake}
-          label=${say("keys.remake")} onClose=${close} />
-      `}
-      ${dialog === "revoke" && html`
-        <${Confirm} title=${say("keys.revoke")} text=${say("keys.revokeText")} name=${name} act=${revoke}
-          label=${say("keys.revoke")} onClose=${close} />
-      `}
-      ${made && html`<${Secret} made=${made} onClose=${() => setMade(null)} />`}
-    <//>
+      <//></div>
+    </aside>
   `;
 }
 
-function KeyTable({ items }) {
-  const columns = ["accessKey", "account", "policy", "reaches", "role", "lastUsed", "expires", "state"];
+function KeyRow({ of, isOpen, find, onMenu }) {
+  const name = of.note || of.accessKey;
   return html`
-    <div class="scroll edge cards" tabindex="0">
-      <table>
-        <thead><tr>${columns.map((name) => html`<th scope="col">${say("keys." + name)}</th>`)}</tr></thead>
-        <tbody>
-          ${items.map((key) => html`
-            <tr key=${key.accessKey}>
-              <th scope="row"><a class="name" href=${link(["keys", key.accessKey])}><${Icon} name="key" /><code>${key.accessKey}</code></a>
-                ${key.note && html`<small>${key.note}</small>`}</th>
-              <td>${key.account}</td><td class="quiet">${key.policy}</td>
-              <td>${reachOf(key) ? html`<code>${reachOf(key)}</code>` : html`<span class="quiet">${say("keys.everything")}</span>`}</td>
-              <td class="quiet">${key.role}</td>
-              <td title=${date(key.lastUsedMs)}>${key.lastUsedMs ? age(key.lastUsedMs) : say("app.never")}</td>
-              <td class="quiet hidePhone">${date(key.expiresMs)}</td>
-              <td><${State} of=${key} /></td>
-            </tr>
-          `)}
-        </tbody>
-      </table>
-    </div>
+    <tr class=${isOpen ? "isOpen" : ""}>
+      <th scope="row"><a class="name" href=${link(["keys", of.accessKey], { find })}><${Icon} name="key" />${of.note || html`<code>${name}</code>`}</a>
+        ${of.note && html`<small class="under"><code>${of.accessKey}</code></small>`}</th>
+      <td class="hideDrawer" data-label=${say("keys.account")}>${of.account}</td>
+      <td><span class="badge">${presetOf(of)}</span></td>
+      <td class="hideDrawer">${reachOf(of) ? html`<code>${reachOf(of)}</code>` : html`<span class="quiet">${say("keys.everything")}</span>`}</td>
+      <td class="quiet" title=${date(of.lastUsedMs)} data-label=${say("keys.lastUsed")}>${of.lastUsedMs ? age(of.lastUsedMs) : say("app.never")}</td>
+      <td class="quiet hidePhone hideDrawer">${date(of.expiresMs)}</td>
+      <td><${State} of=${of} /></td>
+      <td class="ends menuCell">${has("admin") && html`<${IconButton} icon="more" kind="small" label=${say("keys.menu", { name })} aria-haspopup="menu"
+        onClick=${(event) => onMenu(of, event.currentTarget)} />`}</td>
+    </tr>
   `;
+}
+
+const COLUMNS = [["key"], ["account", "hideDrawer"], ["preset"], ["reaches", "hideDrawer"], ["lastUsed"],
+  ["expires", "hidePhone hideDrawer"], ["state"]];
+
+const KeyTable = ({ items, opened, find, onMenu }) => html`
+  <div class="scroll edge cards tall" tabindex="0">
+    <table>
+      <thead><tr>${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("keys." + name)}</th>`)}
+        <th scope="col"><span class="hidden">${say("app.actions")}</span></th></tr></thead>
+      <tbody>${items.map((key) => html`
+        <${KeyRow} key=${key.accessKey} of=${key} isOpen=${key.accessKey === opened} find=${find} onMenu=${onMenu} />
+      `)}</tbody>
+    </table>
+  </div>
+`;
+
+// The dialogs of what one does with a key; `changed(key)` is called with what it is then, or null for none.
+function KeyDialog({ kind, of, onClose, changed }) {
+  const name = of.accessKey;
+  if (kind === "edit") return html`
+    <${EditKey} of=${of} onClose=${onClose} onChanged=${(key) => {
+      announce(say("keys.changed"));
+      changed(key);
+    }} />`;
+  if (kind === "remake") return html`
+    <${Confirm} title=${say("keys.remake")} text=${say("keys.remakeText")} label=${say("keys.remake")} onClose=${onClose}
+      act=${async () => changed(await call("PATCH", path(name), { body: { newSecret: true } }))} />`;
+  return html`
+    <${Confirm} title=${say("keys.revoke")} text=${say("keys.revokeText")} name=${name} label=${say("keys.revoke")} onClose=${onClose}
+      act=${async () => {
+        await call("DELETE", path(name));
+        announce(say("keys.revoked"));
+        changed(null);
+      }} />`;
 }
 
 // The page of a new key, which is fetched when it is first shown.
-function NewKey() {
+function NewKey({ bucket }) {
   const [module, setModule] = useState(null);
   useEffect(() => {
     import("./keynew.js").then(async (found) => {
@@ -230,40 +291,84 @@ function NewKey() {
       setModule(found);
     }, (error) => announce(error.message));
   }, []);
-  return module && html`<${module.NewKey} />`;
+  return module && html`<${module.NewKey} bucket=${bucket} />`;
 }
 
 export default function Keys({ route }) {
-  const [, name] = route.path;
-  if (name === undefined) return html`<${KeyList} find=${route.query.find || ""} isNew=${Boolean(route.query.make)} />`;
-  return html`<${KeyDetails} key=${name} name=${name} />`;
+  const { find = "", make, bucket = "" } = route.query;
+  return html`<${KeyList} find=${find} isNew=${Boolean(make)} bucket=${bucket} opened=${route.path[1]} />`;
 }
 
-function KeyList({ find, isNew }) {
-  const found = useLoad((signal) => call("GET", "keys", { query: { find }, signal }), [find]);
+function KeyList({ find, isNew, bucket, opened }) {
+  // Also anew after a key was made.
+  const found = useLoad((signal) => call("GET", "keys", { query: { find }, signal }), [find, isNew]);
+  const [filter, setFilter] = useState("all");
+  const [menu, setMenu] = useState(null);
+  const [dialog, setDialog] = useState(null);
+  const [made, setMade] = useState(null);
+  const [revision, setRevision] = useState(0);
   async function more() {
     const page = await call("GET", "keys", { query: { find, after: found.data.next } });
     found.change((before) => ({ items: [...before.items, ...page.items], next: page.next }));
+  }
+  const close = () => go(["keys"], { find }, true);
+  const act = (kind, of) => setDialog({ kind, of });
+  function changed(key) {
+    setDialog(null);
+    if (key && key.secretKey) setMade(key);
+    if (!key && opened) close();
+    const { secretKey, ...plain } = key || {};
+    if (key) found.change((before) => ({ ...before, items: before.items.map((each) => (each.accessKey === key.accessKey ? plain : each)) }));
+    setRevision((before) => before + 1);
+    found.reload();
+  }
+  async function turn(key) {
+    const now = await call("PATCH", path(key.accessKey), { body: { disabled: !key.disabled } });
+    announce(say(now.disabled ? "keys.isOff" : "keys.isOn"));
+    changed(now);
   }
   const add = html`<a class="button primary" href=${link(["keys"], { make: "1" })}><${Icon} name="add" />${say("keys.new")}</a>`;
   const mayAdd = has("admin");
   if (isNew && mayAdd) return html`
     <${Page} title=${say("keys.new")} crumbs=${html`<${Crumbs} steps=${[[say("nav.keys"), link(["keys"])], [say("keys.new"), ""]]} />`}>
-      <${NewKey} /><//>`;
+      <${NewKey} key=${bucket} bucket=${bucket} /><//>`;
   const isEmpty = found.data && !found.data.items.length;
+  const items = found.data ? found.data.items : [];
+  // Of a list that goes on the numbers would be wrong.
+  const chips = found.data && !found.data.next && items.length > 1 && html`
+    <div class="chips hideDrawer">${Object.entries(FILTERS).map(([name, keeps]) => html`
+      <button type="button" class="chip" aria-pressed=${filter === name} onClick=${() => setFilter(name)}>
+        ${say("keys." + name, { count: number(items.filter(keeps).length) })}</button>`)}</div>`;
+  const shownOf = (page) => (page.next ? page.items : page.items.filter(FILTERS[filter]));
+  const entries = menu && [
+    { label: say("keys.edit"), icon: "rename", act: () => act("edit", menu.key) },
+    { label: say("keys.judge"), icon: "shield", act: () => go(["keys", menu.key.accessKey], { find }) },
+    { label: say("keys.setup"), icon: "terminal", act: () => go(["keys", menu.key.accessKey], { find }) },
+    null,
+    { label: say("keys.remakeMore"), icon: "retry", act: () => act("remake", menu.key) },
+    { label: say(menu.key.disabled ? "keys.turnOn" : "keys.turnOff"), icon: menu.key.disabled ? "play" : "pause", act: () => turn(menu.key) },
+    { label: say("keys.revokeMore"), icon: "trash", isBad: true, act: () => act("revoke", menu.key) },
+  ];
   return html`
-    <${Page} title=${say("nav.keys")} actions=${mayAdd && !isEmpty && add} tools=${html`
+    <${Page} title=${say("nav.keys")} fixed actions=${mayAdd && !isEmpty && add} tools=${html`
       <${Search} label=${say("keys.find")} value=${find}
-        onInput=${(event) => go(["keys"], { find: event.target.value }, true)} />`}>
+        onInput=${(event) => go(["keys"], { find: event.target.value }, true)} />${chips}`}
+      beside=${opened !== undefined && html`<${KeyDrawer} name=${opened} act=${act} onClose=${close} revision=${revision} />`}>
       <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${html`
         <${Empty} title=${say("keys.empty")} text=${say(mayAdd ? "keys.emptyText" : "keys.emptyOwn")}>
           ${find ? html`<a class="button" href=${link(["keys"])}>${say("app.all")}</a>` : mayAdd && add}<//>
       `}>
         ${(page) => html`
-          <${KeyTable} items=${page.items} />
+          ${shownOf(page).length
+            ? html`<${KeyTable} items=${shownOf(page)} opened=${opened} find=${find} onMenu=${(key, at) => setMenu({ key, at })} />`
+            : html`<${Empty} title=${say("keys.noneMatch")}><${Button} onClick=${() => setFilter("all")}>${say("app.all")}<//><//>`}
           ${page.next && html`<${Button} onClick=${more}>${say("app.more")}<//>`}
         `}
       <//>
+      ${menu && html`<${Menu} label=${say("keys.menu", { name: menu.key.note || menu.key.accessKey })} items=${entries} at=${menu.at}
+        onClose=${() => setMenu(null)} />`}
+      ${dialog && html`<${KeyDialog} ...${dialog} onClose=${() => setDialog(null)} changed=${changed} />`}
+      ${made && html`<${Secret} made=${made} onClose=${() => setMade(null)} />`}
     <//>
   `;
 }

@@ -3,11 +3,11 @@
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
 import { addTexts, say } from "./messages.js";
-import { Button, CopyButton, Dialog, html, useLoad } from "./ui.js";
+import { Button, CopyButton, Dialog, html, Icon, useLoad } from "./ui.js";
 
 addTexts({
   "keys.made": "Key created",
-  "keys.secretOnce": "The secret is shown this once. Store it now.",
+  "keys.secretOnce": "The secret is shown once. Store it now; later it can only be rotated.",
   "keys.done": "I have stored it",
   "keys.clients": "Ready configuration",
 });
@@ -42,25 +42,40 @@ const CLIENTS = {
 };
 
 const MASK = "•".repeat(12);
+const PLACE = "SECRET_KEY";
 
-export function Secret({ made, onClose }) {
+// A command that works with what the key reaches.
+function trial({ bucket, prefix, policy }) {
+  if (policy === "writeonly") return "";
+  const isOne = bucket && !/[*?[]/.test(bucket);
+  return "\n\n# Try it\naws s3 ls" + (isOne ? ` s3://${bucket}/${(prefix || "").replace(/\*$/, "")}` : "");
+}
+
+// The configuration of six programs; without a secret there is its place.
+export function ClientSetup({ of, secret }) {
   const found = useLoad((signal) => call("GET", "endpoint", { signal }), []);
   const [client, setClient] = useState(Object.keys(CLIENTS)[0]);
-  const text = (secret) => CLIENTS[client]({ id: made.accessKey, secret, ...found.data });
+  const more = ["AWS CLI", "Environment"].includes(client) ? trial(of) : "";
+  const text = (shown) => CLIENTS[client]({ id: of.accessKey, secret: shown, ...found.data }) + more;
+  return found.data && html`
+    <div class="toolbar" role="group" aria-label=${say("keys.clients")}>
+      ${Object.keys(CLIENTS).map((name) => html`
+        <button type="button" class="chip" aria-pressed=${name === client} onClick=${() => setClient(name)}>${name}</button>`)}
+    </div>
+    <div class="code"><header><span>${client}</span><${CopyButton} text=${text(secret || PLACE)} /></header>
+      <pre tabindex="0">${text(secret ? MASK : PLACE)}</pre></div>
+  `;
+}
+
+export function Secret({ made, onClose }) {
   return html`
     <${Dialog} title=${say("keys.made")} wide>
-      <p>${say("keys.secretOnce")}</p>
+      <p class="notice warn"><${Icon} name="warning" />${say("keys.secretOnce")}</p>
       ${["accessKey", "secretKey"].map((name) => html`
-        <div class="code"><header>${say("keys." + name)}<${CopyButton} text=${made[name]} /></header>
+        <div class="code"><header><span>${say("keys." + name)}</span><${CopyButton} text=${made[name]} /></header>
           <pre id=${name}>${made[name]}</pre></div>
       `)}
-      ${found.data && html`
-        <div class="toolbar" role="group" aria-label=${say("keys.clients")}>
-          ${Object.keys(CLIENTS).map((name) => html`
-            <button type="button" class="chip" aria-pressed=${name === client} onClick=${() => setClient(name)}>${name}</button>`)}
-        </div>
-        <div class="code"><header>${client}<${CopyButton} text=${text(made.secretKey)} /></header><pre tabindex="0">${text(MASK)}</pre></div>
-      `}
+      <${ClientSetup} of=${made} secret=${made.secretKey} />
       <form><div class="buttons"><${Button} kind="primary" onClick=${onClose}>${say("keys.done")}<//></div></form>
     <//>
   `;

@@ -23,12 +23,12 @@ function Scrub({ scrub }) {
   return html`
     <section class="card">
       <h2>${say("maintenance.scrub")}</h2>
-      <p class="quiet">${say("maintenance.scrubText")}</p>
       <dl class="facts">
         <dt>${say("maintenance.rounds")}</dt><dd>${number(scrub.rounds)}</dd>
         <dt>${say("maintenance.bytes")}</dt><dd>${bytes(scrub.bytes)}</dd>
         <dt>${say("maintenance.perSecond")}</dt><dd>${rate} <small>${limit}</small></dd>
       </dl>
+      <p class="quiet after">${say("maintenance.scrubText")}</p>
     </section>
   `;
 }
@@ -40,7 +40,7 @@ function Damage({ found }) {
       <h2>${say("maintenance.damage")}</h2>
       ${damagedCount
         ? html`<p class="bad">${say("maintenance.damaged", { count: number(damagedCount) })}</p>`
-        : html`<p class="good">${say("maintenance.whole")}</p>`}
+        : html`<p><span class="dot ok"></span>${say("maintenance.whole")}</p>`}
       ${damaged.length > 0 && html`
         <div class="scroll" tabindex="0"><table>
           <thead><tr>
@@ -129,9 +129,8 @@ function Doctor() {
   sorted.sort((one, other) => order.indexOf(one.level) - order.indexOf(other.level));
   return html`
     <section class="card">
-      <h2>${say("maintenance.doctor")}</h2>
+      <header><h2>${say("maintenance.doctor")}</h2><${Button} kind="small" onClick=${() => run()} busy=${busy}>${say("maintenance.runDoctor")}<//></header>
       <p class="quiet">${say("maintenance.doctorText")}</p>
-      <${Button} onClick=${() => run()} busy=${busy}>${say("maintenance.runDoctor")}<//>
       ${error && html`<${Problem} error=${error} retry=${run} />`}
       ${found && html`
         <div class="scroll" tabindex="0"><table>
@@ -164,18 +163,21 @@ export default function Maintenance() {
           ${all.store === "cluster" && html`
             <p>${say("maintenance.cluster")} ${say("maintenance.clusterInstead")}</p>
           `}
-          <${Damage} found=${all} />
-          <${Scrub} scrub=${all.scrub} />
-          ${!all.absent.includes("fsck") && html`
-            <section class="card">
-              <h2>${say("maintenance.commands")}</h2>
-              <dl class="facts">
-                <${Command} name="fsck" result=${all.fsck} />
-                <${Command} name="backup" result=${all.backup} />
-              </dl>
-            </section>
-          `}
-          <${Disk} found=${all} />
+          ${all.damagedCount > 0 && html`<${Damage} found=${all} />`}
+          <div class="columns first">
+            ${!all.damagedCount && html`<${Damage} found=${all} />`}
+            ${!all.absent.includes("fsck") && html`
+              <section class="card">
+                <h2>${say("maintenance.commands")}</h2>
+                <dl class="facts">
+                  <${Command} name="fsck" result=${all.fsck} />
+                  <${Command} name="backup" result=${all.backup} />
+                </dl>
+              </section>
+            `}
+            <${Scrub} scrub=${all.scrub} />
+            <${Disk} found=${all} />
+          </div>
         `}
       <//>
       ${has("admin") && html`<${Doctor} />`}

@@ -1,7 +1,7 @@
 // Search or jump: pages, commands and the buckets that exist; and the keys of the keyboard.
 
 import { useEffect, useState } from "preact/hooks";
-import { call, signOut } from "./api.js";
+import { call, has, signOut } from "./api.js";
 import { addTexts, say } from "./messages.js";
 import { go } from "./router.js";
 import { changeSettings } from "./settings.js";
@@ -11,6 +11,12 @@ addTexts({
   "palette.find": "Search or jump to",
   "palette.theme": "Theme: {theme}",
   "palette.nothing": "Nothing found",
+  "palette.buckets": "Buckets",
+  "palette.keys": "Keys",
+  "palette.actions": "Actions",
+  "palette.pages": "Pages and commands",
+  "palette.newKey": "New key for {bucket}",
+  "palette.live": "Live, only {bucket}",
   "help.palette": "Search or jump",
   "help.find": "Find on this page",
   "help.move": "Move the active row",
@@ -18,6 +24,8 @@ addTexts({
   "help.open": "Open",
   "help.change": "Rename, delete",
   "help.drawer": "Previous, next object",
+  "help.pause": "Pause or resume Live",
+  "help.call": "Call a method",
   "help.escape": "Close, then clear the selection",
   "help.help": "This list",
 });
@@ -30,30 +38,48 @@ const HELP = [
   ["Enter", "help.open"],
   ["F2, Del", "help.change"],
   ["← →", "help.drawer"],
+  ["P", "help.pause"],
+  ["Ctrl Enter", "help.call"],
   ["Esc", "help.escape"],
   ["?", "help.help"],
 ];
 
-const MOST_BUCKETS = 6;
+const MOST_FOUND = 6;
 const DELAY_MS = 120;
 
-// The buckets whose names begin with a text.
-function useBuckets(wanted) {
-  const [names, setNames] = useState([]);
+// The buckets whose names begin with a text, and the keys that have it: what exists, and no more.
+function useFound(wanted) {
+  const [found, setFound] = useState({ buckets: [], keys: [] });
   useEffect(() => {
-    setNames([]);
+    setFound({ buckets: [], keys: [] });
     if (!wanted) return undefined;
     const aborter = new AbortController();
-    const timer = setTimeout(() => {
-      call("GET", "buckets", { query: { prefix: wanted, limit: MOST_BUCKETS }, signal: aborter.signal })
-        .then(({ items }) => setNames(items.map((each) => each.name)), () => {});
+    const { signal } = aborter;
+    const timer = setTimeout(async () => {
+      const ask = (path, query) => call("GET", path, { query: { ...query, limit: MOST_FOUND }, signal }).then((page) => page.items, () => []);
+      const [buckets, keys] = await Promise.all([ask("buckets", { prefix: wanted }), ask("keys", { find: wanted })]);
+      if (!signal.aborted) setFound({ buckets, keys });
     }, DELAY_MS);
     return () => {
       clearTimeout(timer);
       aborter.abort();
     };
   }, [wanted]);
-  return names;
+  return found;
+}
+
+// The groups of what is found: [title, [label, icon, act][]].
+function groupsOf({ buckets, keys }, commands, wanted) {
+  const [first] = buckets;
+  return [
+    ["buckets", buckets.map(({ name }) => [name, "bucket", () => go(["buckets", name, "objects"])])],
+    ["keys", keys.map((key) => [key.note || key.accessKey, "key", () => go(["keys", key.accessKey])])],
+    ["actions", first ? [
+      ...(has("admin") ? [[say("palette.newKey", { bucket: first.name }), "add", () => go(["keys"], { make: "1", bucket: first.name })]] : []),
+      [say("palette.live", { bucket: first.name }), "live", () => go(["live"], { bucket: first.name })],
+    ] : []],
+    ["pages", commands.filter(([label]) => label.toLowerCase().includes(wanted))],
+  ].filter(([, items]) => items.length);
 }
 
 export function Palette({ pages, onClose, onKeys }) {
@@ -69,11 +95,8 @@ export function Palette({ pages, onClose, onKeys }) {
     [say("app.signOut"), "signOut", signOut],
   ];
   const wanted = typed.trim().toLowerCase();
-  const buckets = useBuckets(wanted);
-  const found = [
-    ...buckets.map((name) => [name, "bucket", () => go(["buckets", name, "objects"])]),
-    ...commands.filter(([label]) => label.toLowerCase().includes(wanted)),
-  ];
+  const groups = groupsOf(useFound(wanted), commands, wanted);
+  const found = groups.flatMap(([, items]) => items);
   const at = Math.min(chosen, Math.max(found.length - 1, 0));
   function run([, , act]) {
     onClose();
@@ -89,6 +112,7 @@ export function Palette({ pages, onClose, onKeys }) {
       run(found[at]);
     }
   }
+  useEffect(() => document.getElementById("command-" + at)?.scrollIntoView({ block: "nearest" }), [at]);
   return html`
     <${Dialog} title=${say("app.palette")} onClose=${onClose} kind="palette">
       <input type="search" role="combobox" aria-expanded="true" aria-controls="commands" autofocus
@@ -99,10 +123,13 @@ export function Palette({ pages, onClose, onKeys }) {
           setChosen(0);
         }} />
       <ul id="commands" role="listbox" aria-label=${say("app.palette")} class="commands">
-        ${found.map((command, index) => html`
-          <li role="option" id=${"command-" + index} aria-selected=${index === at ? "true" : "false"}
-            onClick=${() => run(command)}><${Icon} name=${command[1]} />${command[0]}</li>
-        `)}
+        ${groups.map(([title, items]) => html`<li role="group" aria-label=${say("palette." + title)}>
+          <p class="group" aria-hidden="true">${say("palette." + title)}</p><ul role="presentation">${items.map((command) => {
+            const index = found.indexOf(command);
+            return html`<li role="option" id=${"command-" + index} aria-selected=${index === at ? "true" : "false"}
+              onClick=${() => run(command)}><${Icon} name=${command[1]} /><span class="fill">${command[0]}</span>
+              ${index === at && html`<kbd aria-hidden="true">Enter</kbd>`}</li>`;
+          })}</ul></li>`)}
       </ul>
       ${!found.length && html`<p class="quiet" role="status">${say("palette.nothing")}</p>`}
     <//>

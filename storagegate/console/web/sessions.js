@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { addTexts, age, date, say } from "./messages.js";
-import { Button, html, Loaded, Page, useAction, useLoad } from "./ui.js";
+import { Button, html, Icon, Loaded, Page, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "sessions.key": "Access key",
@@ -12,7 +12,17 @@ addTexts({
   "sessions.ends": "Ends",
   "sessions.current": "This session",
   "sessions.end": "End",
+  "sessions.program": "{name} {version}, {system}",
 });
+
+// What a browser calls itself, in short: "Firefox 121 on Linux"; another program as it is.
+function programOf(agent) {
+  const found = /(Firefox|Edg|OPR|HeadlessChrome|Chrome|Version)\/(\d+)/.exec(agent.replace(/Chrome\/\d+[\d.]* .*(?=Edg|OPR)/, ""));
+  if (!/^Mozilla/.test(agent) || !found) return agent;
+  const name = { Edg: "Edge", OPR: "Opera", HeadlessChrome: "Chrome", Version: "Safari" }[found[1]] || found[1];
+  const system = /iPhone|iPad/.test(agent) ? "iOS" : (/Android|Windows|Mac OS X|Linux/.exec(agent) || [""])[0];
+  return say("sessions.program", { name, version: found[2], system: system.replace("Mac OS X", "macOS") });
+}
 
 function Row({ session, reload }) {
   const [end, busy] = useAction(async () => {
@@ -21,11 +31,14 @@ function Row({ session, reload }) {
   });
   return html`
     <tr>
-      <th scope="row">${session.accessKey}</th><td>${session.address}</td>
-      <td class="long">${session.agent}</td><td>${age(session.usedMs)}</td><td>${date(session.expiresMs)}</td>
-      <td>${session.current
-        ? say("sessions.current")
-        : html`<${Button} busy=${busy} onClick=${end}>${say("sessions.end")}<//>`}</td>
+      <th scope="row"><span class="name"><${Icon} name="key" /><code>${session.accessKey}</code></span></th>
+      <td><code>${session.address}</code></td>
+      <td class="long" title=${session.agent}>${programOf(session.agent)}</td>
+      <td class="quiet" title=${date(session.usedMs)} data-label=${say("sessions.used")}>${age(session.usedMs)}</td>
+      <td class="quiet" data-label=${say("sessions.ends")}>${date(session.expiresMs)}</td>
+      <td class="ends">${session.current
+        ? html`<span class="badge current">${say("sessions.current")}</span>`
+        : html`<${Button} kind="small" busy=${busy} onClick=${end}>${say("sessions.end")}<//>`}</td>
     </tr>
   `;
 }
@@ -40,7 +53,7 @@ export default function Sessions() {
     <${Page} title=${say("nav.sessions")}>
       <${Loaded} of=${found}>
         ${({ items, next }) => html`
-          <div class="scroll" tabindex="0"><table>
+          <div class="scroll edge cards" tabindex="0"><table>
             <thead><tr>
               ${["key", "from", "browser", "used", "ends"].map((name) => html`
                 <th scope="col">${say("sessions." + name)}</th>

@@ -146,13 +146,13 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if identity.isRoot:
             return
         operation = operation or caller.operationName
+        context = partial(_describe, caller, bucket, key, versionId, record, operation)
         if operation == "DeleteObjects" and not key:
             # Each key is authorised separately; here only whether any could be allowed.
             if not self.couldAllow(identity, "s3:DeleteObject"):
-                raise errors.AccessDenied()
+                raise self._refused(context, "s3:DeleteObject")
             return
 
-        context = partial(_describe, caller, bucket, key, versionId, record, operation)
         owner, acl = initiator, None
         if record is not None:
             owner = record.account
@@ -160,12 +160,13 @@ class BucketAccess(Struct, frozen=True, eq=False):
         # A caller that may list learns that a key is missing, even if it may not read objects.
         isMissing = record is None and operation in _READS and not isHypothetical
         if isMissing and not self.allows(identity, "s3:ListBucket", context):
-            raise errors.AccessDenied()
+            explain = partial(self._explainMissing, context, actionsOf(operation, versionId)[0])
+            raise errors.AccessDenied(explain=explain)
         for action in actionsOf(operation, versionId):
             if isMissing and not self._denies(action, context):
                 continue
             if not self.allows(identity, action, context, owner, acl):
-                raise errors.AccessDenied()
+                raise self._refused(context, action, owner)
         if operation in WRITES:
             headers = caller.headers
             for action in {HEADER_ACTIONS[name] for name in HEADER_ACTIONS if name in headers}:
@@ -173,7 +174,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 isOwn = action == "s3:PutObjectAcl" and not identity.isAnonymous
                 writer = identity.account if isOwn else None
                 if not self.allows(identity, action, context, writer):
-                    raise errors.AccessDenied()
+                    raise self._refused(context, action, writer)
 
     def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
         """
@@ -264,6 +265,42 @@ class BucketAccess(Struct, frozen=True, eq=False):
         elif owner == identity.account and not identity.isAnonymous:
             return True
         return not isEnforced and self._isGranted(identity, action, owner, acl)
+
+    def _refused(
+        self, context: Callable[[], AccessContext], action: str, owner: str | None = None
+    ) -> errors.AccessDenied:
+        """Make the error of an action that L{allows} has refused; see there for the parameters."""
+        return errors.AccessDenied(explain=partial(self._explain, context, action, owner))
+
+    def _explain(
+        self, context: Callable[[], AccessContext], action: str, owner: str | None
+    ) -> errors.Refusal:
+        """Find the rule by which L{allows} has refused an action; see there for the parameters."""
+        described, policy = context(), self.policy
+        bucket = described.bucket
+        isOwner = described.identity.account == self.account and not described.identity.isAnonymous
+        if policy is not None:
+            found = policy.findDeny(action, described)
+            if found is not None:
+                number, name = found
+                shown = f"statement {name}" if name else f"statement {number}"
+                text = f"{shown} of the policy of {bucket} denies {action}"
+                return errors.Refusal(text, number)
+            if not isOwner and policy.isPublic and self.block.restrictPublicBuckets:
+                text = f"{bucket} has a public policy, and admits only its own account"
+                return errors.Refusal(text)
+        if isOwner and owner is not None:
+            return errors.Refusal(f"the object belongs to the account {owner}")
+        text = f"no statement of the policy of {bucket} and no grant allows {action}"
+        return errors.Refusal(text)
+
+    def _explainMissing(self, context: Callable[[], AccessContext], action: str) -> errors.Refusal:
+        """Find the rule that refused a read of a missing object to a caller that may not list."""
+        described = context()
+        if not self.allows(described.identity, action, context, self.account):
+            return self._explain(context, action, None)
+        denied = self._explain(context, "s3:ListBucket", None)
+        return errors.Refusal(f"the object does not exist, and {denied.rule}", denied.statement)
 
     def _denies(self, action: str, context: Callable[[], AccessContext]) -> bool:
         """Return whether a statement of the policy denies an action."""

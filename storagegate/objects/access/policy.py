@@ -264,7 +264,7 @@ class BucketPolicy:
         """
         self.document = document
         found = tuple(statements)
-        self.rules = _RulesByAction(
+        self._compiled = tuple(
             (
                 statement,
                 _principalTest(statement),
@@ -273,6 +273,9 @@ class BucketPolicy:
             )
             for statement in found
         )
+        self.rules = _RulesByAction(self._compiled)
+        # The rules of each statement alone, made when a refusal is first explained.
+        self._alone: tuple[_RulesByAction, ...] = ()
         self.isPublic = any(statement.isPublic for statement in found)
 
     def evaluate(self, action: str, context: AccessContext) -> bool | None:
@@ -284,6 +287,20 @@ class BucketPolicy:
         if denies.hold(context):
             return False
         return True if allows.hold(context) else None
+
+    def findDeny(self, action: str, context: AccessContext) -> tuple[int, str] | None:
+        """
+        Find the first statement that denies a request.
+
+        @return: Its number, from 1, and its C{Sid}, which may be empty; L{None} if none does.
+        """
+        self._alone = self._alone or tuple(_RulesByAction([each]) for each in self._compiled)
+        for place, rules in enumerate(self._alone):
+            denies, _ = rules[action]
+            if denies.rows and denies.hold(context):
+                statement = _statements(_parseJSON(self.document))[place]
+                return place + 1, str(statement.get("Sid", ""))
+        return None
 
 
 def _principalTest(statement: Statement) -> Callable[[Identity], bool] | None:

@@ -16,7 +16,8 @@ from storagegate.objects.access.decision import (
 )
 from storagegate.objects.access.policy import BucketPolicy, compilePolicy
 from storagegate.objects.accounts import ANONYMOUS, Identity, KeyPolicy
-from storagegate.objects.errors import DomainError
+from storagegate.objects.errors import AccessDenied, DomainError, Refusal
+from storagegate.storage.records import Bucket
 
 ANN, BOB, EVE = (Identity(f"AK{name}", name) for name in ("ann", "bob", "eve"))
 LIMITED = Identity("AKLIMITED", "ann", KeyPolicy("readonly"))
@@ -103,6 +104,94 @@ class DecisionTests(SynchronousTestCase):
         self.assertEqual(
             self.allowed(access, "s3:GetObject", "bob", shared), ["root", "ann", "bob"]
         )
+
+    def refusal(self, access: BucketAccess, caller: PlainCaller, key: bytes = b"key") -> Refusal:
+        """Return the rule by which a request is refused."""
+        bucket = Bucket("box", "ann", 0, "here", "", "", False, 1)
+        refused = self.assertRaises(
+            AccessDenied, access.decide, caller, bucket, key, None, None, isHypothetical=True
+        )
+        self.assertEqual(refused.message, "Access Denied")
+        assert refused.explain is not None
+        return refused.explain()
+
+    def test_explain(self) -> None:
+        """A refusal names the statement that denies, or says that none allows."""
+        keep = {**rule("Deny", action="s3:DeleteObject"), "Sid": "KeepAll"}
+        access = BucketAccess("ann", policy(rule("Allow", {"AWS": "bob"}, "s3:GetObject"), keep))
+        for caller in (ANN, BOB):
+            self.assertEqual(
+                self.refusal(access, PlainCaller(caller, "DeleteObject")),
+                Refusal("statement KeepAll of the policy of box denies s3:DeleteObject", 2),
+            )
+        self.assertEqual(
+            self.refusal(access, PlainCaller(EVE, "GetObject")),
+            Refusal("no statement of the policy of box and no grant allows s3:GetObject"),
+        )
+        unnamed = BucketAccess("ann", policy(rule("Deny")))
+        self.assertEqual(
+            self.refusal(unnamed, PlainCaller(BOB, "PutObject")),
+            Refusal("statement 1 of the policy of box denies s3:PutObject", 1),
+        )
+        closed = PublicAccessBlock(restrictPublicBuckets=True)
+        self.assertEqual(
+            self.refusal(
+                BucketAccess("ann", policy(rule("Allow")), None, closed),
+                PlainCaller(BOB, "GetObject"),
+            ),
+            Refusal("box has a public policy, and admits only its own account"),
+        )
+
+    def test_explainMissing(self) -> None:
+        """A missing object is refused for its own action, or because the caller may not list."""
+        bucket = Bucket("box", "ann", 0, "here", "", "", False, 1)
+        for statements, text, number in (
+            (
+                [rule("Deny", action="s3:GetObject")],
+                "statement 1 of the policy of box denies s3:GetObject",
+                1,
+            ),
+            (
+                [rule("Allow", action="s3:GetObject")],
+                "the object does not exist, and no statement of the policy of box and no grant"
+                " allows s3:ListBucket",
+                0,
+            ),
+        ):
+            access = BucketAccess("ann", policy(*statements))
+            caller = PlainCaller(BOB, "GetObject")
+            refused = self.assertRaises(AccessDenied, access.decide, caller, bucket, b"key")
+            assert refused.explain is not None
+            self.assertEqual(refused.explain(), Refusal(text, number))
+
+    def test_explainKey(self) -> None:
+        """The limits of a key are named, too."""
+        for limits, access, text in (
+            (
+                KeyPolicy("readonly"),
+                "write",
+                "the policy readonly of the key does not include write",
+            ),
+            (
+                KeyPolicy("readwrite", "logs-*"),
+                "read",
+                "the key is limited to buckets that match logs-*",
+            ),
+            (
+                KeyPolicy("readwrite", "", "2026/*"),
+                "read",
+                "the key is limited to object keys that match 2026/*",
+            ),
+            (
+                KeyPolicy("readwrite", "", "2026/*"),
+                "admin",
+                "a key that is limited to some objects cannot administer",
+            ),
+        ):
+            identity = Identity("AK", "ann", limits)
+            refused = self.assertRaises(AccessDenied, identity.authorise, access, "box", b"key")
+            assert refused.explain is not None
+            self.assertEqual(refused.explain(), Refusal(text))
 
     def test_objectOfRoot(self) -> None:
         """What the root key writes for an account is that account's to use."""
