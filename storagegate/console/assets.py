@@ -41,6 +41,11 @@ _STYLE_ASSET = re.compile(r'url\("\./([\w-]+\.(?:svg|woff2))"\)')
 """The name of a font or an image that a style sheet refers to."""
 
 
+_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+"""A line of a script that is a comment. The served files have none."""
+
+_STYLE_COMMENT = re.compile(r"/\*.*?\*/\n*", re.DOTALL)
+
 _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
 
 _LINK = re.compile(r'(href|src)="\./([\w.-]+)"')
@@ -54,15 +59,20 @@ def readLibraries() -> list[dict[str, Any]]:
     return found
 
 
+def _bare(path: Path) -> str:
+    """Return a source without its comments."""
+    text = path.read_text()
+    if path.suffix == ".js":
+        return _COMMENT.sub("", text)
+    return _STYLE_COMMENT.sub("", text) if path.suffix == ".css" else text
+
+
 def sources() -> dict[str, str]:
     """Return the text of each file that gets a hash, by its name."""
     files = (path for path in SOURCES.iterdir() if path.suffix in (".js", ".css", ".svg"))
-    found = {path.name: path.read_text() for path in files}
+    found = {path.name: _bare(path) for path in files}
     for path in VENDOR.glob("*.js"):
         found[path.name] = _SOURCE_MAP.sub("\n", path.read_text())
-    found |= {path.name: path.read_text() for path in VENDOR.glob("*.css")}
-    # uPlot is published as a script that sets a variable, or as a module of twice the size.
-    found["uplot.js"] += "export default uPlot;\n"
     notices = []
     for library in readLibraries():
         licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
@@ -91,7 +101,7 @@ def makeAssets() -> dict[str, bytes]:
     @raise KeyError: An import names an unknown file.
     @raise ValueError: The imports have a cycle, or a source is imported by nothing.
     """
-    bare = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js", "uplot": "uplot.js"}
+    bare = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js"}
     texts = sources()
     fonts = {path.name: path.read_bytes() for path in FONTS.glob("*.woff2")}
     names: dict[str, str] = {}

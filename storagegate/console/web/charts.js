@@ -1,83 +1,79 @@
-// Charts of series over time, drawn by uPlot, which only the pages that draw load.
+// Charts of series over time: lines in an SVG that takes the width it gets, with the axes as text around it.
 
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import uPlot from "uplot";
-import { html } from "./ui.js";
+import { useState } from "preact/hooks";
+import { addTexts, date, say } from "./messages.js";
+import { html, loadStyle } from "./ui.js";
 
-const STYLE = "./uplot.css";
-const HEIGHT = 180;
+addTexts({
+  "chart.at": "At {time}",
+});
 
-function loadStyle() {
-  if (document.getElementById("uplotStyle")) return;
-  const link = document.createElement("link");
-  link.id = "uplotStyle";
-  link.rel = "stylesheet";
-  link.href = STYLE;
-  document.head.append(link);
+const STYLE = "./charts.css";
+
+loadStyle(STYLE);
+
+const WIDTH = 1000;
+const HEIGHT = 150;
+const MOST_TICKS = 4;
+const TIMES = 5;
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+
+const isKnown = (value) => value !== null && value !== undefined;
+
+// The values of the axis: from 0 on, in steps of 1, 2 or 5 times a power of ten.
+function ticksOf(most) {
+  const raw = (most > 0 ? most * 1.05 : 1) / MOST_TICKS;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].find((each) => each * power >= raw) * power;
+  return Array.from({ length: Math.ceil((most > 0 ? most * 1.05 : 1) / step) + 1 }, (_, at) => at * step);
 }
 
-// Colours are pairs for light and dark; a canvas needs the one that holds.
-const colour = (element) => getComputedStyle(element).color;
-
-function options(element, names, format) {
-  const axis = { stroke: colour(element), grid: { width: 0.3, stroke: colour(element) }, ticks: { show: false } };
-  const swatches = element.parentElement.querySelectorAll(".swatch");
-  const rows = names.map((label, at) => ({
-    label, stroke: colour(swatches[at]), width: 1.5, spanGaps: false, points: { show: false },
-  }));
-  return {
-    width: element.clientWidth,
-    height: HEIGHT,
-    legend: { show: false },
-    cursor: { drag: { x: false, y: false } },
-    scales: { y: { range: (_, low, high) => [Math.min(0, low || 0), high > 0 ? high * 1.1 : 1] } },
-    axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map(format) }],
-    series: [{}, ...rows],
-  };
+// A line with a gap where a value is unknown.
+function pathOf(numbers, x, y) {
+  let path = "";
+  let isDown = false;
+  for (const [at, value] of numbers.entries()) {
+    if (isKnown(value)) path += (isDown ? "L" : "M") + x(at).toFixed(1) + " " + y(value).toFixed(1);
+    isDown = isKnown(value);
+  }
+  return path;
 }
 
-// `series` are [name, numbers]; `times` are seconds since the epoch.
+// `series` are [name, numbers]; `times` are seconds since the epoch. The legend has the last values, or the ones at the pointer.
 export function Chart({ title, times, series, format }) {
-  const element = useRef();
-  const plot = useRef(null);
-  const names = series.map(([name]) => name);
-  const data = [times, ...series.map(([, numbers]) => numbers)];
-  useEffect(loadStyle, []);
-  useLayoutEffect(() => {
-    const draw = () => {
-      if (plot.current) plot.current.destroy();
-      plot.current = new uPlot(options(element.current, names, format), data, element.current);
-    };
-    draw();
-    const resized = new ResizeObserver(() => {
-      const width = element.current.clientWidth;
-      if (plot.current.width !== width) plot.current.setSize({ width, height: HEIGHT });
-    });
-    resized.observe(element.current);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", draw);
-    return () => {
-      resized.disconnect();
-      dark.removeEventListener("change", draw);
-      plot.current.destroy();
-      plot.current = null;
-    };
-  }, [names.join()]);
-  useLayoutEffect(() => {
-    if (plot.current) plot.current.setData(data);
-  }, [times]);
-  const lastOf = (numbers) => numbers.findLast((each) => each !== null);
-  const latest = series.map(([name, numbers]) => [name, lastOf(numbers)]);
-  const known = latest.filter(([, value]) => value !== undefined && value !== null);
-  const spoken = known.map(([name, value]) => name + " " + format(value)).join(", ");
+  const [pointed, setPointed] = useState(null);
+  const count = times.length;
+  const known = series.flatMap(([, numbers]) => numbers.filter(isKnown));
+  const ticks = ticksOf(known.reduce((most, each) => Math.max(most, each), 0));
+  const top = ticks.at(-1);
+  const x = (at) => (count > 1 ? (at / (count - 1)) * WIDTH : 0);
+  const y = (value) => HEIGHT - (Math.max(0, value) / top) * HEIGHT;
+  const at = pointed === null ? null : Math.min(pointed, count - 1);
+  const valueOf = (numbers) => (at === null ? numbers.findLast(isKnown) : numbers[at]);
+  const latest = series.map(([name, numbers]) => [name, valueOf(numbers)]);
+  const spoken = latest.filter(([, value]) => isKnown(value)).map(([name, value]) => name + " " + format(value)).join(", ");
+  const point = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    setPointed(Math.max(0, Math.round(((event.clientX - box.left) / box.width) * (count - 1))));
+  };
+  const shownTimes = Array.from({ length: count > 1 ? TIMES : 0 }, (_, each) => times[Math.round((each / (TIMES - 1)) * (count - 1))]);
   return html`
     <figure class="card chart">
-      <figcaption>${title}</figcaption>
-      <div ref=${element} class="plot" role="img" aria-label=${title + ": " + spoken}></div>
+      <figcaption>${title}${at !== null && html` <small>${say("chart.at", { time: date(times[at] * 1000) })}</small>`}</figcaption>
+      <div class="plot" role="img" aria-label=${title + ": " + spoken}>
+        <div class="plotValues">${[...ticks].reverse().map((each) => html`<span>${format(each)}</span>`)}</div>
+        <svg viewBox=${"0 0 " + WIDTH + " " + HEIGHT} preserveAspectRatio="none" onPointerMove=${point} onPointerLeave=${() => setPointed(null)}>
+          ${ticks.map((each) => html`<path class="grid" d=${"M0 " + y(each) + "H" + WIDTH} />`)}
+          ${at !== null && html`<path class="grid" d=${"M" + x(at) + " 0V" + HEIGHT} />`}
+          ${series.map(([, numbers], each) => html`<path class=${"line" + (each % 6)} d=${pathOf(numbers, x, y)} />`)}
+        </svg>
+        <div class="plotTimes">${shownTimes.map((each) => html`<span>${clock.format(each * 1000)}</span>`)}</div>
+      </div>
       <ul class="legend">
-        ${latest.map(([name, value], at) => html`
-          <li><span class=${"swatch line" + (at % 6)} aria-hidden="true">■</span> ${name}
-            <small>${value === undefined || value === null ? "" : format(value)}</small></li>
+        ${latest.map(([name, value], each) => html`
+          <li><span class=${"swatch line" + (each % 6)} aria-hidden="true">■</span> ${name}
+            <small>${isKnown(value) ? format(value) : ""}</small></li>
         `)}
       </ul>
     </figure>
