@@ -66,7 +66,7 @@ class AssetsTests(SynchronousTestCase):
         for name, body in files.items():
             stem = name.removeprefix("assets/").partition(".")[0]
             if stem not in vendor and name.endswith((".js", ".css")):
-                self.assertEqual(re.findall(r"^\s*//.*|/\*", body.decode(), re.M), [], name)
+                self.assertEqual(re.findall(r"^\s*(?://.*|/\*.*)", body.decode(), re.M), [], name)
         (preact,) = [body for name, body in files.items() if "/preact." in name]
         self.assertIn((VENDOR / "preact.js").read_text().split("\n")[0], preact.decode())
 

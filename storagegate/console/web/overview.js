@@ -218,7 +218,7 @@ function TopBuckets() {
           <th scope="col" class="number">${say("overview.bytes")}</th><td class="hidePhone"></td></tr></thead>
         <tbody>${top.map((each) => html`
           <tr key=${each.name}><th scope="row"><a class="name" href=${link(["buckets", each.name, "objects"])}><${Icon} name="bucket" />${each.name}</a></th>
-            <td class="number">${number(each.objects)}</td><td class="number">${bytes(each.bytes)}</td>
+            <td class="number">${number(each.objects - (each.older || 0))}</td><td class="number">${bytes(each.bytes)}</td>
             <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * each.bytes) / most)} /></svg></td></tr>
         `)}</tbody></table></div>` : html`<p class="cardText quiet">${say("overview.noBuckets")}</p>`}
     </section>
