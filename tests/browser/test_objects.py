@@ -497,7 +497,7 @@ class BucketSettingsTests(BrowserCase):
         self.open("policy")
         page.press("Only over TLS")
         page.wait("document.querySelector('textarea').value.includes('SecureTransport')")
-        page.waitText("Anyone may not do everything without TLS")
+        page.waitText("No one may do anything without TLS")
         page.fill("textarea", "{")
         page.waitText("This is not JSON")
         self.assertTrue(self.isDisabled("Save"))

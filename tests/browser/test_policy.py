@@ -120,6 +120,13 @@ class PolicyTests(BrowserCase):
         self.eventually(lambda: self.stored()["Statement"][1]["Resource"], self.arn("x/*"))
         self.assertEqual(self.stored()["Statement"][0], odd)
 
+    def test_link(self) -> None:
+        """A link to a statement opens it."""
+        self.put(self.statement(Sid="One"), self.statement(Sid="Two", Resource=self.arn("b/*")))
+        self.page.evaluate("location.hash = '#/buckets'")
+        self.page.evaluate(f"location.hash = '#/buckets/{self.bucket}/access?statement=2'")
+        self.page.wait("document.querySelector('input[name=sid]')?.value === 'Two'")
+
     def test_fields(self) -> None:
         """A refusal stands at the field of its statement; what is missing is not even sent."""
         page = self.page

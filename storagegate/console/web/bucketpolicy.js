@@ -1,6 +1,6 @@
 // The policy of a bucket: what it grants in sentences, its statements as a form, and the same document as JSON beside it.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call, has, segment } from "./api.js";
 import { ChangeForm, inField } from "./bucketforms.js";
 import {
@@ -15,7 +15,9 @@ addTexts({
   "policy.nobodyElse": "No statement lets in another account, or requests without a signature.",
   "policy.notOpen": "No statement lets in requests without a signature.",
   "policy.anyone": "Anyone",
+  "policy.noOne": "No one",
   "policy.nobody": "…",
+  "policy.anything": "do anything",
   "policy.account": "Account {name}",
   "policy.key": "Key {name} of account {account}",
   "policy.but": "Everyone except {who}",
@@ -27,11 +29,11 @@ addTexts({
   "policy.may.write": "write",
   "policy.may.delete": "delete",
   "policy.may.all": "do everything with",
-  "policy.mayWhole.read": "read every object",
+  "policy.mayWhole.read": "read any object",
   "policy.mayWhole.list": "list all names",
-  "policy.mayWhole.readList": "list all names, and read every object",
-  "policy.mayWhole.write": "write every object",
-  "policy.mayWhole.delete": "delete every object",
+  "policy.mayWhole.readList": "list all names, and read any object",
+  "policy.mayWhole.write": "write any object",
+  "policy.mayWhole.delete": "delete any object",
   "policy.mayWhole.all": "do everything",
   "policy.mayOwn": "use {actions}",
   "policy.mayBut": "use everything except {actions}",
@@ -211,12 +213,14 @@ async function loadBlock(bucket, signal) {
   return call("GET", "buckets/" + segment(bucket) + "/settings/publicAccessBlock", { signal }).catch(() => null);
 }
 
-export function Policy({ bucket, info, document, save, remove, examples }) {
+// `statement` is the number of one that a link leads to.
+export function Policy({ bucket, info, document, save, remove, examples, statement: wanted }) {
   const before = document === undefined ? "" : write(document);
   const [text, setText] = useState(before);
   // The forms of statements that are edited, by their place: they may have what no statement has yet.
   const [forms, setForms] = useState({});
-  const [opened, setOpened] = useState(-1);
+  const [opened, setOpened] = useState(wanted ? wanted - 1 : -1);
+  const rows = useRef();
   const [refusal, setRefusal] = useState(null);
   const known = useLoad((signal) => (has("auditor") ? loadNames(signal) : Promise.resolve({ keys: [], names: [] })), []);
   const block = useLoad((signal) => loadBlock(bucket, signal), []);
@@ -230,6 +234,9 @@ export function Policy({ bucket, info, document, save, remove, examples }) {
   const statements = statementsOf(policy);
   if (!fault && !statements) fault = say("setting.malformed", { name: say("setting.name.policy") });
   useEffect(() => setRefusal(null), [text]);
+  useEffect(() => {
+    if (wanted && rows.current) rows.current.children[wanted - 1]?.scrollIntoView({ block: "center" });
+  }, []);
   const put = (changed) => setText(write({ ...policy, Statement: changed }));
   const drop = () => {
     setForms({});
@@ -300,7 +307,7 @@ export function Policy({ bucket, info, document, save, remove, examples }) {
           `)}</div>`}
         ${fault
           ? html`<p class="bad" role="alert">${fault}</p>`
-          : html`<ul class="statements" aria-label=${say("policy.statements")}>${statements.map((statement, at) => html`
+          : html`<ul ref=${rows} class="statements" aria-label=${say("policy.statements")}>${statements.map((statement, at) => html`
               <${Statement} key=${at} statement=${statement} bucket=${bucket} number=${at + 1} form=${forms[at]} isOpen=${opened === at}
                 wrong=${wrongAt(at)} names=${known.data ? known.data.names : []} acts=${acts(statement, at)} />
             `)}</ul>

@@ -209,7 +209,7 @@ async function read(path, signal) {
   }
 }
 
-function Setting({ bucket, info, name, asJSON, reload }) {
+function Setting({ bucket, info, name, asJSON, statement, reload }) {
   const path = "buckets/" + segment(bucket) + "/settings/" + name;
   const found = useLoad((signal) => read(path, signal), []);
   const [asks, setAsks] = useState(false);
@@ -238,7 +238,7 @@ function Setting({ bucket, info, name, asJSON, reload }) {
       ${({ document }) => html`
         ${document === undefined && !saysItself && html`
           <p class="now"><span class="badge">${say("setting.notMade")}</span></p>`}
-        <${Shown} key=${found.atMs + String(asJSON)} bucket=${bucket} info=${info} save=${save} remove=${remove} examples=${EXAMPLES}
+        <${Shown} key=${found.atMs + String(asJSON)} bucket=${bucket} info=${info} save=${save} remove=${remove} examples=${EXAMPLES} statement=${statement}
           document=${document === "" ? {} : document} />
         ${document !== undefined && REMOVABLE.has(name) && html`
           <${Button} kind="danger" onClick=${() => setAsks(true)}>${say("setting.remove")}<//>
@@ -298,7 +298,7 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
                 ${to({ setting: name, view: "json" }, asJSON, say("setting.asJSON"))}
               </nav>
             `}
-            <${Setting} key=${name} bucket=${bucket} info=${info} name=${name} asJSON=${asJSON} reload=${reload} />
+            <${Setting} key=${name} bucket=${bucket} info=${info} name=${name} asJSON=${asJSON} reload=${reload} statement=${query.statement} />
           `}
       </section>
     </div>

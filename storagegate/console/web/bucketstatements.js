@@ -153,9 +153,14 @@ function conditionOf({ Condition }) {
 // {who, verb, what, keys, condition} of a statement: the parts of the sentence that says what it does.
 export function sentenceOf(statement, bucket) {
   const [what, keys] = whatOf(statement, bucket);
+  const who = whoOf(statement);
+  const isDeny = statement.Effect === "Deny";
+  // "Anyone may not" would mean that someone may.
+  const isNoOne = isDeny && who === say("policy.anyone");
+  const all = say("policy.mayWhole.all");
   return {
-    who: whoOf(statement), verb: say(statement.Effect === "Deny" ? "policy.mayNot" : "policy.mayDo"), what, keys,
-    condition: conditionOf(statement),
+    who: isNoOne ? say("policy.noOne") : who, verb: say(isDeny && !isNoOne ? "policy.mayNot" : "policy.mayDo"),
+    what: isDeny && what === all ? say("policy.anything") : what, keys, condition: conditionOf(statement),
   };
 }
 
