@@ -87,7 +87,7 @@ def main() -> None:
         traffic.start()
         cleanups.callback(traffic.join)
         cleanups.callback(ended.set)
-        _objects(page)
+        _objects(page, client)
         _gateway(page)
         _live(page)
         for _ in range(_CHART_SECONDS):
@@ -214,10 +214,35 @@ def _take(page: ConsoleBrowser, name: str) -> None:
     (IMAGES / f"{name}.webp").write_bytes(raw)
 
 
-def _objects(page: ConsoleBrowser) -> None:
+def _objects(page: ConsoleBrowser, client: Any) -> None:
+    """The list of a bucket, an object with versions beside it, and the policy of the bucket."""
     page.evaluate("location.hash = '#/buckets/invoices/objects'")
     page.waitText("annual-report.csv")
     _take(page, "objects")
+    keep = {"Sid": "KeepInvoices", "Effect": "Deny", "Action": "s3:DeleteObject"}
+    read = {"Sid": "PublicReports", "Effect": "Allow", "Action": "s3:GetObject"}
+    statements = [
+        {**keep, "Principal": "*", "Resource": "arn:aws:s3:::invoices/*"},
+        {**read, "Principal": "*", "Resource": "arn:aws:s3:::invoices/public/*"},
+    ]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    client.put_bucket_policy(Bucket="invoices", Policy=policy)
+    versions = {"Status": "Enabled"}
+    client.put_bucket_versioning(Bucket="invoices", VersioningConfiguration=versions)
+    rows = b"".join(b"2026-%02d,%d,%d.00\n" % (each, each * 90, each * 7000) for each in range(12))
+    for body in (rows[:60], rows[:120], rows):
+        name, kind = "annual-report.csv", "text/csv"
+        head = b"month,invoices,net\n"
+        client.put_object(Bucket="invoices", Key=name, Body=head + body, ContentType=kind)
+    page.evaluate("location.hash = '#/buckets/invoices/objects?object=annual-report.csv'")
+    page.wait("document.querySelector('.sheet td')")
+    page.wait("document.querySelectorAll('.timeline li').length > 2")
+    page.evaluate("document.querySelector('.drawerActions').scrollIntoView()")
+    _take(page, "object")
+    page.evaluate("location.hash = '#/buckets/invoices/access?statement=2'")
+    page.wait("document.querySelector('.statement')")
+    page.evaluate("document.querySelector('main').scrollTo(0, 130)")
+    _take(page, "policy")
 
 
 def _gateway(page: ConsoleBrowser) -> None:

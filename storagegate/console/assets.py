@@ -52,6 +52,9 @@ _LINK = re.compile(r'(href|src)="\./([\w.-]+)"')
 
 _HASH_LENGTH = 10
 
+_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
+"""Spaces that begin a line. No text of a script goes over several lines."""
+
 
 def readLibraries() -> list[dict[str, Any]]:
     """Return the descriptions of the libraries."""
@@ -126,6 +129,8 @@ def makeAssets() -> dict[str, bytes]:
     def linked(name: str) -> bytes:
         """Return a text with the hashed names of the files that it refers to."""
         text = texts[name]
+        if name not in bare.values():
+            text = _INDENT.sub("", text)
         if name.endswith(".css"):
             text = _STYLE_ASSET.sub(lambda found: f'url("./{make(found[1])}")', text)
         if name.endswith(".js"):

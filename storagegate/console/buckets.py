@@ -13,17 +13,23 @@ from storagegate.core.errors import codedError
 from storagegate.objects.access.decision import OWNERSHIPS
 from storagegate.objects.accounts import Identity
 from storagegate.objects.errors import DomainError
-from storagegate.storage.records import Bucket, BucketUsage
+from storagegate.storage.records import Bucket, BucketUsage, OlderVersions
 
 _ACCESSES = ("read", "write", "list", "admin")
 
 NO_USAGE = BucketUsage("", 0, 0, 0, 0)
+
+NO_OLDER = OlderVersions(0, 0)
 
 
 class BucketView(Struct, kw_only=True):
     """
     A bucket.
 
+    @ivar objects: All versions, without delete markers; C{older} of them are not current.
+    @ivar bytes: Bytes of all versions.
+    @ivar older: The number of older versions; L{None} if they are too many to count for a request.
+    @ivar olderBytes: Their bytes; L{None} as C{older}.
     @ivar uploadBytes: Bytes of the parts of all uploads in progress.
     @ivar may: The access that the caller's key has, without regard to the bucket's settings.
     @ivar keyPattern: The glob of object keys that limits the caller's key; empty for every key.
@@ -38,6 +44,8 @@ class BucketView(Struct, kw_only=True):
     lockEnabled: bool
     objects: int
     bytes: int
+    older: int | None
+    olderBytes: int | None
     uploads: int
     uploadBytes: int
     may: dict[str, bool]
@@ -84,7 +92,12 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
         found = await call.services.objects.buckets(identity, query.prefix, query.after, limit + 1)
     shown = found[:limit]
     usage = await _usage(call)
-    items = [viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE)) for each in shown]
+    items = []
+    left = _MOST_COUNTED
+    for each in shown:
+        older = await _older(call, each, min(left, _MOST_COUNTED_EACH))
+        left = max(0, left - (_MOST_COUNTED_EACH if older is None else older.count))
+        items.append(viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older))
     mayCreate = call.who.identity.policy.allows("admin", None, None)
     return BucketPage(items, shown[-1].name if len(found) > limit else None, mayCreate)
 
@@ -97,7 +110,8 @@ async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
     caller = call.caller("CreateBucket", "admin", body.name)
     objects = call.services.objects
     await objects.createBucket(caller.identity, body.name, "", body.ownership, {}, body.locked)
-    return viewBucket(call.who.identity, await objects.find(body.name), NO_USAGE)
+    made = await objects.find(body.name)
+    return viewBucket(call.who.identity, made, NO_USAGE, NO_OLDER)
 
 
 async def showBucket(call: ConsoleCall) -> BucketView:
@@ -108,7 +122,9 @@ async def showBucket(call: ConsoleCall) -> BucketView:
     else:
         caller = call.caller("HeadBucket", "list", name)
         bucket = await call.services.objects.bucket(caller, name)
-    return viewBucket(call.who.identity, bucket, (await _usage(call)).get(name, NO_USAGE))
+    usage = (await _usage(call)).get(name, NO_USAGE)
+    older = await _older(call, bucket, _MOST_COUNTED)
+    return viewBucket(call.who.identity, bucket, usage, older)
 
 
 async def deleteBucket(call: ConsoleCall) -> None:
@@ -137,11 +153,29 @@ async def _usage(call: ConsoleCall) -> dict[str, BucketUsage]:
     return {each.bucket: each for each in found.buckets}
 
 
-def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> BucketView:
+_MOST_COUNTED = 100_000
+_MOST_COUNTED_EACH = 10_000
+"""
+Older versions that a request counts, in total and for each bucket of a list: 10,000 take some
+milliseconds.
+"""
+
+
+async def _older(call: ConsoleCall, bucket: Bucket, limit: int) -> OlderVersions | None:
+    """Count the older versions of a bucket; only one that ever had versions can have some."""
+    if not bucket.versioning:
+        return NO_OLDER
+    return await call.services.store.catalog.olderVersions(bucket.name, limit)
+
+
+def viewBucket(
+    identity: Identity, bucket: Bucket, usage: BucketUsage, older: OlderVersions | None = None
+) -> BucketView:
     """
     Describe a bucket.
 
     @param identity: The identity whose access C{may} describes.
+    @param older: Its older versions; L{None} if they are not counted.
     """
     may = {}
     for access in _ACCESSES:
@@ -159,6 +193,9 @@ def viewBucket(identity: Identity, bucket: Bucket, usage: BucketUsage) -> Bucket
         lockEnabled=bucket.lockEnabled,
         objects=usage.objects,
         bytes=usage.bytes,
+        # Both figures are read at different times.
+        older=None if older is None else min(older.count, usage.objects),
+        olderBytes=None if older is None else min(older.bytes, usage.bytes),
         uploads=usage.uploads,
         uploadBytes=usage.uploadBytes,
         may=may,

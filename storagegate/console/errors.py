@@ -64,4 +64,7 @@ def asServiceError(error: BaseException) -> ServiceError | None:
     """Return an error of the domain or the store as the client gets it; L{None} for a fault."""
     found = errors.asDomainError(error)
     status = STATUSES[type(found)]
-    return ServiceError(found.code, found.message, status) if status < 500 else None
+    if status >= 500:
+        return None
+    place = found.place if isinstance(found, errors.MalformedPolicy) else {}
+    return ServiceError(found.code, found.message, status, dict(place) or None)

@@ -29,6 +29,7 @@ from storagegate.console.usagehistory import (
     totalsOf,
 )
 from storagegate.storage.commandresults import readResult
+from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import StoreUsage
 from storagegate.version import __version__
 
@@ -40,6 +41,9 @@ _NO_WIRE = "admin"
 
 _TOP_BUCKETS = 6
 """The largest buckets that the overview lists."""
+
+_MOST_COUNTED = 10_000
+"""Older versions that are counted in each of them, which takes some milliseconds."""
 
 
 class StoreView(Struct):
@@ -71,12 +75,15 @@ class TopBucket(Struct):
     """
     One of the largest buckets.
 
+    @ivar objects: The number of all versions, without delete markers; C{older} are not current.
+    @ivar older: The number of older versions; C{null} if they are too many to count for a request.
     @ivar bytes: The size of all versions of its objects.
     @ivar growth: Bytes that it has grown by in 24 hours; C{null} if the history is too short.
     """
 
     name: str
     objects: int
+    older: int | None
     bytes: int
     growth: int | None
 
@@ -163,13 +170,23 @@ async def showOverview(call: ConsoleCall) -> Overview:
             **services.monitor.history.wires(),
         },
         growth=growth,
-        top=[
-            TopBucket(each.bucket, each.objects, each.bytes, grown.get(each.bucket))
-            for each in nlargest(_TOP_BUCKETS, usage.buckets, key=lambda each: each.bytes)
-        ],
+        top=await _top(catalog, usage, grown),
         listeners=dict(services.daemon.listeners()),
         refusals=await services.monitor.refusals(),
     )
+
+
+async def _top(
+    catalog: ICatalog, usage: StoreUsage, grown: Mapping[str, int]
+) -> list[TopBucket]:
+    """Describe the largest buckets."""
+    found = []
+    for each in nlargest(_TOP_BUCKETS, usage.buckets, key=lambda each: each.bytes):
+        older = await catalog.olderVersions(each.bucket, _MOST_COUNTED)
+        count = None if older is None else older.count
+        growth = grown.get(each.bucket)
+        found.append(TopBucket(each.bucket, each.objects, count, each.bytes, growth))
+    return found
 
 
 async def _store(services: ConsoleServices, usage: StoreUsage) -> StoreView:

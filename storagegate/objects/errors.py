@@ -342,9 +342,20 @@ class TagsNotFound(DomainError):
 
 
 class MalformedPolicy(DomainError):
-    """A policy is invalid; the message names the problem."""
+    """
+    A policy is invalid; the message names the problem.
+
+    @ivar place: The number of the C{statement}, from 1, and the name of its C{element}; empty if
+        the error is outside the statements.
+    """
 
     text = "This policy contains invalid Json"
+
+    def __init__(
+        self, message: str | None = None, place: Mapping[str, int | str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.place: Mapping[str, int | str] = place or {}
 
 
 class MetadataTooLarge(DomainError):

@@ -27,6 +27,7 @@ from storagegate.storage.records import (
     MultipartUpload,
     ObjectListing,
     ObjectRecord,
+    OlderVersions,
     Part,
     StoreUsage,
     VersionListing,
@@ -270,6 +271,15 @@ class ICatalog(Interface):
         does not scan rows.
 
         @param limit: The most buckets that are listed individually.
+        """
+
+    async def olderVersions(bucket: str, limit: int) -> OlderVersions | None:
+        """
+        Count the older versions in a bucket. This scans them, so it has a bound.
+
+        @param bucket: The bucket's name.
+        @param limit: The most rows to scan, delete markers included.
+        @return: L{None} if there are more rows.
         """
 
     async def accessKeys() -> tuple[int, list[AccessKey]]:

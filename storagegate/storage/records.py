@@ -479,7 +479,8 @@ class BucketUsage(Struct, frozen=True):
     The usage of a bucket.
 
     @ivar bucket: The bucket's name; empty for an aggregate of several.
-    @ivar bytes: Bytes of all objects, excluding parts of uploads.
+    @ivar objects: All versions, without delete markers.
+    @ivar bytes: Bytes of all versions, excluding parts of uploads.
     @ivar uploadBytes: Bytes of the parts of all uploads in progress.
     """
 
@@ -502,6 +503,17 @@ class StoreUsage(Struct, frozen=True):
     buckets: tuple[BucketUsage, ...]
     others: BucketUsage
     accessKeys: int
+
+
+class OlderVersions(Struct, frozen=True):
+    """
+    The older versions in a bucket, without delete markers.
+
+    @ivar bytes: Bytes of their contents.
+    """
+
+    count: int
+    bytes: int
 
 
 InlinePosition = tuple[bool, int, bytes, int]

@@ -28,6 +28,8 @@ BUCKET = "pages-bucket"
 
 KEY = "folder/<b>a.txt"
 
+SHEET = "folder/sheet.csv"
+
 VIEWS = {
     "bucket": f"buckets/{BUCKET}/settings",
     "access": f"buckets/{BUCKET}/access",
@@ -107,6 +109,7 @@ def _shared() -> tuple[Daemon, PagesBrowser, Account]:
     s3 = botoClient(daemon.url("s3"))
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key=KEY, Body=b"some text", ContentType="text/plain")
+    s3.put_object(Bucket=BUCKET, Key=SHEET, Body=b"a,b\n1,2\n", ContentType="text/csv")
     made = send(daemon, "POST", "keys", {"account": "reader", "policy": "readonly"}).json
     return daemon, PagesBrowser(daemon), Account(made["accessKey"], made["secretKey"])
 

@@ -2,8 +2,9 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
-from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
+from tests.browser.pages import DIALOGS, PAGES, SHEET, VIEWS, PagesCase
 from tests.support.nodepackages import AXE, nodeModules
 from tests.support.selection import long
 
@@ -90,6 +91,57 @@ class AccessibilityTests(PagesCase):
             self.page.show(f"{VIEWS['object']}&tab={tab}")
             self.page.wait("document.querySelector('.drawer .facts')")
             found += self.violations(f"object, {tab}")
+        self.assertEqual(found, [], "\n\n".join(found))
+
+    def test_bucketOverlays(self) -> None:
+        """Menus, dialogs, refusals and previews of a bucket have none, on a phone neither."""
+        self.enter()
+        page, found = self.page, []
+        phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        self.addCleanup(page.send, "Emulation.clearDeviceMetricsOverride")
+        # Colours that are on their way to those of the other theme would be judged.
+        still = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+        page.send("Emulation.setEmulatedMedia", features=still)
+        self.addCleanup(page.send, "Emulation.setEmulatedMedia", features=[])
+
+        def look(place: str) -> None:
+            for theme in ("light", "dark"):
+                self.theme(theme)
+                found.extend(self.violations(f"{place} {theme}"))
+            page.send("Emulation.setDeviceMetricsOverride", **phone)
+            found.extend(self.violations(f"{place} phone"))
+            page.send("Emulation.clearDeviceMetricsOverride")
+
+        page.show(VIEWS["objects"])
+        page.wait("document.querySelector('#row-0 .more')")
+        page.evaluate("document.querySelector('#row-0 .more').click()")
+        page.wait("document.querySelector('[role=menuitem]')")
+        look("menu")
+        page.evaluate(
+            "[...document.querySelectorAll('[role=menuitem]')]"
+            ".find((each) => each.innerText.startsWith('Copy')).click()"
+        )
+        page.wait("document.querySelector('dialog[open]')")
+        look("copy of a folder")
+        page.key("Escape", 27)
+        page.show(VIEWS["access"])
+        page.press("Add statement")
+        page.press("Save")
+        page.wait("document.querySelector('[name=names][aria-invalid=true]')")
+        look("statement")
+        page.choose("select[name=who]", "anyone")
+        page.press("Save…")
+        page.wait("document.querySelector('dialog[open]')")
+        look("consequence")
+        page.key("Escape", 27)
+        page.show(VIEWS["bucket"] + "?setting=lifecycle")
+        page.press("Add rule")
+        page.press("Save")
+        page.wait("document.querySelector('[aria-invalid=true]')")
+        look("lifecycle")
+        page.show(VIEWS["objects"] + f"?prefix=folder%2F&object={quote(SHEET, safe='')}")
+        page.wait("document.querySelector('.sheet td') && document.querySelector('#code-aws')")
+        look("table")
         self.assertEqual(found, [], "\n\n".join(found))
 
     def test_narrow(self) -> None:

@@ -49,8 +49,11 @@ class ConsolePagesTests(SynchronousTestCase):
             self.assertIsNone(page.evaluate("sessionStorage.getItem('storagegate-token')"))
 
     def _bucket(self, page: ConsoleBrowser) -> None:
-        page.press("New bucket")
-        page.fill("dialog input[name=bucket]", "made-here")
+        page.waitText("Create the first bucket")
+        page.fill("main input[name=bucket]", "Not a name")
+        page.press("Create bucket")
+        page.wait("document.querySelector('main input[name=bucket]').ariaInvalid === 'true'")
+        page.fill("main input[name=bucket]", "made-here")
         page.press("Create bucket")
         page.waitText("No objects here")
         page.evaluate("location.hash = '#/buckets/made-here?setting=tags&view=json'")

@@ -189,7 +189,7 @@ class ObjectListTests(BrowserCase):
         page.key("a", 2)
         page.waitText("3 selected")
         page.key("Escape")
-        page.waitText("3 in this folder")
+        page.waitText("3 objects")
         page.key("Backspace")
         page.waitRow("e")
 
@@ -227,6 +227,9 @@ class ObjectDetailsTests(BrowserCase):
         page = self.page
         self.put("k", Metadata={"old": "1"})
         page.show(self.bucket, object="k", tab="tags")
+        page.wait("document.querySelector('#part-metadata')?.innerText.includes('old')")
+        self.assertIsNone(page.evaluate("document.querySelector('input[name=contentType]')"))
+        page.evaluate("document.querySelector('#part-metadata .link').click()")
         page.fill("input[name=contentType]", "text/css")
         page.fill("#part-metadata .pair input:nth-of-type(2)", "2")
         page.press("Save type and metadata")
@@ -265,7 +268,7 @@ class ObjectDetailsTests(BrowserCase):
         body = self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read()
         self.assertEqual(body, b"first")
         page.wait("document.querySelectorAll('#part-versions li').length === 100")
-        page.evaluate("document.querySelector('#part-versions li .only').click()")
+        page.evaluate("document.querySelector('#part-versions li .only:last-child').click()")
         page.wait("document.querySelector('dialog form')")
         page.evaluate("document.querySelector('dialog form .danger').click()")
         page.waitText("The version is deleted")
@@ -385,6 +388,14 @@ class BucketSettingsTests(BrowserCase):
         """Save the form."""
         self.fresh(lambda: self.page.press("Save"))
 
+    def confirm(self, label: str = "Save") -> str:
+        """Save a change with a consequence, which is asked first; return the question."""
+        self.page.press(label + "…")
+        self.page.wait("document.querySelector('dialog[open] p')")
+        asked: str = self.page.evaluate("document.querySelector('dialog[open] p').innerText")
+        self.fresh(lambda: self.page.press(label))
+        return asked
+
     def test_forms(self) -> None:
         """What forms save is what S3 has, and what they show again."""
         page, bucket = self.page, self.bucket
@@ -396,7 +407,7 @@ class BucketSettingsTests(BrowserCase):
         self.open("lock")
         page.choose("select[name=mode]", "GOVERNANCE")
         page.fill("input[name=period]", "3")
-        page.press("Enable object lock")
+        self.assertIn("cannot be disabled", self.confirm("Enable object lock"))
         self.eventually(
             lambda: self.s3.get_object_lock_configuration(Bucket=bucket)["ObjectLockConfiguration"][
                 "Rule"
@@ -407,10 +418,10 @@ class BucketSettingsTests(BrowserCase):
         self._cors()
         self.open("ownership")
         page.choose("select[name=ownership]", "ObjectWriter")
-        self.save()
+        self.assertIn("ACLs work again", self.confirm())
         self.open("acl")
         page.choose("select[name=acl]", "public-read")
-        self.save()
+        self.assertIn("without signing in", self.confirm())
         page.wait("document.querySelector('select[name=acl]')?.value === 'public-read'")
         grants = self.s3.get_bucket_acl(Bucket=bucket)["Grants"]
         self.assertEqual(sorted(each["Permission"] for each in grants), ["FULL_CONTROL", "READ"])
@@ -435,7 +446,9 @@ class BucketSettingsTests(BrowserCase):
         page.fill("input[name=prefix2]", "logs/")
         page.fill("input[name=expire2]", "30")
         page.fill("input[name=abort2]", "2")
-        self.save()
+        asked = self.confirm()
+        self.assertIn("logs/: deleted after 30 days", asked)
+        self.assertIn("older versions keep it", asked)
         rules = self.s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
         made = {
             "ID": "old <logs>",
@@ -484,14 +497,86 @@ class BucketSettingsTests(BrowserCase):
         self.open("policy")
         page.press("Only over TLS")
         page.wait("document.querySelector('textarea').value.includes('SecureTransport')")
+        page.waitText("No one may do anything without TLS")
         page.fill("textarea", "{")
-        page.press("Save")
         page.waitText("This is not JSON")
+        self.assertTrue(self.isDisabled("Save"))
+        page.press("Discard changes")
         page.press("One account may list and read")
         self._replace("ACCOUNT", "colleague")
         page.press("Save")
+        page.wait("document.querySelector('input[name=names]')?.ariaInvalid === 'true'")
         page.waitText("Invalid principal in policy")
         self._replace("colleague", "root")
         self.save()
         policy = json.loads(self.s3.get_bucket_policy(Bucket=bucket)["Policy"])
         self.assertEqual(policy["Statement"][0]["Effect"], "Allow")
+
+    def isDisabled(self, label: str) -> bool:
+        """Return whether a button cannot be pressed."""
+        found: bool = self.page.evaluate(
+            "[...document.querySelectorAll('main button')]"
+            f".find((each) => each.innerText.trim() === {json.dumps(label)}).disabled"
+        )
+        return found
+
+    def test_unchanged(self) -> None:
+        """What has not changed cannot be saved; what has changed back cannot, either."""
+        page = self.page
+        self.s3.put_bucket_tagging(
+            Bucket=self.bucket, Tagging={"TagSet": [{"Key": "team", "Value": "blue"}]}
+        )
+        for name in ("lifecycle", "cors", "tags", "publicAccessBlock", "ownership", "acl"):
+            self.open(name)
+            self.assertTrue(self.isDisabled("Save"), name)
+        self.open("tags")
+        for value, isSame in (("red", False), ("blue", True)):
+            page.fill(".pair input:nth-of-type(2)", value)
+            page.evaluate("new Promise(requestAnimationFrame)")
+            self.assertEqual(self.isDisabled("Save"), isSame)
+        page.press("Add")
+        page.fill(".pair:nth-of-type(2) input:nth-of-type(1)", "team")
+        page.press("Save")
+        page.wait("document.querySelectorAll('.pair input[aria-invalid=true]').length")
+        page.waitText("The name team comes twice")
+
+    def test_opens(self) -> None:
+        """A change that opens the bucket asks first, and is not made where that is refused."""
+        page, bucket = self.page, self.bucket
+        blocks = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy")
+        whole = dict.fromkeys((*blocks, "RestrictPublicBuckets"), True)
+        self.s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=whole)
+
+        def block() -> Any:
+            found = self.s3.get_public_access_block(Bucket=bucket)
+            return found["PublicAccessBlockConfiguration"]["BlockPublicPolicy"]
+
+        self.open("publicAccessBlock")
+        page.evaluate("document.querySelector('input[name=BlockPublicPolicy]').click()")
+        page.press("Save…")
+        page.waitText("A policy can then make this bucket public.")
+        page.press("Cancel")
+        self.assertTrue(block())
+        self.confirm()
+        self.assertFalse(block())
+
+    def test_lockNeedsVersions(self) -> None:
+        """Object lock of a bucket without versions is not offered, and says what it lacks."""
+        self.open("lock")
+        self.page.waitText("Requires versions.")
+        self.assertTrue(self.isDisabled("Enable object lock…"))
+
+    def test_fieldOfRefusal(self) -> None:
+        """A refusal of the server stands at the field that it concerns, and nowhere else."""
+        page = self.page
+        self.s3.put_bucket_ownership_controls(
+            Bucket=self.bucket,
+            OwnershipControls={"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        )
+        self.open("acl")
+        page.choose("select[name=acl]", "public-read")
+        page.press("Save…")
+        page.wait("document.querySelector('dialog[open]')")
+        page.press("Save")
+        page.wait("document.querySelector('main .field .help.bad')?.innerText.includes('ACLs')")
+        self.assertEqual(page.evaluate("document.querySelectorAll('.problem').length"), 0)

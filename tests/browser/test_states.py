@@ -268,6 +268,77 @@ class StatesTests(PagesCase):
         self.assertIn("As of ", text)
         self.assertIn("Probe", text)
 
+    def test_folderJob(self) -> None:
+        """A job of a folder is stopped where it is shown, and is run again for the rest."""
+        job: dict[str, Any] = {
+            "id": "00ff",
+            "kind": "copyPrefix",
+            "bucket": BUCKET,
+            "prefix": "folder/",
+            "toBucket": "",
+            "toPrefix": "copy/",
+            "accessKey": "",
+            "error": "",
+            "state": "running",
+            "startedMs": 1,
+            "endedMs": None,
+            "done": 1200,
+            "failures": 1,
+            "failed": [{"key": "folder/x", "error": "AccessDenied: no"}],
+        }
+        sent: list[tuple[str, str, str]] = []
+
+        def reply(request: Any) -> None:
+            asked, number = request["request"], request["requestId"]
+            path = asked["url"].partition("/api/v1/")[2].partition("?")[0]
+            if not path.startswith("jobs"):
+                self.page.send("Fetch.continueRequest", requestId=number)
+                return
+            if asked["method"] == "DELETE":
+                job["state"] = "cancelled"
+            if asked["method"] != "GET":
+                sent.append((asked["method"], path, asked.get("postData", "")))
+            body = {"items": [job]} if asked["method"] == "GET" else job
+            self.page.send(
+                "Fetch.fulfillRequest",
+                requestId=number,
+                responseCode=200,
+                body=b64encode(json.dumps(body).encode()).decode(),
+            )
+
+        self.enter()
+        self.page.show(VIEWS["objects"])
+        self.catch(reply)
+        click = "[...document.querySelectorAll({})].findLast((each) => {}).click()"
+        self.until("document.querySelector('#row-0 .more')")
+        self.page.evaluate("document.querySelector('#row-0 .more').click()")
+        self.until("document.querySelector('[role=menuitem]')")
+        self.page.evaluate(click.format("'[role=menuitem]'", "each.innerText.startsWith('Copy')"))
+        self.until("document.querySelector('dialog input[name=toFolder]')")
+        self.page.fill("dialog input[name=toFolder]", "copy")
+        copies = click.format("'dialog button'", "each.innerText === 'Copy folder'")
+        self.page.evaluate(copies)
+        text = "document.querySelector('.job')?.innerText"
+        self.until(f"{text}.includes('Copying folder/ to copy/: 1,199 done')")
+        self.assertIn("1 failed, the first: folder/x", self.page.evaluate(text))
+        self.page.evaluate(click.format("'.job button'", "each.innerText === 'Stop'"))
+        self.until(f"{text}.includes('stopped')")
+        self.page.evaluate(click.format("'.job button'", "each.innerText === 'Run again'"))
+        for _ in range(100):
+            if len(sent) == 3:
+                break
+            self.until("true")
+            self.page.evaluate("new Promise((done) => setTimeout(done, 20))")
+        self.assertEqual(
+            [each[:2] for each in sent],
+            [
+                ("POST", "jobs"),
+                ("DELETE", "jobs/00ff"),
+                ("POST", "jobs"),
+            ],
+        )
+        self.assertEqual(json.loads(sent[0][2]), json.loads(sent[2][2]))
+
     def test_realError(self) -> None:
         """An error of the daemon itself has a code and a trace, too."""
         self.enter()

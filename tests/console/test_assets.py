@@ -59,6 +59,22 @@ class AssetsTests(SynchronousTestCase):
             self.assertEqual(found[name], content, name)
             self.assertEqual(gzip.decompress(found[f"{name}.gz"]), content, name)
 
+    def test_bare(self) -> None:
+        """
+        Served scripts and styles have neither comments nor indents; a library is served as it was
+        published.
+        """
+        files = makeAssets()
+        vendor = {path.name.partition(".")[0] for path in VENDOR.iterdir()}
+        for name, body in files.items():
+            stem = name.removeprefix("assets/").partition(".")[0]
+            if stem not in vendor and name.endswith((".js", ".css")):
+                self.assertEqual(
+                    re.findall(r"^(?:[ \t].*|//.*|/\*.*)", body.decode(), re.M), [], name
+                )
+        (preact,) = [body for name, body in files.items() if "/preact." in name]
+        self.assertIn((VENDOR / "preact.js").read_text().split("\n")[0], preact.decode())
+
     def test_libraries(self) -> None:
         """Libraries are as they were published, and each has its licence."""
         hashes = {}

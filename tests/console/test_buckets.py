@@ -45,6 +45,22 @@ class BucketTests(ConsoleCase):
         self.assertEqual((whole["keyPattern"], whole["keyPrefix"]), ("", ""))
         self.assertTrue(self.call("GET", "buckets").json["mayCreate"])
 
+    def test_older(self) -> None:
+        """Current objects and older versions are told apart; a bucket without versions has none."""
+        bucket = self.makeBucket()
+        plain = self.call("GET", f"buckets/{bucket}").json
+        self.assertEqual((plain["objects"], plain["older"], plain["olderBytes"]), (0, 0, 0))
+        self.call("PUT", f"buckets/{bucket}/settings/versioning", {"Status": "Enabled"})
+        for body in (b"1", b"22", b"333"):
+            self.s3.put_object(Bucket=bucket, Key="k", Body=body)
+        self.s3.delete_object(Bucket=bucket, Key="k")
+        self.s3.put_object(Bucket=bucket, Key="l", Body=b"4444")
+        found = self.call("GET", f"buckets/{bucket}").json
+        page = self.call("GET", f"buckets?prefix={bucket}").json["items"]
+        for each in (found, *page):
+            self.assertEqual((each["objects"], each["bytes"]), (4, 10))
+            self.assertEqual((each["older"], each["olderBytes"]), (3, 6))
+
     def test_ownership(self) -> None:
         """An ownership that S3 does not have is refused, and no bucket made."""
         made = self.call("POST", "buckets", {"name": "owned-by-x", "ownership": "x"})
@@ -67,6 +83,26 @@ class SettingTests(ConsoleCase):
         self.assertEqual(self.call("PUT", path, document, reader).status, 403)
         narrow = self.issueKey("root", "--prefix", "a/*")
         self.assertEqual(self.call("PUT", path, document, narrow).status, 403)
+
+    def test_policyPlace(self) -> None:
+        """A refused policy names the statement and its element."""
+        bucket = self.makeBucket()
+        right = {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        }
+        address = {"IpAddress": {"aws:SourceIp": "nowhere"}}
+        for changed, element in (
+            ({"Principal": {"AWS": "nobody-here"}}, "Principal"),
+            ({"Resource": "arn:aws:s3:::another/*"}, "Resource"),
+            ({"Condition": address}, "Condition"),
+        ):
+            policy = {"Version": "2012-10-17", "Statement": [right, {**right, **changed}]}
+            reply = self.call("PUT", f"buckets/{bucket}/settings/policy", policy)
+            self.assertEqual(reply.status, 400)
+            self.assertEqual(reply.json["details"], {"statement": 2, "element": element})
 
     def test_documents(self) -> None:
         """What is no object, or longer than S3 takes, is refused and changes nothing."""

@@ -27,6 +27,7 @@ from storagegate.storage.records import (
     VERSIONING_SUSPENDED,
     Bucket,
     ObjectRecord,
+    OlderVersions,
     Removal,
     WriteCondition,
 )
@@ -243,6 +244,20 @@ class VersionContract(CatalogCase):
         await self.remove((b"k", ids[0]))
         self.assertEqual((await self.catalog.usage(1)).buckets[0].objects, 0)
         await self.catalog.commit(DeleteBucket("b"))
+
+    async def test_olderVersions(self) -> None:
+        """Older versions are counted apart, without delete markers, up to a limit of rows."""
+        self.assertEqual(await self.catalog.olderVersions("b", 5), OlderVersions(0, 0))
+        await self.setVersioning()
+        await self.put(*(inlineRecord(b"k", body) for body in (b"1", b"22", b"333")))
+        await self.put(inlineRecord(b"l", b"4444"))
+        self.assertEqual(await self.catalog.olderVersions("b", 5), OlderVersions(2, 3))
+        await self.remove((b"k", None))
+        usage = (await self.catalog.usage(1)).buckets[0]
+        self.assertEqual((usage.objects, usage.bytes), (4, 10))
+        self.assertEqual(await self.catalog.olderVersions("b", 4), OlderVersions(3, 6))
+        self.assertIsNone(await self.catalog.olderVersions("b", 3))
+        self.assertEqual(await self.catalog.olderVersions("none", 5), OlderVersions(0, 0))
 
     async def test_completed(self) -> None:
         """What an upload has become is found, current or not, until it is removed."""

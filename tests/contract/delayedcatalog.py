@@ -50,6 +50,7 @@ _LATE = frozenset(
         "listObjects",
         "listVersions",
         "object",
+        "olderVersions",
         "parts",
         "progress",
         "referenced",

@@ -5,16 +5,20 @@ import { useEffect, useState } from "preact/hooks";
 import { signIn, start, state, watch } from "./api.js";
 import { say } from "./messages.js";
 import { applySettings } from "./settings.js";
-import { Brand, Dialog, Field, Form, html } from "./ui.js";
+import { Brand, Dialog, Field, Form, html, IconButton } from "./ui.js";
 
-function SignInForm({ accessKey: given = "" }) {
-  const [accessKey, setAccessKey] = useState(given);
+function SignInForm({ accessKey: accessKeyGiven = "" }) {
+  const [accessKey, setAccessKey] = useState(accessKeyGiven);
+  const [isSeen, setIsSeen] = useState(false);
   const [secretKey, setSecretKey] = useState("");
   async function submit() {
     try {
       await signIn(accessKey.trim(), secretKey);
     } catch (error) {
-      if (error.code === "UNAUTHENTICATED") error.message = say("signIn.failed");
+      if (error.code === "UNAUTHENTICATED") {
+        error.message = say("signIn.failed");
+        error.isShown = true;
+      }
       if (error.code === "RATE_LIMITED")
         error.message = say("signIn.wait", { seconds: error.details.retryAfterSeconds });
       throw error;
@@ -22,11 +26,18 @@ function SignInForm({ accessKey: given = "" }) {
   }
   return html`
     <${Form} submit=${submit} label=${say("signIn.submit")}>
-      <${Field} label=${say("signIn.accessKey")} name="username" autocomplete="username" required
-        autofocus=${!given} value=${accessKey} onInput=${(event) => setAccessKey(event.target.value)} />
-      <${Field} label=${say("signIn.secretKey")} name="password" type="password" required
-        autocomplete="current-password" autofocus=${!!given} value=${secretKey}
-        onInput=${(event) => setSecretKey(event.target.value)} />
+      ${(error) => html`
+        <${Field} label=${say("signIn.accessKey")} name="username" autocomplete="username" required
+          autofocus=${!accessKeyGiven} value=${accessKey} onInput=${(event) => setAccessKey(event.target.value)} />
+        <${Field} label=${say("signIn.secretKey")} error=${error && error.isShown ? error.message : ""}>
+          ${(given) => html`<div class="withButton">
+            <input ...${given} name="password" type=${isSeen ? "text" : "password"} required autocomplete="current-password"
+              aria-invalid=${error && error.isShown ? "true" : undefined} autofocus=${!!accessKeyGiven} value=${secretKey}
+              onInput=${(event) => setSecretKey(event.target.value)} />
+            <${IconButton} icon="eye" kind="small" label=${say("signIn.see")} aria-pressed=${isSeen} onClick=${() => setIsSeen(!isSeen)} />
+          </div>`}
+        <//>
+      `}
     <//>
   `;
 }
@@ -39,8 +50,9 @@ function SignInPage() {
     <main class="signIn">
       <div>
         <h1 class="brand"><${Brand} /></h1>
+        <p class="quiet">${say("signIn.to", { host: location.host })}</p>
         <${SignInForm} />
-        <p class="quiet">${say("signIn.where")}</p>
+        <p class="quiet">${say("signIn.where")} <code>root-credentials</code> ${say("signIn.directory")}</p>
       </div>
     </main>
   `;

@@ -3,7 +3,7 @@
 
 import { useState } from "preact/hooks";
 import { APIError } from "./api.js";
-import { say } from "./messages.js";
+import { number, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
 import { Button, Check, Dialog, Field, Form, html, Select } from "./ui.js";
 
@@ -22,6 +22,54 @@ function withMembers(before, members) {
 const isOn = (value) => value === true || value === "true";
 
 const choices = (names, text) => names.map((name) => [name, text(name)]);
+
+export const wrongIn = (error, field) => (error && error.details.field === field ? error.message : "");
+
+// An error that a field shows, and no box below the form.
+export const inField = (error, field, more) =>
+  Object.assign(error, { details: { ...error.details, field, ...more }, isShown: true });
+
+const lacks = (text, field, more) => inField(new APIError(0, "", text), field, more);
+
+const CLIENT_ERRORS = new Set([400, 409]);
+
+// A form that saves a change. Nothing changed, nothing to save; a `consequence` is a sentence that is confirmed first:
+// the change cannot be undone, or opens the bucket to others. A refusal is shown at the `field` that it concerns.
+export function ChangeForm({ isChanged, consequence, label = say("app.save"), save, field, children }) {
+  const [asks, setAsks] = useState(false);
+  const [refusal, setRefusal] = useState(null);
+  async function store() {
+    setRefusal(null);
+    try {
+      await save();
+    } catch (error) {
+      throw field && CLIENT_ERRORS.has(error.status) ? inField(error, field) : error;
+    }
+  }
+  const close = () => setAsks(false);
+  async function confirmed() {
+    try {
+      await store();
+    } catch (error) {
+      if (!error.isShown) throw error;
+      close();
+      setRefusal(error);
+    }
+  }
+  return html`
+    <${Form} label=${consequence ? label + "…" : label} disabled=${!isChanged}
+      submit=${async () => (consequence ? setAsks(true) : store())}>
+      ${(error) => children(error || refusal)}
+    <//>
+    ${asks && html`
+      <${Dialog} title=${label} onClose=${close}>
+        <${Form} submit=${confirmed} label=${label} kind="danger" onCancel=${close}><p>${consequence}</p><//>
+      <//>
+    `}
+  `;
+}
+
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 // What is, and one deliberate act to change it.
 function Versioning({ document, save }) {
@@ -46,25 +94,38 @@ function Versioning({ document, save }) {
   `;
 }
 
-function Lock({ document, save }) {
+function Lock({ document, save, info }) {
   const rule = (document && document.Rule && document.Rule.DefaultRetention) || {};
-  const [mode, setMode] = useState(rule.Mode || "");
-  const [unit, setUnit] = useState(rule.Years ? "Years" : "Days");
-  const [count, setCount] = useState(rule.Years || rule.Days || "");
+  const now = { mode: rule.Mode || "", unit: rule.Years ? "Years" : "Days", count: String(rule.Years || rule.Days || "") };
+  const [values, setValues] = useState(now);
+  const change = (some) => setValues((before) => ({ ...before, ...some }));
+  const { mode, unit, count } = values;
   const wanted = { ObjectLockEnabled: "Enabled" };
   if (mode) wanted.Rule = { DefaultRetention: { Mode: mode, [unit]: count } };
+  const needsVersions = document === undefined && info && info.versioning !== "Enabled";
+  const period = say("setting.for." + unit, { count });
+  let consequence = "";
+  if (document === undefined) consequence = say("setting.lockAsks");
+  if (mode === "COMPLIANCE" && !same(values, now)) consequence += " " + say("setting.complianceAsks", { period });
   return html`
-    ${document === undefined && html`<p>${say("setting.lockHelp")}</p>`}
-    <${Form} submit=${() => save(wanted)} label=${say(document ? "app.save" : "setting.enableLock")}>
-      <${Select} label=${say("setting.defaultRetention")} name="mode" value=${mode}
-        onChange=${(event) => setMode(event.target.value)}
-        options=${choices(["", "GOVERNANCE", "COMPLIANCE"], (each) => say("setting.mode." + each))} />
-      ${mode && html`
-        <${Field} label=${say("setting.period")} type="number" min="1" name="period" required value=${count}
-          onInput=${(event) => setCount(event.target.value)} />
-        <${Select} label=${say("setting.unit")} name="unit" value=${unit}
-          onChange=${(event) => setUnit(event.target.value)}
-          options=${choices(["Days", "Years"], (each) => say("setting.unit." + each))} />
+    <p class="now"><span class=${document ? "badge ok" : "badge"}>${say(document ? "setting.lockOn" : "setting.notMade")}</span>
+      ${needsVersions ? say("setting.needsVersions") : now.mode
+        ? say("setting.lockNow", { mode: now.mode, period: say("setting.for." + now.unit, { count: now.count }) })
+        : say(document ? "setting.lockNone" : "setting.lockHelp")}</p>
+    <${ChangeForm} save=${() => save(wanted)} label=${say(document ? "app.save" : "setting.enableLock")} field="period"
+      isChanged=${!needsVersions && (document === undefined || !same(values, now))} consequence=${consequence.trim()}>
+      ${(error) => html`
+        <${Select} label=${say("setting.defaultRetention")} name="mode" value=${mode} disabled=${needsVersions}
+          error=${mode ? "" : wrongIn(error, "period")}
+          onChange=${(event) => change({ mode: event.target.value })}
+          options=${choices(["", "GOVERNANCE", "COMPLIANCE"], (each) => say("setting.mode." + each))} />
+        ${mode && html`<div class="two">
+          <${Field} label=${say("setting.period")} type="number" min="1" name="period" required value=${count}
+            error=${wrongIn(error, "period")} onInput=${(event) => change({ count: event.target.value })} />
+          <${Select} label=${say("setting.unit")} name="unit" value=${unit}
+            onChange=${(event) => change({ unit: event.target.value })}
+            options=${choices(["Days", "Years"], (each) => say("setting.unit." + each))} />
+        </div>`}
       `}
     <//>
   `;
@@ -86,66 +147,103 @@ function isPlain(rule) {
     ACTIONS.every(([, member, days]) => !rule[member] || Object.keys(rule[member]).join() === days);
 }
 
-function LifecycleRule({ rule, number, change, remove, error }) {
-  const wrong = error && error.details.rule === number && isPlain(rule) ? error.message : "";
+const prefixOf = (rule) => (rule.Filter && rule.Filter.Prefix) || "";
+
+// What a rule does, in a sentence.
+function sentenceOf(rule) {
+  if (!isPlain(rule)) return say("setting.ruleElsewhere");
+  const parts = ACTIONS.filter(([, member]) => rule[member]).map(([name, member, days]) =>
+    say("setting.does." + name, { days: number(rule[member][days]) }));
+  const where = prefixOf(rule) ? say("setting.below", { prefix: prefixOf(rule) }) : say("setting.everywhere");
+  return parts.length ? where + " " + parts.join(", ") : say("setting.doesNothing");
+}
+
+// A rule: a line that says what it does, and its fields below.
+const RuleBox = ({ title, text, isOn: on, isOpen, children }) => html`
+  <details class="rule" open=${isOpen}>
+    <summary><b>${title}</b>${on !== undefined && html`<span class=${on ? "badge ok" : "badge"}>${say(on ? "setting.on" : "setting.off")}</span>`}
+      <span class="quiet">${text}</span></summary>
+    <div class="ruleBody">${children}</div>
+  </details>
+`;
+
+function LifecycleRule({ rule, number: at, isNew, change, remove, error, info }) {
+  const wrong = error && error.details.rule === at ? error.message : "";
   const field = (name, value, members, more) => html`
-    <${Field} label=${say("setting.rule." + name)} name=${name + number} value=${value || ""}
+    <${Field} label=${say("setting.rule." + name)} name=${name + at} value=${value || ""}
       onInput=${(event) => change(withMembers(rule, members(event.target.value)))} ...${more} />
   `;
   return html`
-    <fieldset class="pairs">
-      <legend>${say("setting.ruleNumber", { number })}</legend>
-      ${isPlain(rule)
-        ? html`
-          ${field("id", rule.ID, (ID) => ({ ID }))}
-          ${field("prefix", rule.Filter && rule.Filter.Prefix, (Prefix) => ({ Filter: { Prefix } }))}
-          ${ACTIONS.map(([name, member, days]) => field(name, rule[member] && rule[member][days],
-            (value) => ({ [member]: value && { [days]: value } }), { type: "number", min: 1, error: wrong }))}
-          <${Check} label=${say("setting.rule.on")} checked=${rule.Status === "Enabled"}
-            onChange=${(event) => change({ ...rule, Status: event.target.checked ? "Enabled" : "Disabled" })} />
-        `
-        : html`<p>${rule.ID} <small>${say("setting.ruleElsewhere")}</small></p>`}
-      <${Button} icon="trash" onClick=${remove}>${say("setting.removeRule", { number })}<//>
-    </fieldset>
-  `;
-}
-
-// A form of rules, each drawn by `of`; `made` is a new one. `check(rule)` returns what a rule lacks, or nothing.
-function Rules({ member, of: Rule, made, finish = (rule) => rule, check = () => "", document, save, remove }) {
-  const [rules, setRules] = useState(list(document && document[member]));
-  const submit = async () => {
-    rules.forEach((rule, at) => {
-      const text = check(rule);
-      if (text) throw new APIError(0, "", text, { rule: at + 1 });
-    });
-    await (rules.length ? save({ ...document, [member]: rules.map(finish) }) : remove());
-  };
-  return html`
-    <${Form} submit=${submit} label=${say("app.save")} disabled=${!rules.length && document === undefined}>
-      ${(error) => html`${rules.map((rule, at) => html`
-        <${Rule} key=${at} rule=${rule} number=${at + 1} error=${error} change=${(changed) =>
-          setRules(rules.with(at, changed))} remove=${() => setRules(rules.filter((each) => each !== rule))} />
-      `)}
-      <${Button} icon="add" onClick=${() => setRules([...rules, made])}>${say("setting.addRule")}<//>`}
+    <${RuleBox} title=${rule.ID || say("setting.ruleNumber", { number: at })} text=${sentenceOf(rule)}
+      isOn=${rule.Status === "Enabled"} isOpen=${isNew || Boolean(wrong)}>
+      ${isPlain(rule) && html`
+        <div class="two">${field("id", rule.ID, (ID) => ({ ID }))}
+          ${field("prefix", prefixOf(rule), (Prefix) => ({ Filter: { Prefix } }), { help: say("setting.rule.prefixHelp") })}</div>
+        <div class="two">${ACTIONS.map(([name, member, days]) => field(name, rule[member] && rule[member][days],
+          (value) => ({ [member]: value && { [days]: value } }), {
+            type: "number", min: 1, error: wrong, placeholder: say("app.never"),
+            help: name === "expireOld" && info && !info.versioning ? say("setting.version.") : "",
+          }))}</div>
+        <${Check} label=${say("setting.rule.on")} checked=${rule.Status === "Enabled"}
+          onChange=${(event) => change({ ...rule, Status: event.target.checked ? "Enabled" : "Disabled" })} />
+      `}
+      <${Button} icon="trash" kind="small" onClick=${remove}>${say("setting.removeRule", { number: at })}<//>
     <//>
   `;
 }
 
+// A form of rules, each drawn by `of`; `made` is a new one. `check(rule)` returns what a rule lacks, or nothing;
+// `asks(rules, before)` what their consequence is.
+function Rules({ member, of: Rule, made, finish = (rule) => rule, check = () => "", asks = () => "", document, save, remove, info }) {
+  const before = list(document && document[member]);
+  const [rules, setRules] = useState(before);
+  const submit = async () => {
+    rules.forEach((rule, at) => {
+      const text = check(rule);
+      if (text) throw lacks(text, "rule", { rule: at + 1 });
+    });
+    await (rules.length ? save({ ...document, [member]: rules.map(finish) }) : remove());
+  };
+  return html`
+    <${ChangeForm} save=${submit} isChanged=${!same(rules, before)}
+      consequence=${rules.every((rule) => !check(rule)) ? asks(rules.map(finish), before) : ""}>
+      ${(error) => html`${rules.map((rule, at) => html`
+        <${Rule} key=${at} rule=${rule} number=${at + 1} isNew=${at >= before.length} error=${error} info=${info}
+          change=${(changed) => setRules(rules.with(at, changed))}
+          remove=${() => setRules(rules.filter((each) => each !== rule))} />
+      `)}
+      <${Button} icon="add" onClick=${() => setRules([...rules, { ...made }])}>${say("setting.addRule")}<//>`}
+    <//>
+  `;
+}
+
+// Rules that begin to delete objects, or do it in another way.
+function lifecycleAsks(rules, before, info) {
+  const deletes = ({ Status, Expiration, NoncurrentVersionExpiration }) => Status === "Enabled" && (Expiration || NoncurrentVersionExpiration);
+  const known = new Set(before.map((rule) => JSON.stringify(rule)));
+  const found = rules.filter((rule) => deletes(rule) && !known.has(JSON.stringify(rule)));
+  if (!found.length) return "";
+  const isLost = !info || info.versioning !== "Enabled" || found.some((rule) => rule.NoncurrentVersionExpiration);
+  return found.map((rule) => sentenceOf(rule) + ".").join(" ") + " " + say(isLost ? "setting.lifecycleAsks" : "setting.lifecycleKeeps");
+}
+
 const Lifecycle = (given) => html`
   <${Rules} ...${given} member="Rule" of=${LifecycleRule} made=${{ Status: "Enabled", Filter: {} }}
+    asks=${(rules, before) => lifecycleAsks(rules, before, given.info)}
     check=${(rule) => (ACTIONS.some(([, member]) => rule[member]) || !isPlain(rule) ? "" : say("setting.ruleEmpty"))}
-    finish=${(rule) => (isPlain(rule) ? { ...rule, Filter: { Prefix: (rule.Filter || {}).Prefix || "" } } : rule)} />
+    finish=${(rule) => (isPlain(rule) ? { ...rule, Filter: { Prefix: prefixOf(rule) } } : rule)} />
 `;
 
 const METHODS = ["GET", "HEAD", "PUT", "POST", "DELETE"];
 
-function CORSRule({ rule, number, change, remove }) {
+function CORSRule({ rule, number: at, isNew, change, remove, error }) {
   const [texts, setTexts] = useState(() => Object.fromEntries(
     ["AllowedOrigin", "AllowedHeader", "ExposeHeader"].map((name) => [name, list(rule[name]).join("\n")])));
+  const wrong = error && error.details.rule === at ? error.message : "";
   const area = (name, more) => html`
     <${Field} label=${say("setting.cors." + name)} help=${say("setting.onePerLine")}>
       ${(given) => html`
-        <textarea class="short" name=${name + number} spellcheck=${false} ...${given} ...${more}
+        <textarea class="short" name=${name + at} spellcheck=${false} ...${given} ...${more}
           value=${texts[name]} onInput=${(event) => {
             setTexts({ ...texts, [name]: event.target.value });
             change(withMembers(rule, { [name]: lines(event.target.value) }));
@@ -155,27 +253,29 @@ function CORSRule({ rule, number, change, remove }) {
   `;
   const methods = list(rule.AllowedMethod);
   return html`
-    <fieldset class="pairs">
-      <legend>${say("setting.ruleNumber", { number })}</legend>
+    <${RuleBox} title=${list(rule.AllowedOrigin).join(", ") || say("setting.ruleNumber", { number: at })}
+      text=${say("setting.corsNow", { methods: methods.join(", ") || "–" })} isOpen=${isNew || Boolean(wrong)}>
       ${area("AllowedOrigin", { required: true })}
-      <div class="buttons">${METHODS.map((method) => html`
-        <${Check} label=${method} checked=${methods.includes(method)} onChange=${(event) => change({
+      <fieldset class="checks"><legend>${say("setting.cors.methods")}</legend>${METHODS.map((method) => html`
+        <${Check} label=${method} checked=${methods.includes(method)} aria-invalid=${wrong ? "true" : undefined} onChange=${(event) => change({
           ...rule,
           AllowedMethod: event.target.checked
             ? [...methods, method] : methods.filter((each) => each !== method),
         })} />
-      `)}</div>
+      `)}</fieldset>
+      ${wrong && html`<p class="help bad" role="alert">${wrong}</p>`}
       ${area("AllowedHeader")}${area("ExposeHeader")}
-      <${Field} label=${say("setting.cors.maxAge")} type="number" min="0" name=${"maxAge" + number}
+      <${Field} label=${say("setting.cors.maxAge")} type="number" min="0" name=${"maxAge" + at}
         value=${rule.MaxAgeSeconds || ""}
         onInput=${(event) => change(withMembers(rule, { MaxAgeSeconds: event.target.value }))} />
-      <${Button} icon="trash" onClick=${remove}>${say("setting.removeRule", { number })}<//>
-    </fieldset>
+      <${Button} icon="trash" kind="small" onClick=${remove}>${say("setting.removeRule", { number: at })}<//>
+    <//>
   `;
 }
 
 const CORS = (given) => html`
-  <${Rules} ...${given} member="CORSRule" of=${CORSRule} made=${{ AllowedMethod: ["GET"] }} />
+  <${Rules} ...${given} member="CORSRule" of=${CORSRule} made=${{ AllowedMethod: ["GET"] }}
+    check=${(rule) => (list(rule.AllowedMethod).length ? "" : say("setting.cors.noMethod"))} />
 `;
 
 const GROUPS = "http:" + "//acs.amazonaws.com/groups/global/";
@@ -211,10 +311,15 @@ function ACL({ document, save }) {
     return save({ Owner: { ID: document.Owner.ID }, AccessControlList: { Grant: [owner, ...others] } });
   }
   return html`
-    <${Form} submit=${submit} label=${say("app.save")} disabled=${!chosen}>
-      <${Select} label=${say("setting.acl")} help=${say("setting.aclHelp")} name="acl" value=${chosen}
-        onChange=${(event) => setChosen(event.target.value)}
-        options=${choices([...(now ? [] : [""]), ...Object.keys(CANNED)], (each) => say("setting.acl." + each))} />
+    <p class="now"><span class=${now === "private" ? "badge" : "badge warn"}>${say("setting.aclBadge." + now)}</span>
+      ${now && say("setting.aclNow", { what: say("setting.acl." + now) })}</p>
+    <${ChangeForm} save=${submit} isChanged=${Boolean(chosen) && chosen !== now} field="acl"
+      consequence=${chosen && CANNED[chosen].length && chosen !== now ? say("setting.aclAsks." + chosen) : ""}>
+      ${(error) => html`
+        <${Select} label=${say("setting.acl")} help=${say("setting.aclHelp")} name="acl" value=${chosen} error=${wrongIn(error, "acl")}
+          onChange=${(event) => setChosen(event.target.value)}
+          options=${choices([...(now ? [] : [""]), ...Object.keys(CANNED)], (each) => say("setting.acl." + each))} />
+      `}
     <//>
   `;
 }
@@ -223,12 +328,17 @@ const OWNERSHIPS = ["BucketOwnerEnforced", "BucketOwnerPreferred", "ObjectWriter
 
 function Ownership({ document, save }) {
   const [rule] = list(document && document.Rule);
-  const [chosen, setChosen] = useState((rule && rule.ObjectOwnership) || OWNERSHIPS[0]);
+  const now = (rule && rule.ObjectOwnership) || "";
+  const [chosen, setChosen] = useState(now);
   return html`
-    <${Form} submit=${() => save({ Rule: [{ ObjectOwnership: chosen }] })} label=${say("app.save")}>
-      <${Select} label=${say("setting.ownership")} name="ownership" value=${chosen}
-        onChange=${(event) => setChosen(event.target.value)}
-        options=${choices(OWNERSHIPS, (each) => say("setting.ownership." + each))} />
+    ${now && html`<p class="now"><span class="badge">${now}</span> ${say("setting.ownershipNow", { who: say("setting.ownership." + now) })}</p>`}
+    <${ChangeForm} save=${() => save({ Rule: [{ ObjectOwnership: chosen }] })} isChanged=${Boolean(chosen) && chosen !== now} field="ownership"
+      consequence=${chosen !== OWNERSHIPS[0] && chosen !== now && (!now || now === OWNERSHIPS[0]) ? say("setting.ownershipAsks") : ""}>
+      ${(error) => html`
+        <${Select} label=${say("setting.ownership")} name="ownership" value=${chosen} error=${wrongIn(error, "ownership")}
+          onChange=${(event) => setChosen(event.target.value)}
+          options=${choices([...(now ? [] : [""]), ...OWNERSHIPS], (each) => (each ? say("setting.ownership." + each) : say("setting.choose")))} />
+      `}
     <//>
   `;
 }
@@ -236,33 +346,59 @@ function Ownership({ document, save }) {
 const BLOCKS = ["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"];
 
 function PublicAccessBlock({ document, save }) {
-  const [values, setValues] = useState(
-    Object.fromEntries(BLOCKS.map((name) => [name, isOn(document && document[name])])));
+  const now = Object.fromEntries(BLOCKS.map((name) => [name, isOn(document && document[name])]));
+  const [values, setValues] = useState(now);
+  const opens = BLOCKS.filter((name) => now[name] && !values[name]);
+  const count = BLOCKS.filter((name) => now[name]).length;
   return html`
-    <${Form} submit=${() => save(values)} label=${say("app.save")}>
-      ${BLOCKS.map((name) => html`
-        <${Check} label=${say("setting.block." + name)} name=${name} checked=${values[name]}
-          onChange=${(event) => setValues({ ...values, [name]: event.target.checked })} />
+    ${document !== undefined && html`<p class="now"><span class=${count === BLOCKS.length ? "badge ok" : count ? "badge" : "badge warn"}>
+      ${say("setting.blockNow", { count, all: BLOCKS.length })}</span></p>`}
+    <${ChangeForm} save=${() => save(values)} isChanged=${!same(values, now)}
+      consequence=${opens.map((name) => say("setting.blockAsks." + name)).join(" ")}>
+      ${() => BLOCKS.map((name) => html`
+        <p><label class="switchLine"><input type="checkbox" role="switch" class="switch" name=${name} checked=${values[name]}
+          onChange=${(event) => setValues({ ...values, [name]: event.target.checked })} /> ${say("setting.block." + name)}</label></p>
       `)}
     <//>
   `;
 }
 
+const MOST_TAGS = 50;
+
+// What is wrong with tags: [the row, the text].
+function wrongTag(pairs) {
+  const seen = new Set();
+  for (const [at, [name, value]] of pairs.entries()) {
+    if (!name && value) return [at, say("setting.tagNoName")];
+    if (name && seen.has(name)) return [at, say("setting.tagTwice", { name })];
+    if (name.length > 128 || value.length > 256) return [at, say("setting.tagLong")];
+    if (name.startsWith("aws:")) return [at, say("setting.tagReserved")];
+    seen.add(name);
+  }
+  return pairs.length > MOST_TAGS ? [MOST_TAGS, say("setting.tagsMany", { count: MOST_TAGS })] : null;
+}
+
 function Tags({ document, save, remove }) {
-  const tags = list(document && document.TagSet && document.TagSet.Tag);
-  const [pairs, setPairs] = useState(tags.map(({ Key, Value }) => [Key, Value]));
+  const now = list(document && document.TagSet && document.TagSet.Tag).map(({ Key, Value }) => [Key, Value]);
+  const [pairs, setPairs] = useState(now);
+  const wanted = pairs.filter(([name, value]) => name || value);
   const submit = () => {
-    const Tag = pairs.filter(([name]) => name).map(([Key, Value]) => ({ Key, Value }));
+    const wrong = wrongTag(wanted);
+    if (wrong) throw lacks(wrong[1], "tags", { row: wrong[0] });
+    const Tag = wanted.map(([Key, Value]) => ({ Key, Value }));
     return Tag.length ? save({ TagSet: { Tag } }) : remove();
   };
   return html`
-    <${Form} submit=${submit} label=${say("app.save")}>
-      <${Pairs} label=${say("setting.name.tags")} pairs=${pairs} change=${setPairs} />
+    <${ChangeForm} save=${async () => submit()} isChanged=${!same(wanted, now)} field="tags">
+      ${(error) => html`
+        <${Pairs} label=${say("setting.name.tags")} pairs=${pairs} change=${setPairs} error=${wrongIn(error, "tags")}
+          wrong=${error && error.details.row} />
+      `}
     <//>
   `;
 }
 
-// By the names of the API; a policy has no form, for it is JSON in S3, too.
+// By the names of the API; the policy has a page of its own.
 export const FORMS = {
   versioning: Versioning,
   lock: Lock,

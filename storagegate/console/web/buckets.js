@@ -1,4 +1,4 @@
-// Buckets: the list, and one bucket with its objects, its settings and who may use it.
+// One bucket with its objects, its settings and who may use it; the list of buckets is in a module of its own.
 
 import { useEffect, useState } from "preact/hooks";
 import { call, segment } from "./api.js";
@@ -8,30 +8,9 @@ import { folderOf, shown } from "./objectnames.js";
 import { Lazy } from "./objectlist.js";
 import { Objects } from "./objects.js";
 import { go, link } from "./router.js";
-import {
-  announce, Button, Check, Crumbs, Dialog, Empty, Field, Form, html, Icon, Loaded, Page, Search, useLoad,
-} from "./ui.js";
+import { Button, Crumbs, html, Icon, Loaded, Page, useLoad } from "./ui.js";
 
 addTexts({
-  "buckets.new": "New bucket",
-  "buckets.find": "Find a bucket",
-  "buckets.empty": "No buckets yet",
-  "buckets.emptyText": "A bucket holds objects. Create one, then drop files into it.",
-  "buckets.emptyReader": "Buckets that your key may list appear here.",
-  "buckets.none": "No bucket has a name that begins so",
-  "buckets.name": "Bucket",
-  "buckets.nameHelp": "3 to 63 lower-case letters, digits, dots and hyphens.",
-  "buckets.locked": "Allow object lock (keeps versions; cannot be undone)",
-  "buckets.create": "Create bucket",
-  "buckets.made": "The bucket is created",
-  "buckets.account": "Owner",
-  "buckets.created": "Created",
-  "buckets.objects": "Objects",
-  "buckets.bytes": "Stored",
-  "buckets.versioning": "Versions",
-  "buckets.versioning.": "Never enabled",
-  "buckets.versioning.Enabled": "On",
-  "buckets.versioning.Suspended": "Suspended",
   "buckets.tab.objects": "Objects",
   "buckets.tab.settings": "Settings",
   "buckets.tab.access": "Access",
@@ -42,6 +21,9 @@ addTexts({
   "buckets.countObjects": "{count} objects",
   "buckets.countOne": "1 object",
   "buckets.countVersions": "{count} objects and older versions",
+  "buckets.older": "{count} older versions, {size}",
+  "buckets.olderOne": "1 older version, {size}",
+  "buckets.inAll": "{size} in all",
   "buckets.uploads": "{count} unfinished uploads, {size}",
   "buckets.owner": "Owner {account}",
   "buckets.createdAt": "Created {date}",
@@ -49,25 +31,6 @@ addTexts({
 });
 
 const path = (bucket) => "buckets/" + segment(bucket);
-
-function NewBucket({ onClose, onMade }) {
-  const [values, setValues] = useState({ name: "", locked: false });
-  const change = (some) => setValues((before) => ({ ...before, ...some }));
-  return html`
-    <${Dialog} title=${say("buckets.new")} onClose=${onClose}>
-      <${Form} submit=${async () => onMade(await call("POST", "buckets", { body: values }))}
-        label=${say("buckets.create")} onCancel=${onClose}>
-        ${(error) => html`
-          <${Field} label=${say("buckets.name")} help=${say("buckets.nameHelp")} required autofocus
-            error=${error && (error.status === 400 || error.status === 409) ? error.message : ""}
-            name="bucket" value=${values.name} onInput=${(event) => change({ name: event.target.value })} />
-          <${Check} label=${say("buckets.locked")} checked=${values.locked}
-            onChange=${(event) => change({ locked: event.target.checked })} />
-        `}
-      <//>
-    <//>
-  `;
-}
 
 const TABS = ["objects", "settings", "access"];
 
@@ -88,15 +51,20 @@ const Badges = ({ bucket }) => html`
     ${!bucket.may.write && html`<span class="badge"><${Icon} name="eye" />${say("buckets.readOnly")}</span>`}
 `;
 
-function countText({ versioning, objects }) {
-  if (versioning) return "buckets.countVersions";
-  return objects === 1 ? "buckets.countOne" : "buckets.countObjects";
+// How many current objects there are, and apart from them how many older versions.
+function countText({ objects, older, olderBytes }) {
+  if (older === null) return [say("buckets.countVersions", { count: number(objects) })];
+  const current = objects - older;
+  return [
+    say(current === 1 ? "buckets.countOne" : "buckets.countObjects", { count: number(current) }),
+    older > 0 && say(older === 1 ? "buckets.olderOne" : "buckets.older", { count: number(older), size: bytes(olderBytes) }),
+  ].filter(Boolean);
 }
 
 const About = ({ bucket }) => html`
   <p class="factsLine">
-    <span>${say(countText(bucket), { count: number(bucket.objects) })}</span>
-    <span>${bytes(bucket.bytes)}</span>
+    ${countText(bucket).map((text) => html`<span>${text}</span>`)}
+    <span class=${bucket.older === 0 ? "" : "hideDrawer"}>${bucket.older === 0 ? bytes(bucket.bytes) : say("buckets.inAll", { size: bytes(bucket.bytes) })}</span>
     ${bucket.uploads > 0 && html`<span>${say("buckets.uploads", { count: number(bucket.uploads), size: bytes(bucket.uploadBytes) })}</span>`}
     <span class="hidePhone hideDrawer">${say("buckets.owner", { account: bucket.account })}</span>
     <span class="hidePhone hideDrawer">${say("buckets.createdAt", { date: date(bucket.createdMs) })}</span>
@@ -139,7 +107,7 @@ function BucketPage({ name, tab, query }) {
     <${DropTarget} bucket=${name} prefix=${folderOf(prefix)} onDone=${reload} />
   `;
   const beside = isList && object !== undefined && html`
-    <${Lazy} key=${object + "\n" + versionId} load=${() => import("./objectdetails.js")} part="ObjectDetails" bucket=${name} name=${object}
+    <${Lazy} key=${object + "\n" + versionId} load=${() => import("./objectdetails.js")} part="ObjectDetails" bucket=${name} info=${info} name=${object}
       tab=${part} versionId=${versionId} query=${{ prefix, from, ...rest, object }} may=${may} reload=${reload}
       neighbour=${neighbourOf(object)} onClose=${() => {
         go(where, { prefix, from, ...rest });
@@ -160,7 +128,7 @@ function BucketPage({ name, tab, query }) {
       ${!isList && html`
         <${Loaded} of=${found}>
           ${(bucket) => bucket.may.admin
-            ? html`<${Lazy} load=${() => import("./bucketsettings.js")} part="BucketSettings" bucket=${name} tab=${tab} query=${query}
+            ? html`<${Lazy} load=${() => import("./bucketsettings.js")} part="BucketSettings" bucket=${name} info=${bucket} tab=${tab} query=${query}
                 reload=${found.reload} />`
             : html`<p class="notice">${say("buckets.noSettings")}</p>`}
         <//>
@@ -172,67 +140,6 @@ function BucketPage({ name, tab, query }) {
             reload();
             go(where, { prefix: made });
           }} />
-      `}
-    <//>
-  `;
-}
-
-function BucketTable({ items }) {
-  const most = Math.max(1, ...items.map((each) => each.bytes));
-  return html`
-    <div class="scroll edge cards" tabindex="0"><table>
-      <thead><tr>
-        <th scope="col">${say("buckets.name")}</th>
-        <th scope="col" class="number">${say("buckets.objects")}</th>
-        <th scope="col" class="number">${say("buckets.bytes")}</th>
-        <th scope="col"><span class="hidden">${say("buckets.bytes")}</span></th>
-        <th scope="col">${say("buckets.versioning")}</th>
-        <th scope="col">${say("buckets.account")}</th>
-        <th scope="col">${say("buckets.created")}</th>
-      </tr></thead>
-      <tbody>${items.map((bucket) => html`
-        <tr key=${bucket.name}>
-          <th scope="row"><a class="name" href=${link(["buckets", bucket.name, "objects"])}><${Icon} name="bucket" />${bucket.name}</a></th>
-          <td class="number" data-label=${say("buckets.objects")}>${number(bucket.objects)}</td>
-          <td class="number">${bytes(bucket.bytes)}</td>
-          <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * bucket.bytes) / most)} /></svg></td>
-          <td class=${bucket.versioning ? "" : "quiet"}>${say("buckets.versioning." + bucket.versioning)}</td>
-          <td>${bucket.account}</td><td class="hidePhone quiet">${date(bucket.createdMs)}</td>
-        </tr>
-      `)}</tbody>
-    </table></div>
-  `;
-}
-
-function BucketList({ prefix }) {
-  const found = useLoad((signal) => call("GET", "buckets", { query: { prefix }, signal }), [prefix]);
-  const [open, setOpen] = useState(false);
-  async function more() {
-    const page = await call("GET", "buckets", { query: { prefix, after: found.data.next } });
-    found.change((before) => ({ ...page, items: [...before.items, ...page.items] }));
-  }
-  const mayCreate = found.data && found.data.mayCreate !== false;
-  const add = mayCreate && html`
-    <${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("buckets.new")}<//>
-  `;
-  const empty = prefix
-    ? html`<${Empty} title=${say("buckets.none")}><a class="button" href=${link(["buckets"])}>${say("app.all")}</a><//>`
-    : html`<${Empty} title=${say("buckets.empty")} text=${say(mayCreate ? "buckets.emptyText" : "buckets.emptyReader")}>${add}<//>`;
-  return html`
-    <${Page} title=${say("nav.buckets")} actions=${found.data && found.data.items.length > 0 && add} tools=${html`
-      <${Search} label=${say("buckets.find")} value=${prefix}
-        onInput=${(event) => go(["buckets"], { prefix: event.target.value }, true)} />`}>
-      <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${empty}>
-        ${(page) => html`
-          <${BucketTable} items=${page.items} />
-          ${page.next && html`<${Button} onClick=${more}>${say("app.more")}<//>`}
-        `}
-      <//>
-      ${open && html`
-        <${NewBucket} onClose=${() => setOpen(false)} onMade=${(bucket) => {
-          announce(say("buckets.made"));
-          go(["buckets", bucket.name, "objects"]);
-        }} />
       `}
     <//>
   `;
@@ -250,6 +157,6 @@ function tabOf(part, { setting }) {
 export default function Buckets({ route }) {
   const [, name, part] = route.path;
   return name === undefined
-    ? html`<${BucketList} prefix=${route.query.prefix || ""} />`
+    ? html`<${Lazy} load=${() => import("./bucketlist.js")} part="BucketList" prefix=${route.query.prefix || ""} />`
     : html`<${BucketPage} key=${name} name=${name} tab=${tabOf(part, route.query)} query=${route.query} />`;
 }

@@ -5,9 +5,14 @@ import { APIError, call, segment } from "./api.js";
 import { FORMS } from "./bucketforms.js";
 import { addTexts, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { announce, Button, Confirm, Field, Form, html, Loaded, useLoad } from "./ui.js";
+import { styled as figures } from "./figures.js";
+import { Policy } from "./bucketpolicy.js";
+import { announce, Button, Confirm, Field, Form, html, Loaded, loadStyle, useLoad } from "./ui.js";
 
-export { styled } from "./figures.js";
+const STYLE = "./bucket.css";
+
+// Settles when both are there.
+export const styled = Promise.all([figures, loadStyle(STYLE)]);
 
 addTexts({
   "setting.sections": "Settings",
@@ -28,7 +33,6 @@ addTexts({
   "setting.malformed": "This is not a valid document of the setting {name}: a member is missing, misspelled or out of range.",
   "setting.saved": "The setting is saved",
   "setting.removed": "The setting is removed",
-  "setting.removeText": "The bucket then behaves as if it had never been configured.",
   "setting.delete": "Delete",
   "setting.name.delete": "Delete bucket",
   "setting.deleteBucket": "Delete bucket",
@@ -51,7 +55,18 @@ addTexts({
   "setting.enableVersionsText": "Every overwrite and deletion then keeps the old bytes, which count towards the size of the bucket. Versions can be suspended, but never disabled.",
   "setting.suspendVersionsText": "New writes then replace the object for good. Older versions stay, and can be restored.",
   "setting.ruleEmpty": "Enter at least one number of days",
-  "setting.lockHelp": "Object lock requires versions, and cannot be disabled once it is enabled.",
+  "setting.on": "On",
+  "setting.off": "Off",
+  "setting.choose": "Choose",
+  "setting.lockHelp": "Objects are then kept until a date, or as long as a legal hold is on.",
+  "setting.lockOn": "On",
+  "setting.lockNone": "New objects get no retention of their own.",
+  "setting.lockNow": "New objects are kept for {period} in {mode} mode.",
+  "setting.lockAsks": "Object lock cannot be disabled once it is enabled, and versions stay on.",
+  "setting.complianceAsks": "For {period} no key, not even the root pair, can delete or overwrite a new version.",
+  "setting.needsVersions": "Requires versions.",
+  "setting.for.Days": "{count} days",
+  "setting.for.Years": "{count} years",
   "setting.enableLock": "Enable object lock",
   "setting.defaultRetention": "Retention of new objects",
   "setting.mode.": "none",
@@ -65,17 +80,34 @@ addTexts({
   "setting.addRule": "Add rule",
   "setting.removeRule": "Remove rule {number}",
   "setting.ruleElsewhere": "This rule has members that the form does not show. Change it as JSON.",
+  "setting.below": "Keys that begin with {prefix}:",
+  "setting.everywhere": "All keys:",
+  "setting.doesNothing": "No action yet",
+  "setting.does.expire": "deleted after {days} days",
+  "setting.does.expireOld": "older versions deleted after {days} days",
+  "setting.does.abort": "unfinished uploads aborted after {days} days",
+  "setting.lifecycleAsks": "What is old enough is deleted within a day, and cannot be restored.",
+  "setting.lifecycleKeeps": "What is old enough is deleted within a day; older versions keep it.",
   "setting.rule.id": "Name",
   "setting.rule.prefix": "Keys that begin with",
-  "setting.rule.expire": "Delete objects after days",
-  "setting.rule.expireOld": "Delete older versions after days",
-  "setting.rule.abort": "Abort uploads after days",
+  "setting.rule.prefixHelp": "Empty for every object of the bucket.",
+  "setting.rule.expire": "Delete objects after, days",
+  "setting.rule.expireOld": "Delete older versions after, days",
+  "setting.rule.abort": "Abort unfinished uploads after, days",
   "setting.rule.on": "On",
   "setting.onePerLine": "One per line; * stands for any text.",
   "setting.cors.AllowedOrigin": "Origins",
   "setting.cors.AllowedHeader": "Request headers",
   "setting.cors.ExposeHeader": "Response headers that scripts may read",
   "setting.cors.maxAge": "Seconds that browsers cache the result",
+  "setting.cors.methods": "Methods",
+  "setting.cors.noMethod": "Choose at least one method",
+  "setting.corsNow": "Pages of these origins may use {methods}",
+  "setting.tagNoName": "Enter a name for this value",
+  "setting.tagTwice": "The name {name} comes twice",
+  "setting.tagLong": "A name has at most 128 characters, a value 256",
+  "setting.tagReserved": "Names that begin with aws: are reserved",
+  "setting.tagsMany": "A bucket has at most {count} tags",
   "setting.acl": "Everyone but the owner may",
   "setting.aclHelp": "Requires an ownership with ACLs, and no public access block against it.",
   "setting.acl.": "see the JSON",
@@ -83,14 +115,36 @@ addTexts({
   "setting.acl.public-read": "list, without signing in",
   "setting.acl.public-read-write": "list and write, without signing in",
   "setting.acl.authenticated-read": "list, with any key",
+  "setting.aclBadge.": "Other grants",
+  "setting.aclBadge.private": "Private",
+  "setting.aclBadge.public-read": "Public read",
+  "setting.aclBadge.public-read-write": "Public read and write",
+  "setting.aclBadge.authenticated-read": "Any key",
+  "setting.aclNow": "By the ACL of the bucket, everyone but the owner may: {what}.",
+  "setting.aclAsks.public-read": "Anyone who reaches this server can then list the names in this bucket, without signing in.",
+  "setting.aclAsks.public-read-write": "Anyone who reaches this server can then list, store, overwrite and delete objects in this bucket, without signing in.",
+  "setting.aclAsks.authenticated-read": "Every key of every account can then list the names in this bucket.",
   "setting.ownership": "Objects belong to",
   "setting.ownership.BucketOwnerEnforced": "the bucket's owner; ACLs are disabled",
   "setting.ownership.BucketOwnerPreferred": "the bucket's owner, where the writer agrees",
   "setting.ownership.ObjectWriter": "the account that wrote them",
+  "setting.ownershipNow": "New objects belong to {who}.",
+  "setting.ownershipAsks": "ACLs work again: an ACL of the bucket or of one object can then open it to others, and writers can own what they store.",
   "setting.block.BlockPublicAcls": "Refuse ACLs that make something public",
   "setting.block.IgnorePublicAcls": "Ignore ACLs that make something public",
   "setting.block.BlockPublicPolicy": "Refuse policies that make something public",
   "setting.block.RestrictPublicBuckets": "Let only the owner's account use a public policy",
+  "setting.blockNow": "{count} of {all} on",
+  "setting.blockAsks.BlockPublicAcls": "ACLs can then make objects of this bucket public.",
+  "setting.blockAsks.IgnorePublicAcls": "Public ACLs that exist then take effect again.",
+  "setting.blockAsks.BlockPublicPolicy": "A policy can then make this bucket public.",
+  "setting.blockAsks.RestrictPublicBuckets": "A public policy that exists then takes effect for everyone again.",
+  "setting.removeText.policy": "Everyone whom the policy lets in is shut out, and what it denies is allowed again.",
+  "setting.removeText.publicAccessBlock": "ACLs and policies can then make this bucket public again.",
+  "setting.removeText.lifecycle": "Nothing is deleted by itself any more.",
+  "setting.removeText.cors": "Pages of other origins can then no longer use the bucket from a browser.",
+  "setting.removeText.ownership": "The bucket then behaves as if it had never been configured; ACLs may work again.",
+  "setting.removeText.tags": "The bucket then has no tags.",
 });
 
 // By the tabs of the page of a bucket.
@@ -122,8 +176,9 @@ const EXAMPLES = {
   }),
 };
 
-function JSONEditor({ bucket, name, document, save }) {
-  const [text, setText] = useState(document === undefined ? "" : JSON.stringify(document, null, 2));
+function JSONEditor({ document, save }) {
+  const before = document === undefined ? "" : JSON.stringify(document, null, 2);
+  const [text, setText] = useState(before);
   async function submit() {
     let body;
     try {
@@ -134,14 +189,7 @@ function JSONEditor({ bucket, name, document, save }) {
     await save(body);
   }
   return html`
-    ${name === "policy" && html`
-      <p>${say("setting.examples")}</p>
-      <div class="buttons">${Object.entries(EXAMPLES).map(([example, make]) => html`
-        <${Button} onClick=${() => setText(JSON.stringify(make(bucket), null, 2))}>
-          ${say("setting.example." + example)}<//>
-      `)}</div>
-    `}
-    <${Form} submit=${submit} label=${say("app.save")} disabled=${!text.trim()}>
+    <${Form} submit=${submit} label=${say("app.save")} disabled=${!text.trim() || text === before}>
       <${Field} label=${say("setting.document")}>
         ${(given) => html`
           <textarea ...${given} spellcheck=${false} value=${text}
@@ -161,7 +209,7 @@ async function read(path, signal) {
   }
 }
 
-function Setting({ bucket, name, asJSON, reload }) {
+function Setting({ bucket, info, name, asJSON, statement, reload }) {
   const path = "buckets/" + segment(bucket) + "/settings/" + name;
   const found = useLoad((signal) => read(path, signal), []);
   const [asks, setAsks] = useState(false);
@@ -183,13 +231,14 @@ function Setting({ bucket, name, asJSON, reload }) {
     setAsks(false);
     found.reload();
   }
-  const Shown = asJSON ? JSONEditor : FORMS[name];
+  const Shown = name === "policy" ? Policy : asJSON ? JSONEditor : FORMS[name];
+  const saysItself = name === "versioning" || name === "lock" || name === "policy";
   return html`
     <${Loaded} of=${found} rows=${4}>
       ${({ document }) => html`
-        ${document === undefined && name !== "versioning" && html`
+        ${document === undefined && !saysItself && html`
           <p class="now"><span class="badge">${say("setting.notMade")}</span></p>`}
-        <${Shown} key=${found.atMs + String(asJSON)} bucket=${bucket} name=${name} save=${save} remove=${remove}
+        <${Shown} key=${found.atMs + String(asJSON)} bucket=${bucket} info=${info} save=${save} remove=${remove} examples=${EXAMPLES} statement=${statement}
           document=${document === "" ? {} : document} />
         ${document !== undefined && REMOVABLE.has(name) && html`
           <${Button} kind="danger" onClick=${() => setAsks(true)}>${say("setting.remove")}<//>
@@ -197,7 +246,7 @@ function Setting({ bucket, name, asJSON, reload }) {
       `}
     <//>
     ${asks && html`
-      <${Confirm} title=${say("setting.name." + name)} text=${say("setting.removeText")} act=${remove}
+      <${Confirm} title=${say("setting.name." + name)} text=${say("setting.removeText." + name)} act=${remove}
         label=${say("setting.delete")} onClose=${() => setAsks(false)} />
     `}
   `;
@@ -221,11 +270,11 @@ function DeleteBucket({ bucket }) {
 }
 
 // `query` says which section is open, {setting, view}, so that a link leads to it; `reload` describes the bucket anew.
-export function BucketSettings({ bucket, tab, query, reload }) {
+export function BucketSettings({ bucket, info, tab, query, reload }) {
   const names = SETTINGS[tab];
   const { setting, view } = query;
   const name = names.includes(setting) ? setting : names[0];
-  const asJSON = name !== "delete" && (view === "json" || !FORMS[name]);
+  const asJSON = FORMS[name] !== undefined && view === "json";
   const to = (values, isCurrent, text) => html`
     <a href=${link(["buckets", bucket, tab], values)} aria-current=${isCurrent ? "page" : undefined}
       onClick=${(event) => {
@@ -249,7 +298,7 @@ export function BucketSettings({ bucket, tab, query, reload }) {
                 ${to({ setting: name, view: "json" }, asJSON, say("setting.asJSON"))}
               </nav>
             `}
-            <${Setting} key=${name} bucket=${bucket} name=${name} asJSON=${asJSON} reload=${reload} />
+            <${Setting} key=${name} bucket=${bucket} info=${info} name=${name} asJSON=${asJSON} reload=${reload} statement=${query.statement} />
           `}
       </section>
     </div>

@@ -4,12 +4,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
 import { typeOf } from "./filetypes.js";
 import { addTexts, bytes, date, number, say } from "./messages.js";
-import { announceDeleted, base, deleteObjects, download, objectPath } from "./objectactions.js";
-import { Rename, Share, Warning } from "./objectdialogs.js";
+import { base, download, objectPath } from "./objectactions.js";
+import { announceDeleted, deleteObjects } from "./objectdeletion.js";
+import { Copy, Move, Rename, Share, Warning } from "./objectdialogs.js";
 import { EditTags, EditType, Lock } from "./objectedit.js";
 import { folderOf, shown, shownBelow } from "./objectnames.js";
 import { Preview } from "./objectpreview.js";
 import { snippets } from "./objectsnippets.js";
+import { Menu } from "./menu.js";
 import { Versions } from "./objectversions.js";
 import { go, link } from "./router.js";
 import {
@@ -19,8 +21,13 @@ import {
 
 addTexts({
   "object.preview": "Preview",
+  "object.open": "Open preview",
+  "object.lock": "Lock",
+  "object.more": "More actions",
   "object.details": "Details",
   "object.versions": "Versions",
+  "object.versionsMore": "{count} shown, and more",
+  "object.downloadVersion": "Download the version of {date}",
   "object.lockTitle": "Lock",
   "object.code": "Copy as",
   "object.previous": "Previous object",
@@ -36,6 +43,9 @@ addTexts({
   "object.partCount": "Parts",
   "object.version": "Version",
   "object.headers": "Headers",
+  "object.edit": "Edit {what}",
+  "object.editShort": "Edit",
+  "object.noPairs": "None",
   "object.metadata": "Metadata",
   "object.saveMetadata": "Save type and metadata",
   "object.tags": "Tags",
@@ -59,17 +69,19 @@ addTexts({
   "object.held": "A legal hold is on.",
   "object.mode": "Retention",
   "object.modeHelp": "No key can shorten or lift a retention in COMPLIANCE mode.",
+  "object.complianceAsks": "Until then no key, not even the root pair, can delete this version or shorten the time.",
   "object.until": "Until",
   "object.saveRetention": "Save retention",
   "object.hold": "Place legal hold",
   "object.release": "Release legal hold",
   "object.deleteText": "A bucket that keeps versions keeps it as an older version.",
   "object.kept": "The object was not deleted",
+  "object.shell": "Shell",
   "object.codeHelp": "The programs read the key pair from their own settings or the environment.",
   "object.noCode": "This program cannot name this object.",
 });
 
-const PROGRAMS = ["aws", "rclone", "curl", "python"];
+const PROGRAMS = { aws: "AWS CLI", rclone: "rclone", curl: "curl", python: "boto3" };
 
 function Facts({ object }) {
   const pairs = (values) => Object.entries(values).map(([name, value]) => name + ": " + value).join(", ");
@@ -84,6 +96,7 @@ function Facts({ object }) {
     ["checksum", object.checksum && html`<code>${object.checksum.algorithm} ${object.checksum.value}</code>`],
     ["account", object.account],
     ["storageClass", object.storageClass],
+    ["lock", object.lock && (object.lock.legalHold ? say("object.held") : say("object.locked", { mode: object.lock.mode, date: date(object.lock.untilMs) }))],
     ["partCount", object.parts.length && number(object.parts.length)],
     ["headers", shown(pairs(object.headers))],
   ];
@@ -100,32 +113,46 @@ function Facts({ object }) {
 
 function Code({ bucket, object, versionId }) {
   const found = useLoad((signal) => call("GET", "endpoint", { signal }), []);
+  const [chosen, setChosen] = useState("aws");
   return html`
     <${Loaded} of=${found}>
       ${({ url, region, warning }) => {
         const texts = snippets({ endpoint: url, region, bucket, key: object.key, versionId });
         return html`
           ${warning && html`<${Warning} text=${warning} />`}
-          <p class="quiet">${say("object.codeHelp")}</p>
-          ${PROGRAMS.map((name) => html`
-            <div class="code"><header>${name}${texts[name] && html`<${CopyButton} text=${texts[name]} />`}</header>
+          <div class="seg" role="group" aria-label=${say("object.code")}>${Object.entries(PROGRAMS).map(([name, text]) => html`
+            <button type="button" aria-pressed=${chosen === name} onClick=${() => setChosen(name)}>${text}</button>`)}</div>
+          ${Object.entries(PROGRAMS).map(([name, text]) => html`
+            <div class="code" hidden=${name !== chosen}><header><span>${name === "python" ? "Python" : say("object.shell")}</span>${texts[name] && html`<${CopyButton} text=${texts[name]} />`}</header>
               ${texts[name]
                 ? html`<pre id=${"code-" + name} tabindex="0">${texts[name]}</pre>`
                 : html`<p class="quiet">${say("object.noCode")}</p>`}</div>
           `)}
+          <p class="help">${say("object.codeHelp")}</p>
         `;
       }}
     <//>
   `;
 }
 
-// A part that is opened when it is wanted.
-const Fold = ({ title, open, children }) => html`
-  <section class="part"><details open=${open}><summary>${title}</summary>${children}</details></section>
-`;
+// Pairs as they are, and the form that changes them once it is wanted.
+function Editable({ id, title, pairs, mayEdit, isOpen, children }) {
+  const [isEdited, setIsEdited] = useState(isOpen && mayEdit);
+  return html`
+    <section class="part" id=${"part-" + id}>
+      <h3>${title}<span class="fill"></span>${mayEdit && !isEdited && html`
+        <button type="button" class="link" aria-label=${say("object.edit", { what: title })} onClick=${() => setIsEdited(true)}>${say("object.editShort")}</button>`}</h3>
+      ${isEdited ? children(() => setIsEdited(false)) : pairs.length
+        ? html`<dl class="facts">${pairs.map(([name, value]) => html`<dt><bdi>${shown(name)}</bdi></dt><dd><code>${shown(value)}</code></dd>`)}</dl>`
+        : html`<p class="quiet">${say("object.noPairs")}</p>`}
+    </section>
+  `;
+}
+
+export { styled } from "./objectstyle.js";
 
 // `neighbour(step)` is the address of the object before or after this one, if it is known.
-export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighbour, onClose, reload }) {
+export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, neighbour, onClose, reload }) {
   const where = ["buckets", bucket, "objects"];
   const found = useLoad((signal) => call("GET", objectPath(bucket, name), { query: { versionId }, signal })
     .catch((error) => {
@@ -133,6 +160,7 @@ export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighb
       throw error;
     }), []);
   const [dialog, setDialog] = useState(tab === "share" ? "share" : "");
+  const [menu, setMenu] = useState(null);
   const [round, setRound] = useState(0);
   const box = useRef();
   const heading = useRef();
@@ -167,10 +195,7 @@ export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighb
     reload();
   }
   const close = () => setDialog("");
-  const part = (object, Part, title, open) => html`
-    <div id=${"part-" + title}><${Fold} title=${say("object." + title)} open=${open || tab === title}>
-      <${Part} key=${object.etag + found.atMs} bucket=${bucket} object=${object} versionId=${versionId} changed=${changed} /><//></div>
-  `;
+  const fresh = (object) => ({ key: object.etag + found.atMs, bucket, object, versionId, changed });
   const isOlder = Boolean(versionId);
   return html`
     <aside ref=${box} class="drawer" aria-label=${shown(name)}>
@@ -192,9 +217,10 @@ export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighb
                 <${Button} icon="download" kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
                 <${Button} icon="share" onClick=${() => setDialog("share")}>${say("objects.share")}<//>
                 ${may.write && !isOlder && html`
-                  <${Button} icon="rename" kind="shrinks" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>
+                  <${Button} icon="rename" kind="hidePhone" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>
                   <span class="fill"></span>
                   <${IconButton} icon="trash" kind="danger" label=${say("app.delete")} onClick=${() => setDialog("delete")} />
+                  <${IconButton} icon="more" label=${say("object.more")} onClick=${(event) => setMenu(event.currentTarget)} />
                 `}
               </div>
               ${error && html`<${Problem} error=${error} />`}
@@ -205,19 +231,39 @@ export function ObjectDetails({ bucket, name, tab, versionId, query, may, neighb
               <${Facts} object=${object} />
             `}
         <//>
-        <section class="part" id="part-versions"><h3>${say("object.versions")}</h3>
+        <section class="part" id="part-versions">
           <${Versions} key=${round} bucket=${bucket} name=${name} versionId=${versionId} where=${where} query=${query} may=${may}
             changed=${changed} /></section>
         ${found.data && html`
-          ${part(found.data, EditTags, "tags", found.data.tags && Object.keys(found.data.tags).length > 0)}
-          ${!isOlder && may.write && part(found.data, EditType, "metadata", Object.keys(found.data.metadata).length > 0)}
-          ${part(found.data, Lock, "lockTitle", Boolean(found.data.lock))}
-          ${part(found.data, Code, "code")}
+          ${found.data.tags === null
+            ? html`<section class="part"><h3>${say("object.tags")}</h3><p class="quiet">${say("object.tagsHidden")}</p></section>`
+            : html`<${Editable} key=${"tags" + found.atMs} id="tags" title=${say("object.tags")} pairs=${Object.entries(found.data.tags)}
+                mayEdit=${may.write} isOpen=${tab === "tags"}>${(done) => html`<${EditTags} ...${fresh(found.data)} onCancel=${done} />`}<//>`}
+          <${Editable} key=${"metadata" + found.atMs} id="metadata" title=${say("object.metadata")} pairs=${Object.entries(found.data.metadata)}
+            mayEdit=${may.write && !isOlder} isOpen=${tab === "metadata"}>${(done) => html`<${EditType} ...${fresh(found.data)} onCancel=${done} />`}<//>
+          ${(found.data.lock || !info || info.lockEnabled || tab === "lockTitle") && html`
+            <section class="part" id="part-lockTitle"><details open=${Boolean(found.data.lock) || tab === "lockTitle"}><summary>${say("object.lockTitle")}</summary>
+              <${Lock} ...${fresh(found.data)} /></details></section>
+          `}
+          <section class="part" id="part-code"><h3>${say("object.code")}</h3><${Code} ...${fresh(found.data)} /></section>
         `}
       </div>
       ${dialog === "delete" && html`
-        <${Confirm} title=${say("objects.deleteOne", { name: shown(name) })} text=${say("object.deleteText")}
+        <${Confirm} title=${say("objects.deleteOne", { name: shown(name) })} text=${info ? say("objects.deleteText." + info.versioning) : say("object.deleteText")}
           act=${remove} label=${say("app.delete")} onClose=${close} />
+      `}
+      ${menu && html`<${Menu} label=${say("object.more")} at=${menu} onClose=${() => setMenu(null)} items=${[
+        { label: say("objects.rename"), icon: "rename", act: () => setDialog("rename") },
+        { label: say("objects.copyTo"), icon: "copy", act: () => setDialog("copy") },
+        { label: say("objects.moveTo"), icon: "move", act: () => setDialog("move") },
+      ]} />`}
+      ${(dialog === "copy" || dialog === "move") && html`
+        <${dialog === "copy" ? Copy : Move} bucket=${bucket} object=${name} onClose=${close} onDone=${() => {
+          const isMove = dialog === "move";
+          close();
+          reload();
+          if (isMove) onClose();
+        }} />
       `}
       ${dialog === "share" && html`<${Share} bucket=${bucket} object=${name} versionId=${versionId} onClose=${close} />`}
       ${dialog === "rename" && html`

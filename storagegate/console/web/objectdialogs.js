@@ -31,11 +31,14 @@ addTexts({
   "object.copied": "Copied to {name}",
   "object.moved": "Moved to {name}",
   "object.noSlash": "A name has no slash; use Move to for another folder",
+  "object.folderThere": "The folder {name} exists already",
   "object.folderName": "Name of the folder",
   "object.createFolder": "Create folder",
 });
 
 const EXPIRIES = [900, 3600, 86400, 259200, 604800];
+
+const shownIn = (error) => (error && error.isShown ? error.message : "");
 
 const lastOf = (key) => shown(key.split("/").pop());
 
@@ -70,7 +73,13 @@ export function Share({ bucket, object, versionId, onClose }) {
 }
 
 async function copyTo(bucket, object, body) {
-  await call("POST", objectPath(bucket, object) + "/copy", { body });
+  try {
+    await call("POST", objectPath(bucket, object) + "/copy", { body });
+  } catch (error) {
+    // The field of the new name shows it.
+    error.isShown = error.status === 400 || error.status === 409;
+    throw error;
+  }
   announce(say(body.move ? "object.moved" : "object.copied", { name: shown(body.toKey) }));
 }
 
@@ -87,10 +96,12 @@ function CopyForm({ bucket, object, move, onClose, onDone }) {
           await copyTo(bucket, object, { toBucket, toKey, move });
           onDone();
         }}>
-        <${Select} label=${say("object.toBucket")} name="toBucket" value=${toBucket}
-          onChange=${(event) => setToBucket(event.target.value)} options=${names.map((each) => [each, each])} />
-        <${Field} label=${say("object.toKey")} help=${say("object.toKeyHelp")} name="toKey" required autofocus value=${toKey}
-          onInput=${(event) => setToKey(event.target.value)} />
+        ${(error) => html`
+          <${Select} label=${say("object.toBucket")} name="toBucket" value=${toBucket}
+            onChange=${(event) => setToBucket(event.target.value)} options=${names.map((each) => [each, each])} />
+          <${Field} label=${say("object.toKey")} help=${say("object.toKeyHelp")} name="toKey" required autofocus value=${toKey}
+            error=${shownIn(error)} onInput=${(event) => setToKey(event.target.value)} />
+        `}
       <//>
     <//>
   `;
@@ -103,7 +114,7 @@ export const Move = (given) => html`<${CopyForm} ...${given} move />`;
 export function Rename({ bucket, object, onClose, onDone }) {
   const [typed, setTyped] = useState(object.split("/").pop());
   async function submit() {
-    if (typed.includes("/")) throw new APIError(0, "", say("object.noSlash"));
+    if (typed.includes("/")) throw Object.assign(new APIError(0, "", say("object.noSlash")), { isShown: true });
     await copyTo(bucket, object, { toKey: folderOf(object) + typed, move: true });
     onDone(folderOf(object) + typed);
   }
@@ -111,8 +122,8 @@ export function Rename({ bucket, object, onClose, onDone }) {
     <${Dialog} title=${say("object.renameTitle", { name: lastOf(object) })} onClose=${onClose}>
       <${Form} label=${say("object.renameLabel")} onCancel=${onClose} submit=${submit}
         disabled=${!typed || typed === object.split("/").pop()}>
-        <${Field} label=${say("object.newName")} name="name" required autofocus value=${typed}
-          onInput=${(event) => setTyped(event.target.value)} />
+        ${(error) => html`<${Field} label=${say("object.newName")} name="name" required autofocus value=${typed}
+          error=${shownIn(error)} onInput=${(event) => setTyped(event.target.value)} />`}
       <//>
     <//>
   `;
@@ -123,14 +134,20 @@ export function NewFolder({ bucket, prefix, onClose, onDone }) {
   const [typed, setTyped] = useState("");
   async function submit() {
     const key = prefix + typed.replace(/\/+$/, "") + "/";
-    await call("PUT", objectPath(bucket, key), { raw: new Blob([]), headers: { "If-None-Match": "*" } });
+    try {
+      await call("PUT", objectPath(bucket, key), { raw: new Blob([]), headers: { "If-None-Match": "*" } });
+    } catch (error) {
+      if (error.status === 412) error.message = say("object.folderThere", { name: shown(typed) });
+      error.isShown = error.status === 400 || error.status === 412;
+      throw error;
+    }
     onDone(key);
   }
   return html`
     <${Dialog} title=${say("objects.newFolder")} onClose=${onClose}>
       <${Form} label=${say("object.createFolder")} onCancel=${onClose} submit=${submit} disabled=${!typed.trim()}>
-        <${Field} label=${say("object.folderName")} name="folder" required autofocus value=${typed}
-          onInput=${(event) => setTyped(event.target.value)} />
+        ${(error) => html`<${Field} label=${say("object.folderName")} name="folder" required autofocus value=${typed}
+          error=${shownIn(error)} onInput=${(event) => setTyped(event.target.value)} />`}
       <//>
     <//>
   `;

@@ -5,11 +5,14 @@ import { call } from "./api.js";
 import { objectPath } from "./objectactions.js";
 import { date, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
-import { announce, Check, Field, Form, html, Select } from "./ui.js";
+import { announce, Check, Field, Form, html, Icon, Select } from "./ui.js";
 
-export function EditType({ bucket, object, changed }) {
+const isSame = (pairs, before) => JSON.stringify(pairs.filter(([name]) => name)) === JSON.stringify(before);
+
+export function EditType({ bucket, object, changed, onCancel }) {
   const [type, setType] = useState(object.contentType);
-  const [pairs, setPairs] = useState(Object.entries(object.metadata));
+  const before = Object.entries(object.metadata);
+  const [pairs, setPairs] = useState(before);
   async function save() {
     const metadata = Object.fromEntries(pairs.filter(([name]) => name));
     await call("PATCH", objectPath(bucket, object.key), { body: { contentType: type, metadata } });
@@ -17,7 +20,8 @@ export function EditType({ bucket, object, changed }) {
     changed();
   }
   return html`
-    <${Form} submit=${save} label=${say("object.saveMetadata")}>
+    <${Form} submit=${save} label=${say("object.saveMetadata")} onCancel=${onCancel}
+      disabled=${type === object.contentType && isSame(pairs, before)}>
       <${Field} label=${say("object.type")} name="contentType" value=${type}
         onInput=${(event) => setType(event.target.value)} />
       <${Pairs} label=${say("object.metadata")} pairs=${pairs} change=${setPairs} />
@@ -25,8 +29,9 @@ export function EditType({ bucket, object, changed }) {
   `;
 }
 
-export function EditTags({ bucket, object, versionId, changed }) {
-  const [pairs, setPairs] = useState(Object.entries(object.tags || {}));
+export function EditTags({ bucket, object, versionId, changed, onCancel }) {
+  const before = Object.entries(object.tags);
+  const [pairs, setPairs] = useState(before);
   async function save() {
     const Tag = pairs.filter(([name]) => name).map(([Key, Value]) => ({ Key, Value }));
     const path = objectPath(bucket, object.key) + "/settings/tags";
@@ -34,9 +39,8 @@ export function EditTags({ bucket, object, versionId, changed }) {
     announce(say("object.changed"));
     changed();
   }
-  if (object.tags === null) return html`<p class="quiet">${say("object.tagsHidden")}</p>`;
   return html`
-    <${Form} submit=${save} label=${say("object.saveTags")}>
+    <${Form} submit=${save} label=${say("object.saveTags")} onCancel=${onCancel} disabled=${isSame(pairs, before)}>
       <${Pairs} label=${say("object.tags")} pairs=${pairs} change=${setPairs} />
     <//>
   `;
@@ -67,10 +71,12 @@ export function Lock({ bucket, object, versionId, changed }) {
     <p>${lock.mode
       ? say("object.locked", { mode: lock.mode, date: date(lock.untilMs) })
       : say("object.notLocked")}${" "}${lock.legalHold && html`<strong>${say("object.held")}</strong>`}</p>
-    <${Form} submit=${retention} label=${say("object.saveRetention")}>
+    <${Form} submit=${retention} label=${say("object.saveRetention")}
+      disabled=${mode === (lock.mode || "") && until === (lock.untilMs ? localTime(lock.untilMs) : "")}>
       <${Select} label=${say("object.mode")} help=${say("object.modeHelp")} name="mode" value=${mode}
         onChange=${(event) => setMode(event.target.value)}
         options=${MODES.map((each) => [each, each || say("app.none")])} />
+      ${mode === "COMPLIANCE" && lock.mode !== mode && html`<p class="warning" role="alert"><${Icon} name="warning" /> ${say("object.complianceAsks")}</p>`}
       ${mode && html`
         <${Field} label=${say("object.until")} type="datetime-local" name="until" required value=${until}
           onInput=${(event) => setUntil(event.target.value)} />

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { typeOf } from "./filetypes.js";
 import { bytes, date, number, say } from "./messages.js";
 import { shown, shownBelow } from "./objectnames.js";
-import { nameOf } from "./objectpages.js";
+import { nameOf, sumsOf } from "./objectpages.js";
 import { announce, html, Icon } from "./ui.js";
 import { useRowHeight, VirtualList } from "./virtuallist.js";
 
@@ -28,6 +28,10 @@ export class ObjectArray {
     return this.rows.length;
   }
 
+  get sums() {
+    return sumsOf(this.rows);
+  }
+
   row(index) {
     return this.rows[index];
   }
@@ -44,44 +48,46 @@ export class ObjectArray {
 }
 
 const KEYS = {
-  size: (row) => (isFolder(row) ? -1 : row[1]),
+  size: (row, sizes) => (isFolder(row) ? (sizes && sizes.get(row)) || -1 : row[1]),
   type: (row) => (isFolder(row) ? "" : typeOf(row[0])[1]),
   modified: (row) => (isFolder(row) ? -1 : row[2]),
   class: (row) => (isFolder(row) ? "" : row[4]),
 };
 
-// Rows in another order than the store's, folders first.
-export function sorted(rows, [column, sign]) {
-  const key = KEYS[column] || (() => 0);
-  const indexed = rows.map((row, index) => [row, key(row), index]);
-  indexed.sort(([a, one, i], [b, other, j]) =>
-    isFolder(b) - isFolder(a) || sign * (one < other ? -1 : one > other ? 1 : column === "name" ? i - j : 0) || i - j);
+const names = new Intl.Collator(undefined, { numeric: true });
+
+// Rows in another order than the store's, folders first; names as people sort them.
+export function sorted(rows, [column, sign], sizes) {
+  const key = KEYS[column] || nameOf;
+  const compare = column === "name" ? names.compare : (one, other) => (one < other ? -1 : one > other ? 1 : 0);
+  const indexed = rows.map((row, index) => [row, key(row, sizes), index]);
+  indexed.sort(([a, one, i], [b, other, j]) => isFolder(b) - isFolder(a) || sign * compare(one, other) || i - j);
   return indexed.map(([row]) => row);
 }
 
 // Which rows are selected: [selection, {only, toggle, range, all, clear, keep}].
 export function useSelection(pages) {
   const [selection, setSelection] = useState(NOTHING);
-  const names = (some) => {
+  const choose = (some) => {
     if (some.size > MOST_SELECTED) announce(say("objects.selectTooMany", { count: number(MOST_SELECTED) }));
     else setSelection({ all: false, names: some });
   };
   return [selection, {
-    only: (name) => names(new Set([name])),
+    only: (name) => choose(new Set([name])),
     toggle: (name) => {
       const some = new Set(selection.names);
       if (!some.delete(name)) some.add(name);
-      names(some);
+      choose(some);
     },
     range: async (one, other) => {
       const [first, last] = [Math.min(one, other), Math.max(one, other)];
-      if (last - first >= MOST_SELECTED) names({ size: last - first + 1 });
-      else names(new Set(await pages.names(first, last)));
+      if (last - first >= MOST_SELECTED) choose({ size: last - first + 1 });
+      else choose(new Set(await pages.names(first, last)));
     },
-    loaded: () => names(new Set(pages.loadedNames())),
+    loaded: () => choose(new Set(pages.loadedNames())),
     all: () => setSelection({ all: true, names: new Set() }),
     clear: () => setSelection(NOTHING),
-    keep: (some) => names(new Set(some)),
+    keep: (some) => choose(new Set(some)),
   }];
 }
 
@@ -90,7 +96,14 @@ const className = (storageClass) => {
   return text.slice(0, 1).toUpperCase() + text.slice(1);
 };
 
-function Row({ index, top, height, row, folder, href, isActive, isSelected, isOpen, onPointer }) {
+// The bytes of a folder, if they were added up.
+function folderSize(row, measured) {
+  if (!measured) return "–";
+  const text = bytes(measured.sizes.get(row) || 0);
+  return measured.state === "done" ? text : "≥ " + text;
+}
+
+function Row({ index, top, height, row, measured, folder, href, isActive, isSelected, isOpen, onPointer }) {
   const style = { top: top + "px", height: height + "px" };
   if (row === undefined)
     return html`<div role="row" class="listRow" aria-rowindex=${index + 2} style=${style}>
@@ -105,7 +118,7 @@ function Row({ index, top, height, row, folder, href, isActive, isSelected, isOp
         <span class="tick"></span></span>
       <span role="gridcell" class=${isFolder(row) ? "label isFolder" : "label"}><a href=${href(row)} tabindex="-1">
         <${Icon} name=${icon} /><bdi>${shownBelow(name, folder)}</bdi></a></span>
-      <span role="gridcell" class="number">${isFolder(row) ? "–" : bytes(row[1])}</span>
+      <span role="gridcell" class="number">${isFolder(row) ? folderSize(row, measured) : bytes(row[1])}</span>
       <span role="gridcell" class="quiet hidePhone hideMid hideDrawer">${type}</span>
       <span role="gridcell" class="when">${isFolder(row) ? "–" : date(row[2])}</span>
       <span role="gridcell" class="quiet hidePhone hideMid hideDrawer">${isFolder(row) ? "" : className(row[4])}</span>
@@ -138,7 +151,7 @@ function Heads({ sort, onSort, onAll }) {
 }
 
 // `acts` are {open(row), menu(row, element), up(), rename(row), remove(names)}; those absent are not offered.
-export function ObjectGrid({ label, folder, pages, selection, select, href, opened, sort, onSort, acts }) {
+export function ObjectGrid({ label, folder, pages, measured, selection, select, href, opened, sort, onSort, acts }) {
   const [active, setActive] = useState(0);
   const anchor = useRef(0);
   const handle = useRef(null);
@@ -201,7 +214,7 @@ export function ObjectGrid({ label, folder, pages, selection, select, href, open
   }
   const draw = (index, top) => {
     const row = pages.row(index);
-    return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} folder=${folder} href=${href}
+    return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} measured=${measured} folder=${folder} href=${href}
       isActive=${index === active} onPointer=${pointed} isOpen=${row !== undefined && opened === nameOf(row)}
       isSelected=${selection.all || (row !== undefined && selection.names.has(nameOf(row)))} />`;
   };

@@ -3,13 +3,32 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { call } from "./api.js";
 import { typeOf } from "./filetypes.js";
-import { bytes, date, number, say } from "./messages.js";
-import { base, deleteObjects, objectPath } from "./objectactions.js";
+import { addTexts, bytes, date, number, say } from "./messages.js";
+import { base, objectPath } from "./objectactions.js";
+import { deleteObjects } from "./objectdeletion.js";
 import { CARD_PX, ROW_PX } from "./objectgrid.js";
 import { shown, shownBelow } from "./objectnames.js";
 import { link } from "./router.js";
 import { announce, Button, Empty, html, Icon, Loaded, Problem, useAction, useLoad } from "./ui.js";
 import { useRowHeight, VirtualList } from "./virtuallist.js";
+
+addTexts({
+  "objects.historyCount": "{deleted} deleted, {current} current, {older} older versions",
+  "objects.historyMore": "{deleted} deleted, {current} current, {older} older versions loaded, and more",
+  "objects.historyBytes": "Older versions hold {size}",
+  "objects.historyTitle": "Deleted objects and versions",
+  "objects.versionOne": "1 version",
+  "objects.versionCount": "{count} versions",
+  "objects.emptyHistory": "No objects, deleted or present",
+  "objects.column.restore": "Versions",
+  "objects.deletedBadge": "Deleted",
+  "objects.restore": "Restore",
+  "objects.makeCurrent": "Make current",
+  "objects.restored": "{name} is restored",
+  "objects.restoreAll": "Restore all {count} deleted",
+  "objects.restoredAll": "{count} objects are restored",
+  "object.latest": "Current",
+});
 
 const LIMIT = 1000;
 const AHEAD_ROWS = 200;
@@ -34,34 +53,55 @@ export async function restore(bucket, version) {
 const HEADS = [["name", "label"], ["size", "number"], ["type", "hidePhone hideMid hideDrawer"], ["modified", "hidePhone"],
   ["restore", ""]];
 
-function Row({ version, top, height, index, folder, href, may, act }) {
+const deletedOf = (items) => items.filter((each) => each.isDeleteMarker && each.isLatest);
+
+const MOST_COUNTED = 100;
+
+// The versions of the key of a row, of those that are loaded.
+function countOf(items, index) {
+  let count = 0;
+  for (let at = index; at < items.length && at - index < MOST_COUNTED && items[at].key === items[index].key; at += 1)
+    count += items[at].isDeleteMarker ? 0 : 1;
+  return count;
+}
+
+function Row({ items, top, height, index, folder, href, may, act }) {
+  const version = items[index];
   const { key, isLatest, isDeleteMarker, versionId } = version;
   const [icon, type] = typeOf(key);
   const isOld = !isLatest;
   const canRestore = may.write && (isDeleteMarker ? isLatest : isOld);
+  const count = isLatest && !isDeleteMarker ? countOf(items, index) : 0;
   return html`
     <div role="row" class=${"listRow history" + (isDeleteMarker && isLatest ? " isDeleted" : "")} aria-rowindex=${index + 2}
       style=${{ top: top + "px", height: height + "px" }}>
       <span role="gridcell" class="hidePhone"></span>
       <span role="gridcell" class="label"><a class=${isOld ? "isOld" : ""} href=${href(version)}>
-        <${Icon} name=${isOld ? "history" : icon} /><bdi>${shownBelow(key, folder)}</bdi>
-        ${isOld && html`<small><code>${versionId.slice(0, 12)}</code></small>`}
+        ${isOld
+          ? html`<code><span class="hidden">${shownBelow(key, folder)}</span> ${versionId.slice(0, 20)}</code>`
+          : html`<${Icon} name=${icon} /><bdi>${shownBelow(key, folder)}</bdi>`}
         ${isDeleteMarker
           ? html`<span class="badge gone">${say("objects.deletedBadge")}</span>`
-          : isLatest && html`<span class="badge current">${say("object.latest")}</span>`}</a></span>
+          : count > 1 && html`<span class="badge current">${say("object.latest")}</span>`}</a></span>
       <span role="gridcell" class="number">${isDeleteMarker ? "–" : bytes(version.size)}</span>
       <span role="gridcell" class="quiet hidePhone hideMid hideDrawer">${type}</span>
       <span role="gridcell" class="when">${date(version.modifiedMs)}</span>
-      <span role="gridcell" class="ends">${canRestore && html`
-        <${Button} kind="small" icon="restore" onClick=${() => act(version)}>
-          ${say(isDeleteMarker ? "objects.restore" : "objects.makeCurrent")}<//>
-      `}</span>
+      <span role="gridcell" class="ends">${canRestore
+        ? html`<${Button} kind="small" icon=${isDeleteMarker ? "restore" : ""} onClick=${() => act(version)}>
+            ${say(isDeleteMarker ? "objects.restore" : "objects.makeCurrent")}<//>`
+        : count > 0 && html`<span class="quiet">${say(count === 1 ? "objects.versionOne" : "objects.versionCount", {
+          count: count === MOST_COUNTED ? number(count) + "+" : number(count) })}</span>`}</span>
     </div>
   `;
 }
 
 export function ObjectHistory({ bucket, prefix, folder, query, may, round, reload }) {
   const found = useLoad((signal) => load(bucket, prefix, null, signal), [round]);
+  const [all, restoring, refusal] = useAction(async (markers) => {
+    const { failed } = await deleteObjects(bucket, markers.map(({ key, versionId }) => ({ key, versionId })));
+    announce(say("objects.restoredAll", { count: number(markers.length - failed.length) }));
+    reload();
+  });
   const fetching = useRef(false);
   const handle = useRef(null);
   const height = useRowHeight(ROW_PX, CARD_PX);
@@ -104,17 +144,20 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
         ${items.length
           ? html`<div class="listBox">
               <${VirtualList} key=${height} count=${items.length} height=${height} handle=${handle} onSpan=${onSpan} head=${head}
-                headHeight=${HEAD_PX} role="grid" aria-label=${say("objects.versions")} aria-rowcount=${next === null ? items.length + 1 : -1}
-                row=${(index, top) => html`<${Row} key=${index} version=${items[index]} index=${index} top=${top} height=${height}
+                headHeight=${HEAD_PX} role="grid" aria-label=${say("objects.historyTitle")} aria-rowcount=${next === null ? items.length + 1 : -1}
+                row=${(index, top) => html`<${Row} key=${index} items=${items} index=${index} top=${top} height=${height}
                   folder=${folder} href=${href} may=${may} act=${act} />`} />
               <div class="listFoot"><span>${say(next === null ? "objects.historyCount" : "objects.historyMore", {
-                deleted: number(items.filter((each) => each.isDeleteMarker && each.isLatest).length),
+                deleted: number(deletedOf(items).length),
                 current: number(items.filter((each) => !each.isDeleteMarker && each.isLatest).length),
-                older: number(items.filter((each) => !each.isLatest).length),
-              })}</span></div>
+                older: number(items.filter((each) => !each.isLatest && !each.isDeleteMarker).length),
+              })}</span>
+              ${may.write && deletedOf(items).length > 1 && html`<button type="button" class="link" disabled=${restoring} onClick=${() => all(deletedOf(items))}>
+                ${say("objects.restoreAll", { count: number(deletedOf(items).length) })}</button>`}
+              <span>${say("objects.historyBytes", { size: bytes(items.reduce((sum, each) => sum + (each.isLatest ? 0 : each.size), 0)) })}</span></div>
             </div>`
           : html`<${Empty} title=${say("objects.emptyHistory")} />`}
-        ${(error || failure) && html`<${Problem} error=${error || failure} />`}
+        ${(error || failure || refusal) && html`<${Problem} error=${error || failure || refusal} />`}
       `}
     <//>
   `;

@@ -2,8 +2,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { bytes, number, say } from "./messages.js";
-import { DeleteSelection, download, downloadSelection } from "./objectactions.js";
-import { isFolder, ObjectArray, ObjectGrid, useSelection } from "./objectgrid.js";
+import { download, downloadSelection } from "./objectactions.js";
+import { isFolder, ObjectGrid, useSelection } from "./objectgrid.js";
 import { folderOf, shown } from "./objectnames.js";
 import { nameOf } from "./objectpages.js";
 import { go, link } from "./router.js";
@@ -12,16 +12,21 @@ import { announce, Button, html, Problem, useAction } from "./ui.js";
 // A part of the page that is fetched when it is first shown.
 export function Lazy({ load, part, ...given }) {
   const [module, setModule] = useState(null);
-  useEffect(() => {
+  const [isMissing, setIsMissing] = useState(false);
+  const fetchIt = () => {
+    setIsMissing(false);
     load().then(async (found) => {
       await found.styled;
       setModule(found);
-    }, (error) => announce(error.message));
-  }, []);
+    }, () => setIsMissing(true));
+  };
+  useEffect(fetchIt, []);
+  if (isMissing) return html`<${Problem} error=${{ message: say("app.missing") }} retry=${fetchIt} />`;
   return module && html`<${module[part]} ...${given} />`;
 }
 
-const dialogs = () => import("./objectdialogs.js");
+// The dialogs of a row by their names: where they are.
+const dialogs = (kind) => (kind.endsWith("Folder") ? import("./objectjobs.js") : import("./objectdialogs.js"));
 
 // Takes the place of the toolbar, by its style, while something is selected.
 function BulkBar({ bucket, prefix, selection, select, may, onDelete }) {
@@ -48,12 +53,19 @@ function BulkBar({ bucket, prefix, selection, select, may, onDelete }) {
   `;
 }
 
-function Foot({ pages, isSearch }) {
-  const rows = pages instanceof ObjectArray ? pages.rows : null;
+const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
+
+function Foot({ pages, isSearch, onMeasure }) {
+  const { folders, objects, bytes: size } = pages.sums;
+  const whole = [...counted(folders, "objects.folderOne", "objects.folders"), ...counted(objects, "objects.one", "objects.many")].join(", ");
+  const text = isSearch
+    ? say("objects.countFound", { count: number(pages.count) })
+    : pages.isComplete ? whole : say("objects.countMore", { count: number(pages.count) });
   return html`
     <div class="listFoot">
-      <span role="status">${say(isSearch ? "objects.countFound" : pages.isComplete ? "objects.count" : "objects.countMore", { count: number(pages.count) })}</span>
-      ${rows && html`<span>${bytes(rows.reduce((sum, row) => sum + (isFolder(row) ? 0 : row[1]), 0))}</span>`}
+      <span role="status">${text}</span>
+      ${pages.isComplete && objects > 0 && html`<span>${bytes(size)}</span>`}
+      ${onMeasure && folders > 0 && html`<button type="button" class="link" onClick=${onMeasure}>${say("objects.measure")}</button>`}
       <span class="fill"></span>
       <span class="hidePhone hideDrawer">${say("objects.keys")}</span>
     </div>
@@ -70,16 +82,14 @@ function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
       ? downloadSelection(bucket, folderOf(name.slice(0, -1)), { all: false, names: new Set([name]) })
       : download({ bucket, key: name, purpose: "download" }, name.split("/").pop())).catch((error) => announce(error.message)),
   };
-  const job = (kind, label, icon) => ({ label: say(label), icon, act: () => go(["jobs"], { kind, bucket, prefix: name }) });
   const dialog = (kind, label, icon, key) => ({ label: say(label), icon, key, act: () => ask(kind) });
   const items = [show];
   if (may.read) items.push(fetchIt);
   if (may.read && !isFolder(row)) items.push(dialog("Share", "objects.share", "share"));
+  const of = isFolder(row) ? "Folder" : "";
   if (may.write && may.read)
-    items.push(null, ...(isFolder(row)
-      ? [job("copyPrefix", "objects.copyTo", "copy"), job("movePrefix", "objects.moveTo", "move")]
-      : [dialog("Copy", "objects.copyTo", "copy"), dialog("Move", "objects.moveTo", "move"),
-        dialog("Rename", "objects.rename", "rename", "F2")]));
+    items.push(null, dialog("Copy" + of, "objects.copyTo", "copy"), dialog("Move" + of, "objects.moveTo", "move"),
+      dialog("Rename" + of, "objects.rename", "rename", "F2"));
   if (!isFolder(row))
     items.push(null, { label: say("objects.showVersions"), icon: "history",
       act: () => go(where, { ...query, object: name, tab: "versions" }) });
@@ -88,7 +98,7 @@ function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
 }
 
 // A list with its bar, its menu and its dialogs. `pages` are the rows.
-export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, empty, between, isSearch }) {
+export function ObjectList({ bucket, info, measured, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, onMeasure, empty, between, isSearch }) {
   const [asks, setAsks] = useState(false);
   const [menu, setMenu] = useState(null);
   const [dialog, setDialog] = useState(null);
@@ -100,7 +110,7 @@ export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, 
   const acts = {
     menu: (row, at) => row !== undefined && setMenu({ row, at }),
     up: folder && (() => go(where, { prefix: folderOf(folder.slice(0, -1)), versions: query.versions })),
-    rename: may.write && may.read && ((row) => !isFolder(row) && setDialog({ kind: "Rename", row })),
+    rename: may.write && may.read && ((row) => setDialog({ kind: isFolder(row) ? "RenameFolder" : "Rename", row })),
     remove: may.write && (() => setAsks(true)),
   };
   return html`
@@ -111,9 +121,9 @@ export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, 
     ${between}
     ${pages.count > 0
       ? html`<div class="listBox">
-          <${ObjectGrid} label=${say("objects.title", { bucket })} folder=${folder} pages=${pages} selection=${selection}
+          <${ObjectGrid} label=${say("objects.title", { bucket })} folder=${folder} pages=${pages} measured=${measured} selection=${selection}
             select=${select} href=${href} opened=${query.object} sort=${sort} onSort=${onSort} acts=${acts} />
-          <${Foot} pages=${pages} isSearch=${isSearch} />
+          <${Foot} pages=${pages} isSearch=${isSearch} onMeasure=${onMeasure} />
         </div>`
       : empty}
     ${menu && html`
@@ -128,14 +138,15 @@ export function ObjectList({ bucket, prefix, folder, pages, query, may, reload, 
         })} />
     `}
     ${dialog && html`
-      <${Lazy} key=${dialog.kind} load=${dialogs} part=${dialog.kind} bucket=${bucket} object=${nameOf(dialog.row)}
-        onClose=${() => setDialog(null)} onDone=${() => {
+      <${Lazy} key=${dialog.kind} load=${() => dialogs(dialog.kind)} part=${dialog.kind} bucket=${bucket}
+        object=${nameOf(dialog.row)} folder=${nameOf(dialog.row)} onClose=${() => setDialog(null)} onDone=${(jobs) => {
           setDialog(null);
+          if (Array.isArray(jobs)) addJobs(jobs);
           reload();
         }} />
     `}
     ${asks && html`
-      <${DeleteSelection} bucket=${bucket} prefix=${prefix} selection=${selection} reload=${reload}
+      <${Lazy} load=${() => import("./objectdeletion.js")} part="DeleteSelection" bucket=${bucket} info=${info} prefix=${prefix} selection=${selection} reload=${reload}
         onClose=${() => setAsks(false)} onDone=${(jobs, failed) => {
           setAsks(false);
           select.keep(failed);

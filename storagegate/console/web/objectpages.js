@@ -19,6 +19,19 @@ export function merged({ prefixes, objects }) {
   return rows;
 }
 
+// What rows are: {folders, objects, bytes}.
+export function sumsOf(rows) {
+  const found = { folders: 0, objects: 0, bytes: 0 };
+  for (const row of rows) {
+    if (typeof row === "string") found.folders += 1;
+    else {
+      found.objects += 1;
+      found.bytes += row[1];
+    }
+  }
+  return found;
+}
+
 export class ObjectPages {
   // `load(after, signal)` fetches a page; `first` is the one after `after`; `onChange` is called for others.
   constructor(load, after, first, onChange) {
@@ -34,6 +47,13 @@ export class ObjectPages {
 
   get isComplete() {
     return this.next === null;
+  }
+
+  // What all pages so far have: {folders, objects, bytes}.
+  get sums() {
+    const found = { folders: 0, objects: 0, bytes: 0 };
+    for (const { sums } of this.pages) for (const name of Object.keys(found)) found[name] += sums[name];
+    return found;
   }
 
   // The row at an index; undefined while it is not there.
@@ -84,7 +104,7 @@ export class ObjectPages {
 
   _add(after, page) {
     const rows = merged(page);
-    if (rows.length) this.pages.push({ after, rows, first: this.count, count: rows.length, last: page.next });
+    if (rows.length) this.pages.push({ after, rows, first: this.count, count: rows.length, last: page.next, sums: sumsOf(rows) });
     this.count += rows.length;
     this.next = page.next;
   }
@@ -115,8 +135,9 @@ export class ObjectPages {
     if (last !== null) rows = rows.filter((row) => !isBefore(last, nameOf(row)));
     page.rows = rows;
     page.count = rows.length;
+    page.sums = sumsOf(rows);
     if (found.next !== null && (last === null || isBefore(found.next, last))) {
-      const rest = { after: found.next, rows: null, first: 0, count: 1, last };
+      const rest = { after: found.next, rows: null, first: 0, count: 1, last, sums: sumsOf([]) };
       this.pages.splice(this.pages.indexOf(page) + 1, 0, rest);
       page.last = found.next;
     }

@@ -1,15 +1,25 @@
 // What an object looks like, as far as a browser shows it: text as text, never as a page.
 
+import { useState } from "preact/hooks";
 import { call } from "./api.js";
+import { typeOf } from "./filetypes.js";
 import { bytes, say } from "./messages.js";
+import { Table } from "./objecttable.js";
 import { html, Loaded, useLoad } from "./ui.js";
 
 const MOST_TEXT = 131072;
 
 const TEXTS = /^(text\/|application\/(json|xml|javascript|yaml|toml|sql|x-sh|x-ndjson|xhtml\+xml)\b)/;
 
-export function kindOf(contentType) {
+// Types that programs send for a file of which they know nothing.
+const UNKNOWN = new Set(["application/octet-stream", "binary/octet-stream", "application/vnd.ms-excel", ""]);
+
+export function kindOf(contentType, key = "") {
   const bare = contentType.split(";")[0].trim().toLowerCase();
+  const isSheet = /\.(csv|tsv)$/i.test(key);
+  if (bare === "text/csv" || bare === "text/tab-separated-values" || (isSheet && (UNKNOWN.has(bare) || bare === "text/plain"))) return "table";
+  // A name says what is text, where the type says nothing.
+  if (UNKNOWN.has(bare) && ["fileText", "fileCode"].includes(typeOf(key)[0]) && /\.(?!docx?$|odt$)\w+$/i.test(key)) return "text";
   if (TEXTS.test(bare) || /\+(json|xml)$/.test(bare) && !bare.startsWith("image/")) return "text";
   const [kind] = bare.split("/");
   if (kind === "image" || kind === "audio" || kind === "video") return kind;
@@ -24,29 +34,43 @@ async function fetchText(address, signal) {
   return new TextDecoder().decode(await response.arrayBuffer());
 }
 
+// Whether a browser shows an object in a window of its own, as the daemon has it.
+const OPENS = /^(image|text|audio|video)\/|^application\/pdf/;
+
 export function Preview({ bucket, object, versionId }) {
-  const kind = kindOf(object.contentType);
+  const kind = kindOf(object.contentType, object.key);
+  const isText = kind === "text" || kind === "table";
+  const [asText, setAsText] = useState(false);
   const found = useLoad(async (signal) => {
     if (!kind) return {};
-    const purpose = kind === "text" ? "download" : "preview";
-    const body = { bucket, key: object.key, versionId: versionId || null, purpose };
-    const { url } = await call("POST", "tickets", { body, signal });
-    const address = new URL(url, document.baseURI).href;
-    return { address, text: kind === "text" ? await fetchText(address, signal) : "" };
+    const ticket = async (purpose) => {
+      const body = { bucket, key: object.key, versionId: versionId || null, purpose };
+      const { url } = await call("POST", "tickets", { body, signal });
+      return new URL(url, document.baseURI).href;
+    };
+    const address = await ticket(isText ? "download" : "preview");
+    const opens = OPENS.test(object.contentType) ? (isText ? await ticket("preview") : address) : "";
+    return { address, opens, text: isText ? await fetchText(address, signal) : "" };
   }, [object.etag]);
+  const isWhole = object.size <= MOST_TEXT;
+  const links = (opens) => html`
+    ${kind === "table" && html`<button type="button" class="link" onClick=${() => setAsText(!asText)}>${say(asText ? "table.asTable" : "table.asText")}</button>`}
+    ${opens && html`<a href=${opens} target="_blank" rel="noopener noreferrer">${say("object.open")}</a>`}
+  `;
+  const isTable = kind === "table" && !asText;
   return html`
     <${Loaded} of=${found}>
-      ${({ address, text }) => html`
+      ${({ address, opens, text }) => html`
         <div class="preview">
           ${!kind && html`<p class="quiet">${say("object.noPreview", { type: object.contentType })}</p>`}
-          ${kind === "text" && html`<pre tabindex="0" dir="auto">${text}</pre>`}
-          ${kind === "text" && object.size > MOST_TEXT && html`
-            <p class="quiet">${say("object.cut", { size: bytes(MOST_TEXT) })}</p>
-          `}
+          ${isTable && html`<${Table} text=${text} isWhole=${isWhole}>${links(opens)}<//>`}
+          ${isText && !isTable && html`<pre tabindex="0" dir="auto">${text}</pre>`}
           ${kind === "image" && html`<img src=${address} alt=${say("object.image")} />`}
           ${kind === "audio" && html`<audio src=${address} controls></audio>`}
           ${kind === "video" && html`<video src=${address} controls></video>`}
           ${kind === "pdf" && html`<iframe src=${address} title=${say("object.preview")}></iframe>`}
+          ${kind && !isTable && html`<p class="previewFoot">
+            <span class="quiet">${isText && !isWhole && say("object.cut", { size: bytes(MOST_TEXT) })}</span><span class="fill"></span>${links(opens)}</p>`}
         </div>
       `}
     <//>

@@ -1,10 +1,10 @@
 // The objects of a bucket: one folder of them, of any length, and what is done with them.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, state } from "./api.js";
 import { chooseFiles } from "./droptarget.js";
 import { number, say } from "./messages.js";
-import { base, JobProgress } from "./objectactions.js";
+import { base } from "./objectactions.js";
 import { ObjectArray, sorted } from "./objectgrid.js";
 import { Lazy, ObjectList } from "./objectlist.js";
 import { folderOf, justBefore, shown } from "./objectnames.js";
@@ -21,9 +21,11 @@ const BY_NAME = ["name", 1];
 const loader = (bucket, prefix) => (after, signal) =>
   call("GET", base(bucket) + "/objects", { query: { prefix, delimiter: "/", limit: LIMIT, after }, signal });
 
-// All rows of a folder in another order than that of names; null while they are fetched.
-function useSorted(load, first, sort, refuse) {
+// All rows of a folder in another order than that of names: [rows, count]. The rows are null while they are fetched, of
+// which there are `count` so far.
+function useSorted(load, first, sort, sizes, refuse) {
   const [rows, setRows] = useState(null);
+  const [count, setCount] = useState(0);
   useEffect(() => {
     setRows(null);
     if (sort === BY_NAME) return undefined;
@@ -32,29 +34,57 @@ function useSorted(load, first, sort, refuse) {
       let page = first.page;
       const found = merged(page);
       while (page.next !== null && found.length <= MOST_SORTED) {
+        setCount(found.length);
         page = await load(page.next, aborter.signal);
         found.push(...merged(page));
       }
       if (aborter.signal.aborted) return;
       if (page.next !== null) refuse();
-      else setRows(new ObjectArray(sorted(found, sort)));
+      else setRows(new ObjectArray(sorted(found, sort, sizes)));
     })().catch((error) => error.name !== "AbortError" && announce(error.message));
     return () => aborter.abort();
-  }, [first, sort]);
-  return rows;
+  }, [first, sort, sort[0] === "size" && sizes]);
+  return [rows, count];
+}
+
+// What folders hold: [{sizes, count, state}, {start, stop}], once it is wanted.
+function useMeasured(bucket, folder, first) {
+  const [measured, setMeasured] = useState(null);
+  const aborter = useRef(null);
+  const stop = () => aborter.current && aborter.current.abort();
+  useEffect(() => () => {
+    stop();
+    setMeasured(null);
+  }, [first]);
+  const start = async () => {
+    const controller = new AbortController();
+    aborter.current = controller;
+    try {
+      const { measureFolders } = await import("./objectsizes.js");
+      await measureFolders(bucket, folder, setMeasured, controller.signal);
+    } catch (error) {
+      announce(error.message);
+    }
+  };
+  return [measured, { start, stop }];
 }
 
 // The list of a folder from its first page on.
 function Folder({ bucket, prefix, from, first, load, may, ...rest }) {
   const [, redraw] = useState(0);
   const [sort, setSort] = useState(BY_NAME);
+  const [isTooLong, setIsTooLong] = useState(false);
   const pages = useMemo(
     () => new ObjectPages(load, first.after, first.page, () => redraw((round) => round + 1)), [first]);
   useEffect(() => () => pages.close(), [pages]);
-  const inOrder = useSorted(load, first, sort, () => {
-    announce(say("objects.sortTooMany", { count: number(MOST_SORTED) }));
+  const [measured, measure] = useMeasured(bucket, folderOf(prefix), first);
+  const [inOrder, fetched] = useSorted(load, first, sort, measured && measured.state !== "running" && measured.sizes, () => {
+    setIsTooLong(true);
     setSort(BY_NAME);
   });
+  const isSorting = sort !== BY_NAME && !inOrder;
+  // A list that is whole is in the order of people; a longer one comes in the order of the store.
+  const whole = useMemo(() => first.isWhole && !from && new ObjectArray(sorted(merged(first.page), BY_NAME)), [first]);
   const { error } = pages;
   const retry = () => {
     pages.retry();
@@ -68,15 +98,31 @@ function Folder({ bucket, prefix, from, first, load, may, ...rest }) {
   const where = ["buckets", bucket, "objects"];
   const folder = folderOf(prefix);
   const isFound = prefix !== folder || from;
-  const start = html`<a class="button" href=${link(where, { prefix: folder })}>${say("objects.fromStart")}</a>`;
+  const typed = prefix.slice(folder.length);
+  const all = link(where, { prefix: folder });
+  const start = typed
+    ? html`<a class="button" href=${link(where, { prefix: folder, contains: typed })}>${say("objects.containsInstead", { text: shown(typed) })}</a>
+        <a href=${all}>${say("objects.fromStart")}</a>`
+    : html`<a class="button" href=${all}>${say("objects.fromStart")}</a>`;
   const upload = may.write && html`
     <${Button} icon="upload" kind="primary" onClick=${chooseFiles}>${say("transfers.files")}<//>`;
   const key = may.write ? "objects.emptyText" : "objects.emptyRead";
   return html`
-    <${ObjectList} bucket=${bucket} prefix=${prefix} folder=${folder} pages=${inOrder || pages} may=${may} ...${rest}
-      sort=${sort} onSort=${(wanted) => setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted)}
-      between=${from && pages.count > 0 && html`<p class="notice">${say("objects.from", { name: shown(from) })}${" "}
-        <a href=${link(where, { prefix })}>${say("objects.fromStart")}</a></p>`}
+    <${ObjectList} bucket=${bucket} prefix=${prefix} folder=${folder} pages=${inOrder || whole || pages} may=${may} measured=${measured} ...${rest}
+      onMeasure=${measured ? null : measure.start}
+      sort=${isSorting ? BY_NAME : sort} onSort=${(wanted) => {
+        setIsTooLong(false);
+        setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted);
+      }}
+      between=${html`
+        ${isSorting && !first.isWhole && html`<div class="notice" role="status"><span class="fill">${say("objects.sorting", {
+          column: say("objects.column." + sort[0]), count: number(fetched),
+        })}</span><${Button} kind="small" onClick=${() => setSort(BY_NAME)}>${say("objects.stop")}<//></div>`}
+        ${measured && html`<div class="notice" role="status"><span class="fill">${say("objects.measure." + measured.state, { count: number(measured.count) })}</span>
+          ${measured.state === "running" && html`<${Button} kind="small" onClick=${measure.stop}>${say("objects.stop")}<//>`}</div>`}
+        ${isTooLong && html`<p class="notice" role="status">${say("objects.sortTooMany", { count: number(MOST_SORTED) })}</p>`}
+        ${from && pages.count > 0 && html`<p class="notice">${say("objects.from", { name: shown(from) })}${" "}
+          <a href=${link(where, { prefix })}>${say("objects.fromStart")}</a></p>`}`}
       empty=${html`<${Empty} title=${say(isFound ? "objects.emptyFound" : "objects.empty")} text=${isFound ? "" : say(key)}>
         ${isFound ? start : upload || html`<a class="button" href=${link(["buckets"])}>${say("nav.buckets")}</a>`}<//>`} />
     ${error && html`<${Problem} error=${error} retry=${retry} />`}
@@ -88,7 +134,8 @@ function Listing({ bucket, prefix, from, round, ...rest }) {
   const load = useMemo(() => loader(bucket, prefix), []);
   const found = useLoad(async (signal) => {
     const after = from && justBefore(from);
-    return { after, page: await load(after, signal) };
+    const page = await load(after, signal);
+    return { after, page, isWhole: page.next === null };
   }, [round]);
   return html`
     <${Loaded} of=${found} rows=${12}>
@@ -121,7 +168,7 @@ function Toolbar({ bucket, folder, prefix, query, canShowVersions }) {
       ${canShowVersions && html`
         <label class="switchLine"><input type="checkbox" role="switch" class="switch" name="versions" checked=${Boolean(versions)}
           onChange=${(event) => go(where, { prefix, versions: event.target.checked ? "1" : "" }, true)} />
-          ${say("objects.versions")}</label>
+          <span>${say("objects.versionsShort")}<span class="hideDrawer"> ${say("objects.versionsMore")}</span></span></label>
       `}
     </div>
   `;
@@ -132,7 +179,7 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
   const { prefix = "", from = "", contains, versions } = query;
   const folder = folderOf(prefix);
   const may = { read: true, write: true, ...(info ? info.may : {}) };
-  const common = { bucket, prefix, may, query, reload, addJobs: (some) => setJobs((before) => [...before, ...some]) };
+  const common = { bucket, info, prefix, may, query, reload, addJobs: (some) => setJobs((before) => [...before, ...some]) };
   const isPart = contains !== undefined;
   return html`
     ${info && info.keyPattern && html`
@@ -140,8 +187,9 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
         <code>${bucket}/${info.keyPattern}</code></span></p>
     `}
     ${jobs.map((job) => html`
-      <${JobProgress} key=${job.id} job=${job} onEnd=${reload}
-        onClose=${() => setJobs((before) => before.filter((each) => each !== job))} />
+      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${reload}
+        onClose=${() => setJobs((before) => before.filter((each) => each !== job))}
+        onAgain=${(started) => setJobs((before) => before.map((each) => (each === job ? started : each)))} />
     `)}
     <${Toolbar} bucket=${bucket} folder=${folder} prefix=${prefix} query=${query}
       canShowVersions=${!info || info.versioning !== "" || versions} />

@@ -2,11 +2,19 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./api.js";
-import { number, say } from "./messages.js";
+import { addTexts, number, say } from "./messages.js";
 import { base } from "./objectactions.js";
 import { ObjectArray } from "./objectgrid.js";
 import { ObjectList } from "./objectlist.js";
 import { Button, Empty, html, Problem } from "./ui.js";
+
+addTexts({
+  "objects.typeToFind": "Type a part of a name",
+  "objects.scan.scanning": "{scanned} names searched, {count} found…",
+  "objects.scan.stopped": "Stopped after {scanned} names, {count} found",
+  "objects.scan.bounded": "The first {count} results, of {scanned} names. Search in a folder, or for a longer part.",
+  "objects.scan.done": "{scanned} names searched, {count} found",
+});
 
 const LIMIT = 1000;
 const MOST_SCANNED = 1000000;

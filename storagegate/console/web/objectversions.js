@@ -2,9 +2,10 @@
 
 import { useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
-import { base, deleteObjects } from "./objectactions.js";
+import { base, download } from "./objectactions.js";
+import { deleteObjects } from "./objectdeletion.js";
 import { restore } from "./objecthistory.js";
-import { bytes, date, say } from "./messages.js";
+import { bytes, date, number, say } from "./messages.js";
 import { link } from "./router.js";
 import { announce, Button, Check, Dialog, Form, html, IconButton, Loaded, Problem, useAction, useLoad } from "./ui.js";
 
@@ -48,6 +49,7 @@ export function Versions({ bucket, name, versionId, where, query, may, changed }
     const page = await load(bucket, name, found.data);
     found.change((before) => ({ ...page, items: [...before.items, ...page.items] }));
   });
+  const [fetchIt, , failure] = useAction((id) => download({ bucket, key: name, versionId: id, purpose: "download" }, name.split("/").pop()));
   const [bring, bringing, problem] = useAction(async (version) => {
     await restore(bucket, version);
     changed();
@@ -62,22 +64,26 @@ export function Versions({ bucket, name, versionId, where, query, may, changed }
           ${isDeleteMarker && html`<span class="badge gone">${say("objects.deletedBadge")}</span>`}
           ${isLatest && !isDeleteMarker && html`<span class="badge current">${say("object.latest")}</span>`}
           ${id === versionId && html`<span class="badge">${say("object.shownVersion")}</span>`}
-          <small>${!isDeleteMarker && bytes(version.size) + " · "}<code>${id}</code></small></span>
+          <small>${!isDeleteMarker && bytes(version.size) + " · "}<code title=${id}>${id.slice(0, 16)}</code></small></span>
         ${may.write && (isDeleteMarker ? isLatest : !isLatest) && html`
           <${Button} kind="small" busy=${bringing} onClick=${() => bring(version)}>
             ${say(isDeleteMarker ? "objects.restore" : "objects.makeCurrent")}<//>
         `}
+        ${may.read && !isDeleteMarker && html`<${IconButton} icon="download" kind="small" label=${say("object.downloadVersion", { date: date(version.modifiedMs) })}
+          onClick=${() => fetchIt(id)} />`}
         ${may.write && html`<${IconButton} icon="trash" kind="small" label=${say("object.deleteVersion")}
           onClick=${() => setAsked(version)} />`}
       </li>
     `;
   };
   return html`
+    <h3>${say("object.versions")}${found.data && html` <span class="quiet">${found.data.next ? say("object.versionsMore", { count: number(found.data.items.length) })
+      : number(found.data.items.length)}</span>`}</h3>
     <${Loaded} of=${found} rows=${2}>
       ${(page) => html`
         <ol class="timeline">${page.items.map(row)}</ol>
         ${page.next && html`<${Button} busy=${busy} onClick=${more}>${say("app.more")}<//>`}
-        ${(error || problem) && html`<${Problem} error=${error || problem} />`}
+        ${(error || problem || failure) && html`<${Problem} error=${error || problem || failure} />`}
       `}
     <//>
     ${asked && html`

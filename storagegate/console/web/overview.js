@@ -22,6 +22,7 @@ addTexts({
   "overview.damaged": "Damaged objects",
   "overview.objects": "Objects",
   "overview.objectsNote": "Older versions included",
+  "overview.versions": "{count} versions",
   "overview.inDay": "{value} in 24 h",
   "overview.bytes": "Stored",
   "overview.bytesNote": "Older versions included",
@@ -294,7 +295,8 @@ function TopBuckets({ of, count }) {
           ${hasGrowth && html`<th scope="col" class="number">${say("overview.growth")}</th>`}</tr></thead>
         <tbody>${of.map((each) => html`
           <tr key=${each.name}><th scope="row"><a class="name" href=${link(["buckets", each.name, "objects"])}><${Icon} name="bucket" />${each.name}</a></th>
-            <td class="number">${number(each.objects)}</td><td class="number">${bytes(each.bytes)}</td>
+            <td class="number">${each.older === null ? say("overview.versions", { count: number(each.objects) }) : number(each.objects - each.older)}</td>
+            <td class="number">${bytes(each.bytes)}</td>
             <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * each.bytes) / most)} /></svg></td>
             ${hasGrowth && html`<td class="number quiet">${each.growth === null ? "–" : signed(each.growth, bytes)}</td>`}</tr>
         `)}</tbody></table></div>` : html`<p class="cardText quiet">${say("overview.noBuckets")}</p>`}

@@ -100,7 +100,7 @@ export function Dialog({ title, onClose, children, wide, kind }) {
   `;
 }
 
-// A form in a dialog: its error, and its two buttons.
+// A form in a dialog: its error, unless a field of it has shown it (`isShown`), and its two buttons.
 export function Form({ submit, label, onCancel, kind = "primary", children, disabled }) {
   const [run, busy, error] = useAction(submit);
   return html`
@@ -109,7 +109,7 @@ export function Form({ submit, label, onCancel, kind = "primary", children, disa
       run();
     }}>
       ${typeof children === "function" ? children(error) : children}
-      ${error && html`<${Problem} error=${error} />`}
+      ${error && !error.isShown && html`<${Problem} error=${error} />`}
       <div class="buttons">
         ${onCancel && html`<${Button} onClick=${onCancel}>${say("app.cancel")}<//>`}
         <button class=${"button " + kind} disabled=${busy || disabled}>${label}</button>
@@ -212,11 +212,15 @@ export const Forbidden = ({ role }) => html`
   </div>
 `;
 
+export const Art = () => html`
+  <svg class="art" viewBox="0 0 128 80" aria-hidden="true"><path class="s" d="M34 26h60l-6 44H40Z" /><ellipse class="s"
+    cx="64" cy="26" rx="30" ry="8" /><path class="d" d="M64 4v14" /><path class="a" d="m58 13 6 6 6-6" />
+    <path class="d" d="M12 70h104" /></svg>
+`;
+
 export const Empty = ({ title, text, children }) => html`
   <div class="state">
-    <svg class="art" viewBox="0 0 128 80" aria-hidden="true"><path class="s" d="M34 26h60l-6 44H40Z" /><ellipse class="s"
-      cx="64" cy="26" rx="30" ry="8" /><path class="d" d="M64 4v14" /><path class="a" d="m58 13 6 6 6-6" />
-      <path class="d" d="M12 70h104" /></svg>
+    <${Art} />
     <h2>${title}</h2>${text && html`<p>${text}</p>`}${children}
   </div>
 `;

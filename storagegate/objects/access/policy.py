@@ -53,9 +53,13 @@ _BUCKET_ARN = "arn:aws:s3:::"
 _IDENTITY_ARN = "arn:aws:iam::"
 
 
-def malformed(message: str) -> errors.MalformedPolicy:
-    """Make the error for an invalid policy."""
-    return errors.MalformedPolicy(message[:400])
+def malformed(message: str, place: Mapping[str, int | str] | None = None) -> errors.MalformedPolicy:
+    """
+    Make the error for an invalid policy.
+
+    @param place: See L{errors.MalformedPolicy}.
+    """
+    return errors.MalformedPolicy(message[:400], place)
 
 
 @frozen
@@ -384,16 +388,19 @@ def compilePolicy(
         raise malformed("Id must be a string")
     statements = _statements(policy)
     reader = _StatementReader(bucket, variables=version == _VERSIONS[1])
+    read: list[Statement] = []
     try:
-        read = [reader.read(each) for each in statements]
+        for each in statements:
+            read.append(reader.read(each))
         if directory is not None:
-            for each in read:
-                _checkNew(each, directory)
+            for number, statement in enumerate(read, 1):
+                reader.number = number
+                _checkNew(statement, directory, reader)
         return BucketPolicy(document, read, reader.variables)
     except UnknownPrincipal as error:
-        raise malformed(str(error)) from error
+        raise malformed(str(error), reader.place) from error
     except ValueError as error:
-        raise malformed(str(error)) from None
+        raise malformed(str(error), reader.place) from None
 
 
 def principalsOf(document: bytes) -> list[Principals]:
@@ -420,13 +427,20 @@ def _statements(policy: Mapping[str, Any]) -> list[Any]:
     return statements
 
 
-def _checkNew(statement: Statement, directory: PrincipalDirectory) -> None:
+def _checkNew(
+    statement: Statement, directory: PrincipalDirectory, reader: "_StatementReader"
+) -> None:
     """
     Check rules that apply only to new policies.
 
-    @raise ValueError: The statement combines Allow with NotPrincipal.
+    @param reader: Notes the element that is checked.
+    @raise ValueError: The statement combines Allow with NotPrincipal, or has an invalid condition.
     @raise UnknownPrincipal: The statement names an identity that does not exist.
     """
+    reader.element = "Condition"
+    for each in statement.conditions:
+        each.compiled(reader.variables)
+    reader.element = "Principal"
     if statement.isNotPrincipal and statement.isAllow:
         raise ValueError("Allow with NotPrincipal is not allowed.")
     principals = statement.principals
@@ -467,10 +481,12 @@ def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no value of JSON")
 
 
-def _checkElements(found: Mapping[str, Any], known: frozenset[str]) -> None:
+def _checkElements(
+    found: Mapping[str, Any], known: frozenset[str], place: Mapping[str, int | str] | None = None
+) -> None:
     for name in found:
         if name not in known:
-            raise malformed(f"Unknown field {name}")
+            raise malformed(f"Unknown field {name}", place)
 
 
 def _texts(value: Any, what: str) -> list[str]:
@@ -498,36 +514,50 @@ class _StatementReader:
     Validates the statements of one policy.
 
     @ivar variables: Whether the policy's version supports variables.
+    @ivar number: The number of the current statement, from 1.
+    @ivar element: The element of it that is being validated.
     """
 
     def __init__(self, bucket: str, variables: bool) -> None:
         self.variables = variables
+        self.number = 0
+        self.element = ""
         self._bucket = bucket
         self._ids: set[str] = set()
 
+    @property
+    def place(self) -> Mapping[str, int | str]:
+        """The current statement and element, see L{errors.MalformedPolicy}."""
+        return {"statement": self.number, "element": self.element}
+
     def read(self, statement: Any) -> Statement:
-        """Validate a statement; raise L{ValueError} with the problem."""
+        """Validate the next statement; raise L{ValueError} with the problem."""
+        self.number += 1
+        self.element = "Sid"
         if not isinstance(statement, dict):
             raise ValueError("Statement must be an object or a list of objects")
-        _checkElements(statement, _STATEMENT_ELEMENTS)
+        _checkElements(statement, _STATEMENT_ELEMENTS, self.place)
         self._checkId(statement.get("Sid", ""))
-        effect, isNot = _one(statement, "Effect")
+        effect, isNot = self._one(statement, "Effect")
         if isNot or effect not in ("Allow", "Deny"):
             raise ValueError(f"Invalid effect: {effect!a:.80}")
-        principal, isNotPrincipal = _one(statement, "Principal")
-        named, isNotAction = _one(statement, "Action")
+        principal, isNotPrincipal = self._one(statement, "Principal")
+        named, isNotAction = self._one(statement, "Action")
         groups = [_expanded(each) for each in _texts(named, "Action")]
         if isNotAction:
             groups = [frozenset(ACTIONS).difference(*groups)]
-        arns, isNotResource = _one(statement, "Resource")
+        arns, isNotResource = self._one(statement, "Resource")
         onBucket, keys = self._resources(_texts(arns, "Resource"))
         if not isNotResource:
             for group in groups:
                 if not any(keys if ACTIONS[each] == "object" else onBucket for each in group):
                     raise ValueError("Action does not apply to any resource(s) in statement")
+        self.element = "Principal"
+        principals = _principals(principal)
+        self.element = "Condition"
         return Statement(
             isAllow=effect == "Allow",
-            principals=_principals(principal),
+            principals=principals,
             isNotPrincipal=isNotPrincipal,
             actions=frozenset().union(*groups),
             onBucket=onBucket,
@@ -535,6 +565,10 @@ class _StatementReader:
             isNotResource=isNotResource,
             conditions=tuple(_conditions(statement.get("Condition", {}))),
         )
+
+    def _one(self, statement: Mapping[str, Any], name: str) -> tuple[Any, bool]:
+        self.element = name
+        return _one(statement, name)
 
     def _checkId(self, sid: Any) -> None:
         if not isinstance(sid, str):

@@ -61,6 +61,7 @@ from storagegate.storage.records import (
     MultipartUpload,
     ObjectListing,
     ObjectRecord,
+    OlderVersions,
     Part,
     StoreUsage,
     VersionListing,
@@ -270,6 +271,10 @@ class PostgreSQLCatalog:
     async def usage(self, limit: int) -> StoreUsage:
         """Read the usage of the buckets."""
         return await self._lists.usage(limit)
+
+    async def olderVersions(self, bucket: str, limit: int) -> OlderVersions | None:
+        """Count the older versions in a bucket."""
+        return await self._lists.olderVersions(bucket, limit)
 
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int

@@ -38,6 +38,7 @@ from storagegate.storage.records import (
     ListedVersion,
     MultipartUpload,
     ObjectListing,
+    OlderVersions,
     Part,
     StoreUsage,
     VersionListing,
@@ -216,6 +217,14 @@ class Lists:
             BucketUsage("", *other),
             integer(keys.get_value(0, 0)),
         )
+
+    async def olderVersions(self, bucket: str, limit: int) -> OlderVersions | None:
+        """See L{ICatalog.olderVersions<storagegate.storage.interfaces.ICatalog.olderVersions>}."""
+        if not isText(bucket):
+            return OlderVersions(0, 0)
+        rows = await self._read(b"countolder", bucket.encode(), _most(limit + 1))
+        [(scanned, count, size)] = _load(rows)
+        return None if scanned > limit else OlderVersions(count, size)
 
     async def checkInline(self, start: InlinePosition | None, limit: int) -> InlineCheck:
         """See L{ICatalog.checkInline<storagegate.storage.interfaces.ICatalog.checkInline>}."""

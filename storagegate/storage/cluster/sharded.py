@@ -162,6 +162,7 @@ class ShardedCatalog:
     listObjects = _reading("listObjects")
     listVersions = _reading("listVersions")
     uploads = _reading("uploads")
+    olderVersions = _reading("olderVersions")
     expiryPage = _reading("expiryPage")
 
     async def buckets(

@@ -366,6 +366,13 @@ LISTS = {
             SELECT {_ADDED}, {_ADDED_UPLOADS} FROM {_COUNTS}
             WHERE bucketid IN (SELECT id FROM buckets ORDER BY id OFFSET $1::int)) AS u
     """,
+    b"countolder": """
+        SELECT count(*), (count(*) FILTER (WHERE NOT deletemarker))::bigint,
+            coalesce(sum(size), 0)::bigint
+        FROM (SELECT v.deletemarker, v.size FROM versions AS v
+            WHERE v.bucketid = (SELECT id FROM buckets WHERE name = $1::text)
+            LIMIT $2::int) AS scanned
+    """,
     b"keycount": "SELECT count(*) FROM accesskeys",
     b"expiryolder": _expirySQL("key = $3::bytea AND sequence < $4::bigint"),
     b"expiryfrom": _expirySQL("key > $3::bytea AND key >= $4::bytea AND key < $5::bytea"),

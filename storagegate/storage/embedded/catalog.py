@@ -56,7 +56,7 @@ from storagegate.storage.embedded.groupcommit import (
 )
 from storagegate.storage.embedded.logbinding import renewIncarnation
 from storagegate.storage.embedded.reserve import Reserve
-from storagegate.storage.embedded.usage import readUsage
+from storagegate.storage.embedded.usage import countOlder, readUsage
 from storagegate.storage.embedded.wal import (
     CheckpointLock,
     CheckpointScheduler,
@@ -108,6 +108,7 @@ from storagegate.storage.records import (
     MultipartUpload,
     ObjectListing,
     ObjectRecord,
+    OlderVersions,
     Part,
     StoreUsage,
     VersionListing,
@@ -536,6 +537,10 @@ class SQLiteCatalog:
     async def usage(self, limit: int) -> StoreUsage:
         """Read the usage of the buckets: a thousand take a millisecond."""
         return readUsage(self._connection, limit)
+
+    async def olderVersions(self, bucket: str, limit: int) -> OlderVersions | None:
+        """Count the older versions in a bucket."""
+        return await self._readers.read(countOlder, bucket, limit)
 
     async def accessKeys(self) -> tuple[int, list[AccessKey]]:
         """Read the issued keys and their generation."""

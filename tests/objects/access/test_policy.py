@@ -13,7 +13,7 @@ from storagegate.objects.access.conditions import OPERATORS
 from storagegate.objects.access.context import CONDITION_KEYS, AccessContext, PlainCaller, findKey
 from storagegate.objects.access.policy import POLICY_LIMIT, compilePolicy
 from storagegate.objects.accounts import ANONYMOUS, Identity, Signing, canonicalId
-from storagegate.objects.errors import DomainError
+from storagegate.objects.errors import DomainError, MalformedPolicy
 from tests.objects.access import plain
 from tests.support.selection import long, rounds
 
@@ -95,6 +95,25 @@ class RefusalTests(SynchronousTestCase):
             self.assertRefused(document(statement(**changed)), named)
         twice = [statement(Sid="one"), statement(Sid="one")]
         self.assertRefused(document(*twice), "'one'")
+
+    def test_place(self) -> None:
+        """The error of a statement has its number, and the element with the problem."""
+        for changed, element in (
+            ({"Sid": 1}, "Sid"),
+            ({"Efect": "Allow"}, "Sid"),
+            ({"Effect": "allow"}, "Effect"),
+            ({"Principal": None}, "Principal"),
+            ({"Principal": {"AWS": ""}}, "Principal"),
+            ({"Action": "s3:x"}, "Action"),
+            ({"Resource": "x"}, "Resource"),
+            ({"Action": "s3:ListBucket"}, "Resource"),
+            ({"Condition": {"Odd": {"aws:SourceIp": "x"}}}, "Condition"),
+        ):
+            body = document(statement(Sid="a"), statement(**changed), statement(Sid="c"))
+            error = self.assertRaises(MalformedPolicy, compilePolicy, body, "box")
+            self.assertEqual(error.place, {"statement": 2, "element": element})
+        error = self.assertRaises(MalformedPolicy, compilePolicy, b"{}", "box")
+        self.assertEqual(error.place, {})
 
     def test_principals(self) -> None:
         """Forms of principals that name no identity of ours."""

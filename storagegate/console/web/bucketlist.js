@@ -1,0 +1,106 @@
+// The list of buckets.
+
+import { useState } from "preact/hooks";
+import { call } from "./api.js";
+import { addTexts, bytes, date, number, say } from "./messages.js";
+import { Lazy } from "./objectlist.js";
+import { go, link } from "./router.js";
+import { announce, Button, Empty, html, Icon, Loaded, Page, Search, useLoad } from "./ui.js";
+
+addTexts({
+  "buckets.new": "New bucket",
+  "buckets.find": "Find a bucket",
+  "buckets.empty": "No buckets yet",
+  "buckets.emptyReader": "Buckets that your key may list appear here.",
+  "buckets.none": "No bucket has a name that begins so",
+  "buckets.name": "Bucket",
+  "buckets.made": "The bucket is created",
+  "buckets.account": "Owner",
+  "buckets.created": "Created",
+  "buckets.objects": "Objects",
+  "buckets.bytes": "Stored",
+  "buckets.versioning": "Versions",
+  "buckets.versioning.": "Never enabled",
+  "buckets.versioning.Enabled": "On",
+  "buckets.versioning.Suspended": "Suspended",
+  "buckets.olderVersions": "Older versions",
+  "buckets.withOlder": "with older versions",
+  "buckets.sum": "{count} buckets, {size}",
+  "buckets.sumOne": "1 bucket, {size}",
+});
+
+// Current objects; all versions together where they are too many to count apart.
+const Counts = ({ of: { objects, older } }) => html`
+  ${number(older === null ? objects : objects - older)}${older === null && html`<small>${say("buckets.withOlder")}</small>`}
+`;
+
+function BucketTable({ items }) {
+  const hasVersions = items.some((bucket) => bucket.versioning);
+  const most = Math.max(1, ...items.map((each) => each.bytes));
+  return html`
+    <div class="scroll edge cards" tabindex="0"><table>
+      <thead><tr>
+        <th scope="col">${say("buckets.name")}</th>
+        <th scope="col" class="number">${say("buckets.objects")}</th>
+        <th scope="col" class="number">${say("buckets.bytes")}</th>
+        <th scope="col"><span class="hidden">${say("buckets.bytes")}</span></th>
+        <th scope="col">${say("buckets.versioning")}</th>
+        ${hasVersions && html`<th scope="col" class="number">${say("buckets.olderVersions")}</th>`}
+        <th scope="col">${say("buckets.account")}</th>
+        <th scope="col">${say("buckets.created")}</th>
+      </tr></thead>
+      <tbody>${items.map((bucket) => html`
+        <tr key=${bucket.name}>
+          <th scope="row"><a class="name" href=${link(["buckets", bucket.name, "objects"])}><${Icon} name="bucket" />${bucket.name}</a></th>
+          <td class="number" data-label=${say("buckets.objects")}><${Counts} of=${bucket} /></td>
+          <td class="number">${bytes(bucket.bytes)}</td>
+          <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * bucket.bytes) / most)} /></svg></td>
+          <td class=${bucket.versioning ? "" : "quiet"}>${say("buckets.versioning." + bucket.versioning)}</td>
+          ${hasVersions && html`<td class="number" data-label=${say("buckets.olderVersions")}>${bucket.older ? number(bucket.older) : ""}</td>`}
+          <td>${bucket.account}</td><td class="hidePhone quiet">${date(bucket.createdMs)}</td>
+        </tr>
+      `)}</tbody>
+    </table></div>
+  `;
+}
+
+export function BucketList({ prefix }) {
+  const found = useLoad((signal) => call("GET", "buckets", { query: { prefix }, signal }), [prefix]);
+  const [open, setOpen] = useState(false);
+  async function more() {
+    const page = await call("GET", "buckets", { query: { prefix, after: found.data.next } });
+    found.change((before) => ({ ...page, items: [...before.items, ...page.items] }));
+  }
+  const made = (bucket) => {
+    announce(say("buckets.made"));
+    go(["buckets", bucket.name, "objects"]);
+  };
+  const mayCreate = found.data && found.data.mayCreate !== false;
+  const add = mayCreate && html`
+    <${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("buckets.new")}<//>
+  `;
+  const empty = prefix
+    ? html`<${Empty} title=${say("buckets.none")}><a class="button" href=${link(["buckets"])}>${say("app.all")}</a><//>`
+    : mayCreate
+      ? html`<${Lazy} load=${() => import("./bucketnew.js")} part="FirstBucket" onMade=${made} />`
+      : html`<${Empty} title=${say("buckets.empty")} text=${say("buckets.emptyReader")} />`;
+  return html`
+    <${Page} title=${say("nav.buckets")} actions=${found.data && found.data.items.length > 0 && add}
+      tools=${(prefix || !found.data || found.data.items.length > 0) && html`<${Search} label=${say("buckets.find")} value=${prefix}
+        onInput=${(event) => go(["buckets"], { prefix: event.target.value }, true)} />`}>
+      <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${empty}>
+        ${(page) => html`
+          <${BucketTable} items=${page.items} />
+          ${page.next
+            ? html`<${Button} onClick=${more}>${say("app.more")}<//>`
+            : html`<p class="sums">${say(page.items.length === 1 ? "buckets.sumOne" : "buckets.sum", {
+              count: number(page.items.length), size: bytes(page.items.reduce((sum, each) => sum + each.bytes, 0)),
+            })}</p>`}
+        `}
+      <//>
+      ${open && html`
+        <${Lazy} load=${() => import("./bucketnew.js")} part="NewBucket" onClose=${() => setOpen(false)} onMade=${made} />
+      `}
+    <//>
+  `;
+}

@@ -1,0 +1,170 @@
+// What is done with a whole folder: copied, moved, renamed or deleted by a job of the daemon, which is shown while it
+// runs, can be stopped, and can be run again for the rest.
+
+import { useEffect, useState } from "preact/hooks";
+import { APIError, call, segment } from "./api.js";
+import { addTexts, number, say } from "./messages.js";
+import { base } from "./objectactions.js";
+import { folderOf, shown } from "./objectnames.js";
+import { link } from "./router.js";
+import { Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
+
+addTexts({
+  "objects.job.deletePrefix": "Deleting below {prefix}",
+  "objects.job.copyPrefix": "Copying {prefix} to {to}",
+  "objects.job.movePrefix": "Moving {prefix} to {to}",
+  "objects.jobRuns": "{what}: {count} done",
+  "objects.jobEnded": "{what}: {state}, {count} done",
+  "objects.jobFailed": "{count} failed, the first: {first}",
+  "objects.jobShow": "All jobs",
+  "objects.jobAgain": "Run again",
+  "objects.jobAgainText": "Run it again to process the rest.",
+  "objects.jobState.done": "finished",
+  "objects.jobState.cancelled": "stopped",
+  "objects.jobState.failed": "failed",
+  "objects.jobState.interrupted": "interrupted",
+  "folder.copyTitle": "Copy the folder {name}",
+  "folder.moveTitle": "Move the folder {name}",
+  "folder.renameTitle": "Rename the folder {name}",
+  "folder.copy": "Copy folder",
+  "folder.move": "Move folder",
+  "folder.rename": "Rename folder",
+  "folder.toBucket": "To bucket",
+  "folder.toFolder": "To folder",
+  "folder.toFolderHelp": "The whole path of the folder, which ends with a slash. Empty for the top of the bucket.",
+  "folder.name": "New name",
+  "folder.taken": "{name} already has objects. Choose another name, or use Move to merge both.",
+  "folder.merges": "{name} already has objects: those with the same names are replaced.",
+  "folder.inside": "A folder cannot be copied or moved into itself",
+  "folder.noSlash": "A name has no slash; use Move to for another folder",
+  "folder.jobText": "The job runs on the server, and continues when you leave this page.",
+});
+
+const POLL_MS = 1000;
+
+const lastOf = (folder) => shown(folder.slice(0, -1).split("/").pop()) + "/";
+
+// An error that a field shows.
+const placed = (text, code = "") => Object.assign(new APIError(0, code, text), { isShown: true });
+
+const hasObjects = async (bucket, prefix) => {
+  const page = await call("GET", base(bucket) + "/objects", { query: { prefix, limit: 1 } });
+  return page.objects.length > 0;
+};
+
+async function start(body) {
+  try {
+    return await call("POST", "jobs", { body });
+  } catch (error) {
+    if (error.status === 400 || error.status === 404) error.isShown = true;
+    throw error;
+  }
+}
+
+function FolderForm({ bucket, folder, kind, onClose, onDone }) {
+  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
+  const [toBucket, setToBucket] = useState(bucket);
+  const [typed, setTyped] = useState(folder);
+  const [merges, setMerges] = useState("");
+  const verb = kind === "copyPrefix" ? "copy" : "move";
+  const names = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
+  const toPrefix = typed && !typed.endsWith("/") ? typed + "/" : typed;
+  const change = (set) => (event) => {
+    set(event.target.value);
+    setMerges("");
+  };
+  async function submit() {
+    if (toBucket === bucket && toPrefix.startsWith(folder)) throw placed(say("folder.inside"));
+    if (!merges && await hasObjects(toBucket, toPrefix)) {
+      setMerges(say("folder.merges", { name: toBucket + "/" + shown(toPrefix) }));
+      return;
+    }
+    onDone([await start({ kind, bucket, prefix: folder, toBucket: toBucket === bucket ? "" : toBucket, toPrefix })]);
+  }
+  return html`
+    <${Dialog} title=${say("folder." + verb + "Title", { name: lastOf(folder) })} onClose=${onClose}>
+      <${Form} label=${say("folder." + verb)} onCancel=${onClose} submit=${submit} kind=${merges ? "danger" : "primary"}
+        disabled=${toBucket === bucket && toPrefix === folder}>
+        ${(error) => html`
+          <${Select} label=${say("folder.toBucket")} name="toBucket" value=${toBucket} onChange=${change(setToBucket)}
+            options=${names.map((each) => [each, each])} />
+          <${Field} label=${say("folder.toFolder")} help=${say("folder.toFolderHelp")} name="toFolder" autofocus value=${typed}
+            error=${error && error.isShown ? error.message : ""} onInput=${change(setTyped)} />
+          ${merges ? html`<p class="warning" role="alert"><${Icon} name="warning" /> ${merges}</p>` : html`<p class="quiet">${say("folder.jobText")}</p>`}
+        `}
+      <//>
+    <//>
+  `;
+}
+
+export const CopyFolder = (given) => html`<${FolderForm} ...${given} kind="copyPrefix" />`;
+
+export const MoveFolder = (given) => html`<${FolderForm} ...${given} kind="movePrefix" />`;
+
+// Another name in the same folder, which must be free.
+export function RenameFolder({ bucket, folder, onClose, onDone }) {
+  const before = folder.slice(0, -1).split("/").pop();
+  const [typed, setTyped] = useState(before);
+  async function submit() {
+    if (typed.includes("/")) throw placed(say("folder.noSlash"));
+    const toPrefix = folderOf(folder.slice(0, -1)) + typed + "/";
+    if (await hasObjects(bucket, toPrefix)) throw placed(say("folder.taken", { name: shown(typed) + "/" }), "ALREADY_EXISTS");
+    onDone([await start({ kind: "movePrefix", bucket, prefix: folder, toPrefix })]);
+  }
+  return html`
+    <${Dialog} title=${say("folder.renameTitle", { name: lastOf(folder) })} onClose=${onClose}>
+      <${Form} label=${say("folder.rename")} onCancel=${onClose} submit=${submit} disabled=${!typed || typed === before}>
+        ${(error) => html`
+          <${Field} label=${say("folder.name")} name="name" required autofocus value=${typed}
+            error=${error && error.isShown ? error.message : ""} onInput=${(event) => setTyped(event.target.value)} />
+          <p class="quiet">${say("folder.jobText")}</p>
+        `}
+      <//>
+    <//>
+  `;
+}
+
+// A job while it runs, and how it has ended. `onAgain(job)` replaces it by a new one.
+export function JobProgress({ job, onEnd, onClose, onAgain }) {
+  const [now, setNow] = useState(job);
+  const isRunning = now.state === "running";
+  const found = useLoad(async (signal) => {
+    const { items } = await call("GET", "jobs", { signal });
+    return items.find((each) => each.id === job.id) || { ...now, state: "interrupted" };
+  }, []);
+  const [again, busy, error] = useAction(async () => {
+    const { kind, bucket, prefix, toBucket, toPrefix } = now;
+    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, ...(kind === "deletePrefix" ? {} : { toBucket, toPrefix }) } }));
+  });
+  const [stop, stopping, problem] = useAction(() => call("DELETE", "jobs/" + segment(now.id)));
+  useEffect(() => {
+    if (found.data) setNow(found.data);
+    if (found.data && found.data.state !== "running") onEnd();
+    if (!isRunning || found.error) return undefined;
+    const timer = setTimeout(found.reload, POLL_MS);
+    return () => clearTimeout(timer);
+  }, [found.atMs, found.error]);
+  const what = say("objects.job." + now.kind, {
+    prefix: shown(now.prefix) || say("objects.wholeBucket"),
+    to: (now.toBucket ? now.toBucket + "/" : "") + (shown(now.toPrefix) || say("objects.wholeBucket")),
+  });
+  const values = { what, count: number(now.done - now.failures), state: say("objects.jobState." + now.state) };
+  const [first] = now.failed;
+  const isShort = !isRunning && (now.state !== "done" || now.failures > 0);
+  return html`
+    <div class=${isShort ? "notice job warn" : "notice job"} role="status">
+      <span class="fill">${say(isRunning ? "objects.jobRuns" : "objects.jobEnded", values)}
+        ${now.error && html` <span class="bad">${now.error}</span>`}
+        ${first && html` <span class="bad">${say("objects.jobFailed", {
+          count: number(now.failures), first: shown(first.key) + ": " + first.error,
+        })}</span>`}
+        ${isShort && " " + say("objects.jobAgainText")}
+        ${isRunning && html`<progress aria-label=${what}></progress>`}</span>
+      <a href=${link(["jobs"])}>${say("objects.jobShow")}</a>
+      ${isRunning && html`<${Button} kind="small" busy=${stopping} onClick=${stop}>${say("objects.stop")}<//>`}
+      ${isShort && html`<${Button} kind="small" icon="retry" busy=${busy} onClick=${again}>${say("objects.jobAgain")}<//>`}
+      ${!isRunning && html`<${Button} kind="small" onClick=${onClose}>${say("app.close")}<//>`}
+    </div>
+    ${(found.error || error || problem) && html`<${Problem} error=${found.error || error || problem} retry=${found.error && found.reload} />`}
+  `;
+}
