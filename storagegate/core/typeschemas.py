@@ -31,6 +31,7 @@ import msgspec
 from storagegate.core.errors import ServiceError, codedError
 
 if TYPE_CHECKING:
+    from storagegate.core.mistakes import MistakeFinder
     from storagegate.core.modeldefaults import Completer
 
 DEFINITIONS = "#/$defs/"
@@ -45,10 +46,24 @@ _STEP = re.compile(r"[^.\[\]]+(?![^\[]*\])")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
+MAX_MISTAKES = 20
+"""The maximum number of mistakes that an error lists: a client corrects no more at once."""
+
+
 def errorDetail(path: str, message: str) -> ServiceError:
     """Make the error of an invalid value, with its path."""
-    reason = f"{path} {message}" if path else f"the request {message}"
-    return codedError("VALIDATION_ERROR", reason, [{"path": path, "message": message}])
+    return errorDetails([(path, message)])
+
+
+def errorDetails(mistakes: Iterable[tuple[str, str]]) -> ServiceError:
+    """
+    Make the error of a request with several invalid values.
+
+    @param mistakes: Their paths and messages.
+    """
+    details = [{"path": path, "message": message} for path, message in mistakes]
+    reasons = [f"{each['path'] or 'the request'} {each['message']}" for each in details]
+    return codedError("VALIDATION_ERROR", "; ".join(reasons), details)
 
 
 def isModel(found: Any) -> bool:
@@ -246,9 +261,16 @@ class TypeSchema:
                 self._complete(found)
             return found
         except msgspec.ValidationError as error:
-            raise _asServiceError(str(error)) from None
+            raise self._mistakes.errorOf(value, error) from None
         except RecursionError:
             raise errorDetail("", "is nested too deeply") from None
+
+    @cached_property
+    def _mistakes(self) -> "MistakeFinder":
+        """Finds the other mistakes of an invalid request."""
+        from storagegate.core.mistakes import MistakeFinder
+
+        return MistakeFinder(self.model)
 
     def check(self, value: Any) -> Any:
         """
@@ -266,7 +288,7 @@ class TypeSchema:
             fitted, shape = self._results
             found = fitted(value, shape)
         except msgspec.ValidationError as error:
-            problem = _asServiceError(str(error), isResult=True)
+            problem = asValidationError(str(error), isResult=True)
         except RecursionError:
             problem = errorDetail("", "is nested too deeply")
         else:
@@ -300,8 +322,8 @@ class TypeSchema:
             details: Any = getattr(error, "errors", list)()
             if not details:
                 raise
-            first = details[0]
-            raise errorDetail(_pathOf(first["loc"]), _started(first["msg"])) from None
+            found = [(_pathOf(each["loc"]), _started(each["msg"])) for each in details]
+            raise errorDetails(found[:MAX_MISTAKES]) from None
 
 
 class UnionSchema(TypeSchema):
@@ -373,13 +395,14 @@ def _propertyNames(document: Any) -> Iterator[str]:
             yield from _propertyNames(each)
 
 
-def _asServiceError(message: str, isResult: bool = False) -> ServiceError:
+def asValidationError(message: str, path: str = "", isResult: bool = False) -> ServiceError:
     """
     Convert a validation message of msgspec to an error.
 
+    @param path: The path of the converted value.
     @param isResult: Whether the value is a handler's result, which the error must not reveal.
     """
-    reason, path = message, ""
+    reason = message
     # The message of a chosen model contains the path within that model.
     while found := _AT.fullmatch(reason):
         reason, path = found[1], _joined(path, found[2])
