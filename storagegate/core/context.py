@@ -147,6 +147,9 @@ class RequestContext(Struct, Generic[U], weakref=True):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+GatewayContext = RequestContext
+"""The public name of the context of a gateway's call: C{GatewayContext[User]}."""
+
 # The size of the network that a provider typically assigns to one customer.
 _NETWORK_BYTES = 7
 _NETWORK = f"/{_NETWORK_BYTES * 8}"

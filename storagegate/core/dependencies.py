@@ -43,6 +43,9 @@ Reader = Callable[[Any], Any]
 ReaderMaker = Callable[[Parameter, str], Reader]
 """Makes the reader of a parameter; the text names the parameter, for a C{DefinitionError}."""
 
+Mistake = tuple[str, str]
+"""The path and the message of a value that does not fit."""
+
 _ABSENT = object()
 
 _FAILED = object()
@@ -75,6 +78,10 @@ class CallPlan:
         self._keywords = tuple(each.name for each in parameters if each.isKeyword)
         self._count = len(parameters) - len(self._keywords)
 
+    def blank(self) -> list[Any]:
+        """Return a list for the values of a function without dependencies."""
+        return self._blank.copy()
+
     def begin(self, calls: "DependencyCalls") -> Any:
         """
         Make the values of the dependencies.
@@ -99,24 +106,24 @@ class CallPlan:
             values[position] = await value.coroutine if type(value) is _Pending else value
         return values
 
-    def read(self, calls: "DependencyCalls", values: list[Any]) -> bool:
+    def read(self, call: Any, values: list[Any]) -> Sequence[Mistake]:
         """
         Read the other values.
 
+        @param call: The call, as the readers take it.
         @param values: The result of L{begin}.
-        @return: Whether all values are there; mistakes of the request are in C{calls}.
+        @return: The mistakes of the request; their parameters have no values.
         """
-        call = calls.call
-        isComplete = _FAILED not in values if calls.mistakes else True
+        mistakes: Sequence[Mistake] = ()
         for position, reader in self.readers:
             try:
                 values[position] = reader(call)
             except ServiceError as error:
                 if error.code != "VALIDATION_ERROR":
                     raise
-                calls.mistake(error)
-                isComplete = False
-        return isComplete
+                found = [(each["path"], each["message"]) for each in error.details]
+                mistakes = [*mistakes, *found][:MAX_MISTAKES]
+        return mistakes
 
     def apply(self, values: list[Any]) -> Any:
         """Call the function with the values."""
@@ -258,7 +265,7 @@ class DependencyCalls:
     The dependencies of one call, or of an application.
 
     @ivar call: The call, as the readers of the front end take it.
-    @ivar mistakes: The mistakes of the request: their paths and messages.
+    @ivar mistakes: The mistakes of the request.
     """
 
     __slots__ = ("_container", "_opened", "_values", "call", "mistakes")
@@ -269,20 +276,28 @@ class DependencyCalls:
         self._values: dict[Any, Any] = {}
         # The generators to end, oldest first.
         self._opened: list[tuple[str, Any]] = []
-        self.mistakes: Sequence[tuple[str, str]] = ()
+        self.mistakes: Sequence[Mistake] = ()
 
-    def mistake(self, error: ServiceError) -> None:
-        """Keep the mistakes of a C{VALIDATION_ERROR}, up to L{MAX_MISTAKES}."""
-        found = [(each["path"], each["message"]) for each in error.details]
-        self.mistakes = [*self.mistakes, *found][:MAX_MISTAKES]
-
-    def checkMistakes(self) -> None:
+    def complete(self, plan: CallPlan, values: list[Any]) -> bool:
         """
-        Refuse a request that has mistakes.
+        Read the remaining values of a plan.
 
-        @raise ServiceError: C{VALIDATION_ERROR}.
+        @param values: The result of C{plan.begin}.
+        @return: Whether all values are there; otherwise the mistakes are kept.
         """
-        if self.mistakes:
+        isComplete = not self.mistakes or not any(each is _FAILED for each in values)
+        found = plan.read(self.call, values)
+        if found:
+            self.mistakes = [*self.mistakes, *found][:MAX_MISTAKES]
+        return isComplete and not found
+
+    def finish(self, plan: CallPlan, values: list[Any]) -> None:
+        """
+        Read the remaining values of the handler.
+
+        @raise ServiceError: C{VALIDATION_ERROR}, with all mistakes of the request.
+        """
+        if not self.complete(plan, values):
             raise errorDetails(self.mistakes)
 
     @property
@@ -292,11 +307,12 @@ class DependencyCalls:
 
     def resolve(self, node: DependencyNode) -> Any:
         """Return the value of a dependency, or the L{_Pending} one."""
-        overrides = self._container.overrides
+        container = self._container
+        overrides = container.overrides
         if overrides:
             node = node.overridden(overrides)
         if node.isShared:
-            return self._container.resolve(node)
+            return container.resolve(node)
         value = self._values.get(node.function, _ABSENT)
         return self.make(node) if value is _ABSENT else value
 
@@ -316,7 +332,7 @@ class DependencyCalls:
         return await value.coroutine if type(value) is _Pending else value
 
     def _make(self, node: DependencyNode, values: list[Any]) -> Any:
-        if not node.plan.read(self, values):
+        if not self.complete(node.plan, values):
             value = _FAILED
         else:
             value = node.plan.apply(values)
@@ -352,6 +368,11 @@ class DependencyCalls:
         """
         if self._opened:
             self._container.endLater(self.close(error))
+
+    def endAfterAnswer(self, error: BaseException | None) -> None:
+        """End the generators when the caller has sent the answer, which it now gets. See L{end}."""
+        if self._opened:
+            self._container.endAfterAnswer(self, error)
 
     async def close(self, error: BaseException | None = None) -> None:
         """End the generators. Their own errors are logged. See L{end}."""
@@ -405,15 +426,17 @@ class DependencyContainer:
     Applications that are served together may share one. It closes with the last of them.
 
     @ivar overrides: Functions that are called in place of others, for tests.
+    @ivar clock: Schedules the ends of calls after their answers; C{None} before it is served.
     """
 
     def __init__(self) -> None:
+        self.clock: Any = None
         self.overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._shared = DependencyCalls(None, self)
         self._making: dict[Any, SharedFuture[Any]] = {}
         self._ending = 0
         self._idle = IdleWaiters()
-        self._owners: set[int] = set()
+        self._owners: list[Callable[[], bool]] = []
 
     def resolve(self, node: DependencyNode) -> Any:
         """Return the value of a dependency of the application, or the L{_Pending} one."""
@@ -443,6 +466,19 @@ class DependencyContainer:
             del self._making[node.function]
             making.set(found)
 
+    def endAfterAnswer(self, calls: DependencyCalls, error: BaseException | None) -> None:
+        """End the generators of a call in the next iteration of the reactor."""
+        if self.clock is None:
+            calls.end(error)
+        else:
+            # Closing waits for it.
+            self._ending += 1
+            self.clock.callLater(0, self._endNow, calls, error)
+
+    def _endNow(self, calls: DependencyCalls, error: BaseException | None) -> None:
+        calls.end(error)
+        self._ended(None)
+
     def endLater(self, closing: Coroutine[Any, Any, None]) -> None:
         """Run the end of a call's generators."""
         self._ending += 1
@@ -453,19 +489,21 @@ class DependencyContainer:
         if not self._ending:
             self._idle.notify()
 
-    def opened(self, owner: object) -> None:
-        """Note that an application serves; see L{close}."""
-        self._owners.add(id(owner))
+    def join(self, isServing: Callable[[], bool]) -> None:
+        """
+        Add an application.
 
-    def close(self, owner: object) -> Deferred[None]:
+        @param isServing: Returns whether it serves; see L{close}.
+        """
+        self._owners.append(isServing)
+
+    def close(self) -> Deferred[None]:
         """
         End the generators of the application, unless another one still serves with them.
 
-        @param owner: The application that closes.
         @return: Fires when they have ended, and those of all calls.
         """
-        self._owners.discard(id(owner))
-        if self._owners:
+        if any(isServing() for isServing in self._owners):
             return succeed(None)
         return fromCoroutine(self._close())
 
@@ -532,10 +570,12 @@ def headerReader(parameter: Parameter, name: str) -> Reader:
     field = parameter.alias or headerName(parameter.name)
     reader = textReader(parameter, name)
 
+    convert = reader.bound(field)
+
     def read(call: Any) -> Any:
         value = call.headers.get(field)
         if value is not None and reader.isList:
             value = [each.strip() for each in value.split(",")]
-        return reader.readOr(field, value)
+        return convert(value)
 
     return read

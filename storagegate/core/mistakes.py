@@ -69,7 +69,8 @@ class MistakeFinder:
             return self._of(info.type)
         if isinstance(info, inspect.UnionType):
             members = [each for each in info.types if not isinstance(each, inspect.NoneType)]
-            if len(members) == 1:
+            # A plain value has one mistake, which then names null, too.
+            if len(members) == 1 and isinstance(members[0], (*_OBJECTS, *_LISTS)):
                 inner = self._of(members[0])
 
                 def checkPresent(value: Any, path: str, found: list[dict[str, str]]) -> None:

@@ -77,7 +77,9 @@ class ParameterMarker:
         @raise ValueError: If constraints contradict each other.
         """
         self.alias = alias
-        self.meta = msgspec.Meta(**constraints) if constraints else None
+        # Its overloads exclude contradictions, which are errors at run time, too.
+        make: Any = msgspec.Meta
+        self.meta: msgspec.Meta | None = make(**constraints) if constraints else None
 
     def __repr__(self) -> str:
         return type(self).__name__
@@ -324,18 +326,19 @@ def evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 
 def underlying(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the Python function that a callable object finally calls."""
+    found: Any = function
     while True:
-        inner = inspect.unwrap(function)
+        inner: Any = inspect.unwrap(found)
         if isinstance(inner, partial):
             inner = inner.func
         elif hasattr(inner, "__func__"):
             inner = inner.__func__
-        elif not isinstance(inner, FunctionType) and not isinstance(inner, type):
+        elif not isinstance(inner, FunctionType | type):
             call = getattr(type(inner), "__call__", None)  # noqa: B004
-            inner = inner if call is None or not isinstance(call, FunctionType) else call
-        if inner is function:
-            return function
-        function = inner
+            inner = call if isinstance(call, FunctionType) else inner
+        if inner is found:
+            return inner  # type: ignore[no-any-return]
+        found = inner
 
 
 def nameOfFunction(function: Any) -> str:
@@ -385,6 +388,39 @@ class TextReader:
         document = self.document.get("items", {}) if self.isList else self.document
         # Otherwise a date could be a number of seconds.
         self._isStrict = not _takesNumbers(document)
+
+    @property
+    def isRequired(self) -> bool:
+        """Return whether the request must have a value."""
+        return self._default is NODEFAULT
+
+    def bound(self, path: str) -> Callable[[Any], Any]:
+        """
+        Return L{readOr} for one path.
+
+        It converts most texts in one call, which takes half of the time.
+        """
+        found, isStrict, readOr = self._type, self._isStrict, self.readOr
+        if self.isList:
+            return partial(readOr, path)
+        if self._isText:
+
+            def readText(value: Any) -> Any:
+                return value if type(value) is str else readOr(path, value)
+
+            return readText
+
+        def read(value: Any) -> Any:
+            if type(value) is str:
+                try:
+                    converted = msgspec.convert(value, found, strict=isStrict)
+                except msgspec.ValidationError:
+                    return readOr(path, value)
+                if type(converted) is not float:
+                    return converted
+            return readOr(path, value)
+
+        return read
 
     def readOr(self, path: str, value: Any) -> Any:
         """

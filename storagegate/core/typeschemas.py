@@ -124,14 +124,14 @@ def handlerTypes(handler: Callable[..., Any]) -> tuple[Any, Any]:
         del parameters[0]
     hints = typing.get_type_hints(function, include_extras=True)
     request = _itemOf(hints.get(parameters[0]) if parameters else None, _STREAMS)
-    response = _itemOf(_awaited(hints.get("return")), _RESULT_STREAMS)
+    response = _itemOf(awaitedType(hints.get("return")), _RESULT_STREAMS)
     return (
         request if isModel(request) else None,
         response if holdsModel(response) else None,
     )
 
 
-def _awaited(found: Any) -> Any:
+def awaitedType(found: Any) -> Any:
     """Return the type of the value of an awaitable, such as C{Deferred[Item]}."""
     origin = get_origin(found)
     if isinstance(origin, type) and issubclass(origin, Awaitable) and get_args(found):
@@ -240,6 +240,11 @@ class TypeSchema:
 
             self._complete = completerOf(model)
 
+    @property
+    def isForeign(self) -> bool:
+        """Return whether pydantic converts its values, not msgspec."""
+        return self._adapter is not None
+
     @cached_property
     def _results(self) -> tuple[Callable[[Any, Any], Any], Any]:
         """The function that shapes results, and their shape; schemas of requests need neither."""
@@ -284,15 +289,21 @@ class TypeSchema:
         """
         if self._adapter is not None:
             return self._dumped(value)
+        return msgspec.to_builtins(self.shaped(value), builtin_types=(bytes,))
+
+    def shaped(self, value: Any) -> Any:
+        """
+        Convert a response as L{check}, to a value that msgspec encodes as the result of L{check}.
+        """
+        if self._adapter is not None:
+            return self._dumped(value)
         try:
             fitted, shape = self._results
-            found = fitted(value, shape)
+            return fitted(value, shape)
         except msgspec.ValidationError as error:
             problem = asValidationError(str(error), isResult=True)
         except RecursionError:
             problem = errorDetail("", "is nested too deeply")
-        else:
-            return msgspec.to_builtins(found, builtin_types=(bytes,))
         # Raised outside the except block: the error's context would hold the value.
         raise problem
 
@@ -364,6 +375,10 @@ class UnionSchema(TypeSchema):
                 continue
         # Outside the except block: the error's context would hold the value.
         raise errorDetail("", "is none of the declared values")
+
+    def shaped(self, value: Any) -> Any:
+        """See L{TypeSchema.shaped}."""
+        return self.check(value)
 
 
 def _pathOf(steps: Iterable[Any]) -> str:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import inf
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from attrs import field, fields, frozen
 from attrs.converters import optional
@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
+from storagegate.core.injection import injectedHandler
 from storagegate.core.options import (
     changeOptions,
     groupField,
@@ -60,6 +61,9 @@ from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
 from storagegate.rpc.reflection import reflectionServices
+
+if TYPE_CHECKING:
+    from storagegate.core.dependencies import DependencyContainer
 
 _KEYS = "storagegate.keys"
 """The key in a field's metadata for the names of its channel arguments."""
@@ -470,6 +474,7 @@ class GRPCServer:
         self._clock: Any = None
         self._ports: list[RPCPort] = []
         self._closing: list[RPCPort] = []
+        self._dependencies: DependencyContainer | None = None
 
     @property
     def activeCalls(self) -> int:
@@ -552,7 +557,7 @@ class GRPCServer:
         @raise DefinitionError: If the arguments do not define a service, or its name is taken.
         """
         named = {"name": name, "definition": definition, "implementation": implementation}
-        added, routes = serviceRoutes(service, methods, named)
+        added, routes = serviceRoutes(service, methods, named, self._inject)
         if added.name in self.services:
             raise DefinitionError(f"the service {added.name} is already defined")
         self.services[added.name] = added
@@ -560,6 +565,41 @@ class GRPCServer:
         if self._ports:
             self.health.begin(self._clock, (added.name,))
         return self
+
+    def _inject(
+        self, handler: Callable[..., Any], name: str, arguments: int, streams: bool
+    ) -> Callable[..., Any] | None:
+        """Adapt a handler with dependencies."""
+        found = injectedHandler(handler, name, lambda: self.dependencies, arguments, streams)
+        if found is not None:
+            self.dependencies.clock = self._clock
+        return found
+
+    @property
+    def dependencies(self) -> "DependencyContainer":
+        """
+        Return the dependencies of the handlers.
+
+        Assign those of an application or a gateway to share the values with the scope of an
+        application; they end when the last one that serves has closed.
+        """
+        if self._dependencies is None:
+            # Imported with the first dependency.
+            from storagegate.core.dependencies import DependencyContainer
+
+            self.dependencies = DependencyContainer()
+            return self.dependencies
+        return self._dependencies
+
+    @dependencies.setter
+    def dependencies(self, dependencies: "DependencyContainer") -> None:
+        self._dependencies = dependencies
+        dependencies.join(lambda: bool(self._ports))
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """Return the functions that are called in place of dependencies, for tests."""
+        return self.dependencies.overrides
 
     def setServingStatus(self, service: str, status: str) -> None:
         """
@@ -642,6 +682,8 @@ class GRPCServer:
             L{IServerCall<storagegate.rpc.interfaces.IServerCall>}.
         """
         self._clock = clock
+        if self._dependencies is not None:
+            self._dependencies.clock = clock
         self._router.reads.listens(clock, self.settings.grpc.longestRequest())
         if self.settings.grpc.health and HEALTH.name not in self.services:
             self.addService(definition=HEALTH, implementation=self.health)
@@ -688,7 +730,11 @@ class GRPCServer:
                 self._closing.remove(port)
 
         closing = [Deferred.fromCoroutine(close(port)) for port in tuple(self._closing)]
-        return portable(gatherResults(closing).addCallback(lambda results: None))
+
+        def end(results: list[Any]) -> Deferred[None] | None:
+            return None if self._dependencies is None else self._dependencies.close()
+
+        return portable(gatherResults(closing).addCallback(end))
 
     def run(
         self,

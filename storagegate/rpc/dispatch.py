@@ -17,7 +17,7 @@ from math import inf
 from types import CoroutineType
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 from google.protobuf.message import Message
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
@@ -79,7 +79,13 @@ Routes = dict[str, GRPCRoute]
 _GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
 
 
-def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RPCService, Routes]:
+Inject = Callable[[Callable[..., Any], str, int, bool], Callable[..., Any] | None]
+"""See L{injectedHandler<storagegate.core.injection.injectedHandler>}, without the container."""
+
+
+def serviceRoutes(
+    service: Any, rest: Any, named: Mapping[str, Any], inject: Inject | None = None
+) -> tuple[RPCService, Routes]:
     """
     Read a service with its handlers, in any of the forms of C{addService}.
 
@@ -87,10 +93,11 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
     @param rest: The methods, a mapping that contains them, or the implementation of a loaded
         service.
     @param named: C{name}, C{definition} and C{implementation}; C{None} if absent.
+    @param inject: Adapts handlers with dependencies; C{None} to support none.
     @raise DefinitionError: If the arguments do not define a service.
     """
     if isinstance(service, ServiceDefinition):
-        return definedRoutes(service)
+        return definedRoutes(service, inject)
     words: dict[str, Any] = {}
     if isinstance(service, RPCService):
         words = {"definition": service, "implementation": rest}
@@ -104,22 +111,25 @@ def serviceRoutes(service: Any, rest: Any, named: Mapping[str, Any]) -> tuple[RP
         words = {**(rest if isWhole else {"methods": rest}), "name": service}
     words |= {key: value for key, value in named.items() if value is not None}
     if "definition" not in words:
-        return definedRoutes(readService(words))
+        return definedRoutes(readService(words), inject)
     definition, implementation = words["definition"], words.get("implementation")
     if not isinstance(definition, RPCService):
         raise DefinitionError(f"definition is a service of a loaded proto, not {definition!r:.80}")
     return definition, implementedRoutes(
-        definition, {} if implementation is None else implementation
+        definition, {} if implementation is None else implementation, inject
     )
 
 
-def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
+def implementedRoutes(
+    service: RPCService, implementation: Any, inject: Inject | None = None
+) -> Routes:
     """
     Make the routes of a loaded service; its handlers take the call.
 
     @param service: The service as its file defines it.
     @param implementation: A mapping of method names, or an object with methods of these names.
         Names are as in the definition or in camelCase.
+    @param inject: See L{serviceRoutes}.
     @raise DefinitionError: If a handler matches no method, a method has two handlers, or a handler
         is not a function.
     """
@@ -147,17 +157,24 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     for name in service.methods:
         if name not in handlers:
             _log.warn("not implemented: {service}.{name}", service=service.name, name=name)
+        elif inject is not None:
+            streams = service.methods[name].streaming in ("server", "bidirectional")
+            whole = f"{service.name}.{name}"
+            handlers[name] = inject(handlers[name], whole, 1, streams) or handlers[name]
     return {
         method.path: GRPCRoute(service, method, handlers.get(name))
         for name, method in service.methods.items()
     }
 
 
-def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
+def definedRoutes(
+    definition: ServiceDefinition, inject: Inject | None = None
+) -> tuple[RPCService, Routes]:
     """
     Make the service and routes of a definition whose handlers take C{(request)} or C{(request,
     call)}.
 
+    @param inject: See L{serviceRoutes}.
     @raise DefinitionError: If it has options of the gateway, or cannot be a gRPC service.
     """
     _refuseGatewayOnly(definition)
@@ -167,10 +184,12 @@ def definedRoutes(definition: ServiceDefinition) -> tuple[RPCService, Routes]:
         from storagegate.rpc.schemaprotos import serviceFromSchemas
 
         service = serviceFromSchemas(definition)
-    handlers = {
-        name: _typedHandler(f"{definition.name}.{name}", method, service.methods[name].streaming)
-        for name, method in definition.methods.items()
-    }
+    handlers = {}
+    for name, method in definition.methods.items():
+        whole = f"{definition.name}.{name}"
+        injected = inject and inject(method.handler, whole, 2, method.streamsResponses)
+        known = method if injected is None else evolve(method, handler=injected)
+        handlers[name] = _typedHandler(whole, known, service.methods[name].streaming)
     return service, implementedRoutes(service, handlers)
 
 
