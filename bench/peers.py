@@ -102,7 +102,9 @@ PARTS: Mapping[str, Apt | Pip | Npm] = {
             "fastapi==0.165.0",
             "litestar==2.25.0",
             "blacksheep==2.6.4",
-            *("uvicorn==0.54.0", "uvloop==0.22.1", "httptools==0.9.0"),
+            "uvicorn==0.54.0",
+            "uvloop==0.22.1",
+            "httptools==0.9.0",
         )
     ),
     "grpc": Pip(("grpcio==1.85.1", "grpcio-tools==1.85.1", "protobuf==7.36.2", "grpclib==0.4.9")),

@@ -26,8 +26,8 @@ from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
 from storagegate.core.parameters import (
     Dependency,
+    FunctionParameter,
     Header,
-    Parameter,
     nameOfFunction,
     readParameters,
     textReader,
@@ -40,7 +40,7 @@ from storagegate.core.typeschemas import MAX_MISTAKES, errorDetails
 Reader = Callable[[Any], Any]
 """Reads the value of a parameter from the call of a front end."""
 
-ReaderMaker = Callable[[Parameter, str], Reader]
+ReaderMaker = Callable[[FunctionParameter, str], Reader]
 """Makes the reader of a parameter; the text names the parameter, for a C{DefinitionError}."""
 
 Mistake = tuple[str, str]
@@ -67,7 +67,7 @@ class CallPlan:
     def __init__(
         self,
         function: Callable[..., Any],
-        parameters: Sequence[Parameter],
+        parameters: Sequence[FunctionParameter],
         dependencies: Sequence[tuple[int, "DependencyNode"]],
         readers: Sequence[tuple[int, Reader]],
     ) -> None:
@@ -193,7 +193,7 @@ class PlanMaker:
     def plan(
         self,
         function: Callable[..., Any],
-        parameters: Sequence[Parameter] | None = None,
+        parameters: Sequence[FunctionParameter] | None = None,
         makeReader: ReaderMaker | None = None,
     ) -> CallPlan:
         """
@@ -251,7 +251,7 @@ class PlanMaker:
         return node
 
 
-def _refuseRequest(parameter: Parameter, name: str) -> Reader:
+def _refuseRequest(parameter: FunctionParameter, name: str) -> Reader:
     if not parameter.isRequired:
         default = parameter.default
         return lambda call: default
@@ -522,7 +522,7 @@ async def _result(making: SharedFuture[Any]) -> Any:
     return await making.wait()
 
 
-def contextReader(parameter: Parameter, name: str) -> Reader:
+def contextReader(parameter: FunctionParameter, name: str) -> Reader:
     """
     Make the reader of a parameter that every transport has: the call itself, or a header field.
 
@@ -558,7 +558,7 @@ def headerName(name: str) -> str:
     return _HUMP.sub("-", name).replace("_", "-").lower()
 
 
-def headerReader(parameter: Parameter, name: str) -> Reader:
+def headerReader(parameter: FunctionParameter, name: str) -> Reader:
     """
     Make the reader of a header field.
 

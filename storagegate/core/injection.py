@@ -15,7 +15,7 @@ from storagegate.core.schemas import ResultStream
 
 if TYPE_CHECKING:
     from storagegate.core.dependencies import CallPlan, DependencyCalls, DependencyContainer
-    from storagegate.core.parameters import Parameter
+    from storagegate.core.parameters import FunctionParameter
 
 _CONTEXTS = ("context", "call")
 """The names of a second parameter that is passed although it has a default."""
@@ -59,7 +59,7 @@ def injectedHandler(
     # The positions are those of the plan.
     parameters.sort(key=lambda each: each.isKeyword)
 
-    def make(parameter: "Parameter", text: str) -> Callable[[Any], Any]:
+    def make(parameter: "FunctionParameter", text: str) -> Callable[[Any], Any]:
         if parameter in passed:
             return lambda call: None
         return contextReader(parameter, text)
@@ -70,7 +70,9 @@ def injectedHandler(
     return found.callWithContext if arguments == 2 else found
 
 
-def _passed(plain: "list[Parameter]", arguments: int, name: str) -> "list[Parameter]":
+def _passed(
+    plain: "list[FunctionParameter]", arguments: int, name: str
+) -> "list[FunctionParameter]":
     """Return the parameters that the arguments are passed to."""
     if not plain:
         raise DefinitionError(f"{name} takes its request as its first parameter")

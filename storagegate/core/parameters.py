@@ -205,7 +205,7 @@ def Depends(function: Callable[..., Any], *, scope: Scope = "request") -> Any:
 
 
 @frozen
-class Parameter:
+class FunctionParameter:
     """
     One parameter of a function.
 
@@ -240,7 +240,7 @@ class Parameter:
         return get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
 
 
-def readParameters(function: Callable[..., Any]) -> list[Parameter]:
+def readParameters(function: Callable[..., Any]) -> list[FunctionParameter]:
     """
     Read the parameters of a function. C{*} and C{**} parameters get no value, and are omitted.
 
@@ -251,7 +251,7 @@ def readParameters(function: Callable[..., Any]) -> list[Parameter]:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
         default = NODEFAULT if each.default is each.empty else each.default
-        parameter = Parameter(
+        parameter = FunctionParameter(
             each.name, each.annotation, None, default, each.kind is each.KEYWORD_ONLY
         )
         try:
@@ -268,7 +268,7 @@ def isMarker(value: object) -> bool:
     return isinstance(value, ParameterMarker | Dependency)
 
 
-def _marked(parameter: Parameter, function: Callable[..., Any]) -> Parameter:
+def _marked(parameter: FunctionParameter, function: Callable[..., Any]) -> FunctionParameter:
     """Take the marker of a parameter out of its annotation, or its default."""
     name = f"the parameter {parameter.name} of {nameOfFunction(function)}"
     base, extra = parameter.type, []
@@ -460,7 +460,7 @@ class TextReader:
         raise asValidationError(str(problem), path) from None
 
 
-def textReader(parameter: Parameter, name: str) -> TextReader:
+def textReader(parameter: FunctionParameter, name: str) -> TextReader:
     """
     Make the reader of a parameter from its type. Without a type it is text.
 

@@ -37,8 +37,8 @@ from storagegate.core.parameters import (
     Cookie,
     File,
     Form,
+    FunctionParameter,
     Header,
-    Parameter,
     Path,
     Query,
     TextReader,
@@ -180,7 +180,7 @@ def _isSocket(found: Any) -> bool:
     return isinstance(found, type) and issubclass(found, WebSocket)
 
 
-def _isMarked(parameters: Sequence[Parameter], count: int) -> bool:
+def _isMarked(parameters: Sequence[FunctionParameter], count: int) -> bool:
     """Return whether a function is typed that could be called as a classical handler."""
     required = [each for each in parameters if each.isRequired and not each.isKeyword]
     if any(each.marker is not None for each in parameters):
@@ -219,14 +219,14 @@ class _Compiler:
         self._params = params
         self._isOpen = isOpen
         self._types = FunctionTypes()
-        self._bodies: list[Parameter] = []
+        self._bodies: list[FunctionParameter] = []
         self._formFields: dict[str, Any] = {}
         self._formRequired: list[str] = []
         self._files: dict[str, int | None] = {}
         self._takesResponse = False
 
     def compile(
-        self, function: Callable[..., Any], parameters: Sequence[Parameter], response: Any
+        self, function: Callable[..., Any], parameters: Sequence[FunctionParameter], response: Any
     ) -> TypedFunction:
         """Compile the handler."""
         self._bodies = [each for each in parameters if self._isBody(each)]
@@ -247,18 +247,18 @@ class _Compiler:
         return TypedFunction(function, plan, source, result, types)
 
     def compileSocket(
-        self, function: Callable[..., Any], parameters: Sequence[Parameter]
+        self, function: Callable[..., Any], parameters: Sequence[FunctionParameter]
     ) -> CallPlan:
         """Compile a handler of WebSockets; the reader of the socket's parameter gives C{None}."""
 
-        def make(parameter: Parameter, name: str) -> Reader:
+        def make(parameter: FunctionParameter, name: str) -> Reader:
             if _isSocket(parameter.base):
                 return lambda req: None
             return self._dependencyReader(parameter, name)
 
         return PlanMaker(self._dependencyReader).plan(function, parameters, make)
 
-    def _isBody(self, parameter: Parameter) -> bool:
+    def _isBody(self, parameter: FunctionParameter) -> bool:
         if parameter.marker is not None:
             return isinstance(parameter.marker, Body)
         if parameter.name in self._params or isContext(parameter.base):
@@ -268,7 +268,7 @@ class _Compiler:
             return False
         return isModel(get_origin(base) or base) or isModel(itemOfList(base))
 
-    def _dependencyReader(self, parameter: Parameter, name: str) -> Reader:
+    def _dependencyReader(self, parameter: FunctionParameter, name: str) -> Reader:
         """Make the reader of a parameter of a dependency."""
         isBody = isinstance(parameter.marker, Body | Form | File) or self._isBody(parameter)
         if isBody:
@@ -277,7 +277,7 @@ class _Compiler:
             )
         return self._reader(parameter, name)
 
-    def _reader(self, parameter: Parameter, name: str) -> Reader:
+    def _reader(self, parameter: FunctionParameter, name: str) -> Reader:
         """Make the reader of a parameter."""
         marker, base = parameter.marker, withoutNone(parameter.base)
         if marker is None:
@@ -327,7 +327,9 @@ class _Compiler:
             return _response
         return _session if issubclass(base, Session) else None
 
-    def _describe(self, parameter: Parameter, place: str, own: str, name: str) -> TextReader:
+    def _describe(
+        self, parameter: FunctionParameter, place: str, own: str, name: str
+    ) -> TextReader:
         """Describe a parameter, and return its reader of text."""
         reader = textReader(parameter, name)
         document = dict(reader.document)
@@ -337,19 +339,19 @@ class _Compiler:
         self._types.add(RouteParameter(parameter.alias or own, place, document, isRequired))
         return reader
 
-    def _isWhole(self, parameter: Parameter) -> bool:
+    def _isWhole(self, parameter: FunctionParameter) -> bool:
         """Return whether a parameter has all values of its place, as a model."""
         base = withoutNone(parameter.base)
         return isModel(get_origin(base) or base)
 
-    def _whole(self, parameter: Parameter, name: str, kind: str) -> AnySchema:
+    def _whole(self, parameter: FunctionParameter, name: str, kind: str) -> AnySchema:
         """Make the schema of a model that has all values of a place."""
         schema, model = readSchema(kind, name, withoutNone(parameter.base))
         made = makeSchema(schema, model, name)
         assert made is not None
         return made
 
-    def _path(self, parameter: Parameter, name: str) -> Reader:
+    def _path(self, parameter: FunctionParameter, name: str) -> Reader:
         if self._isWhole(parameter):
             self._types.params = schema = self._whole(parameter, name, "params")
             read = partial(readTexts, schema)
@@ -362,7 +364,7 @@ class _Compiler:
         convert = self._describe(parameter, "path", own, name).bound(own)
         return lambda req: convert(req.params.get(own))
 
-    def _query(self, parameter: Parameter, name: str) -> Reader:
+    def _query(self, parameter: FunctionParameter, name: str) -> Reader:
         if self._isWhole(parameter):
             self._types.query = schema = self._whole(parameter, name, "query")
             read = partial(readTexts, schema)
@@ -371,14 +373,14 @@ class _Compiler:
         convert = self._describe(parameter, "query", own, name).bound(own)
         return lambda req: convert(req.query.get(own))
 
-    def _cookie(self, parameter: Parameter, marker: Cookie, name: str) -> Reader:
+    def _cookie(self, parameter: FunctionParameter, marker: Cookie, name: str) -> Reader:
         own = parameter.alias or parameter.name
         convert = self._describe(parameter, "cookie", own, name).bound(own)
         if marker.signed:
             return lambda req: convert(req.signedCookies.get(own))
         return lambda req: convert(req.cookies.get(own))
 
-    def _form(self, parameter: Parameter, name: str) -> Reader:
+    def _form(self, parameter: FunctionParameter, name: str) -> Reader:
         if self._isWhole(parameter):
             schema = self._whole(parameter, name, "body")
             document = schema.document
@@ -394,7 +396,7 @@ class _Compiler:
         convert = reader.bound(own)
         return lambda req: convert((req.body or {}).get(own))
 
-    def _file(self, parameter: Parameter, name: str, isFile: bool, isFiles: bool) -> Reader:
+    def _file(self, parameter: FunctionParameter, name: str, isFile: bool, isFiles: bool) -> Reader:
         if not (isFile or isFiles):
             raise DefinitionError(f"{name} is a file: its type is UploadedFile, or a list of them")
         own = parameter.alias or parameter.name
@@ -416,7 +418,7 @@ class _Compiler:
 
         return read
 
-    def _body(self, parameter: Parameter, name: str) -> Reader:
+    def _body(self, parameter: FunctionParameter, name: str) -> Reader:
         if self._method in _BODILESS:
             raise DefinitionError(
                 f"{name} is a body, which a {self._method} request does not have: write "

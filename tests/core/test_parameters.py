@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.errors import ServiceError
 from storagegate.core.parameters import (
     Depends,
+    FunctionParameter,
     Header,
-    Parameter,
     Query,
     TextReader,
     readParameters,
@@ -31,7 +31,7 @@ class SignatureTests(SynchronousTestCase):
         ) -> None: ...
 
         a, b, c = readParameters(function)
-        self.assertEqual(a, Parameter("a", int))
+        self.assertEqual(a, FunctionParameter("a", int))
         self.assertTrue(a.isRequired)
         self.assertEqual((b.type, b.base, b.default), (Annotated[int, Meta(ge=1)], int, 2))
         self.assertIsInstance(b.marker, Query)

@@ -149,13 +149,10 @@ class SourceTests(HandlerCase):
             "&size=2&color=red&order=up&several=1&several=2&either=x&tags=a"
         )
         self.assertEqual(response.status, 204, response.text)
-        self.assertEqual(
-            seen,
-            [
-                *(True, 1.5, Decimal("2.50"), UUID(uuid), datetime(2026, 1, 2, 3, 4, 5, 0, UTC)),
-                *(date(2026, 1, 2), Size.large, Color.red, "up", [1, 2], "x", None, {"a"}),
-            ],
-        )
+        moment = datetime(2026, 1, 2, 3, 4, 5, 0, UTC)
+        self.assertEqual(seen[:5], [True, 1.5, Decimal("2.50"), UUID(uuid), moment])
+        self.assertEqual(seen[5:9], [date(2026, 1, 2), Size.large, Color.red, "up"])
+        self.assertEqual(seen[9:], [[1, 2], "x", None, {"a"}])
 
     def test_strictTexts(self) -> None:
         """A text that is no number of JSON is refused, as for typed routes."""
