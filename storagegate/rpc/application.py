@@ -571,7 +571,7 @@ class GRPCServer:
     ) -> Callable[..., Any] | None:
         """Adapt a handler with dependencies."""
         found = injectedHandler(handler, name, lambda: self.dependencies, arguments, streams)
-        if found is not None:
+        if found is not None and self._clock is not None:
             self.dependencies.clock = self._clock
         return found
 
