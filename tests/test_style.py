@@ -23,7 +23,8 @@ KEY_MATERIAL = re.compile(
 # Hooks whose names others have given: trial's, Resource's, usage's, ast's and httptools'.
 FOREIGN_NAME = re.compile(r"(test|render|opt|visit|on)_\w+")
 
-# Hooks of libraries that keep their own names: botocore's, grpcio's, http.server's and asyncio's.
+# Hooks of libraries that keep their own names: botocore's, grpcio's, http.server's, httpx's and
+# asyncio's.
 FOREIGN_METHODS = frozenset(
     {
         "call_later",
@@ -31,6 +32,8 @@ FOREIGN_METHODS = frozenset(
         "headers_to_sign",
         "start_server_batch",
         "do_POST",
+        "handle_request",
+        "handle_async_request",
         "log_message",
         "handle_one_request",
         "connection_made",
@@ -131,6 +134,8 @@ class StyleTests(SynchronousTestCase):
                 for node in tree.body
                 if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
                 and not node.name.startswith("_")
+                # The function itself follows its overloads.
+                and "overload" not in map(ast.unparse, node.decorator_list)
             ]
             for node in (tree, *public):
                 if ast.get_docstring(node) is None:

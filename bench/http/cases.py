@@ -1,13 +1,19 @@
 """The cases of the HTTP framework, each with 64 connections of wrk."""
 
 from bench.cases import OURS, Asked, Case
-from bench.http.peers import NGINX, frameworks
-from bench.http.recipe import ECHO, FEW_ROUTES, HELLO, MANY_ROUTES, filePage, lastRoute
+from bench.http.peers import NGINX, frameworks, typedFrameworks
+from bench.http.recipe import ECHO, FEW_ROUTES, HELLO, MANY_ROUTES, TYPED, filePage, lastRoute
 
 _FEW, _MANY = frameworks(FEW_ROUTES), frameworks(MANY_ROUTES)
 _FILES = (*_FEW, NGINX)
 _BOUNDS = {"starlette": 1.3, "twisted.web": 3, "klein": 5, "express": 5}
 _FASTER = tuple(Asked(peer, bound) for peer, bound in _BOUNDS.items())
+_TYPED = (
+    Asked("by hand", 0.8),
+    Asked("fastapi", 3),
+    Asked("litestar", 1),
+    Asked("blacksheep", 1),
+)
 _TWISTED = Asked("twisted.web", 3)
 _FEWER = Asked(OURS, 0.8, case="http/route10")
 _SMALL, _LARGE = filePage("16k.bin"), filePage("10m.bin")
@@ -16,6 +22,14 @@ CASES = (
     Case("http/hello", "a text", _FEW, HELLO, quick=(64,), asked=_FASTER),
     Case("http/route10", "the last of 10 routes", _FEW, lastRoute(10), asked=_FASTER),
     Case("http/echo", "1 KiB of JSON, read and written", _FEW, ECHO, quick=(64,), asked=_FASTER),
+    Case(
+        "http/typed",
+        "an order with types in path, query and body",
+        typedFrameworks(),
+        TYPED,
+        quick=(64,),
+        asked=_TYPED,
+    ),
     Case("http/static16k", "a file of 16 KiB", _FILES, _SMALL, quick=(64,), asked=(_TWISTED,)),
     # With 64 answers at once the slowest servers take seconds until the first one is complete.
     Case(

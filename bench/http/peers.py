@@ -39,6 +39,24 @@ def frameworks(routes: int) -> tuple[Server, ...]:
     )
 
 
+def typedFrameworks() -> tuple[Server, ...]:
+    """Return ours, ours with a handler that checks by hand, and peers with typed handlers."""
+    served = ("uvicorn", "uvloop", "httptools")
+    byHand = peers.ourApp(APPS / "storagegate_byhand.py")
+    return (
+        peers.ourApp(APPS / "storagegate_typed.py"),
+        evolve(byHand, name="by hand"),
+        *(
+            peers.pythonPeer(name, "pytyped", (name, *more, *served), APPS / f"{name}_app.py")
+            for name, more in (
+                ("fastapi", ("pydantic",)),
+                ("litestar", ("msgspec",)),
+                ("blacksheep", ()),
+            )
+        ),
+    )
+
+
 def _nginx() -> Server:
     """Return nginx with the files alone."""
     plain = peers.nginx(Path("files"))

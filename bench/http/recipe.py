@@ -116,6 +116,20 @@ HELLO = Page("/hello", "text/plain", b"Hello, World!")
 ECHO = Page("/echo", JSON, ECHO_BODY, posted=ECHO_BODY)
 
 
+_ORDER = {
+    "customer": "ada",
+    "lines": [{"article": f"A-{number}", "count": number} for number in range(1, 6)],
+}
+
+TYPED = Page(
+    "/orders/7?page=2",
+    JSON,
+    msgspec.json.encode({"id": 7, "customer": "ada", "page": 2, "articles": 15}),
+    posted=msgspec.json.encode(_ORDER),
+)
+"""An order whose path, query and body have types, and its invoice."""
+
+
 def lastRoute(routes: int) -> Page:
     """Return the page of the last of some routes."""
     last = routes - 1

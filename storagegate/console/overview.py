@@ -176,9 +176,7 @@ async def showOverview(call: ConsoleCall) -> Overview:
     )
 
 
-async def _top(
-    catalog: ICatalog, usage: StoreUsage, grown: Mapping[str, int]
-) -> list[TopBucket]:
+async def _top(catalog: ICatalog, usage: StoreUsage, grown: Mapping[str, int]) -> list[TopBucket]:
     """Describe the largest buckets."""
     found = []
     for each in nlargest(_TOP_BUCKETS, usage.buckets, key=lambda each: each.bytes):

@@ -2,10 +2,20 @@
 
 from collections.abc import Mapping
 from socket import AF_INET6, inet_ntoa, inet_ntop, inet_pton
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from attrs import frozen
 from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    # The default of a type variable is part of Python from 3.13 on.
+    from typing_extensions import TypeVar
+
+    U = TypeVar("U", default=Any)
+else:
+    from typing import TypeVar
+
+    U = TypeVar("U")
 
 MAX_TOKEN_LENGTH = 8 * 1024
 """The maximum length of a token or key: as long as a header may be."""
@@ -55,7 +65,43 @@ class Tracing(Struct, frozen=True):
     ownId: str | None = None
 
 
-class RequestContext(Struct, weakref=True):
+class FieldLookup(Protocol):
+    """Header fields, or the text entries of gRPC's metadata."""
+
+    def get(self, name: str, /) -> str | None:
+        """Return the value of a field, its name in lower case; C{None} if it is absent."""
+
+
+class CallContext(Protocol[U]):
+    """
+    The parts of a call that every transport has.
+
+    The request of a route, the call of a gRPC application and the context of a gateway's method
+    provide it, so that one function can serve all of them as a dependency.
+
+    @ivar user: The authenticated user; C{None} for none.
+    """
+
+    user: U
+
+    @property
+    def protocol(self) -> str:
+        """Return C{http}, C{https}, C{websocket}, C{grpc}, C{udp} or C{tcp}."""
+
+    @property
+    def headers(self) -> FieldLookup:
+        """Return the header fields or the metadata."""
+
+    @property
+    def token(self) -> str | None:
+        """Return the bearer token; C{None} without one."""
+
+    @property
+    def client(self) -> ClientInfo:
+        """Return the client."""
+
+
+class RequestContext(Struct, Generic[U], weakref=True):
     """
     The context of one call. Every call has one, and attrs takes three times as long to make it.
 
@@ -80,11 +126,29 @@ class RequestContext(Struct, weakref=True):
     authentication: Any = None
     credentials: Any = None
 
+    @property
+    def user(self) -> U:
+        """Return the user; C{None} for an anonymous call."""
+        user: U = self.authentication
+        return user
+
+    @user.setter
+    def user(self, user: U) -> None:
+        self.authentication = user
+
+    @property
+    def token(self) -> str | None:
+        """Return the token of the call; C{None} without one."""
+        return getattr(self.credentials, "token", None)
+
     def __repr__(self) -> str:
         """Describe the context without credentials, so that a log shows no secret."""
         shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__[:-1]]
         return f"{type(self).__name__}({', '.join(shown)})"
 
+
+GatewayContext = RequestContext
+"""The public name of the context of a gateway's call: C{GatewayContext[User]}."""
 
 # The size of the network that a provider typically assigns to one customer.
 _NETWORK_BYTES = 7

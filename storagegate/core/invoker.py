@@ -10,7 +10,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from math import ceil
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct
@@ -33,11 +33,15 @@ from storagegate.core.errors import (
     codedError,
     isExpected,
 )
+from storagegate.core.injection import injectedHandler
 from storagegate.core.jsonforms import jsonForm
 from storagegate.core.ratelimit import Count, IRateLimitStore, RateStoreMaker, makeRateStore
 from storagegate.core.schemas import AnySchema, Fits, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
 from storagegate.core.task import nameRemedy, resolve
+
+if TYPE_CHECKING:
+    from storagegate.core.dependencies import DependencyContainer
 
 
 def _derived(compute: Callable[[Any], Any]) -> Any:
@@ -204,6 +208,7 @@ class Invoker:
     @ivar rateLimit: The limit of methods without their own.
     @ivar onUnknown: Called with the transport of a call to an unknown method, which observers do
         not see.
+    @ivar isServing: Returns whether a listener is open.
     """
 
     def __init__(
@@ -234,6 +239,29 @@ class Invoker:
         self._methods: dict[str, dict[str, MethodEntry]] = {}
         # The methods for undefined names, by service.
         self._others: dict[str, MethodEntry] = {}
+        self._dependencies: DependencyContainer | None = None
+        self.isServing: Callable[[], bool] = lambda: False
+
+    @property
+    def dependencies(self) -> "DependencyContainer":
+        """Return the dependencies of the handlers; may be assigned."""
+        if self._dependencies is None:
+            # Imported with the first dependency.
+            from storagegate.core.dependencies import DependencyContainer
+
+            self.dependencies = DependencyContainer()
+            return self.dependencies
+        return self._dependencies
+
+    @dependencies.setter
+    def dependencies(self, dependencies: "DependencyContainer") -> None:
+        self._dependencies = dependencies
+        dependencies.join(lambda: self.isServing())
+
+    @property
+    def hasDependencies(self) -> bool:
+        """Return whether there are any dependencies yet."""
+        return self._dependencies is not None
 
     def add(self, service: ServiceDefinition, isKnown: bool = False) -> None:
         """
@@ -269,6 +297,12 @@ class Invoker:
     ) -> MethodEntry:
         whole = f"{service.name}.{name}"
         limit = method.rateLimit or service.rateLimit or self.rateLimit
+        handler = injectedHandler(
+            method.handler, whole, lambda: self.dependencies, 2, method.streamsResponses
+        )
+        if handler is not None:
+            # Before the start, which gives them the clock.
+            self.dependencies  # noqa: B018
         typed = MethodEntry(
             service,
             name,
@@ -278,7 +312,7 @@ class Invoker:
             service.isAnonymous(method),
             limit,
             None if limit is None else self._makeRates(whole, limit.window),
-            adaptHandler(method.handler, whole, "request", "context"),
+            handler or adaptHandler(method.handler, whole, "request", "context"),
         )
         return _forJSON(typed, jsonForm(typed.input), jsonForm(typed.output))
 

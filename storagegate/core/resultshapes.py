@@ -141,6 +141,15 @@ def describedShape(declared: Any) -> Any:
     return _ShapeBuilder(isChoosing=False).of(inspect.type_info(declared))
 
 
+def shapeOfPart(info: Any) -> Any:
+    """
+    Make the shape of a part of a type, as L{describedShape}.
+
+    @param info: The description of the part by C{msgspec.inspect}.
+    """
+    return _ShapeBuilder(isChoosing=False).of(info)
+
+
 @attrs.define(eq=False)
 class _ShapeBuilder:
     """

@@ -639,8 +639,18 @@ def checkResult(output: AnySchema, name: str, result: Any) -> Any:
     @raise ValueError: If it is invalid, which is a bug of the method and not of its caller. The
         error contains the path and no part of the result.
     """
+    return fittedResult(output.check, name, result)
+
+
+def fittedResult(check: Callable[[Any], Any], name: str, result: Any) -> Any:
+    """
+    Return a result in the shape that a function gives it, see L{checkResult}.
+
+    @param check: Raises C{VALIDATION_ERROR} for a result that does not fit.
+    @raise ValueError: If it does not fit.
+    """
     try:
-        return output.check(result)
+        return check(result)
     except ServiceError as error:
         details = error.details
     raise ValueError(f"the result of {name} does not fit: {details}")

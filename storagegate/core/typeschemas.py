@@ -31,6 +31,7 @@ import msgspec
 from storagegate.core.errors import ServiceError, codedError
 
 if TYPE_CHECKING:
+    from storagegate.core.mistakes import MistakeFinder
     from storagegate.core.modeldefaults import Completer
 
 DEFINITIONS = "#/$defs/"
@@ -45,10 +46,24 @@ _STEP = re.compile(r"[^.\[\]]+(?![^\[]*\])")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
+MAX_MISTAKES = 20
+"""The maximum number of mistakes that an error lists: a client corrects no more at once."""
+
+
 def errorDetail(path: str, message: str) -> ServiceError:
     """Make the error of an invalid value, with its path."""
-    reason = f"{path} {message}" if path else f"the request {message}"
-    return codedError("VALIDATION_ERROR", reason, [{"path": path, "message": message}])
+    return errorDetails([(path, message)])
+
+
+def errorDetails(mistakes: Iterable[tuple[str, str]]) -> ServiceError:
+    """
+    Make the error of a request with several invalid values.
+
+    @param mistakes: Their paths and messages.
+    """
+    details = [{"path": path, "message": message} for path, message in mistakes]
+    reasons = [f"{each['path'] or 'the request'} {each['message']}" for each in details]
+    return codedError("VALIDATION_ERROR", "; ".join(reasons), details)
 
 
 def isModel(found: Any) -> bool:
@@ -117,14 +132,14 @@ def handlerTypes(handler: Callable[..., Any]) -> tuple[Any, Any]:
         del parameters[0]
     hints = typing.get_type_hints(function, include_extras=True)
     request = _itemOf(hints.get(parameters[0]) if parameters else None, _STREAMS)
-    response = _itemOf(_awaited(hints.get("return")), _RESULT_STREAMS)
+    response = _itemOf(awaitedType(hints.get("return")), _RESULT_STREAMS)
     return (
         request if isModel(request) else None,
         response if holdsModel(response) else None,
     )
 
 
-def _awaited(found: Any) -> Any:
+def awaitedType(found: Any) -> Any:
     """Return the type of the value of an awaitable, such as C{Deferred[Item]}."""
     origin = get_origin(found)
     if isinstance(origin, type) and issubclass(origin, Awaitable) and get_args(found):
@@ -233,6 +248,11 @@ class TypeSchema:
 
             self._complete = completerOf(model)
 
+    @property
+    def isForeign(self) -> bool:
+        """Return whether pydantic converts its values, not msgspec."""
+        return self._adapter is not None
+
     @cached_property
     def _results(self) -> tuple[Callable[[Any, Any], Any], Any]:
         """The function that shapes results, and their shape; schemas of requests need neither."""
@@ -255,9 +275,16 @@ class TypeSchema:
                 self._complete(found)
             return found
         except msgspec.ValidationError as error:
-            raise _asServiceError(str(error)) from None
+            raise self._mistakes.errorOf(value, error) from None
         except RecursionError:
             raise errorDetail("", "is nested too deeply") from None
+
+    @cached_property
+    def _mistakes(self) -> "MistakeFinder":
+        """Finds the other mistakes of an invalid request."""
+        from storagegate.core.mistakes import MistakeFinder
+
+        return MistakeFinder(self.model)
 
     def check(self, value: Any) -> Any:
         """
@@ -271,15 +298,21 @@ class TypeSchema:
         """
         if self._adapter is not None:
             return self._dumped(value)
+        return msgspec.to_builtins(self.shaped(value), builtin_types=(bytes,), str_keys=True)
+
+    def shaped(self, value: Any) -> Any:
+        """
+        Convert a response as L{check}, to a value that msgspec encodes as the result of L{check}.
+        """
+        if self._adapter is not None:
+            return self._dumped(value)
         try:
             fitted, shape = self._results
-            found = fitted(value, shape)
+            return fitted(value, shape)
         except msgspec.ValidationError as error:
-            problem = _asServiceError(str(error), isResult=True)
+            problem = asValidationError(str(error), isResult=True)
         except RecursionError:
             problem = errorDetail("", "is nested too deeply")
-        else:
-            return msgspec.to_builtins(found, builtin_types=(bytes,), str_keys=True)
         # Raised outside the except block: the error's context would hold the value.
         raise problem
 
@@ -309,8 +342,8 @@ class TypeSchema:
             details: Any = getattr(error, "errors", list)()
             if not details:
                 raise
-            first = details[0]
-            raise errorDetail(_pathOf(first["loc"]), _started(first["msg"])) from None
+            found = [(_pathOf(each["loc"]), _started(each["msg"])) for each in details]
+            raise errorDetails(found[:MAX_MISTAKES]) from None
 
 
 class UnionSchema(TypeSchema):
@@ -352,6 +385,10 @@ class UnionSchema(TypeSchema):
         # Outside the except block: the error's context would hold the value.
         raise errorDetail("", "is none of the declared values")
 
+    def shaped(self, value: Any) -> Any:
+        """See L{TypeSchema.shaped}."""
+        return self.check(value)
+
 
 def _pathOf(steps: Iterable[Any]) -> str:
     return "".join(
@@ -382,13 +419,14 @@ def _propertyNames(document: Any) -> Iterator[str]:
             yield from _propertyNames(each)
 
 
-def _asServiceError(message: str, isResult: bool = False) -> ServiceError:
+def asValidationError(message: str, path: str = "", isResult: bool = False) -> ServiceError:
     """
     Convert a validation message of msgspec to an error.
 
+    @param path: The path of the converted value.
     @param isResult: Whether the value is a handler's result, which the error must not reveal.
     """
-    reason, path = message, ""
+    reason = message
     # The message of a chosen model contains the path within that model.
     while found := _AT.fullmatch(reason):
         reason, path = found[1], _joined(path, found[2])

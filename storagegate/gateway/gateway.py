@@ -60,6 +60,7 @@ from storagegate.serving import claimRun, currentWorker
 from storagegate.telemetry.log import hasLogBegun, logScript, standardError
 
 if TYPE_CHECKING:
+    from storagegate.core.dependencies import DependencyContainer
     from storagegate.gateway.monitoring import MonitoringOptionsDict
     from storagegate.gateway.transports.grpc import GRPCOptionsDict
     from storagegate.gateway.transports.http import HTTPOptionsDict
@@ -182,6 +183,7 @@ class ProtocolGateway:
             around.meters, lambda service, method: self.invoker.find(service, method).streaming
         )
         self.invoker = Invoker(self.authentication, [self._metrics], rateStore=around.rateStore)
+        self.invoker.isServing = lambda: bool(self.ports)
         self._unknownObservers: list[InvocationObserver] = []
         self.tracer: Any = around.tracer
         self._ownTracer: Any = None
@@ -332,6 +334,7 @@ class ProtocolGateway:
         """
         self.invoker.add(service, isKnown)
         if self._transports is not None:
+            self._scheduleEnds(self._transports.host.reactor)
             self._checkProviders(service)
             self._mapMessages([service])
             self._transports.add(service)
@@ -359,6 +362,30 @@ class ProtocolGateway:
     def services(self) -> Mapping[str, ServiceDefinition]:
         """Return the services by name."""
         return self.invoker.services
+
+    @property
+    def dependencies(self) -> "DependencyContainer":
+        """
+        Return the dependencies of the handlers.
+
+        Assign those of an application or a gRPC server to share the values with the scope of an
+        application; they end when the last one that serves has closed.
+        """
+        return self.invoker.dependencies
+
+    @dependencies.setter
+    def dependencies(self, dependencies: "DependencyContainer") -> None:
+        self.invoker.dependencies = dependencies
+
+    def _scheduleEnds(self, reactor: Any) -> None:
+        """Let dependencies end after answers."""
+        if self.invoker.hasDependencies:
+            self.dependencies.clock = reactor
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """Return the functions that are called in place of dependencies, for tests."""
+        return self.dependencies.overrides
 
     # Serving.
 
@@ -412,6 +439,7 @@ class ProtocolGateway:
         def run(function: Any, *arguments: Any) -> Deferred[Any]:
             return callInThread(reactor, function, *arguments)
 
+        self._scheduleEnds(reactor)
         self.authentication.throttle = AuthFailureThrottle(reactor)
         apiKeys = self.authentication.providers.get("apikey")
         host = TransportContext(
@@ -526,6 +554,8 @@ class ProtocolGateway:
             try:
                 await transports.close(graceMs / 1000, patienceMs / 1000)
                 await self._stopForwarding()
+                if self.invoker.hasDependencies:
+                    await self.dependencies.close()
             finally:
                 if self._ownTracer is not None:
                     await self._ownTracer.stop()

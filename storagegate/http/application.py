@@ -37,7 +37,9 @@ from storagegate.net.tls import ServerTLSOptions
 from storagegate.serving import claimRun, currentWorker
 
 if TYPE_CHECKING:
+    from storagegate.core.dependencies import DependencyContainer
     from storagegate.http.fetch import Request, Response
+    from storagegate.http.httpxtransport import TestTransport
     from storagegate.net.websocket.server import WebSocketServer
 
 DEFAULT_GRACE_MS = 30_000
@@ -126,6 +128,7 @@ class Application(Router):
         # The number of leading layers installed by options.
         self._builtIn = 0
         self._webSockets: WebSocketServer | None = None
+        self._dependencies: DependencyContainer | None = None
 
     def withOptions(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
@@ -311,6 +314,32 @@ class Application(Router):
         return [cast(ListeningPort, port) for port, _ in self._serving]
 
     @property
+    def dependencies(self) -> "DependencyContainer":
+        """
+        Return the dependencies of the application.
+
+        Assign those of another application, gateway or gRPC server to share the values with the
+        scope of an application; they end when the last one that serves has closed.
+        """
+        if self._dependencies is None:
+            # Imported with the first dependency.
+            from storagegate.core.dependencies import DependencyContainer
+
+            self.dependencies = DependencyContainer()
+            return self.dependencies
+        return self._dependencies
+
+    @dependencies.setter
+    def dependencies(self, dependencies: "DependencyContainer") -> None:
+        self._dependencies = dependencies
+        dependencies.join(lambda: bool(self._serving))
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """Return the functions that are called in place of dependencies, for tests."""
+        return self.dependencies.overrides
+
+    @property
     def connections(self) -> int:
         """Count the connections of its listeners."""
         return sum(site.connections for _, site in self._serving)
@@ -342,10 +371,11 @@ class Application(Router):
         if webSockets is not None:
             closing.append(webSockets.close(graceMs / 1000, patienceMs / 1000))
 
-        def end(results: list[Any]) -> None:
+        def end(results: list[Any]) -> Deferred[None] | None:
             # The application may listen again.
             if self._webSockets is webSockets:
                 self._webSockets = None
+            return None if self._dependencies is None else self._dependencies.close()
 
         return portable(gatherResults(closing).addCallback(end))
 
@@ -467,6 +497,19 @@ class Application(Router):
             error=error,
         )
         return describeRoutes(self, options)
+
+    def testTransport(self) -> "TestTransport":
+        """
+        Make a transport of httpx that calls the application in this process, for tests::
+
+            httpx.AsyncClient(transport=app.testTransport(), base_url="http://test")
+
+        @return: The transport, for C{httpx.Client} as well.
+        @raise ImportError: If httpx is not installed.
+        """
+        from storagegate.http.httpxtransport import TestTransport
+
+        return TestTransport(self)
 
     def createFetchHandler(self) -> "Callable[[Request], Awaitable[Response]]":
         """

@@ -13,11 +13,20 @@ L{MissingResponse}.
 """
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import chain
 from sys import getrefcount
 from types import CoroutineType
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Protocol, Union
 
 from attrs import evolve, frozen
 from twisted.internet.defer import CancelledError, Deferred
@@ -33,7 +42,19 @@ from storagegate.net.http.interfaces import BodyLost, ClientLost
 from storagegate.net.http.message import READY, Completed
 
 NextFunction = Callable[..., Any]
-"""C{next()}, C{next(error)}, C{next("route")} or C{next("router")}; awaitable."""
+"""See L{Next}; the type of a registration, which accepts handlers with any annotation of it."""
+
+
+class Next(Protocol):
+    """C{next()}, C{next(error)}, C{next("route")} or C{next("router")}."""
+
+    def __call__(self, error: object = None, /) -> Awaitable[Any]:
+        """
+        Call the following handlers.
+
+        @return: An awaitable for their end.
+        """
+
 
 RouteHandler = Callable[[HTTPRequest, HTTPResponse], Any]
 MiddlewareHandler = Callable[[HTTPRequest, HTTPResponse, NextFunction], Any]
@@ -98,6 +119,41 @@ def readHandler(function: Any) -> Handler:
             "(error, req, res, next)"
         )
     return function, count
+
+
+_ANNOTATIONS = {
+    HTTPRequest: 0,
+    "HTTPRequest": 0,
+    HTTPResponse: 1,
+    "HTTPResponse": 1,
+    Any: None,
+    "Any": None,
+    NextFunction: None,
+}
+"""Annotations that a classical handler may have, with their positions among C{req} and C{res}."""
+
+
+def isClassical(function: Any) -> bool:
+    """
+    Return whether a function is certainly not a typed handler, without an import.
+
+    Its two to four parameters have no defaults, and no annotations but these.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or function.__defaults__ or function.__kwdefaults__ or code.co_kwonlyargcount:
+        return False
+    names = code.co_varnames[inspect.ismethod(function) : code.co_argcount]
+    if not 2 <= len(names) <= 4:
+        return False
+    first = 1 if len(names) == ERROR_HANDLER else 0
+    notes = function.__annotations__
+    for position, name in enumerate(names):
+        note = notes.get(name, Any)
+        if not isinstance(note, Hashable) or note not in _ANNOTATIONS:
+            return False
+        if _ANNOTATIONS[note] not in (None, position - first):
+            return False
+    return True
 
 
 def nameOf(function: Any) -> str:

@@ -1,8 +1,10 @@
 """The request of a handler: its head, its body, and the client's address behind trusted proxies."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, Self, overload
 
+from storagegate.core.context import ClientInfo
 from storagegate.http.contenttypes import lookupType, matchesType
 from storagegate.http.errors import HTTPError, bodyTooLarge
 from storagegate.http.negotiation import (
@@ -129,6 +131,25 @@ class HTTPRequest:
         self.params: Any = {}
         self.body: Any = None
         self.rewritten: str | None = None
+
+    @cached_property
+    def token(self) -> str | None:
+        """The bearer token of C{Authorization}; C{None} without one."""
+        value = self.raw.headers.get(b"authorization")
+        if value is None:
+            return None
+        # Imported with the first use: most applications have their own login.
+        from storagegate.auth.tokens import bearerToken
+
+        return bearerToken(value.decode("latin-1")) or None
+
+    @cached_property
+    def client(self) -> ClientInfo:
+        """The client."""
+        address = self.ip
+        # The port of a client behind a proxy is unknown.
+        port = self.raw.clientPort if address == self.raw.clientHost else 0
+        return ClientInfo(f"{address}:{port}", address, port, self.get("user-agent"))
 
     @property
     def sessionID(self) -> str | None:

@@ -10,7 +10,7 @@ C{twisted.web.template.Element}, or any C{IResource}, which serves everything be
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from inspect import isroutine, signature, unwrap
+from inspect import ismethod, isroutine, signature, unwrap
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -38,6 +38,7 @@ from storagegate.http.dispatch import (
     LayerList,
     RouteHandlers,
     RouteLayer,
+    isClassical,
     nameOf,
     readHandlers,
 )
@@ -55,8 +56,7 @@ from storagegate.net.http.interfaces import IWebResponse
 if TYPE_CHECKING:
     # Each takes 20 ms to import.
     from storagegate.http.routetable import RouteTable
-    from storagegate.http.typedroutes import RouteTypes
-    from storagegate.http.websocket import WebSocketHandler
+    from storagegate.http.typedroutes import FunctionTypes, RouteTypes
 
 Path = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """One path, or a list of alternative paths."""
@@ -68,9 +68,13 @@ LateType = Callable[[], RouteType]
 """A function that returns a type, for one that is imported or defined later."""
 
 H = TypeVar("H", bound=HandlerFunction)
+F = TypeVar("F", bound=Callable[..., Any])
 W = TypeVar("W", bound=Callable[..., Any])
 R = TypeVar("R", bound="Router")
 R_co = TypeVar("R_co", covariant=True)
+
+RouteArgument = HandlerArgument | Callable[..., Any]
+"""The handlers that a route accepts; the last of them may be a typed handler."""
 
 MountArgument = Union[HandlerArgument, "Router", IResource, Resource]
 """The handlers that C{use} accepts."""
@@ -105,7 +109,7 @@ class RouteInfo:
     params: list[str]
     regexp: re.Pattern[str]
     mount: str = ""
-    types: "RouteTypes | None" = None
+    types: "RouteTypes | FunctionTypes | None" = None
     openapi: "RouteDescription | Callable[[], RouteDescriptionDict] | None" = None
 
 
@@ -138,21 +142,27 @@ class HandlerDecorator(Protocol):
     def __call__(self, function: H, /) -> H: ...
 
 
+class RouteDecorator(Protocol):
+    """Registers the decorated function for a route, and returns it unchanged."""
+
+    def __call__(self, function: F, /) -> F: ...
+
+
 class RouteRegistration(Protocol[R_co]):
     """
     Registers handlers for a path and returns the router; without handlers, returns a decorator.
     """
 
     @overload
-    def __call__(self, path: Path, /, **keywords: Unpack[RouteKeywords]) -> HandlerDecorator: ...
+    def __call__(self, path: Path, /, **keywords: Unpack[RouteKeywords]) -> RouteDecorator: ...
 
     @overload
     def __call__(
         self,
         path: Path,
-        handler: HandlerArgument,
+        handler: RouteArgument,
         /,
-        *handlers: HandlerArgument,
+        *handlers: RouteArgument,
         **keywords: Unpack[RouteKeywords],
     ) -> R_co: ...
 
@@ -161,14 +171,14 @@ class ChainRegistration(Protocol):
     """L{RouteRegistration} for a chain, whose path is known."""
 
     @overload
-    def __call__(self, /, **keywords: Unpack[RouteKeywords]) -> HandlerDecorator: ...
+    def __call__(self, /, **keywords: Unpack[RouteKeywords]) -> RouteDecorator: ...
 
     @overload
     def __call__(
         self,
-        handler: HandlerArgument,
+        handler: RouteArgument,
         /,
-        *handlers: HandlerArgument,
+        *handlers: RouteArgument,
         **keywords: Unpack[RouteKeywords],
     ) -> "RouteChain": ...
 
@@ -227,16 +237,17 @@ class _Registration:
 class RouteChain(_Registration):
     """Registers several methods of one path in a chain: C{app.route(path).get(a).put(b)}."""
 
-    def __init__(self, route: RouteLayer, path: Path) -> None:
+    def __init__(self, route: RouteLayer, path: Path, router: "Router") -> None:
         self.route = route
         self._path = path
+        self._router = router
 
     def _register(
         self, method: str | None, arguments: tuple[Any, ...], keywords: RouteKeywords
     ) -> Any:
         if not arguments:
             return _decorator(lambda function: self._register(method, (function,), keywords))
-        registration = _readRoute(method, self._path, arguments, keywords)
+        registration = self._router._readRoute(method, self._path, arguments, keywords)
         self.route.add(registration, keywords.get("cancelOnDisconnect", False))
         return self
 
@@ -273,7 +284,7 @@ class Router(LayerList, _Registration):
     def ws(
         self,
         path: Path,
-        handler: "WebSocketHandler",
+        handler: Callable[..., Any],
         /,
         *,
         subprotocols: Sequence[str] = (),
@@ -286,7 +297,7 @@ class Router(LayerList, _Registration):
         path: Path,
         middleware: HandlerArgument,
         /,
-        *handlers: "HandlerArgument | WebSocketHandler",
+        *handlers: HandlerArgument | Callable[..., Any],
         subprotocols: Sequence[str] = (),
         cancelOnDisconnect: bool = False,
     ) -> Self: ...
@@ -322,7 +333,15 @@ class Router(LayerList, _Registration):
         from storagegate.http.websocket import webSocketHandler
 
         *before, handler = functions
-        upgrade = webSocketHandler(handler, subprotocols, cancelOnDisconnect)
+        typed = None
+        if callable(handler) and getattr(handler, "__code__", None) is not None:
+            code = handler.__code__
+            if code.co_argcount + code.co_kwonlyargcount - ismethod(handler) != 1:
+                from storagegate.http.typedhandlers import typedSocket
+
+                name = f"{WEBSOCKET} {path}"
+                typed = typedSocket(handler, name, _paramsOf(path), self.mergeParams)
+        upgrade = webSocketHandler(handler, subprotocols, cancelOnDisconnect, typed)
         handlers = (*readHandlers(before), (upgrade, 2))
         self.route(path).route.add(RouteHandlers(WEBSOCKET, handlers))
         return self
@@ -384,7 +403,7 @@ class Router(LayerList, _Registration):
         route = RouteLayer()
         for pattern in patterns:
             self.addLayer(Layer(pattern, route=route, group=route if len(paths) > 1 else None))
-        return RouteChain(route, path)
+        return RouteChain(route, path, self)
 
     def param(self, name: str, handler: Callable[..., Any] | None = None) -> Any:
         """
@@ -463,34 +482,63 @@ class Router(LayerList, _Registration):
         path, *functions = arguments
         if not functions:
             return _decorator(lambda function: self._register(method, (path, function), keywords))
-        registration = _readRoute(method, path, functions, keywords)
+        registration = self._readRoute(method, path, functions, keywords)
         self.route(path).route.add(registration, keywords.get("cancelOnDisconnect", False))
         return self
 
+    def _readRoute(
+        self, method: str | None, path: Path, functions: Sequence[Any], keywords: RouteKeywords
+    ) -> RouteHandlers:
+        """Read the handlers of a route, and apply its types, if any, to the last handler."""
+        types = {
+            name: value
+            for name, value in keywords.items()
+            if name in ROUTE_TYPES and value is not None
+        }
+        name = f"{method or ANY_METHOD} {path}"
+        typed = None
+        if functions and not isinstance(functions[-1], list | tuple):
+            typed = self._readTyped(functions[-1], name, method, path, types)
+        if typed is not None:
+            handlers = (*readHandlers(functions[:-1]), typed)
+        else:
+            handlers = readHandlers(functions)
+            if types:
+                # Imported with the first route that has types.
+                from storagegate.http.typedroutes import typedHandlers
 
-def _readRoute(
-    method: str | None, path: Path, functions: Sequence[Any], keywords: RouteKeywords
-) -> RouteHandlers:
-    """Read the handlers of a route, and apply its types, if any, to the last handler."""
-    handlers = readHandlers(functions)
-    types = {
-        name: value for name, value in keywords.items() if name in ROUTE_TYPES and value is not None
-    }
-    if types:
-        # Imported with the first route that has types.
-        from storagegate.http.typedroutes import typedHandlers
+                handlers = typedHandlers(handlers, name, types)
+        description: Any = keywords.get("openapi")
+        if description is not None and not isroutine(description):
+            description = readDescription(description)
+        return RouteHandlers(method, handlers, description)
 
-        handlers = typedHandlers(handlers, f"{method or ANY_METHOD} {path}", types)
-    description: Any = keywords.get("openapi")
-    if description is not None and not isroutine(description):
-        description = readDescription(description)
-    return RouteHandlers(method, handlers, description)
+    def _readTyped(
+        self, function: Any, name: str, method: str | None, path: Path, types: Mapping[str, Any]
+    ) -> Handler | None:
+        """
+        Compile the last handler of a route, if it is a typed one.
+
+        @raise DefinitionError: If a parameter has no source, or two.
+        """
+        if isClassical(function):
+            return None
+        # Imported with the first function that may be a typed handler.
+        from storagegate.http.typedhandlers import typedFunction
+
+        return typedFunction(function, name, method, _paramsOf(path), self.mergeParams, types)
 
 
 def _readPaths(given: Any) -> Sequence[str | re.Pattern[str]]:
     """Return a path or a list of paths as a sequence, empty if it is neither."""
     paths = given if isinstance(given, list | tuple) else [given]
     return paths if all(isinstance(each, str | re.Pattern) for each in paths) else []
+
+
+def _paramsOf(path: Path) -> set[str | int]:
+    """Return the names of the parameters of a path, or of several."""
+    patterns = [compilePattern(each, caseSensitive=True) for each in _readPaths(path)]
+    return {name for each in patterns for name in each.names}
 
 
 def _decorator(register: Callable[[Any], Any]) -> HandlerDecorator:

@@ -13,6 +13,11 @@ Slow calls are started first, and checked later::
     client.advance(5)
     assert call.response.status == 200
 
+Forms, files and redirects::
+
+    client.post("/login", form={"name": "ada"}, follow=True)
+    client.post("/pictures", files={"picture": ("a.png", b"...", "image/png")})
+
 WebSockets send and receive messages::
 
     socket = client.webSocket("/chat/red")
@@ -21,14 +26,17 @@ WebSockets send and receive messages::
 """
 
 import json as standardJSON
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+import mimetypes
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial, partialmethod
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
+from urllib.parse import urlencode, urljoin
 
 import httptools
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
 
@@ -49,7 +57,7 @@ from storagegate.http.fetch.handler import (
     makeSite,
 )
 from storagegate.http.options import Runtime
-from storagegate.net.testing import MemoryConnection, settle
+from storagegate.net.testing import MemoryConnection, runThreads, settle
 
 if TYPE_CHECKING:
     from storagegate.net.websocket.testing import TestWebSocket
@@ -59,6 +67,39 @@ T = TypeVar("T")
 
 _MAX_BODY = 64 * 1024 * 1024
 """Maximum response size, more than a test needs; an endless response would exhaust memory."""
+
+
+FormValue = str | int | float | Sequence[str]
+"""The value of a form's field; a list repeats the field."""
+
+FileValue = bytes | str | tuple[str, bytes | str] | tuple[str, bytes | str, str]
+"""The content of a file; or its name and content; or its name, content and media type."""
+
+
+class RequestDict(TypedDict, total=False):
+    """
+    The keywords of a request.
+
+    @ivar headers: The header fields.
+    @ivar body: The body.
+    @ivar json: A value to send as JSON in place of C{body}.
+    @ivar form: The fields of a form, which is URL-encoded unless there are C{files}.
+    @ivar files: The files of a multipart form, by field.
+    @ivar cookies: Cookies to send in addition to those of the client.
+    @ivar follow: Whether to follow redirects, up to 20.
+    """
+
+    headers: HeadersInit
+    body: bytes | str | AsyncIterable[bytes] | None
+    json: Any
+    form: Mapping[str, FormValue] | None
+    files: Mapping[str, FileValue | Sequence[FileValue]] | None
+    cookies: Mapping[str, str] | None
+    follow: bool
+
+
+_MAX_REDIRECTS = 20
+"""As in browsers."""
 
 
 class StillWaiting(AssertionError):
@@ -83,6 +124,8 @@ class TestResponse:
 
     @ivar headers: The fields, with case-insensitive names: C{headers["etag"]},
         C{headers.get("vary")}.
+    @ivar url: The URL of the request.
+    @ivar history: The redirects before it, if the client follows them.
     """
 
     __test__ = False
@@ -91,6 +134,8 @@ class TestResponse:
     headers: Headers
     body: bytes
     statusText: str = ""
+    url: str = ""
+    history: "tuple[TestResponse, ...]" = ()
 
     @property
     def text(self) -> str:
@@ -104,6 +149,58 @@ class TestResponse:
         @raise ValueError: If it is malformed.
         """
         return decodeJSON(self.body)
+
+
+def encodeForm(
+    fields: Mapping[str, FormValue], files: Mapping[str, FileValue | Sequence[FileValue]] | None
+) -> tuple[bytes, str]:
+    """
+    Encode a form.
+
+    @param fields: The text fields.
+    @param files: The files by field; C{None} for a URL-encoded form.
+    @return: The body, and its content type.
+    """
+    pairs = [(name, str(each)) for name, value in fields.items() for each in _valuesOf(value)]
+    if files is None:
+        return urlencode(pairs).encode(), "application/x-www-form-urlencoded"
+    parts = [(_disposition(name), value.encode()) for name, value in pairs]
+    for name, given in files.items():
+        many: Any = given if isinstance(given, list) else [given]
+        for each in many:
+            fileName, content, kind = _readFile(name, each)
+            head = f'{_disposition(name)}; filename="{_quoted(fileName)}"\r\nContent-Type: {kind}'
+            parts.append((head, content))
+    boundary = token_hex(16)
+    wire = [
+        b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary.encode(), head.encode(), content)
+        for head, content in parts
+    ]
+    body = b"".join([*wire, b"--%b--\r\n" % boundary.encode()])
+    return body, f"multipart/form-data; boundary={boundary}"
+
+
+def _valuesOf(value: FormValue) -> Iterable[object]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _disposition(name: str) -> str:
+    return f'Content-Disposition: form-data; name="{_quoted(name)}"'
+
+
+def _quoted(name: str) -> str:
+    """Escape a name as browsers do."""
+    return name.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
+
+
+def _readFile(field: str, value: FileValue) -> tuple[str, bytes, str]:
+    name, content, kind = field, value, ""
+    if isinstance(value, tuple):
+        name, content, *rest = value
+        kind = rest[0] if rest else mimetypes.guess_type(name)[0] or ""
+    assert isinstance(content, bytes | str)
+    data = content.encode() if isinstance(content, str) else content
+    return name, data, kind or "application/octet-stream"
 
 
 class WebSocketRefused(AssertionError):
@@ -150,12 +247,16 @@ class TestCall:
     A request that may still be waiting for its response.
 
     @ivar name: Method and path.
+    @ivar url: The URL.
     @ivar reading: Whether the client reads the response. If not, the application has to wait after
         64 KiB of it.
     """
 
-    def __init__(self, name: str, connection: MemoryClientConnection, reading: bool) -> None:
+    def __init__(
+        self, name: str, url: str, connection: MemoryClientConnection, reading: bool
+    ) -> None:
         self.name = name
+        self.url = url
         self.reading = reading
         self._connection = connection
         self._body = bytearray()
@@ -192,7 +293,7 @@ class TestCall:
         if self._connection.error is not None:
             raise self._connection.error
         assert head is not None
-        return TestResponse(head.status, head.headers, bytes(self._body), head.phrase)
+        return TestResponse(head.status, head.headers, bytes(self._body), head.phrase, self.url)
 
     def disconnect(self) -> None:
         """Disconnect the client."""
@@ -314,6 +415,26 @@ def _runNow(function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwarg
     return execute(partial(function, *arguments, **keywords))
 
 
+def _encodeBody(
+    given: RequestDict,
+) -> tuple[bytes | str | AsyncIterable[bytes] | None, str | None]:
+    """
+    Return the body of a request, and its content type.
+
+    @raise TypeError: If there is more than one body.
+    """
+    body, json = given.get("body"), given.get("json")
+    form, files = given.get("form"), given.get("files")
+    isForm = form is not None or files is not None
+    if (body is not None) + (json is not None) + isForm > 1:
+        raise TypeError("a request has a body, json, or a form with files: one of them")
+    if isForm:
+        return encodeForm(form or {}, files)
+    if json is not None:
+        return standardJSON.dumps(json).encode("utf-8"), "application/json"
+    return body, makeSource(body)[1]
+
+
 START_TIME = 1_700_000_000.0
 """The time of day at which the client's clock shows 0: in 2023."""
 
@@ -323,7 +444,8 @@ class Client:
     An in-process client of one application, which also controls its time.
 
     It replaces the application's runtime: functions for threads run synchronously, and only
-    L{advance} moves the clock.
+    L{advance} moves the clock. Threads of the reactor, such as those of C{deferToThread}, are
+    waited for, unless the reactor runs.
 
     @ivar cookies: The cookies set by the application; the client sends them as a browser would.
     """
@@ -357,28 +479,56 @@ class Client:
 
     # Calls with a synchronous response
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: HeadersInit = None,
-        body: bytes | str | AsyncIterable[bytes] | None = None,
-        json: Any = None,
-    ) -> TestResponse:
+    def request(self, method: str, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
         """
-        Send a request and return the response.
+        Send a request and return the response. L{RequestDict} describes the keywords.
 
         @param path: A path with an optional query, or a whole URL.
-        @param json: A value to send as JSON in place of C{body}.
         @raise StillWaiting: If the application has not responded. The call continues as
             C{error.call}.
         @raise ResponseLost: If the application dropped the connection.
         """
-        call = self.start(method, path, headers=headers, body=body, json=json)
-        if not call.done:
-            self.flush()
+        follow = keywords.pop("follow", False)
+        response = self.finish(self.start(method, path, **keywords))
+        history: list[TestResponse] = []
+        while follow and 300 <= response.status < 400 and "location" in response.headers:
+            if len(history) >= _MAX_REDIRECTS:
+                raise AssertionError(f"{method} {path} redirects without an end")
+            history.append(response)
+            isGet = response.status == 303 or (response.status < 303 and method == "POST")
+            if isGet and method != "HEAD":
+                method = "GET"
+                for name in ("body", "json", "form", "files"):
+                    keywords.pop(name, None)  # type: ignore[misc]
+            target = urljoin(response.url, response.headers["location"])
+            response = self.finish(self.start(method, target, **keywords))
+        return evolve(response, history=tuple(history)) if history else response
+
+    def finish(self, call: TestCall) -> TestResponse:
+        """
+        Run all that is due, wait for threads of the reactor, and return the response to a call.
+
+        @raise StillWaiting: If the application has not responded.
+        @raise ResponseLost: If the application dropped the connection.
+        """
+        self.settle(lambda: call.done)
         return call.response
+
+    def settle(self, isDone: Callable[[], bool]) -> None:
+        """
+        Run all that is due, and wait for threads of the reactor unless it runs.
+
+        @param isDone: Returns whether nothing is to be waited for.
+        """
+        if not isDone():
+            self.flush()
+
+        def isOver() -> bool:
+            self.flush()
+            return isDone()
+
+        if not isDone():
+            runThreads(isOver)
 
     get = partialmethod(request, "GET")
     """Send a GET request."""
@@ -398,48 +548,51 @@ class Client:
     # Asynchronous calls
 
     def start(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: HeadersInit = None,
-        body: bytes | str | AsyncIterable[bytes] | None = None,
-        json: Any = None,
-        reading: bool = True,
+        self, method: str, path: str, *, reading: bool = True, **keywords: Unpack[RequestDict]
     ) -> TestCall:
         """
         Send a request, as L{request}, and return without waiting for the response.
 
         @param reading: Whether the client reads the response.
+        @raise TypeError: If there is more than one body, or redirects are to be followed.
         """
-        if json is not None and body is not None:
-            raise TypeError("a request has a body or json, not both")
-        url = parseURL(f"{self._base}"[:-1] + path) if path.startswith("/") else parseURL(path)
-        given = Headers(headers)
-        if json is not None:
-            body = standardJSON.dumps(json).encode("utf-8")
-            contentType: str | None = "application/json"
-        else:
-            _, contentType = makeSource(body)
+        if keywords.get("follow"):
+            raise TypeError("only a call that waits for its response follows redirects")
+        url = self._parse(path)
+        given = Headers(keywords.get("headers"))
+        body, contentType = _encodeBody(keywords)
         if contentType is not None and not given.has("content-type"):
             given.set("content-type", contentType)
-        cookies = self.cookies.header(url)
-        if cookies and not given.has("cookie"):
-            given.set("cookie", cookies)
+        self._addCookies(given, url, keywords.get("cookies"))
         encoded = EncodedRequest(method, url, given, makeSource(body)[0], body is not None)
         connection = MemoryClientConnection(self._site, encoded, self._address)
         connection.onHead = lambda head: self.cookies.store(url, head.headers)
-        call = TestCall(f"{method} {path}", connection, reading)
+        call = TestCall(f"{method} {path}", f"{url}", connection, reading)
         self._calls.append(call)
         connection.start()
         self.deliver()
         return call
+
+    def _parse(self, path: str) -> TargetURL:
+        return parseURL(f"{self._base}"[:-1] + path) if path.startswith("/") else parseURL(path)
+
+    def _addCookies(self, headers: Headers, url: TargetURL, more: Mapping[str, str] | None) -> None:
+        """Add the cookies of the client, and of the request, which take precedence."""
+        own = [] if more is None else [f"{name}={value}" for name, value in more.items()]
+        kept = [
+            each
+            for each in filter(None, self.cookies.header(url).split("; "))
+            if each.partition("=")[0] not in (more or {})
+        ]
+        if (kept or own) and not headers.has("cookie"):
+            headers.set("cookie", "; ".join([*kept, *own]))
 
     def webSocket(
         self,
         path: str,
         *,
         headers: HeadersInit = None,
+        cookies: Mapping[str, str] | None = None,
         subprotocols: Sequence[str] = (),
         reading: bool = True,
     ) -> "TestWebSocket":
@@ -448,6 +601,7 @@ class Client:
 
         @param path: A path with an optional query, or a whole URL, of C{http} or C{https}.
         @param headers: Further fields of the handshake, such as C{Origin}.
+        @param cookies: Cookies to send in addition to those of the client.
         @param subprotocols: The subprotocols that the client offers.
         @param reading: Whether the client reads after the handshake.
         @raise WebSocketRefused: If the application sends an ordinary response.
@@ -456,11 +610,9 @@ class Client:
         # Autobahn's client is imported with the first WebSocket.
         from storagegate.net.websocket.testing import TestWebSocket
 
-        url = parseURL(f"{self._base}"[:-1] + path) if path.startswith("/") else parseURL(path)
+        url = self._parse(path)
         given = Headers(headers)
-        cookies = self.cookies.header(url)
-        if cookies and not given.has("cookie"):
-            given.set("cookie", cookies)
+        self._addCookies(given, url, cookies)
         socket = TestWebSocket(
             self._site.buildProtocol(None),
             self.flush,
@@ -472,6 +624,7 @@ class Client:
             reading=reading,
             watch=self._connections.append,
         )
+        self.settle(lambda: bool(socket.response))
         if not socket.response:
             raise StillWaiting(f"the WebSocket {path}", socket)
         response = _ResponseReader(socket.response).response
@@ -480,6 +633,9 @@ class Client:
             socket.drop()
             raise WebSocketRefused(response)
         return socket
+
+    websocket = webSocket
+    """The same."""
 
     def flush(self) -> None:
         """Run everything that is due."""

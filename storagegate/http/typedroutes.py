@@ -7,14 +7,16 @@ handler is checked and sent as JSON. A response that it sends itself is not chec
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property, update_wrapper
+from functools import cached_property, lru_cache, update_wrapper
 from inspect import isroutine
 from typing import Any
+
+from attrs import frozen
 
 from storagegate.core.definitions import readSchema
 from storagegate.core.errors import ServiceError
 from storagegate.core.schemas import AnySchema, checkResult, convertTexts, makeSchema
-from storagegate.http.contenttypes import isToolDefault
+from storagegate.http.contenttypes import isToolDefault, matchesType
 from storagegate.http.dispatch import ERROR_HANDLER, Handler, HandlerTask
 from storagegate.http.middleware.bodyparser import json
 from storagegate.http.options import DEFAULT_BODY_SIZE
@@ -28,7 +30,14 @@ class RouteTypes:
     A schema whose type a function returns is made on first use, any other one at once.
 
     @ivar name: The method and the path, for errors.
+    @cvar parameters: Empty: all parameters are in the types.
+    @cvar form: C{None}: forms are parsed by middleware.
+    @cvar hasFiles: C{False}.
     """
+
+    parameters = ()
+    form = None
+    hasFiles = False
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
         """
@@ -74,6 +83,51 @@ class RouteTypes:
         return makeSchema(schema, model, f"the {key} of {self.name}")
 
 
+@frozen
+class RouteParameter:
+    """
+    A parameter of a route outside of its body, for descriptions.
+
+    @ivar place: C{path}, C{query}, C{header} or C{cookie}.
+    @ivar document: The JSON Schema of its value.
+    """
+
+    name: str
+    place: str
+    document: Mapping[str, Any]
+    isRequired: bool
+
+
+class FunctionTypes:
+    """
+    The types of a typed handler, as schemas; see
+    L{RouteTypes}.
+
+    @ivar params: The type of all parameters of the path, if one parameter has them all.
+    @ivar query: The same for the query.
+    @ivar body: The type of the JSON body.
+    @ivar response: The type of the result.
+    @ivar form: The JSON Schema of the form; C{None} without one.
+    @ivar hasFiles: Whether the form has files.
+    @ivar parameters: The parameters that are no members of these.
+    """
+
+    def __init__(self) -> None:
+        self.params: AnySchema | None = None
+        self.query: AnySchema | None = None
+        self.body: AnySchema | None = None
+        self.response: AnySchema | None = None
+        self.form: Mapping[str, Any] | None = None
+        self.hasFiles = False
+        self.parameters: list[RouteParameter] = []
+
+    def add(self, parameter: RouteParameter) -> None:
+        """Add a parameter, unless another function of the route has the same one."""
+        known = [(each.name, each.place) for each in self.parameters]
+        if (parameter.name, parameter.place) not in known:
+            self.parameters.append(parameter)
+
+
 def typedHandlers(
     handlers: tuple[Handler, ...], name: str, types: Mapping[str, Any]
 ) -> tuple[Handler, ...]:
@@ -94,19 +148,46 @@ def typedHandlers(
     return (*handlers[:last], (typed, 3), *handlers[last + 1 :])
 
 
-def _isJSON(req: Any) -> bool:
+def isJSON(req: Any) -> bool:
+    """Return whether the body of a request counts as JSON."""
     headers = req.raw.headers
-    return (
-        b"content-type" not in headers or isToolDefault(headers) or bool(req.is_("json", "+json"))
-    )
+    contentType = headers.get(b"content-type")
+    return contentType is None or isToolDefault(headers) or _matches(contentType, _JSON_TYPES)
+
+
+def isForm(req: Any) -> bool:
+    """Return whether the body of a request is a form."""
+    contentType = req.raw.headers.get(b"content-type")
+    return contentType is not None and _matches(contentType, _FORM_TYPES)
+
+
+_JSON_TYPES = ("json", "+json")
+_FORM_TYPES = ("urlencoded", "multipart")
+
+
+# As many as clients of one application have; parsing one takes as long as parsing a small body.
+@lru_cache(maxsize=64)
+def _matches(contentType: bytes, types: tuple[str, ...]) -> bool:
+    return matchesType(contentType.decode("latin-1"), types) is not None
 
 
 # The application's limit also applies. An earlier parser has its own limit.
-_parseBody = json(limit=DEFAULT_BODY_SIZE, strict=False, type=_isJSON)
+parseJSONBody = json(limit=DEFAULT_BODY_SIZE, strict=False, type=isJSON)
+"""The parser of bodies with a type: middleware, whose C{next} is L{continueHere}."""
 
 
-def _ready() -> Completed:
+def continueHere() -> Completed:
+    """Continue after middleware, in the caller."""
     return READY
+
+
+def notJSON() -> ServiceError:
+    """Make the error of a body that is not JSON."""
+    return ServiceError(
+        "UNSUPPORTED_MEDIA_TYPE",
+        "The body must be JSON, with Content-Type: application/json",
+        415,
+    )
 
 
 class TypedHandler:
@@ -132,13 +213,13 @@ class TypedHandler:
         """
         types = self.routeTypes
         if types.params is not None:
-            req.params = _readTexts(types.params, req.params)
+            req.params = readTexts(types.params, req.params)
         if types.query is not None:
-            req.query = _readTexts(types.query, req.query)
+            req.query = readTexts(types.query, req.query)
         if types.body is not None:
             if req.body is None:
                 # A function without a reference to this call, which would make a cycle.
-                parsing = _parseBody(req, res, _ready)
+                parsing = parseJSONBody(req, res, continueHere)
                 if parsing is not READY:
                     return self._callLater(parsing, req, res, next)
             self._readBody(types.body, req)
@@ -155,13 +236,9 @@ class TypedHandler:
         body = req.body
         if body is None and not req.hasBody:
             body = {}
-        elif body is None and not _isJSON(req):
-            raise ServiceError(
-                "UNSUPPORTED_MEDIA_TYPE",
-                "The body must be JSON, with Content-Type: application/json",
-                415,
-            )
-        if isinstance(body, dict) and req.is_("urlencoded", "multipart"):
+        elif body is None and not isJSON(req):
+            raise notJSON()
+        if isinstance(body, dict) and isForm(req):
             body = convertTexts(body, schema.document)
         req.body = schema.read(body)
 
@@ -198,7 +275,7 @@ class TypedHandler:
         return None
 
 
-def _readTexts(schema: AnySchema, values: Mapping[Any, Any]) -> Any:
+def readTexts(schema: AnySchema, values: Mapping[Any, Any]) -> Any:
     """Check and convert a query, or the parameters of a path; absent ones are C{None}."""
     named = {name: value for name, value in values.items() if value is not None}
     return schema.read(convertTexts(named, schema.document))

@@ -37,6 +37,7 @@ from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.websocket.handshake import HandshakeRefused
 
 if TYPE_CHECKING:
+    from storagegate.http.typedcalls import TypedSocket
     from storagegate.net.websocket.connection import WebSocketConnection
 
 WebSocketHandler = Callable[["WebSocket"], Any]
@@ -273,10 +274,10 @@ class _SocketTask(Task):
 
     __slots__ = ("_name", "_socket")
 
-    def __init__(self, handler: WebSocketHandler, socket: WebSocket) -> None:
+    def __init__(self, handler: WebSocketHandler, socket: WebSocket, name: str) -> None:
         super().__init__(_run(handler, socket))
         self._socket = socket
-        self._name = nameOf(handler)
+        self._name = name
 
     def onResult(self, value: Any) -> None:
         """Close, as the handler has ended."""
@@ -326,13 +327,17 @@ async def _prepareUpgrade(res: HTTPResponse) -> Mapping[str, str | Sequence[str]
 
 
 def webSocketHandler(
-    handler: WebSocketHandler, subprotocols: Sequence[str], cancelOnDisconnect: bool
+    handler: WebSocketHandler,
+    subprotocols: Sequence[str],
+    cancelOnDisconnect: bool,
+    typed: "TypedSocket | None" = None,
 ) -> Callable[[HTTPRequest, HTTPResponse], Any]:
     """
     Make a request handler that upgrades requests to WebSockets.
 
     @param subprotocols: The subprotocols that the handler supports.
     @param cancelOnDisconnect: Whether the handler is cancelled when its WebSocket closes.
+    @param typed: Reads the parameters of a handler that has others than the WebSocket.
     @raise TypeError: If the handler is invalid.
     """
     if isinstance(subprotocols, str):
@@ -342,7 +347,8 @@ def webSocketHandler(
     if isgeneratorfunction(handler) or isasyncgenfunction(handler):
         raise TypeError(f"{nameOf(handler)} is a generator, which would not run; use socket.send")
     try:
-        signature(handler).bind(None)
+        if typed is None:
+            signature(handler).bind(None)
     except TypeError:
         raise TypeError(
             f"{nameOf(handler)} does not take (socket); the request is socket.request"
@@ -362,8 +368,12 @@ def webSocketHandler(
         except HandshakeRefused as error:
             refuse(res, error)
             return
+        prepared = None if typed is None else await typed.prepare(req)
+        run: WebSocketHandler = handler if prepared is None else prepared
         fields = await _prepareUpgrade(res)
         if req.raw.disconnected:
+            if prepared is not None:
+                prepared.discard()
             return
         receivers: list[_HandlerReceiver] = []
 
@@ -375,12 +385,14 @@ def webSocketHandler(
             webSockets.accept(req.raw, req.ip, evolve(handshake, fields=fields), makeReceiver)
         except HandshakeRefused as error:
             # The server became full, or began draining, while the session was saved.
+            if prepared is not None:
+                prepared.discard()
             refuse(res, error)
             return
         res._ended = True
         res._emitFinish()
         receiver = receivers[0]
-        task = _SocketTask(handler, receiver.socket)
+        task = _SocketTask(run, receiver.socket, nameOf(handler))
         if cancelOnDisconnect and receiver.socket.isOpen:
             receiver.task = task
         task.step()

@@ -5,7 +5,10 @@ Bytes written by one side wait until L{MemoryConnection.deliver} delivers them, 
 runs in the other's stack, and a side that does not read makes the other wait, as over a socket.
 """
 
+import sys
 from collections.abc import Callable
+from functools import partial
+from threading import Thread
 from typing import Any
 
 from twisted.internet.address import IPv4Address
@@ -201,3 +204,33 @@ class MemoryDriver:
             self.clock.advance(min(seconds, 1))
             self.flush()
             seconds -= 1
+
+
+_THREAD_WAIT = 0.05
+"""The longest wait for the reactor's threads, in seconds, before their number is read again."""
+
+
+def runThreads(isDone: Callable[[], bool]) -> None:
+    """
+    Wait while threads of the reactor's pool work, and deliver their results, unless the reactor
+    runs: for tests without one.
+
+    @param isDone: Returns whether nothing is to be waited for.
+    """
+    # Without an import of the reactor there is no such thread.
+    reactor: Any = sys.modules.get("twisted.internet.reactor")
+    if reactor is None or reactor.running or not hasattr(reactor, "threadpool"):
+        return
+    pool = reactor.threadpool
+    if pool is None:
+        return
+    if not pool.started:
+        # The pool starts with the reactor; a process must be able to end without it.
+        pool.threadFactory = partial(Thread, daemon=True)
+        pool.start()
+    while not isDone():
+        team = pool._team.statistics()
+        isBusy = team.busyWorkerCount or team.backloggedWorkCount or reactor.threadCallQueue
+        reactor.iterate(_THREAD_WAIT if isBusy else 0)
+        if not isBusy:
+            return

@@ -16,8 +16,11 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 EXPORTS = (
     "storagegate.rpc.call:Call",
+    "storagegate.core.context:CallContext",
     "storagegate.rpc.converters:ConversionError",
+    "storagegate.core.parameters:Depends",
     "storagegate.core.errors:GrpcError",
+    "storagegate.core.parameters:Header",
     "storagegate.core.ratelimit:MemoryRateLimitStore",
     "storagegate.rpc.protos:ProtoError",
     "storagegate.core.ratelimit:SharedRateLimitStore",
@@ -34,7 +37,10 @@ EXPORTS = (
 )
 
 if TYPE_CHECKING:
+    from storagegate.core.context import CallContext as CallContext
     from storagegate.core.errors import GrpcError as GrpcError
+    from storagegate.core.parameters import Depends as Depends
+    from storagegate.core.parameters import Header as Header
     from storagegate.core.ratelimit import MemoryRateLimitStore as MemoryRateLimitStore
     from storagegate.core.ratelimit import SharedRateLimitStore as SharedRateLimitStore
     from storagegate.core.sharedtable import SharedTable as SharedTable
@@ -55,8 +61,11 @@ else:
 
 __all__ = [
     "Call",
+    "CallContext",
     "ConversionError",
+    "Depends",
     "GrpcError",
+    "Header",
     "MemoryRateLimitStore",
     "ProtoError",
     "SharedRateLimitStore",

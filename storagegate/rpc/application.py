@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
+from storagegate.core.injection import injectedHandler
 from storagegate.core.options import (
     OptionError,
     changeOptions,
@@ -65,6 +66,7 @@ from storagegate.rpc.reflection import reflectionServices
 from storagegate.serving import claimRun
 
 if TYPE_CHECKING:
+    from storagegate.core.dependencies import DependencyContainer
     from storagegate.rpc.schemaprotos import GeneratedMessages
 
 _KEYS = "storagegate.keys"
@@ -492,6 +494,7 @@ class GRPCServer:
         self._clock: Any = None
         self._ports: list[RPCPort] = []
         self._closing: list[RPCPort] = []
+        self._dependencies: DependencyContainer | None = None
 
     @property
     def activeCalls(self) -> int:
@@ -580,7 +583,7 @@ class GRPCServer:
         """
         named = {"name": name, "definition": definition, "implementation": implementation}
         added, routes = serviceRoutes(
-            service, methods, named, lambda given: self.messages.add(given)
+            service, methods, named, lambda given: self.messages.add(given), self._inject
         )
         if added.name in self.services:
             raise DefinitionError(f"the service {added.name} is already defined")
@@ -605,6 +608,41 @@ class GRPCServer:
             self._lock = self.settings.grpc.protoLock
             self._messages = GeneratedMessages(readLock(self._lock))
         return self._messages
+
+    def _inject(
+        self, handler: Callable[..., Any], name: str, arguments: int, streams: bool
+    ) -> Callable[..., Any] | None:
+        """Adapt a handler with dependencies."""
+        found = injectedHandler(handler, name, lambda: self.dependencies, arguments, streams)
+        if found is not None and self._clock is not None:
+            self.dependencies.clock = self._clock
+        return found
+
+    @property
+    def dependencies(self) -> "DependencyContainer":
+        """
+        Return the dependencies of the handlers.
+
+        Assign those of an application or a gateway to share the values with the scope of an
+        application; they end when the last one that serves has closed.
+        """
+        if self._dependencies is None:
+            # Imported with the first dependency.
+            from storagegate.core.dependencies import DependencyContainer
+
+            self.dependencies = DependencyContainer()
+            return self.dependencies
+        return self._dependencies
+
+    @dependencies.setter
+    def dependencies(self, dependencies: "DependencyContainer") -> None:
+        self._dependencies = dependencies
+        dependencies.join(lambda: bool(self._ports))
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """Return the functions that are called in place of dependencies, for tests."""
+        return self.dependencies.overrides
 
     def setServingStatus(self, service: str, status: str) -> None:
         """
@@ -689,6 +727,8 @@ class GRPCServer:
         if self._messages is not None and self._lock != self.settings.grpc.protoLock:
             raise OptionError("set grpc.protoLock before the services: it numbers their messages")
         self._clock = clock
+        if self._dependencies is not None:
+            self._dependencies.clock = clock
         self._router.reads.listens(clock, self.settings.grpc.longestRequest())
         if self.settings.grpc.health and HEALTH.name not in self.services:
             self.addService(definition=HEALTH, implementation=self.health)
@@ -753,7 +793,11 @@ class GRPCServer:
                 self._closing.remove(port)
 
         closing = [Deferred.fromCoroutine(close(port)) for port in tuple(self._closing)]
-        return portable(gatherResults(closing).addCallback(lambda results: None))
+
+        def end(results: list[Any]) -> Deferred[None] | None:
+            return None if self._dependencies is None else self._dependencies.close()
+
+        return portable(gatherResults(closing).addCallback(end))
 
     def run(
         self,

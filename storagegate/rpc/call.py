@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from attrs import define
 from twisted.internet.defer import Deferred
 
+from storagegate.auth.tokens import bearerToken
 from storagegate.core.codecs import INLINE_SIZE
+from storagegate.core.context import ClientInfo
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.core.streams import ReadAfterLoss, RequestsLost
 from storagegate.rpc.converters import ConversionError
@@ -15,6 +18,9 @@ from storagegate.rpc.interfaces import IServerCall
 
 READ_AHEAD = 8
 """How many messages of a stream are prefetched before the handler requests them."""
+
+PROTOCOL = "grpc"
+"""The name of the transport."""
 
 _NAME = re.compile(r"[0-9a-z_.-]+\Z")
 _VALUE = re.compile(r"[\x20-\x7e]*\Z")
@@ -224,6 +230,29 @@ class Call:
         if self.requests is None:
             raise TypeError(f"{self.method} takes one request, not a stream")
         return self.requests
+
+    @property
+    def protocol(self) -> str:
+        """C{grpc}; see L{CallContext<storagegate.core.context.CallContext>}."""
+        return PROTOCOL
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """The first text of each name of the metadata."""
+        return {key: value for key, value in self.metadata.getMap().items() if type(value) is str}
+
+    @cached_property
+    def token(self) -> str | None:
+        """The bearer token of C{authorization}; C{None} without one."""
+        return bearerToken(self.headers.get("authorization", "")) or None
+
+    @cached_property
+    def client(self) -> ClientInfo:
+        """The client."""
+        peer = self.getPeer()
+        port = peer.rpartition(":")[2]
+        number = int(port) if port.isdigit() else 0
+        return ClientInfo(peer, hostOf(peer), number, self.headers.get("user-agent"))
 
     @property
     def path(self) -> str:

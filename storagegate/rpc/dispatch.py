@@ -17,7 +17,7 @@ from math import inf
 from types import CoroutineType
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 from google.protobuf.message import Message
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
@@ -79,11 +79,16 @@ Routes = dict[str, GRPCRoute]
 _GATEWAY_ONLY = ("authentication", "middleware", "rateLimit")
 
 
+Inject = Callable[[Callable[..., Any], str, int, bool], Callable[..., Any] | None]
+"""See L{injectedHandler<storagegate.core.injection.injectedHandler>}, without the container."""
+
+
 def serviceRoutes(
     service: Any,
     rest: Any,
     named: Mapping[str, Any],
     generate: Callable[[ServiceDefinition], RPCService],
+    inject: Inject | None = None,
 ) -> tuple[RPCService, Routes]:
     """
     Read a service with its handlers, in any of the forms of C{addService}.
@@ -93,10 +98,11 @@ def serviceRoutes(
         service.
     @param named: C{name}, C{definition} and C{implementation}; C{None} if absent.
     @param generate: Makes the service of a definition, with its messages.
+    @param inject: Adapts handlers with dependencies; C{None} to support none.
     @raise DefinitionError: If the arguments do not define a service.
     """
     if isinstance(service, ServiceDefinition):
-        return definedRoutes(service, generate)
+        return definedRoutes(service, generate, inject)
     words: dict[str, Any] = {}
     if isinstance(service, RPCService):
         words = {"definition": service, "implementation": rest}
@@ -110,22 +116,25 @@ def serviceRoutes(
         words = {**(rest if isWhole else {"methods": rest}), "name": service}
     words |= {key: value for key, value in named.items() if value is not None}
     if "definition" not in words:
-        return definedRoutes(readService(words), generate)
+        return definedRoutes(readService(words), generate, inject)
     definition, implementation = words["definition"], words.get("implementation")
     if not isinstance(definition, RPCService):
         raise DefinitionError(f"definition is a service of a loaded proto, not {definition!r:.80}")
     return definition, implementedRoutes(
-        definition, {} if implementation is None else implementation
+        definition, {} if implementation is None else implementation, inject
     )
 
 
-def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
+def implementedRoutes(
+    service: RPCService, implementation: Any, inject: Inject | None = None
+) -> Routes:
     """
     Make the routes of a loaded service; its handlers take the call.
 
     @param service: The service as its file defines it.
     @param implementation: A mapping of method names, or an object with methods of these names.
         Names are as in the definition or in camelCase.
+    @param inject: See L{serviceRoutes}.
     @raise DefinitionError: If a handler matches no method, a method has two handlers, or a handler
         is not a function.
     """
@@ -153,6 +162,10 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
     for name in service.methods:
         if name not in handlers:
             _log.warn("not implemented: {service}.{name}", service=service.name, name=name)
+        elif inject is not None:
+            streams = service.methods[name].streaming in ("server", "bidirectional")
+            whole = f"{service.name}.{name}"
+            handlers[name] = inject(handlers[name], whole, 1, streams) or handlers[name]
     return {
         method.path: GRPCRoute(service, method, handlers.get(name))
         for name, method in service.methods.items()
@@ -160,26 +173,28 @@ def implementedRoutes(service: RPCService, implementation: Any) -> Routes:
 
 
 def definedRoutes(
-    definition: ServiceDefinition, generate: Callable[[ServiceDefinition], RPCService]
+    definition: ServiceDefinition,
+    generate: Callable[[ServiceDefinition], RPCService],
+    inject: Inject | None = None,
 ) -> tuple[RPCService, Routes]:
     """
     Make the service and routes of a definition whose handlers take C{(request)} or C{(request,
     call)}.
 
     @param generate: Makes the service, unless a loaded file has it.
+    @param inject: See L{serviceRoutes}.
     @raise DefinitionError: If it has options of the gateway, or cannot be a gRPC service.
     """
     _refuseGatewayOnly(definition)
     loaded = _loadedService(definition)
     streaming = {} if loaded is None else loaded.methods
-    handlers = {
-        name: _typedHandler(
-            f"{definition.name}.{name}",
-            method,
-            streaming[name].streaming if name in streaming else method.streaming,
-        )
-        for name, method in definition.methods.items()
-    }
+    handlers = {}
+    for name, method in definition.methods.items():
+        whole = f"{definition.name}.{name}"
+        injected = inject and inject(method.handler, whole, 2, method.streamsResponses)
+        known = method if injected is None else evolve(method, handler=injected)
+        kind = streaming[name].streaming if name in streaming else method.streaming
+        handlers[name] = _typedHandler(whole, known, kind)
     # Last, because the server keeps what it generates.
     service = generate(definition) if loaded is None else loaded
     return service, implementedRoutes(service, handlers)

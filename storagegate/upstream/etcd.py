@@ -40,7 +40,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Header(msgspec.Struct):
+class ResponseHeader(msgspec.Struct):
     """
     The header of responses.
 
@@ -147,7 +147,7 @@ class _Pair(msgspec.Struct):
 
 
 class _Range(msgspec.Struct):
-    header: Header
+    header: ResponseHeader
     kvs: list[_Pair] = []
     more: bool = False
 
@@ -158,7 +158,7 @@ class _KeyEvent(msgspec.Struct):
 
 
 class _News(msgspec.Struct):
-    header: Header
+    header: ResponseHeader
     created: bool = False
     canceled: bool = False
     reason: str = msgspec.field(name="cancel_reason", default="")

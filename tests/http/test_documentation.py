@@ -196,3 +196,7 @@ class BlockTests(SynchronousTestCase):
     def test_express(self) -> None:
         """So do the ports of Express's and Klein's programs."""
         runBlocks(DOCS / "express.rst")
+
+    def test_typedHandlers(self) -> None:
+        """So do those of typed handlers and dependencies."""
+        runBlocks(DOCS / "typedhandlers.rst")

@@ -92,7 +92,7 @@ class RegistrationTests(SynchronousTestCase):
             lambda: self.app.get("/", None),
             lambda: self.app.get("/", "handler"),
             lambda: self.app.use("/", 7),
-            lambda: self.app.route("/").get(lambda: None),
+            lambda: self.app.route("/").get(lambda first: None),
         ]:
             self.assertRaises(TypeError, call)
         self.assertEqual(self.app.layers, [layer for layer in self.app.layers if layer.route])

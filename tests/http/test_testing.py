@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
@@ -340,3 +341,75 @@ class CookieTests(ClientCase):
         client = Client(app)
         client.start("GET", "/")
         self.assertIn("early", client.cookies)
+
+
+class FormTests(ClientCase):
+    """Forms, files, cookies, redirects and threads."""
+
+    def setUp(self) -> None:
+        """Show what arrives."""
+        super().setUp()
+
+        async def show(req: Any, res: Any) -> None:
+            res.json([req.get("content-type"), (await req.read()).decode(), req.get("cookie")])
+
+        self.app.all("/show", show)
+
+    def test_form(self) -> None:
+        """A form is URL-encoded, or multipart with its files."""
+        kind, body, _ = self.client.post("/show", form={"a": "x y", "n": 1, "l": ["1", "2"]}).json()
+        self.assertEqual((kind, body), ("application/x-www-form-urlencoded", "a=x+y&n=1&l=1&l=2"))
+        files: Any = {'f"': [b"1", ("b.txt", "2")], "g": ("c", b"3", "a/b")}
+        kind, body, _ = self.client.post("/show", form={"a": "ä"}, files=files).json()
+        boundary = kind.removeprefix("multipart/form-data; boundary=")
+        head = f"--{boundary}\r\nContent-Disposition: form-data; name="
+        self.assertEqual(
+            body,
+            f'{head}"a"\r\n\r\nä\r\n'
+            f'{head}"f%22"; filename="f%22"\r\nContent-Type: application/octet-stream\r\n\r\n1\r\n'
+            f'{head}"f%22"; filename="b.txt"\r\nContent-Type: text/plain\r\n\r\n2\r\n'
+            f'{head}"g"; filename="c"\r\nContent-Type: a/b\r\n\r\n3\r\n--{boundary}--\r\n',
+        )
+        self.assertRaises(TypeError, self.client.post, "/show", form={}, json={})
+
+    def test_cookies(self) -> None:
+        """Cookies of one request are sent beside those of the client, and before them."""
+        self.client.cookies.set("a", "1")
+        self.client.cookies.set("b", "2")
+        seen = self.client.get("/show", cookies={"b": "3", "c": "4"}).json()[2]
+        self.assertEqual(seen, "a=1; b=3; c=4")
+        self.assertEqual(self.client.get("/show").json()[2], "a=1; b=2")
+        self.app.ws("/ws", lambda socket: socket.send(socket.request.get("cookie")))
+        self.assertEqual(
+            self.client.websocket("/ws", cookies={"c": "5"}).receive(), "a=1; b=2; c=5"
+        )
+
+    def test_follow(self) -> None:
+        """Redirects are followed as by a browser: with GET after 303, unchanged after 307."""
+        self.app.post("/303", lambda req, res: res.redirect(303, "next"))
+        self.app.post("/307", lambda req, res: res.redirect(307, "/next"))
+        self.app.all("/next", lambda req, res: res.redirect(302, "/show?a=b"))
+        self.app.get("/ever", lambda req, res: res.redirect("/ever"))
+        response = self.client.post("/303", body="x", follow=True)
+        self.assertEqual(response.json()[:2], [None, ""])
+        self.assertEqual(response.url, "http://localhost/show?a=b")
+        self.assertEqual([each.status for each in response.history], [303, 302])
+        self.assertEqual(self.client.post("/303", body="x").status, 303)
+        self.assertEqual(self.client.put("/next", body="x", follow=True).json()[1], "x")
+        self.assertRaises(AssertionError, self.client.get, "/ever", follow=True)
+        self.assertRaises(TypeError, self.client.start, "GET", "/ever", follow=True)
+
+    def test_threads(self) -> None:
+        """A handler that works in a thread of the reactor is waited for, also one that fails."""
+        main = threading.main_thread()
+
+        async def work(req: Any, res: Any) -> Any:
+            first = await deferToThread(lambda: threading.current_thread() is main)
+            return [first, await deferToThread(int, req.query["n"])]
+
+        self.app.get("/work", work)
+        self.assertEqual(self.client.get("/work?n=7").json(), [False, 7])
+        self.assertEqual(self.client.get("/work?n=x").status, 500)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.app.get("/wait", lambda req, res: Deferred())
+        self.assertRaises(StillWaiting, self.client.get, "/wait")

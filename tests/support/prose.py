@@ -28,6 +28,7 @@ REGISTRY = "gateway/transports/registry.py"
 
 SPECIFICATION_NAMES: Mapping[str, str] = {
     "core/addresses.py": "http is a URI scheme there, RFC 9110 section 4.2",
+    "rpc/call.py": "a call tells a handler of several transports which one it is",
     "rpc/application.py": "its run() says that gRPC listens, in the daemon's words",
 }
 """

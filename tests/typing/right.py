@@ -1,12 +1,12 @@
 """Uses of the public names that type checkers have to accept. Never run."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from typing import Annotated, Any, Protocol, TypedDict
 
 from twisted.internet.defer import Deferred
-from twisted.web.static import File
+from twisted.web.static import File as StaticFile
 
 from storagegate import (
     GrpcError,
@@ -17,16 +17,29 @@ from storagegate import (
     loadProto,
     server,
 )
+from storagegate.gateway import GatewayContext
 from storagegate.gateway.testing import GatewayClient
 from storagegate.http import (
+    Application,
+    CallContext,
+    Cookie,
+    Depends,
+    File,
+    Form,
+    Header,
     Headers,
     HTTPError,
     HTTPRequest,
     HTTPResponse,
     MemorySessionStore,
+    Next,
+    Query,
     Request,
     Response,
+    RouteHandler,
     Router,
+    Session,
+    UploadedFile,
     WebSocket,
     WebSocketClosed,
     compression,
@@ -127,7 +140,7 @@ class Controller:
 
 app.get("/a/:id", plain).post("/a", middleware, later).put(re.compile("^/b"), deferred)
 app.get("/c", [middleware, plain]).all("/d", Controller().show).delete("/e", untyped)
-app.use(middleware).use("/f", middleware, optional).use(failed).use(File("/srv"))
+app.use(middleware).use("/f", middleware, optional).use(failed).use(StaticFile("/srv"))
 app.get("/g", lambda req, res: res.json(req.query), cancelOnDisconnect=True)
 app.route("/h").get(plain).put(middleware, later).all(plain)
 
@@ -196,6 +209,103 @@ def decoratedOfChain(req: HTTPRequest, res: HTTPResponse) -> None:
 
 
 same: Callable[[HTTPRequest, HTTPResponse], Awaitable[None]] = decorated
+
+
+# Typed handlers and dependencies
+
+
+def database() -> Iterator[str]:
+    """Make a value, and end it."""
+    yield "database"
+
+
+async def stream() -> AsyncIterator[bytes]:
+    """Make one that takes time."""
+    yield b"stream"
+
+
+async def currentUser(context: CallContext[Item], base: str = Depends(database)) -> Item:
+    """Return the user of a call."""
+    token: str | None = context.token
+    agent: str | None = context.headers.get("user-agent")
+    context.user = Item(f"{base} {token} {agent} {context.client.address}")
+    return context.user
+
+
+def plainValue(user: Item = Depends(currentUser)) -> list[Item]:
+    """Return a value of others."""
+    return [user]
+
+
+@app.post("/typed/:id")
+async def typedHandler(
+    id: int,
+    body: Item,
+    kept: Session,
+    res: HTTPResponse,
+    page: Annotated[int, Query(ge=1)] = 1,
+    agent: Annotated[str | None, Header("user-agent")] = None,
+    theme: Annotated[str, Cookie(signed=True, max_length=10)] = "",
+    user: Item = Depends(currentUser),
+    chunk: bytes = Depends(stream),
+    pool: str = Depends(database, scope="application"),
+    items: Annotated[list[Item], Depends(plainValue)] = [],  # noqa: B006
+) -> list[Item]:
+    """Answer with a type."""
+    kept["page"] = page
+    return [user, *items]
+
+
+@app.post("/upload")
+def uploaded(
+    title: Annotated[str, Form()], file: UploadedFile, given: Annotated[str, File()]
+) -> None:
+    """Take a file."""
+
+
+@app.ws("/typed/:room")
+async def typedSocket(socket: WebSocket, room: str, user: Item = Depends(currentUser)) -> None:
+    """Talk to a user."""
+
+
+handler: RouteHandler = plain
+typedAgain: Callable[..., Awaitable[list[Item]]] = typedHandler
+made: Application = app
+app.overrides[currentUser] = lambda: Item("test")
+
+
+def onward(req: HTTPRequest, res: HTTPResponse, next: Next) -> Any:
+    """Go on."""
+    return next("route") if req.token else next()
+
+
+async def around(req: HTTPRequest, res: HTTPResponse, next: Next) -> None:
+    """Go on, and wait."""
+    await next()
+
+
+app.use(onward).use("/x", around).get("/y", onward, typedHandler).route("/z").put(around, uploaded)
+
+
+async def method(
+    request: Item, context: GatewayContext[Item], user: Item = Depends(currentUser)
+) -> Item:
+    """Answer a call of the gateway."""
+    name: str = context.user.name
+    return Item(name + user.name)
+
+
+createProtocolGateway().addService("Items", {"methods": {"get": method}}).overrides.clear()
+server.grpc().dependencies = app.dependencies
+
+
+def send(client: TestClient) -> None:
+    """Send forms and files."""
+    client.post("/", form={"a": 1, "b": ["c"]}, follow=True, cookies={"a": "b"})
+    response = client.post("/", files={"a": ("a.txt", b"x"), "b": [b"y", ("c", "z", "text/css")]})
+    history: tuple[Any, ...] = response.history
+    client.websocket("/chat/a", cookies={"a": "b"}).send(f"{history}")
+
 
 router = Router(mergeParams=True, caseSensitive=False)
 router = Router({"mergeParams": True}, strict=True).get("/", plain)

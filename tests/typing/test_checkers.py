@@ -16,7 +16,7 @@ from tests.support.typecheckers import TypeProblem, mypyProblems, pyrightProblem
 RIGHT = "tests/typing/right.py"
 WRONG = "tests/typing/wrong.py"
 EXAMPLES = tuple(
-    str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "examples").glob("*.py"))
+    str(path.relative_to(CHECKOUT)) for path in sorted((CHECKOUT / "examples").rglob("*.py"))
 )
 FILES = (RIGHT, WRONG, *EXAMPLES)
 

@@ -8,9 +8,13 @@ from typing import Any
 import storagegate.http
 import storagegate.rpc
 from storagegate import GrpcError, createGrpcClient, createProtocolGateway, loadProto, server
+from storagegate.gateway import GatewayContext
 from storagegate.http import (
+    CallContext,
+    Depends,
     HTTPRequest,
     HTTPResponse,
+    Query,
     Request,
     Response,
     Router,
@@ -26,6 +30,7 @@ from storagegate.http import (
     upload,
     urlencoded,
 )
+from storagegate.http.testing import Client as TestClient
 
 # Names
 storagegate.createGrpcServer  # error
@@ -80,9 +85,6 @@ app.runtime.run(int, "1", bass=3)  # error
 app.get(7, plain)  # error
 app.get()  # error
 app.get("/a", "handler")  # error
-app.get("/a", short)  # error
-app.get("/a", long)  # error
-app.get("/a", swapped)  # error
 app.get("/a", plain, cancelOnDisconect=True)  # error
 app.get("/a", plain, cancelOnDisconnect="yes")  # error
 app.get("/a", plain).pots("/b", plain)  # error
@@ -91,16 +93,44 @@ app.post("/a", plain, boddy=dict)  # error
 app.get("/a", lambda req, res: res.jsno({}))  # error: pyright
 app.use("/a", 7)  # error
 app.use(short)  # error
+app.use(long)  # error
+app.use(swapped)  # error
 app.route("/a").get("/b", plain)  # error
 app.route(7)  # error
 app.withRoutes(7)  # error
 app.withRoutes({"/a": 7})  # error
 
 
-@app.get("/a")  # error
+@app.use("/a")  # error
 def decorated(req: HTTPRequest) -> None:
     """Have too few parameters."""
 
+
+# Typed handlers
+def number() -> int:
+    """Make a value."""
+    return 7
+
+
+def misfit(text: str = Depends(number)) -> None:  # error
+    """Have a dependency of another type."""
+
+
+def context(call: CallContext[str], mine: GatewayContext[int]) -> None:
+    """Misuse contexts."""
+    call.user + 7  # error
+    call.tokn  # error
+    mine.user.upper()  # error
+
+
+Query(minimum=1)  # error
+Depends(7)  # error
+Depends(number, scope="session")  # error
+app.overrides["number"] = number  # error
+app.get("/a", 7)  # error
+TestClient(app).get("/", form=7)  # error
+TestClient(app).get("/", files={"a": 7})  # error
+TestClient(app).get("/", folow=True)  # error
 
 # Options of applications
 app.withOptions(prot=1)  # error

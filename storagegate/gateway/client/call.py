@@ -26,7 +26,7 @@ Requests = AsyncIterable[Any] | Iterable[Any]
 
 
 @define(eq=False)
-class CallContext:
+class CallResources:
     """
     The resources of the calls of a client.
 
@@ -54,7 +54,7 @@ class GatewayCall:
     """
 
     def __init__(
-        self, context: CallContext, head: CallHead, requests: Requests | None, isRepeatable: bool
+        self, context: CallResources, head: CallHead, requests: Requests | None, isRepeatable: bool
     ) -> None:
         """
         @param requests: The stream of requests; C{None} for one request.

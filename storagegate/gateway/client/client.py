@@ -20,7 +20,7 @@ from storagegate.core.options import (
     readSize,
 )
 from storagegate.core.task import portable
-from storagegate.gateway.client.call import CallContext, GatewayCall, Requests
+from storagegate.gateway.client.call import CallResources, GatewayCall, Requests
 from storagegate.gateway.client.transports import (
     CallHead,
     ClientTarget,
@@ -203,7 +203,7 @@ class RemoteGateway:
         self._transport = transport
         self._options = options
         retries = RetryPolicy(options.retries, options.retryPercent, reactor, random.uniform)
-        self._context = CallContext(transport, retries, reactor, graceSeconds)
+        self._context = CallResources(transport, retries, reactor, graceSeconds)
 
     def call(
         self,

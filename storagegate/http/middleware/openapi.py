@@ -34,6 +34,9 @@ from storagegate.http.router import RouteInfo, RouteType, walkRoutes
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"})
 """The methods that OpenAPI 3.1 supports."""
 
+FORM_TYPES = ("multipart/form-data", "application/x-www-form-urlencoded")
+"""The media types of a form; only the first one has files."""
+
 _ERRORS = {"400": "The request does not fit", "415": "The body is not JSON"}
 
 PAGE: Mapping[str, tuple[str, str]] = {
@@ -170,18 +173,12 @@ class _OperationWriter:
         if tags:
             operation["tags"] = tags
         types = info.types
-        inPath = [each for each in info.params if "{" + str(each) + "}" in path]
-        properties, _ = self._parts(types.params if types else None, f"{name}.params")
-        operation["parameters"] = [
-            describeParameter(each, "path", properties.get(each, {"type": "string"}), True)
-            for each in inPath
-        ]
-        properties, required = self._parts(types.query if types else None, f"{name}.query")
-        operation["parameters"] += [
-            describeParameter(each, "query", part, each in required)
-            for each, part in properties.items()
-        ]
+        operation["parameters"] = self._parameters(info, path, name)
         body = self._content(types.body if types else None, f"{name}.body", said.consumes)
+        if types is not None and types.form is not None:
+            kinds = FORM_TYPES[: 1 if types.hasFiles else 2]
+            for kind in kinds:
+                body |= describeContent(types.form, kind)
         if body:
             operation["requestBody"] = {"required": True, "content": body}
         response: dict[str, Any] = {"description": "Success"}
@@ -195,12 +192,39 @@ class _OperationWriter:
             operation["security"] = [*said.security]
         return {**operation, **said.extensions}
 
+    def _parameters(self, info: RouteInfo, path: str, name: str) -> list[dict[str, Any]]:
+        """Describe the parameters of a route outside of its body."""
+        types = info.types
+        own = types.parameters if types is not None else ()
+        properties, _ = self._parts(types.params if types else None, f"{name}.params")
+        inPath = {each.name: each.document for each in own if each.place == "path"}
+        found = [
+            describeParameter(
+                each, "path", properties.get(each) or inPath.get(each, {"type": "string"}), True
+            )
+            for each in info.params
+            if "{" + str(each) + "}" in path
+        ]
+        properties, required = self._parts(types.query if types else None, f"{name}.query")
+        found += [
+            describeParameter(each, "query", part, each in required)
+            for each, part in properties.items()
+        ]
+        found += [
+            describeParameter(each.name, each.place, each.document, each.isRequired)
+            for each in own
+            if each.place != "path"
+        ]
+        return found
+
     def _errorsOf(self, info: RouteInfo) -> dict[str, Any]:
         """Refer to the errors of a route."""
         types = info.types
+        hasBody = types is not None and bool(types.body or types.form)
         caused = {
-            "400": types is not None and bool(types.body or types.query or types.params),
-            "415": types is not None and types.body is not None,
+            "400": types is not None
+            and bool(hasBody or types.query or types.params or types.parameters),
+            "415": hasBody,
         }
         return self._writer.errors(each for each in self._errors if caused.get(each, True))
 
