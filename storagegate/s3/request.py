@@ -23,16 +23,15 @@ from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
 from storagegate.objects.accounts import AccessKeyStore, Identity, Signing, canonicalId
 from storagegate.objects.attributes import isFieldText
+from storagegate.objects.documents.fields import CHECKSUM_HEADERS, KEPT, TAGGING, tagsOfHeader
 from storagegate.objects.errors import DomainError
 from storagegate.objects.lifecycle import Calendar
 from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import Tags
-from storagegate.s3.attributes import KEPT, TAGGING
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
-from storagegate.s3.checksums import CHECKSUM_HEADERS, gather
+from storagegate.s3.checksums import gather
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, copiedObject
-from storagegate.s3.tags import tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 

@@ -249,6 +249,7 @@ _CODES: Mapping[type[DomainError], str] = {
     errors.AccessDenied: "PERMISSION_DENIED",
     errors.InvalidArgument: "INVALID_ARGUMENT",
     errors.InvalidBucketName: "INVALID_ARGUMENT",
+    errors.InvalidDigest: "INVALID_ARGUMENT",
     errors.InvalidRequest: "INVALID_ARGUMENT",
     errors.KeyTooLong: "INVALID_ARGUMENT",
     errors.MetadataTooLarge: "INVALID_ARGUMENT",

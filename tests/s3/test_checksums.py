@@ -10,13 +10,8 @@ from storagegate.objects.checksums import (
     encodeDigest,
     newHasher,
 )
-from storagegate.s3.checksums import (
-    CHECKSUM_HEADERS,
-    contentMD5,
-    declared,
-    expectedChecksum,
-    requestedKind,
-)
+from storagegate.objects.documents.fields import CHECKSUM_HEADERS, contentMD5, declared
+from storagegate.s3.checksums import expectedChecksum, requestedKind
 from storagegate.s3.chunked import AwsChunkedDecoder
 from tests.s3.examples import S3Case
 

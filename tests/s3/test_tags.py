@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.objects.documents.fields import tagsOfHeader
 from storagegate.objects.tags import OBJECT_TAGS, checkedTags, encodeTags
-from storagegate.s3.tags import tagsOfHeader
 from tests.s3.clientparser import parseAnswer
 from tests.s3.refusals import refusalOf
 from tests.s3.settingdocuments import readTagging, tagging

@@ -1,5 +1,6 @@
 """Object lock: the configuration of a bucket, and the retention and legal hold of versions."""
 
+from storagegate.objects.documents.fields import LOCK_FIELDS
 from storagegate.objects.documents.locks import (
     readLegalHold,
     readLockConfiguration,
@@ -17,7 +18,7 @@ from storagegate.objects.operations import (
     PutObjectRetention,
 )
 from storagegate.objects.retention import findLocked
-from storagegate.s3.locks import LOCK_FIELDS, bypasses, lockHeaders
+from storagegate.s3.locks import bypasses, lockHeaders
 from storagegate.s3.request import S3Request
 from storagegate.s3.xml.reader import readDocument
 from storagegate.s3.xml.writer import writeDocument

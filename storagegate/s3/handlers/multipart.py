@@ -3,6 +3,7 @@
 from storagegate.core.options import parseDecimal
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, ingest
 from storagegate.objects.contents import retryCopy
+from storagegate.objects.documents.fields import attributesFrom, declared, writeCondition
 from storagegate.objects.operations import (
     AbortMultipartUpload,
     CompleteMultipartUpload,
@@ -12,9 +13,9 @@ from storagegate.objects.operations import (
     UploadPartCopy,
 )
 from storagegate.s3.acls import listIn
-from storagegate.s3.attributes import WRITE_FIELDS, attributesFrom
-from storagegate.s3.checksums import declared, requestedKind, requestedType
-from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
+from storagegate.s3.attributes import WRITE_FIELDS
+from storagegate.s3.checksums import requestedKind, requestedType
+from storagegate.s3.conditions import parseCopyRange, rejectKey
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource, rejectBody

@@ -6,22 +6,27 @@ from msgspec.structs import replace
 
 from storagegate.objects.checksums import ingest
 from storagegate.objects.contents import retryCopy
+from storagegate.objects.documents.fields import (
+    STORAGE_CLASS,
+    attributesFrom,
+    lockFrom,
+    writeCondition,
+)
 from storagegate.objects.errors import DomainError, VersionIsDeleteMarker
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject, DeleteEntry, DeleteObject, DeleteObjects
 from storagegate.s3.acls import listIn
-from storagegate.s3.attributes import LIST_FIELDS, STORAGE_CLASS, WRITE_FIELDS, attributesFrom
+from storagegate.s3.attributes import LIST_FIELDS, WRITE_FIELDS
 from storagegate.s3.checksums import requestedKind
 from storagegate.s3.conditions import (
     DELETE_FIELDS,
     deleteCondition,
     evaluateCopySource,
     narrowed,
-    writeCondition,
 )
 from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
-from storagegate.s3.locks import bypasses, lockFrom
+from storagegate.s3.locks import bypasses
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.request import (
     S3Request,
