@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 # Before any test imports grpc itself, which is then as it is in the daemon.
 import storagegate.rpc  # noqa: F401
+from tests.support.distribution import distributeModules
 from tests.support.durations import timed
 from tests.support.programs import collectMissing
 from tests.support.selection import rounds, selecting
@@ -31,6 +32,9 @@ SynchronousTestCase.mktemp = mktemp
 SynchronousTestCase.run = timed(SynchronousTestCase.run)
 TestLoader.getTestCaseNames = selecting(TestLoader.getTestCaseNames)
 collectMissing()
+# Only the manager of workers has imported it.
+if (trial := sys.modules.get("twisted.trial._dist.disttrial")) is not None:
+    distributeModules(trial)
 
 # Python's word for "a module to run is looked for": a program of the tests, which has no examples
 # to try and would spend a third of its start on the import.

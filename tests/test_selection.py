@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.support.distribution import byModule, distributeModules
 from tests.support.durations import tooLong
 from tests.support.modules import CHECKOUT
 from tests.support.programs import VARIABLE, missing, needProgram
@@ -72,6 +76,68 @@ class MarkTests(SynchronousTestCase):
         for case, part in ((Base, "short"), (Slow, "long"), (Slower, "long")):
             self.assertEqual(partOf(case, "test_one"), part)
             self.assertEqual(partOf(case, "test_two"), "soak")
+
+
+class DistributionTests(SynchronousTestCase):
+    """The distribution of tests over the workers of C{trial -j}."""
+
+    MODULES = ("tests.auth.test_a", "tests.wire.test_b", "tests.auth.test_a", "tests.core.test_c")
+
+    def cases(self) -> list[Any]:
+        """Make a test of each module."""
+        return [type("Case", (), {"__module__": name})() for name in self.MODULES]
+
+    def test_order(self) -> None:
+        """The tests of a module stay together, and packages with long tests come first."""
+        cases = self.cases()
+        found = byModule(cases)
+        self.assertEqual(found[0], [cases[1]])
+        self.assertEqual(sorted(map(len, found[1:])), [1, 2])
+        self.assertIn([cases[0], cases[2]], found)
+        self.assertEqual(byModule(reversed(cases))[0], [cases[1]])
+
+    def test_ceph(self) -> None:
+        """The modules that use Ceph are one group, the first."""
+        cases = self.cases()
+        for name in self.MODULES[:2]:
+            module = ModuleType(name)
+            module.runningCluster = None  # type: ignore[attr-defined]
+            self.patch(sys, "modules", {**sys.modules, name: module})
+        self.assertEqual(byModule(cases), [cases[:3], cases[3:]])
+
+    def test_workers(self) -> None:
+        """A worker runs a whole module, while another one runs the others; errors are reported."""
+        trial: Any = SimpleNamespace(_iterateTests=iter, DistTrialRunner=type("Runner", (), {}))
+        distributeModules(trial)
+        modules = iter(trial._iterateTests(self.cases()))
+        drive = trial.DistTrialRunner()._driveWorker
+        errors: list[Any] = []
+        result = SimpleNamespace(
+            original=SimpleNamespace(addError=lambda case, failure: errors.append(failure))
+        )
+        running: list[tuple[str, str, Deferred[None]]] = []
+
+        def worker(name: str) -> Any:
+            def run(case: Any, result: Any) -> Deferred[None]:
+                running.append((name, type(case).__module__, Deferred()))
+                return running[-1][2]
+
+            return SimpleNamespace(run=run)
+
+        ends = [Deferred.fromCoroutine(drive(result, modules, worker(name))) for name in "ab"]
+        seen = []
+        while running:
+            name, module, ended = running.pop(0)
+            seen.append((name, module))
+            if len(seen) == 1:
+                ended.errback(ValueError("a broken test"))
+            else:
+                ended.callback(None)
+        for end in ends:
+            self.successResultOf(end)
+        self.assertEqual(sorted(module for _, module in seen), sorted(self.MODULES))
+        self.assertEqual(len({name for name, module in seen if module == self.MODULES[0]}), 1)
+        self.assertEqual([str(each.value) for each in errors], ["a broken test"])
 
 
 class ChoiceTests(SynchronousTestCase):

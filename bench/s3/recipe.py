@@ -1,9 +1,11 @@
 """The daemon with its S3 listener, its data, and the load of signed requests."""
 
+import hashlib
 import os
 import secrets
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -155,6 +157,10 @@ def authorizer(running: Running) -> Authorizer:
 def send(running: Running, request: Request, body: bytes | None = None) -> Answer:
     """Send one request, signed, outside of any measurement."""
     fields = fieldsOf(request, running.host, authorizer(running))
+    if body is not None:
+        # Some configurations of a bucket must have it, because the payload is not signed.
+        digest = hashlib.md5(body, usedforsecurity=False).digest()
+        fields["Content-MD5"] = b64encode(digest).decode()
     return running.exchange(request.method, targetOf(request), body, fields)
 
 

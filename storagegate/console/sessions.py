@@ -105,7 +105,7 @@ class ConsoleSession:
     agent: str
 
     def endMs(self) -> int:
-        """Return when the session expires, if it is not used before."""
+        """Return when the session expires unless it is used before then."""
         return min(self.usedMs + IDLE_SECONDS * 1000, self.createdMs + LONGEST_SECONDS * 1000)
 
     def isOf(self, key: AccountKey) -> bool:

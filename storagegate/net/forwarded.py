@@ -150,8 +150,8 @@ def clientAddresses(
     Return the trustworthy addresses, from the peer towards the client, which is the last one.
 
     @param forwardedFor: The values of C{X-Forwarded-For}.
-    @param forwarded: The values of C{Forwarded}, used only without C{X-Forwarded-For}: a proxy that
-        writes one field passes on the client's other one.
+    @param forwarded: The values of C{Forwarded}, used only without C{X-Forwarded-For}: a proxy sets
+        one of the two fields and forwards the other as the client sent it.
     """
     addresses = [peer]
     if trust is None:

@@ -1,7 +1,6 @@
 """A page of the console in a browser, in which a report or an error fails the test."""
 
 import json
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,12 +18,9 @@ class ConsoleBrowser(Browser):
     @ivar allowed: Parts of reports that a test provokes.
     """
 
-    def __init__(self, case: Any, directory: Path, daemon: Daemon) -> None:
-        """
-        @param directory: For its profile.
-        @param daemon: Whose console it shows.
-        """
-        super().__init__(case, directory)
+    def __init__(self, daemon: Daemon) -> None:
+        """@param daemon: Whose console it shows."""
+        super().__init__()
         host, port = daemon.address("admin")
         self.origin = f"http://{host}:{port}"
         self.requested: list[str] = []

@@ -3,22 +3,19 @@
 import atexit
 import json
 import re
-import urllib.request
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from twisted.trial.unittest import SynchronousTestCase
-from websockets.sync.client import ClientConnection, connect
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.gatewayfixture import makeGateway, send
-from tests.support.browser import SECONDS, Browser
+from tests.support.browser import Browser
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.daemon import Daemon
 from tests.support.programs import needs
-from tests.wire.s3.fixture import ownDirectory
 
 SHELL = Path(__file__).resolve().parents[2] / "storagegate/console/web/shell.js"
 
@@ -61,46 +58,15 @@ _SETTLED = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 6
 class PagesBrowser(ConsoleBrowser):
     """The browser, whose page can be made anew in a context of its own."""
 
-    def __init__(self, case: Any, directory: Path, daemon: Daemon) -> None:
-        super().__init__(case, directory, daemon)
-        self._control: ClientConnection | None = None
-        self._context = ""
+    def __init__(self, daemon: Daemon) -> None:
+        super().__init__(daemon)
         self.paused: list[Any] = []
-
-    def _command(self, method: str, **parameters: Any) -> Any:
-        """Send a command to the browser itself."""
-        if self._control is None:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self._port}/json/version", timeout=SECONDS
-            ) as found:
-                address = json.load(found)["webSocketDebuggerUrl"]
-            self._control = connect(address, max_size=None).__enter__()
-        number = next(self._ids)
-        self._control.send(json.dumps({"id": number, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(self._control.recv(SECONDS))
-            if message.get("id") == number:
-                assert "error" not in message, message
-                return message["result"]
-
-    def end(self) -> None:
-        """End the browser."""
-        Browser.__exit__(self, None, None, None)
 
     def fresh(self) -> None:
         """Go on with a page of a new context, without cookies, storage or reports."""
-        before, self._context = (
-            self._context,
-            self._command("Target.createBrowserContext")["browserContextId"],
-        )
-        target = self._command(
-            "Target.createTarget", url="about:blank", browserContextId=self._context
-        )["targetId"]
-        self._socket.close()
-        address = f"ws://127.0.0.1:{self._port}/devtools/page/{target}"
-        self._socket = connect(address, max_size=None).__enter__()
-        if before:
-            self._command("Target.disposeBrowserContext", browserContextId=before)
+        if self.context:
+            Browser.__exit__(self, None, None, None)
+        self.__enter__()
         self.requested.clear()
         self.allowed.clear()
         self._problems.clear()
@@ -133,12 +99,6 @@ class PagesBrowser(ConsoleBrowser):
         self.send("Input.insertText", text=text)
 
 
-class _UntilTheEnd:
-    """What holds the port of the browser until the run ends."""
-
-    addCleanup = staticmethod(atexit.register)
-
-
 @cache
 def _shared() -> tuple[Daemon, PagesBrowser, Account]:
     """Start the daemon and the browser, and make what pages show: a bucket, an object, a key."""
@@ -148,11 +108,7 @@ def _shared() -> tuple[Daemon, PagesBrowser, Account]:
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key=KEY, Body=b"some text", ContentType="text/plain")
     made = send(daemon, "POST", "keys", {"account": "reader", "policy": "readonly"}).json
-    page = PagesBrowser(_UntilTheEnd, ownDirectory("browser"), daemon)
-    page.__enter__()
-    # Each test has looked for reports of its own.
-    atexit.register(page.end)
-    return daemon, page, Account(made["accessKey"], made["secretKey"])
+    return daemon, PagesBrowser(daemon), Account(made["accessKey"], made["secretKey"])
 
 
 @needs("chromium")

@@ -1,7 +1,5 @@
 """The pages of the console, in Chromium, against a daemon."""
 
-from pathlib import Path
-
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
@@ -25,7 +23,7 @@ class ConsolePagesTests(SynchronousTestCase):
         """
         with (
             makeDaemon(ownDirectory("console")) as daemon,
-            ConsoleBrowser(self, Path(self.mktemp()).absolute(), daemon) as page,
+            ConsoleBrowser(daemon) as page,
         ):
             page.visit()
             page.fill("input[name=username]", ROOT.accessKey)

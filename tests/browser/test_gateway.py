@@ -1,7 +1,5 @@
 """The page of the gateway, in Chromium: one method over five wires."""
 
-from pathlib import Path
-
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
@@ -23,7 +21,7 @@ class GatewayPageTests(SynchronousTestCase):
         daemon = makeGateway("page")
         with (
             daemon,
-            ConsoleBrowser(self, Path(self.mktemp()).absolute(), daemon) as page,
+            ConsoleBrowser(daemon) as page,
         ):
             page.visit("/console/#/gateway")
             page.fill("input[name=username]", ROOT.accessKey)

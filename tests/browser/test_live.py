@@ -1,7 +1,6 @@
 """The overview and the live view of the console, in Chromium, against a daemon."""
 
 import contextlib
-from pathlib import Path
 
 from botocore.exceptions import ClientError
 
@@ -19,7 +18,7 @@ class LivePagesTests(ConsoleCase):
 
     def open(self) -> ConsoleBrowser:
         """Open the console."""
-        page = ConsoleBrowser(self, Path(self.mktemp()).absolute(), self.daemon)
+        page = ConsoleBrowser(self.daemon)
         page.__enter__()
         self.addCleanup(page.__exit__, None, None, None)
         page.visit()

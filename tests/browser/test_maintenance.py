@@ -26,7 +26,7 @@ class MaintenancePagesTests(SynchronousTestCase):
         file.write_text('region = "us-east-1"\n')
         with (
             makeDaemon(directory / "data", "--config", str(file)) as daemon,
-            ConsoleBrowser(self, Path(self.mktemp()).absolute(), daemon) as page,
+            ConsoleBrowser(daemon) as page,
         ):
             s3 = botoClient(daemon.url("s3"))
             s3.create_bucket(Bucket="work-here")

@@ -101,8 +101,7 @@ class BrowserCase(ConsoleCase):
         """Sign in."""
         super().setUp()
         self.bucket = self.makeBucket()
-        directory = Path(self.mktemp()).absolute()
-        self.page = ObjectsBrowser(self, directory, self.daemon).__enter__()
+        self.page = ObjectsBrowser(self.daemon).__enter__()
         self.addCleanup(self.page.__exit__, None, None, None)
         self.page.visit()
         self.page.signIn(ROOT.accessKey, ROOT.secretKey)

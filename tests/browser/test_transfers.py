@@ -29,8 +29,7 @@ class TransferTests(ConsoleCase):
     @contextmanager
     def page(self, relay: Relay) -> Iterator[ConsoleBrowser]:
         """Show the console, signed in, through a relay."""
-        directory = Path(self.mktemp()).absolute()
-        with relay.running() as origin, ConsoleBrowser(self, directory, self.daemon) as page:
+        with relay.running() as origin, ConsoleBrowser(self.daemon) as page:
             page.origin = origin
             page.visit()
             page.signIn(ROOT.accessKey, ROOT.secretKey)
@@ -200,7 +199,8 @@ class TransferTests(ConsoleCase):
             self.s3.put_object(Bucket=bucket, Key=key, Body=body)
         saved = self.makeDirectory("saved")
         with self.page(relay) as page:
-            page.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(saved))
+            where = {"browserContextId": page.context, "downloadPath": str(saved)}
+            page.send("Browser.setDownloadBehavior", behavior="allow", **where)
             page.evaluate(f"location.hash = '#/buckets/{bucket}/objects'")
             page.wait("document.querySelector('.listRow .pick')")
             page.evaluate("document.querySelector('.listHead .pick').click()")

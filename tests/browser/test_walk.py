@@ -74,7 +74,7 @@ class WalkTests(SynchronousTestCase):
         keys = list(listedKeys(COUNT))
         with (
             makeDaemon(data) as daemon,
-            ObjectsBrowser(self, Path(self.mktemp()).absolute(), daemon) as page,
+            ObjectsBrowser(daemon) as page,
         ):
             page.visit()
             page.signIn(ROOT.accessKey, ROOT.secretKey)

@@ -10,12 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clustermodel import History
 from tests.support.clusterserver import Violation
-from tests.support.selection import long
+from tests.support.selection import long, rounds
 
 STEPS = 300
 """Of a history without a rule: more happens in it."""
 
-RUNS = int(os.environ.get("STORAGEGATE_CLUSTER_RUNS", "1200"))
+RUNS = int(os.environ.get("STORAGEGATE_CLUSTER_RUNS", rounds(400, 400, soak=1200)))
 FIRST = int(os.environ.get("STORAGEGATE_CLUSTER_FIRST", "0"))
 
 BROKEN = {

@@ -156,7 +156,7 @@ class FaultTests(BlobsCase):
             self.blobs = makeBlobs(self.mktemp(), self.pool, self.files)
             use(name)
             self.blobs = makeBlobs(self.mktemp(), self.pool, self.files)
-            with withoutCollector():
+            with withoutCollector(self):
                 use(name)
                 cycles = findCycles()
             self.assertEqual((name, cycles), (name, []))

@@ -17,11 +17,14 @@ from storagegate.storage.errors import StoreBusy, StoreFull, StoreReadOnly
 from storagegate.storage.records import VERSIONING_ENABLED
 from tests.support.faultyfiles import Fault, FaultyFiles
 from tests.support.model import Model
-from tests.support.selection import long
+from tests.support.selection import long, rounds
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
 
 BIG = bytes(range(256)) * 5000
 SMALL = b"a blob of its own" * 20
+STEP = rounds(3, 3, soak=1)
+"""Each kind of fault strikes every third operation, and each a different third; in a soak all."""
+
 PARTS = [(1, b"first part" * 200), (2, b"second part" * 100)]
 
 
@@ -96,7 +99,7 @@ class Scenario:
 
 
 class NthOperationTests(SynchronousTestCase):
-    """The N-th operation fails, for every N."""
+    """The N-th operation fails, for many N; for every N in a soak."""
 
     def begin(self) -> Scenario:
         """A store with a bucket and an upload, and a model of it."""
@@ -135,10 +138,14 @@ class NthOperationTests(SynchronousTestCase):
         problems: list[str] = []
         self.assertEqual((check(self.directory, False, True, problems.append), problems), (0, []))
 
-    def loop(self, fault: Callable[[int], Fault]) -> int:
-        """Run the scenario with each fault until one comes too late; say how many did harm."""
+    def loop(self, fault: Callable[[int], Fault], first: int = 1) -> int:
+        """
+        Run the scenario with each fault until one comes too late; return how many did harm.
+
+        @param first: The number of the first operation that fails.
+        """
         harmed = 0
-        for number in count(1):
+        for number in count(first if STEP > 1 else 1, STEP):
             scenario = self.begin()
             self.files.arm(fault(number))
             scenario.run()
@@ -158,24 +165,24 @@ class NthOperationTests(SynchronousTestCase):
     @long("takes seconds")
     def test_errorFromThen(self) -> None:
         """I/O errors from any operation on."""
-        self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO, sticky=True)), 10)
+        self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO, sticky=True), 2), 10)
 
     @long("takes seconds")
     def test_errorThatLands(self) -> None:
         """An I/O error at any one operation that was carried out all the same."""
-        self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO, lands=True)), 10)
+        self.assertGreater(self.loop(lambda n: Fault(n, errno.EIO, lands=True), 3), 10)
 
     @long("takes seconds")
     def test_fullOnce(self) -> None:
         """A full disk at any one operation."""
-        self.assertGreater(self.loop(lambda n: Fault(n, errno.ENOSPC)), 10)
+        self.assertGreater(self.loop(lambda n: Fault(n, errno.ENOSPC), 2), 10)
 
     @long("takes seconds")
     def test_fullFromThen(self) -> None:
         """A full disk from any operation on: deletes go on, for they need no space."""
         taking = frozenset({"create", "write", "sync", "link", "makeDirectory", "syncDirectory"})
         self.assertGreater(
-            self.loop(lambda n: Fault(n, errno.ENOSPC, sticky=True, only=taking)), 10
+            self.loop(lambda n: Fault(n, errno.ENOSPC, sticky=True, only=taking), 3), 10
         )
 
     @long("takes seconds")

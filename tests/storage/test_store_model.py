@@ -357,6 +357,7 @@ class StoreModelTests(SynchronousTestCase):
     """The store beside its model."""
 
     machine: type[StoreMachine] = StoreMachine
+    examples = 40
 
     @long("takes seconds")
     def test_agree(self) -> None:
@@ -364,7 +365,7 @@ class StoreModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             self.machine,
             settings=settings(
-                max_examples=rounds(8, 40),
+                max_examples=rounds(8, self.examples, soak=40),
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
@@ -377,6 +378,8 @@ class DelayedStoreModelTests(StoreModelTests):
     """The same with look-ups that come back late and out of order."""
 
     machine = DelayedStoreMachine
+    # A step takes ten times as long, because each look-up waits for a thread.
+    examples = 8
 
 
 class RangedStoreMachine(DelayedStoreMachine):
@@ -404,3 +407,4 @@ class RangedStoreModelTests(StoreModelTests):
     """The same where both halves of the store are reached over a network."""
 
     machine = RangedStoreMachine
+    examples = 8

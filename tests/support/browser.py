@@ -1,10 +1,12 @@
-"""Headless Chromium, driven over its DevTools protocol."""
+"""Headless Chromium, one process for all tests of a process, driven over its DevTools protocol."""
 
+import atexit
 import itertools
 import json
+import shutil
 import subprocess
 import urllib.request
-from pathlib import Path
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,20 +18,33 @@ from tests.support.programs import needProgram
 SECONDS = 60
 
 
-class Browser:
-    """A page of Chromium; a context manager."""
+class _Chromium:
+    """
+    A process of the browser.
 
-    def __init__(self, case: Any, directory: Path) -> None:
-        """@param directory: The directory of its profile."""
+    @ivar port: The port of its DevTools.
+    """
+
+    # The port is reserved until the process of the tests ends.
+    addCleanup = staticmethod(atexit.register)
+
+    def __init__(self) -> None:
         program = needProgram("chromium")
+        directory = mkdtemp(prefix="storagegate-chromium-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
         self._ids = itertools.count(1)
-        self._port = heldPort(case)
+        self.port = heldPort(self)
         self._process = subprocess.Popen(
             [
-                *(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
-                *("--disable-dev-shm-usage", "--disable-background-networking"),
+                program,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
                 "--window-size=1280,800",
-                f"--remote-debugging-port={self._port}",
+                f"--remote-debugging-port={self.port}",
                 f"--user-data-dir={directory}",
                 "about:blank",
             ],
@@ -37,12 +52,61 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        atexit.register(self._end)
+        waitForPort(self.port, self._process)
+        place = f"http://127.0.0.1:{self.port}/json/version"
+        with urllib.request.urlopen(place, timeout=SECONDS) as found:
+            address = json.load(found)["webSocketDebuggerUrl"]
+        self._socket = connect(address, max_size=None).__enter__()
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def command(self, method: str, **parameters: Any) -> Any:
+        """Send a command to the browser itself, and return its result."""
+        number = next(self._ids)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv(SECONDS))
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+_started: list[_Chromium] = []
+
+
+def _running() -> _Chromium:
+    """Return the browser of this process; start it if it has not been started or has ended."""
+    if not _started or not _started[-1].isRunning:
+        _started.append(_Chromium())
+    return _started[-1]
+
+
+class Browser:
+    """
+    A page of Chromium in its own context, without cookies, storage or cache; a context manager.
+
+    @ivar context: The id of the context.
+    """
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self.context = ""
 
     def __enter__(self) -> Self:
-        waitForPort(self._port, self._process)
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json", timeout=SECONDS) as page:
-            target = next(each for each in json.load(page) if each["type"] == "page")
-        self._socket = connect(target["webSocketDebuggerUrl"], max_size=None).__enter__()
+        self._chromium = _running()
+        command = self._chromium.command
+        self.context = command("Target.createBrowserContext")["browserContextId"]
+        target = command("Target.createTarget", url="about:blank", browserContextId=self.context)
+        address = f"ws://127.0.0.1:{self._chromium.port}/devtools/page/{target['targetId']}"
+        self._socket = connect(address, max_size=None).__enter__()
         return self
 
     def __exit__(
@@ -52,8 +116,7 @@ class Browser:
         traceback: TracebackType | None,
     ) -> None:
         self._socket.close()
-        self._process.kill()
-        self._process.wait()
+        self._chromium.command("Target.disposeBrowserContext", browserContextId=self.context)
 
     def send(self, method: str, **parameters: Any) -> Any:
         """Send a command, and return its result."""

@@ -7,8 +7,9 @@ The user's own configuration is never read: every client gets its own home direc
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import boto3
@@ -39,6 +40,20 @@ class Account:
 ROOT = Account("AKIAWIRETESTROOT0001", "wire/Test+Secret0OfTheRootKey0123456789a")
 
 
+@cache
+def _session() -> Any:
+    """
+    Return the session of all clients of this process.
+
+    Each session parses the description of S3 and keeps it, which takes a quarter of a second.
+    """
+    return boto3.session.Session()
+
+
+_making = Lock()
+"""A session makes one client at a time."""
+
+
 @lru_cache(maxsize=32)
 def botoClient(
     endpoint: str,
@@ -64,15 +79,16 @@ def botoClient(
     }
     if not patient:
         settings["retries"] = {"total_max_attempts": 1}
-    return boto3.session.Session().client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id=account.accessKey,
-        aws_secret_access_key=account.secretKey,
-        region_name=REGION,
-        verify=cafile,
-        config=Config(**settings),
-    )
+    with _making:
+        return _session().client(
+            "s3",
+            endpoint_url=endpoint,
+            aws_access_key_id=account.accessKey,
+            aws_secret_access_key=account.secretKey,
+            region_name=REGION,
+            verify=cafile,
+            config=Config(**settings),
+        )
 
 
 class ToolFailed(Exception):

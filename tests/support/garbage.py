@@ -9,17 +9,21 @@ from typing import Any
 
 
 @contextmanager
-def withoutCollector() -> Iterator[None]:
-    """Disable the garbage collector: objects are then freed only by reference counting."""
+def withoutCollector(case: Any) -> Iterator[None]:
+    """
+    Disable the garbage collector: objects are then freed only by reference counting.
+
+    Collections skip the objects that exist at the start until the test ends. The first use in a
+    test takes a full collection of a large process; later ones examine only new objects.
+    """
     gc.collect()
-    # Existing objects need not be examined.
     gc.freeze()
+    case.addCleanup(gc.unfreeze)
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def findCycles() -> list[str]:

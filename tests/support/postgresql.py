@@ -1,8 +1,8 @@
 """
 Real PostgreSQL servers for tests: Debian's package, run in a temporary directory on loopback.
 
-L{sharedServer} is one server for all tests of a process; each test uses a fresh database, copied
-from a template that has the schema already. L{Server.standby} makes a standby of a server.
+L{sharedServer} is a server for all tests of a process; each test uses a fresh database, copied from
+a template that has the schema already. L{Server.standby} makes a standby of a server.
 PostgreSQL refuses to run as root, so it runs as C{nobody} then.
 """
 
@@ -153,7 +153,9 @@ class Server:
         return rows[0][0] if rows else None
 
     def start(self) -> None:
-        """Start it, and wait until it accepts connections."""
+        """Start it unless it runs, and wait until it accepts connections."""
+        if self._process is not None:
+            return
         with open(os.path.join(self.directory, "log"), "ab") as log:
             command = [*asUser(), str(binaries() / "postgres"), "-D", self.directory]
             self._process = subprocess.Popen(
@@ -225,8 +227,13 @@ class Server:
 
 
 @cache
-def sharedServer() -> Server:
-    """Return the server of this process."""
+def sharedServer(number: int = 0) -> Server:
+    """
+    Return a server of this process.
+
+    @param number: 0 for the server of all tests; 1 for a second one, which a test may stop if it
+        starts it again.
+    """
     server = Server.make()
     atexit.register(server.remove)
     return server

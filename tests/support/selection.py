@@ -76,9 +76,9 @@ def soak(reason: str) -> Callable[[T], T]:
     return _mark("soak")
 
 
-def rounds(short: int, full: int, soak: int | None = None) -> int:
+def rounds(short: T, full: T, soak: T | None = None) -> T:
     """
-    Return a number of rounds, examples or seconds for the part that runs.
+    Return a number of rounds, examples or seconds, or a set of cases, for the part that runs.
 
     @param short: The number for the short part.
     @param full: The number for the long part.

@@ -1,11 +1,13 @@
 """The daemon behind nginx, haproxy and Caddy, each with the file that docs/proxies.rst shows."""
 
+import atexit
 import json
 import re
 import socket
 import ssl
 import subprocess
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import grpc
@@ -19,6 +21,7 @@ from tests.support.documents import DOCS, codeBlocks
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needNginxModule, needs
 from tests.support.selection import long
+from tests.wire.s3.fixture import ownDirectory
 
 SECONDS = 60
 
@@ -34,28 +37,31 @@ LIST = {"service": "UserService", "method": "ListUsers", "data": {}}
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+@cache
+def sharedDaemon() -> Daemon:
+    """Start a daemon with all listeners for the rest of the run."""
+    daemon = Daemon(
+        ownDirectory("proxies"),
+        *(flag for name in ("http", "tcp") for flag in (f"--{name}", "tcp:0:interface=127.0.0.1")),
+        *(flag for name in ("grpc", "udp") for flag in (f"--{name}", "127.0.0.1:0")),
+        expect=tuple(LISTENERS),
+    ).start()
+    atexit.register(daemon.kill)
+    return daemon
+
+
 class ProxyTests:
-    """One daemon, one proxy, and a client of each kind."""
+    """The daemon, one proxy, and a client of each kind."""
 
     language = ""
     forwardsTCP = True
     forwardsUDP = False
 
     def setUp(self) -> None:
-        """Start the daemon, then the proxy with the file of the page, its names and ports set."""
+        """Start the proxy with the file of the page, its names and ports set."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        self.daemon = Daemon(
-            self.directory / "data",
-            *(
-                flag
-                for name in ("http", "tcp")
-                for flag in (f"--{name}", "tcp:0:interface=127.0.0.1")
-            ),
-            *(flag for name in ("grpc", "udp") for flag in (f"--{name}", "127.0.0.1:0")),
-            expect=tuple(LISTENERS),
-        ).start()
-        self.addCleanup(self.daemon.kill)
+        self.daemon = sharedDaemon()
         authority = Authority(self.directory)
         certificate, key = authority.issue("*.example.com")
         both = self.directory / "both.pem"
@@ -109,18 +115,19 @@ class ProxyTests:
         )
         resolve = socket.getaddrinfo
         self.patch(socket, "getaddrinfo", lambda host, *rest: resolve("127.0.0.1", *rest))
-        client.create_bucket(Bucket="behind")
+        bucket = f"behind-{self.language}"
+        client.create_bucket(Bucket=bucket)
         body = bytes(range(256)) * 4096 * 9
         # An error takes the place of 100 Continue: what follows is a request, not that one's body.
         for _ in range(20):
             with self.assertRaises(client.exceptions.NoSuchBucket):
                 client.put_object(Bucket="absent", Key="k", Body=body[:14000])
-        client.put_object(Bucket="behind", Key="plain", Body=b"small")
+        client.put_object(Bucket=bucket, Key="plain", Body=b"small")
         for key in ("plain", "a/b", "a%2Fb", "a//b", "a b+c", "ümlaut/&=?"):
-            client.put_object(Bucket="behind", Key=key, Body=body)
-            self.assertEqual(client.get_object(Bucket="behind", Key=key)["Body"].read(), body)
-        client.upload_file(__file__, "behind", "file")
-        listed = {each["Key"] for each in client.list_objects_v2(Bucket="behind")["Contents"]}
+            client.put_object(Bucket=bucket, Key=key, Body=body)
+            self.assertEqual(client.get_object(Bucket=bucket, Key=key)["Body"].read(), body)
+        client.upload_file(__file__, bucket, "file")
+        listed = {each["Key"] for each in client.list_objects_v2(Bucket=bucket)["Contents"]}
         self.assertIn("a//b", listed)
         self.assertEqual(len(listed), 7)
 

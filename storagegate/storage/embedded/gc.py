@@ -145,8 +145,8 @@ class GarbageCollector:
 
     def resumeCollection(self) -> None:
         """
-        Remove garbage of earlier processes that the catalog lists, after its grace, and blobs that
-        were never committed.
+        Remove the leftovers of earlier processes: the garbage that the catalog lists, after its
+        grace period, and the blobs that were never committed.
         """
         self._checksUnconfirmed = self._removeUnconfirmed is not None
         if self._graceSeconds:

@@ -173,7 +173,7 @@ def storing(ids: VersionIds, change: PutObject) -> QueuedMutation:
 
 
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
-    """Store objects above or in place of the current ones."""
+    """Store objects as new versions, or in place of the current versions."""
     outcomes: list[ObjectRecord | StoreError] = []
     for chunk in chunks(puts, [put.name for put in puts]):
         rows = find(transaction, [put.name for put in chunk])

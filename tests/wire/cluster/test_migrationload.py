@@ -25,7 +25,7 @@ from tests.wire.s3.fixture import makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
 
-SECONDS = float(os.environ.get("STORAGEGATE_MIGRATION_SECONDS", "1"))
+SECONDS = float(os.environ.get("STORAGEGATE_MIGRATION_SECONDS", "0.4"))
 KILLS = int(os.environ.get("STORAGEGATE_MIGRATION_KILLS", "1"))
 
 
@@ -41,8 +41,14 @@ class Move:
         self._ready = Event()
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "storagegate", "cluster", "migrate", *arguments),
-                *("--config", str(cluster.configuration())),
+                sys.executable,
+                "-m",
+                "storagegate",
+                "cluster",
+                "migrate",
+                *arguments,
+                "--config",
+                str(cluster.configuration()),
             ],
             env=daemonEnvironment(cluster.environment()),
             stdout=subprocess.PIPE,

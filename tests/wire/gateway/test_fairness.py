@@ -1,11 +1,13 @@
 """A client that takes all it can leaves another one half of its throughput."""
 
+import atexit
 import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from http.client import HTTPConnection
 
 from attrs import frozen
@@ -15,9 +17,13 @@ from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.greedyclients import KINDS
 from tests.support.modules import CHECKOUT
 from tests.support.selection import long
+from tests.wire.s3.fixture import ownDirectory
 
 WINDOW = 0.5
 """Seconds in which calls are counted."""
+
+SETTLE = 0.2
+"""Seconds after which the effect of a change is complete."""
 
 PACE = 150
 """
@@ -32,6 +38,23 @@ SHARE = 0.5
 
 _NICE = 10
 """A process with this niceness gets a tenth of a CPU that another one wants, too."""
+
+
+def makeDaemon() -> Daemon:
+    """Make a daemon with all transports."""
+    stream, other = "tcp:0:interface=127.0.0.1", "127.0.0.1:0"
+    places = ("--http", stream, "--tcp", stream, "--grpc", other, "--udp", other)
+    service = ("--service", "tests.support.greedyclients:ECHO")
+    expect = ("http", "grpc", "tcp", "udp")
+    return Daemon(ownDirectory("fairness"), *places, *service, expect=expect)
+
+
+@cache
+def sharedDaemon() -> Daemon:
+    """Start a daemon for the rest of the run."""
+    daemon = makeDaemon().start()
+    atexit.register(daemon.kill)
+    return daemon
 
 
 @frozen
@@ -54,23 +77,22 @@ class FairnessTests(SynchronousTestCase):
     """A daemon, a process that takes what it can get, and a client here with 150 calls a second."""
 
     def setUp(self) -> None:
-        """Start the daemon, and let a first call load what it needs."""
-        stream, other = "tcp:0:interface=127.0.0.1", "127.0.0.1:0"
-        places = ("--http", stream, "--tcp", stream, "--grpc", other, "--udp", other)
-        service = ("--service", "tests.support.greedyclients:ECHO")
-        expect = ("http", "grpc", "tcp", "udp")
-        self.daemon = Daemon(self.mktemp(), *places, *service, expect=expect).start()
-        self.addCleanup(self.daemon.kill)
-        self.client = HTTPConnection(*self.daemon.address("http"), timeout=60)
-        self.addCleanup(self.client.close)
-        self.measure()
+        """Let a first call load what it needs."""
+        self.use(sharedDaemon())
 
-    def measure(self) -> Window:
+    def use(self, daemon: Daemon) -> None:
+        """Connect to a daemon."""
+        self.daemon = daemon
+        self.client = HTTPConnection(*daemon.address("http"), timeout=60)
+        self.addCleanup(self.client.close)
+        self.measure(SETTLE)
+
+    def measure(self, seconds: float = WINDOW) -> Window:
         """Call at the pace for a while."""
         taken: list[float] = []
         pause = threading.Event()
         begin = due = time.perf_counter()
-        while (called := time.perf_counter()) - begin < WINDOW:
+        while (called := time.perf_counter()) - begin < seconds or not taken:
             if called < due:
                 pause.wait(due - called)
                 continue
@@ -111,11 +133,11 @@ class FairnessTests(SynchronousTestCase):
         before = self.measure()
         for _ in range(ROUNDS):
             greedy = self.start(kind, core)
-            self.measure()
+            self.measure(SETTLE)
             beside = self.measure()
             greedy.kill()
             greedy.wait()
-            self.measure()
+            self.measure(SETTLE)
             after = self.measure()
             share = 2 * beside.rate / (before.rate + after.rate)
             windows.append(f"{share:.2f}: {beside} between {before} and {after}")
@@ -177,6 +199,10 @@ class FairnessTests(SynchronousTestCase):
     @long("takes seconds")
     def test_sharedCPU(self) -> None:
         """So on a CPU of which such a process gets nine tenths."""
+        # Its threads keep the lower priority.
+        daemon = makeDaemon().start()
+        self.addCleanup(daemon.kill)
+        self.use(daemon)
         core, pid = min(os.sched_getaffinity(0)), self.daemon.pid
         for thread in os.listdir(f"/proc/{pid}/task"):
             os.sched_setaffinity(int(thread), {core})

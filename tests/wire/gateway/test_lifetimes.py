@@ -53,7 +53,7 @@ class LifetimeCase(MatrixCase):
                 await check(wire, kind)
                 await deferLater(self.reactor, 0.02)
                 self.alive.clear()
-                with withoutCollector():
+                with withoutCollector(self):
                     await check(wire, kind)
                     await deferLater(self.reactor, 0.02)
                     left = sum(each() is not None for each in self.alive)

@@ -5,7 +5,6 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.threads import deferToThread
@@ -133,11 +132,11 @@ class BrowserTests(PageCase):
     @long("takes a second or more")
     async def test_calls(self) -> None:
         """It lists the methods with their schemas, and calls them over HTTP and a WebSocket."""
-        await deferToThread(self.drive, Path(self.mktemp()).absolute())
+        await deferToThread(self.drive)
 
-    def drive(self, directory: Path) -> None:
+    def drive(self) -> None:
         """Use it as a person would."""
-        with Browser(self, directory) as browser:
+        with Browser() as browser:
             browser.open(self.url)
             names = browser.wait(
                 "(found => found.length && found)"
@@ -179,11 +178,11 @@ class BrowserTests(PageCase):
         port = await app.listen(0, reactor=reactor)
         self.addCleanup(app.close, 0)
         address = f"http://127.0.0.1:{port.getHost().port}/docs"
-        await deferToThread(self.driveRoutes, Path(self.mktemp()).absolute(), address)
+        await deferToThread(self.driveRoutes, address)
 
-    def driveRoutes(self, directory: Path, address: str) -> None:
+    def driveRoutes(self, address: str) -> None:
         """Use it as a person would."""
-        with Browser(self, directory) as browser:
+        with Browser() as browser:
             browser.open(address)
             shown = browser.wait(
                 "(each => each && each.textContent)(document.getElementById('put'))"

@@ -11,6 +11,7 @@ from twisted.internet.endpoints import clientFromString, connectProtocol
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import deferLater
 
+from tests.support.modules import CHECKOUT
 from tests.support.ports import heldPort
 from tests.support.selection import long
 from tests.wire.http.developing import APP, DevelopCase
@@ -20,12 +21,14 @@ from tests.wire.http.support import RawClient, get
 class ReloadTests(DevelopCase):
     """A script that ends with C{app.run()}."""
 
-    async def setUpScript(self, more: str = "", end: str = "app.run()\n") -> None:
+    async def setUpScript(
+        self, more: str = "", end: str = "app.run()\n", **environment: str
+    ) -> None:
         """Start the script."""
         self.write("helper.py", "WORD = 'one'\n")
         self.more, self.end = more, end
         self.writeScript()
-        await self.start("app.py")
+        await self.start("app.py", **environment)
 
     def writeScript(self, find: str = "", replace: str = "") -> None:
         """Write the script, with a change perhaps."""
@@ -190,12 +193,14 @@ class ReloadTests(DevelopCase):
         self.assertEqual(await self.ask(b"/lazy"), "lazy")
         self.write("lazy.py", "WORD = 'changed'\n")
         # The state of now is the first that is known: one of two changes comes later than that.
-        began = self.script.output.count("reloaded")
+        began, pause = self.script.output.count("reloaded"), 1.0
         while self.script.output.count("reloaded") == began:
             (self.directory / "lazy.py").touch()
-            for _ in range(100):
-                if self.script.output.count("reloaded") == began:
-                    await deferLater(self.reactor, 0.1)
+            end = self.reactor.seconds() + pause
+            while self.script.output.count("reloaded") == began and self.reactor.seconds() < end:
+                await deferLater(self.reactor, 0.01)
+            # A change during a reload begins another one.
+            pause *= 3
         await self.answers("changed", b"/lazy")
 
     @long("takes seconds")
@@ -214,8 +219,16 @@ class ReloadTests(DevelopCase):
 
     @long("takes seconds")
     async def test_hangs(self) -> None:
-        """A program in an endless loop is replaced all the same."""
-        await self.setUpScript("@app.get('/hang')\ndef hang(req, res):\n    while True: pass\n")
+        """A program in an endless loop is killed after the grace period, and replaced."""
+        # Python imports this at its start, also in the supervisor.
+        self.write(
+            "start/sitecustomize.py",
+            "from storagegate.http.development import supervisor\n"
+            "supervisor.GRACE_SECONDS = supervisor._KILL_SECONDS = 1.0\n",
+        )
+        path = os.pathsep.join([str(self.directory / "start"), str(CHECKOUT)])
+        hang = "@app.get('/hang')\ndef hang(req, res):\n    while True: pass\n"
+        await self.setUpScript(hang, PYTHONPATH=path)
         client = await self.connect()
         client.write(get(b"/hang"))
         self.write("helper.py", "WORD = 'two'\n")

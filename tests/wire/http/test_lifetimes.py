@@ -99,7 +99,7 @@ class LifetimeTests(ServedCase):
         await act()
         await deferLater(self.reactor, 0.01)
         self.alive.clear()
-        with withoutCollector():
+        with withoutCollector(self):
             for _ in range(times):
                 await act()
             await deferLater(self.reactor, 0.01)
@@ -154,7 +154,7 @@ class LifetimeTests(ServedCase):
         """After a request with a session, which refers to its own state only."""
         await self.ask(b"/session", LARGE, JSON)
         self.alive.clear()
-        with withoutCollector():
+        with withoutCollector(self):
             await self.ask(b"/session", LARGE, JSON)
             await deferLater(self.reactor, 0.01)
             self.assertEqual([each() for each in self.alive], [None, None])

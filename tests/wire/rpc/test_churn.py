@@ -1,4 +1,4 @@
-"""Ten thousand calls, many of which are given up at any point, leave nothing behind."""
+"""Thousands of calls, many of which are given up at any point, leave nothing behind."""
 
 import contextlib
 import gc
@@ -19,10 +19,10 @@ from storagegate.rpc.call import Call, RequestStream
 from storagegate.rpc.dispatch import CallDispatch
 from storagegate.rpc.engine.server import ServerCall
 from tests.support.rpcroutes import textService
-from tests.support.selection import long
+from tests.support.selection import long, rounds
 from tests.wire.rpc.support import RPCCase
 
-CALLS = 10_000
+CALLS = rounds(2_000, 2_000, soak=10_000)
 AT_A_TIME = 50
 SEED = 20_25
 
@@ -178,7 +178,7 @@ class ChurnTests(RPCCase):
 
     @long("takes seconds")
     async def test_nothingLeft(self) -> None:
-        """No handler, object, thread or delayed call of 10,000 calls is left."""
+        """No handler, object, thread or delayed call of thousands of calls is left."""
         service = ChurnService(self.reactor)
         kinds = {"Unary": "none", "Later": "none", "Never": "none", "Download": "server"}
         definition = textService(**kinds, Upload="client", Chat="bidirectional")

@@ -14,7 +14,7 @@ from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirector
 from tests.wire.s3.verdict import isCollected, judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
 
-ROUNDS = rounds(2, 20, soak=200)
+ROUNDS = rounds(2, 6, soak=200)
 
 
 class CrashTests(SynchronousTestCase):
@@ -41,8 +41,14 @@ class CrashTests(SynchronousTestCase):
                     daemon.address(), "versions", journals["versions"], -number - seed, 4, 6, status
                 ),
                 Load(
-                    *(daemon.address(), "locked", journals["locked"], number - seed, 2, 6),
-                    *("Enabled", True),
+                    daemon.address(),
+                    "locked",
+                    journals["locked"],
+                    number - seed,
+                    2,
+                    6,
+                    "Enabled",
+                    True,
                 ),
             )
             with Writers(*loads) as writers:

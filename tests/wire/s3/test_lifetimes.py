@@ -28,7 +28,7 @@ class LifetimeTests(ObservingCase):
         """Do something twice: the first time makes caches."""
         await act()
         await deferLater(self.reactor, 0.05)
-        with withoutCollector():
+        with withoutCollector(self):
             await act()
             self.resource.observers.flush()
             await deferLater(self.reactor, 0.05)

@@ -56,7 +56,7 @@ class RaceTests(CatalogCase, test_boto_races.RaceTests):
 
 
 @long("starts PostgreSQL")
-class TenThousandKeysTests(CatalogCase, test_boto_lists.TenThousandKeysTests):
+class ThousandsOfKeysTests(CatalogCase, test_boto_lists.ThousandsOfKeysTests):
     """Long lists."""
 
 

@@ -22,7 +22,7 @@ from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStorag
 from tests.wire.s3.verdict import judge
 from tests.wire.s3.workload import Load, Writers, setVersioning
 
-ROUNDS = rounds(2, 5, soak=50)
+ROUNDS = rounds(2, 3, soak=50)
 """Five show a missing fsync nearly always; a soak sets more."""
 
 DISK_MIB = 256

@@ -53,7 +53,7 @@ class LifetimeTests(UpstreamCase):
             await self.end(method, requests())
         found = {}
         # Once for all: it looks at every object of a process that has run thousands of tests.
-        with withoutCollector():
+        with withoutCollector(self):
             for method, requests in calls:
                 await self.end(method, requests())
                 await deferLater(self.reactor, 0.02)

@@ -244,7 +244,8 @@ class RemoteBlobs:
             self._removeOne, clock, lateSeconds, lambda blob: self.onRemoved(blob)
         )
         self._isChecked = isChecked
-        self._isSuspect = self._isProbing = False
+        self._isSuspect = self._isProbing = self._isClosing = False
+        self._probes = IdleWaiters()
         self._problem: str | None = None if isChecked else _UNCHECKED
         self._provedAt = clock.seconds()
         pieces.onError = self._saw
@@ -379,9 +380,12 @@ class RemoteBlobs:
 
     async def close(self) -> None:
         """Finish background work as far as the store responds, and close all connections."""
+        self._isClosing = True
         if self._checking.active():
             self._checking.cancel()
         await self._ended()
+        # A probe that is interrupted leaves a blob, and the row of this node's lease with it.
+        await self._probes.wait(self._isProbing)
         await self._removals.stop()
         await self._pieces.close()
 
@@ -567,7 +571,7 @@ class RemoteBlobs:
             self._isSuspect = True
 
     def _probeSoon(self) -> None:
-        if not self._isProbing and self.latch.failure is None:
+        if not (self._isProbing or self._isClosing) and self.latch.failure is None:
             self._isProbing, self._isSuspect = True, False
             Deferred.fromCoroutine(self._probe()).addBoth(self._probed)
 
@@ -600,6 +604,7 @@ class RemoteBlobs:
         if (problem is None) != (self._problem is None):
             self._log.warn("blobs: {state}", state=problem or "is writable and readable again")
         self._problem = problem
+        self._probes.notify()
 
 
 async def readMarker(pieces: IPieceStore) -> str:
