@@ -540,9 +540,8 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
     async def copy() -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
         writer = run.caller("PutObject", "write", target, copied)
-        _, owner = await objects.checkWrite(writer, target, copied)
         _, record = await objects.object(reader, job.bucket, source)
-        await objects.perform(writer, CopyObject(target, copied, owner, record))
+        await objects.perform(writer, CopyObject(target, copied, record))
         return record
 
     return await retryCopy(copy)

@@ -312,19 +312,18 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     writer = call.caller("PutObject", "write", bucket, key)
 
     async def copy() -> tuple[Bucket, ObjectRecord]:
-        found, owner = await objects.checkWrite(writer, bucket, key)
+        found = await objects.bucket(writer, bucket, key)
         _, source = await objects.object(reader, bucket, key, query.versionId)
         changed = _changed(source.attributes, body)
         wanted = CopyObject(
             bucket,
             key,
-            owner,
             source,
             query.versionId,
             changed,
             overwrites=query.versionId is not None or changed != source.attributes,
         )
-        return found, await objects.perform(reader, wanted)
+        return found, await objects.perform(writer, wanted)
 
     found, record = await retryCopy(copy)
     return await _view(call, reader, found, record, None)
@@ -346,10 +345,10 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     condition = WriteCondition(absent=True)
 
     async def copy() -> tuple[Bucket, ObjectRecord, str]:
-        found, owner = await objects.checkWrite(writer, toBucket, toKey)
+        found = await objects.bucket(writer, toBucket, toKey)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        wanted = CopyObject(toBucket, toKey, owner, source, query.versionId, condition=condition)
-        return found, await objects.perform(reader, wanted), source.etag
+        wanted = CopyObject(toBucket, toKey, source, query.versionId, condition=condition)
+        return found, await objects.perform(writer, wanted), source.etag
 
     try:
         found, record, etag = await retryCopy(copy)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from storagegate.objects import errors
 from storagegate.objects.checksums import encodeDigest, newHasher
 from storagegate.objects.contents import digest, putCopy
+from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject
 from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import decodeTags
@@ -35,6 +36,8 @@ class _CopyCaller:
 async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObject) -> ObjectRecord:
     """Copy an object by giving its content a second name."""
     source = wanted.source
+    home, owner = await service.checkWrite(caller, wanted.bucket, wanted.key, acl=wanted.acl)
+    checkLock(home, wanted.lock, service.nowMs())
     await _checkTaken(service, caller, wanted)
     if (source.bucket, source.key) == (wanted.bucket, wanted.key) and not wanted.overwrites:
         raise errors.InvalidRequest(
@@ -53,10 +56,10 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
         source.size,
         source.etag,
         service.nowMs(),
-        wanted.owner.account,
+        owner.account,
         replace(
             wanted.attributes or source.attributes,
-            acl=wanted.owner.text,
+            acl=owner.text,
             checksum=checksum,
             parts=source.attributes.parts,
             uploadId="",

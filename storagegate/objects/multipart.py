@@ -194,7 +194,8 @@ async def _completed(
 
 async def uploadPartCopy(service: ObjectService, caller: "Caller", wanted: UploadPartCopy) -> Part:
     """Store a range of an object as a part."""
-    store, upload, source = service.store, wanted.upload, wanted.source.content
+    upload = await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
+    store, source = service.store, wanted.source.content
     start, length = wanted.start, wanted.length
     md5 = newHasher("MD5")
     algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM

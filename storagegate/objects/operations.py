@@ -3,8 +3,8 @@ The operations of the domain, one frozen value each.
 
 L{ObjectService.perform<storagegate.objects.service.ObjectService.perform>} takes the caller and one
 of them, and returns the type that its class names; L{storagegate.objects.table} has the function of
-each. An operation has Amazon's name; a mutation of the catalog (L{storagegate.storage.mutations})
-never has one.
+each. An operation has Amazon's name, and no mutation of the catalog
+(L{storagegate.storage.mutations}) has the name of an operation.
 
 Each function decides on access before it changes or returns anything, and raises an error of
 L{storagegate.objects.errors} to refuse. Every operation on a bucket may also raise
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from storagegate.objects.access.decision import PublicAccessBlock
     from storagegate.objects.cors import CORSRule
     from storagegate.objects.lifecycle import LifecycleRule
-    from storagegate.objects.ownership import Ownership
     from storagegate.objects.tags import Tags
 
 T = TypeVar("T", covariant=True)
@@ -380,12 +379,10 @@ class DeleteObjects(BucketOperation[list[Removal | Exception]], frozen=True):
 class CopyObject(BucketOperation[ObjectRecord], frozen=True):
     """
     Copy an object by giving its content a second name. The ETag is kept, because the bytes are the
-    same. The caller has read the source and checked the write
-    (L{checkWrite<storagegate.objects.service.ObjectService.checkWrite>}); this decides on the
-    attributes that the copy has without naming them.
+    same. The attributes that the copy takes over without naming them need the same rights as if the
+    request named them.
 
-    @ivar owner: From C{checkWrite}; a copy does not inherit the ACL of its source.
-    @ivar source: The object as it was looked up.
+    @ivar source: The object as it was looked up, for a caller that may read it.
     @ivar sourceVersionId: The version that the request names; L{None} for the current version.
     @ivar attributes: The attributes of the new object; L{None} copies those of the source.
     @ivar takesTags: Whether the copy has the tags of its source.
@@ -395,13 +392,13 @@ class CopyObject(BucketOperation[ObjectRecord], frozen=True):
     @ivar overwrites: Whether the source may be the current object of the same key. A request must
         then name a version or what it changes, even if that stays the same.
     @ivar lock: The lock that the request names; a copy does not inherit the lock of its source.
-    @raise AccessDenied: The caller lacks the right to the tags or to the storage class.
+    @ivar acl: The ACL that the request names; a copy does not inherit the ACL of its source.
+    @raise AccessDenied: The caller lacks the right to the copy, its tags or its storage class.
     @raise InvalidRequest: The copy would change nothing.
     @raise ConcurrentChange: The source was replaced in the meantime; try again.
     """
 
     key: bytes
-    owner: "Ownership"
     source: ObjectRecord
     sourceVersionId: str | None = None
     attributes: Attributes | None = None
@@ -411,6 +408,7 @@ class CopyObject(BucketOperation[ObjectRecord], frozen=True):
     condition: WriteCondition = UNCONDITIONAL
     overwrites: bool = False
     lock: ObjectLock = UNLOCKED
+    acl: "RequestedList | None" = None
 
 
 class PutObjectTagging(VersionOperation[tuple[Bucket, ObjectRecord]], frozen=True):
@@ -524,19 +522,18 @@ class UploadOperation(BucketOperation[T], Generic[T], frozen=True):
     uploadId: str
 
 
-class UploadPartCopy(Operation[Part], frozen=True):
+class UploadPartCopy(UploadOperation[Part], frozen=True):
     """
-    Store a range of an object as a part. The bytes are read to compute checksums.
+    Store a range of an object as a part. The bytes are read to compute checksums, by the algorithm
+    of the upload if it names one.
 
-    @ivar upload: The upload as it was looked up; its checksum algorithm is used if it names one.
     @ivar number: The part number, from 1 to 10,000.
-    @ivar source: The object as it was looked up.
+    @ivar source: The object as it was looked up, for a caller that may read it.
     @ivar start: Offset of the first byte in the source.
     @ivar length: Number of bytes.
     @raise ConcurrentChange: The source was replaced in the meantime; try again.
     """
 
-    upload: MultipartUpload
     number: int
     source: ObjectRecord
     start: int

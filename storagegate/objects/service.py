@@ -88,7 +88,7 @@ class ObjectService:
         self._now = now
         self.ownership = ownership
         self._table = table
-        self.catalog = self._catalog = store.catalog
+        self.catalog = store.catalog
         self._recentBucket = store.catalog.recentBucket
         self._verifies = store.verifier is not None
 
@@ -109,7 +109,7 @@ class ObjectService:
         """The compiled settings of buckets, loaded on first use."""
         from storagegate.objects.settings import SettingsCache
 
-        return SettingsCache(self._catalog)
+        return SettingsCache(self.catalog)
 
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""
@@ -121,7 +121,7 @@ class ObjectService:
 
         @raise BucketNotFound: The bucket does not exist.
         """
-        found: Bucket | None = await self._catalog.bucket(name)
+        found: Bucket | None = await self.catalog.bucket(name)
         if found is None:
             raise errors.BucketNotFound(bucket=name)
         return found
@@ -181,7 +181,7 @@ class ObjectService:
         """
         record: ObjectRecord | None
         try:
-            home, record = await self._catalog.object(bucket, key, versionId, verify=self._verifies)
+            home, record = await self.catalog.object(bucket, key, versionId, verify=self._verifies)
         except InvalidVersionId as error:
             raise invalidId("versionId", versionId or "") from error
         if home is None:
@@ -208,7 +208,7 @@ class ObjectService:
             return errors.VersionNotFound(key=key.decode(), versionId=versionId)
         missing = errors.ObjectNotFound(key=key.decode())
         if bucket.versioning:
-            missing.marker = await self._catalog.deleteMarker(bucket.name, key)
+            missing.marker = await self.catalog.deleteMarker(bucket.name, key)
         return missing
 
     async def upload(
@@ -219,7 +219,7 @@ class ObjectService:
 
         @raise UploadNotFound: The upload does not exist; also the errors of looking up the bucket.
         """
-        found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
+        found: MultipartUpload | None = await self.catalog.upload(bucket, key, uploadId)
         # The initiator may abort the upload.
         initiator = None if found is None else found.account
         await self.bucket(caller, bucket, key, initiator=initiator)
@@ -313,7 +313,7 @@ class ObjectService:
                 return found, Ownership(owner.account, owner.acl, caller, revision, acl)
         found = await self.bucket(caller, bucket, key)
         if condition.absent:
-            _, record = await self._catalog.object(bucket, key)
+            _, record = await self.catalog.object(bucket, key)
             if record is not None:
                 raise errors.ConditionFailed(condition="absent")
         return found, await self._ownerOfNew(caller, found, acl)

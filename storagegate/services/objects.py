@@ -569,15 +569,12 @@ class _StorageMethods:
                 "key": _textOf(request, "fromKey"),
                 "versionId": request.get("fromVersionId"),
             }
-            _, owner = await self._objects.checkWrite(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
                 versionId = source["versionId"]
-                wanted = CopyObject(
-                    bucket, key, owner, found, versionId, overwrites=versionId is not None
-                )
+                wanted = CopyObject(bucket, key, found, versionId, overwrites=versionId is not None)
                 return await self._objects.perform(caller, wanted)
 
             return _objectShape(await retryCopy(copy))

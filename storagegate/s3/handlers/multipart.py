@@ -84,7 +84,8 @@ async def uploadPartCopy(call: S3Request) -> None:
     """Store a range of an object as a part."""
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
-    upload = await _find(call)
+    # An upload that does not exist is the error, not its source.
+    await _find(call)
     rejectBody(call)
 
     async def copy() -> tuple[CopySource, Part]:
@@ -96,7 +97,10 @@ async def uploadPartCopy(call: S3Request) -> None:
             start, length = found.first, found.length
         if length > PUT_LIMIT:
             raise S3Error("EntityTooLarge")
-        wanted = UploadPartCopy(upload, number, source.record, start, length)
+        uploadId = call.query["uploadId"]
+        wanted = UploadPartCopy(
+            call.bucket, call.key, uploadId, number, source.record, start, length
+        )
         return source, await call.perform(wanted)
 
     source, part = await retryCopy(copy)

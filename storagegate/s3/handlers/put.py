@@ -160,7 +160,8 @@ async def copyObject(call: S3Request) -> None:
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
     acl = listIn(call.headers, call.services.accounts)
-    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
+    # A refused copy is the error, not its source.
+    bucket, _ = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
     rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
@@ -172,7 +173,6 @@ async def copyObject(call: S3Request) -> None:
         wanted = CopyObject(
             call.bucket,
             call.key,
-            owner,
             source.record,
             sourceVersionId=source.record.versionId if source.byVersion else None,
             attributes=attributes,
@@ -182,6 +182,7 @@ async def copyObject(call: S3Request) -> None:
             condition=condition,
             overwrites=isNamed or bool(algorithm) or source.byVersion,
             lock=lock,
+            acl=acl,
         )
         return source, await call.perform(wanted)
 
