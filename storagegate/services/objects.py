@@ -31,14 +31,6 @@ from storagegate.objects.dates import isoTimestamp
 from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
-from storagegate.objects.operations import (
-    CopyObject,
-    CreateBucket,
-    DeleteBucket,
-    DeleteObject,
-    ListBuckets,
-    ListObjects,
-)
 from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import CorruptBlob, StoreError
@@ -441,6 +433,9 @@ class _StorageMethods:
 
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, at most one page of S3."""
+        # Loaded with the first call, as in the other methods: an idle daemon needs none of them.
+        from storagegate.objects.operations import ListBuckets
+
         with domainErrors():
             caller = self._authorised(context, "ListBuckets", "list")
             found = await self._objects.perform(caller, ListBuckets("", "", BUCKETS_LIMIT))
@@ -451,6 +446,8 @@ class _StorageMethods:
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
+        from storagegate.objects.operations import CreateBucket
+
         with domainErrors():
             bucket = _bucketOf(request)
             caller = self._authorised(context, "CreateBucket", "admin", bucket)
@@ -459,6 +456,8 @@ class _StorageMethods:
 
     async def deleteBucket(self, request: Request, context: RequestContext) -> Result:
         """Remove an empty bucket."""
+        from storagegate.objects.operations import DeleteBucket
+
         with domainErrors():
             bucket = _bucketOf(request)
             caller = self._authorised(context, "DeleteBucket", "admin", bucket)
@@ -467,6 +466,8 @@ class _StorageMethods:
 
     async def listObjects(self, request: Request, context: RequestContext) -> Result:
         """List a page of a bucket."""
+        from storagegate.objects.operations import ListObjects
+
         with domainErrors():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
             delimiter, token = _textOf(request, "delimiter"), _textOf(request, "continuationToken")
@@ -547,6 +548,8 @@ class _StorageMethods:
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
         """Delete an object or a version; a missing object counts as deleted, as in S3."""
+        from storagegate.objects.operations import DeleteObject
+
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "DeleteObject", "write", bucket, key)
@@ -561,6 +564,8 @@ class _StorageMethods:
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Copy an object under a second name."""
+        from storagegate.objects.operations import CopyObject
+
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "CopyObject", "write", bucket, key)
