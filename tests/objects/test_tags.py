@@ -1,9 +1,17 @@
 """Amazon's rules of tags."""
 
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.errors import InvalidTag, TooManyTags
 from storagegate.objects.tags import BUCKET_TAGS, OBJECT_TAGS, TagRules, checkedTags
+
+_CHARACTER = st.characters(codec="utf-8", categories=["L", "N", "Zs"]) | st.sampled_from("+-=._:/@")
+_KEY = st.text(_CHARACTER, min_size=1, max_size=64).filter(
+    lambda key: not key.lower().startswith("aws:")
+)
+TAGS = st.dictionaries(_KEY, st.text(_CHARACTER, max_size=128), max_size=10)
+"""Tags that every object may have."""
 
 
 class CheckedTagsTests(SynchronousTestCase):

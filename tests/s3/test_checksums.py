@@ -1,7 +1,5 @@
 """Checksums in header fields."""
 
-import hashlib
-
 from storagegate.objects.checksums import (
     ALGORITHMS,
     BodyExpectation,
@@ -10,7 +8,7 @@ from storagegate.objects.checksums import (
     encodeDigest,
     newHasher,
 )
-from storagegate.objects.documents.fields import CHECKSUM_HEADERS, contentMD5, declared
+from storagegate.objects.documents.fields import CHECKSUM_HEADERS, declared
 from storagegate.s3.checksums import expectedChecksum, requestedKind
 from storagegate.s3.chunked import AwsChunkedDecoder
 from tests.s3.examples import S3Case
@@ -90,15 +88,6 @@ class HeaderTests(S3Case):
         self.invalid({**headers, name: b"CRC32C"})
         self.invalid({**headers, name: b""})
         self.invalid({name: b"CRC32"})
-
-    def test_contentMD5(self) -> None:
-        """C{Content-MD5} is 16 bytes in Base64."""
-        self.assertIsNone(contentMD5({}))
-        headers = {b"content-md5": b"1B2M2Y8AsgTpgAmY7PhCfg=="}
-        self.assertEqual(contentMD5(headers), hashlib.md5(b"").digest())
-        for bad in (b"", b"YWJj", b"1B2M2Y8AsgTpgAmY7PhCfg", b"d41d8cd98f00b204e9800998ecf8427e"):
-            error = self.refused("InvalidDigest", 400, contentMD5, {b"content-md5": bad})
-            self.assertEqual(error.fields["Content-MD5"], bad.decode())
 
     def test_names(self) -> None:
         """The header of a checksum has the name of its algorithm."""
