@@ -24,7 +24,8 @@ from twisted.internet.threads import deferToThreadPool
 from bench.loads import prints, report
 from storagegate.storage.cluster.catalog import openPostgreSQL
 from storagegate.storage.embedded.catalog import SQLiteCatalog
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
+from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import Attributes, Bucket, Content, ObjectRecord, WriteCondition
 
 GROUP = 25
@@ -97,7 +98,7 @@ def written(number: int) -> bytes:
 async def fill(catalog: Any, inThread: Any, copy: Callable[..., None], *arguments: object) -> None:
     """Make the objects to list, to replace and to look up."""
     for name in ("listed", "written"):
-        await catalog.commit(CreateBucket(Bucket(name, "bench", 0, "us-east-1")))
+        await catalog.commit(AddBucket(Bucket(name, "bench", 0, "us-east-1")))
     await catalog.commit(PutObject(recordOf("listed", b"z"), WriteCondition()))
     always = WriteCondition()
     records = [recordOf("written", written(number)) for number in range(WRITTEN)]
@@ -131,7 +132,9 @@ def worksOf(catalog: Any, keys: int) -> dict[str, Callable[[], Awaitable[object]
         async def one() -> None:
             place = next(numbers) * _STEP % max(1, places - LIMIT)
             after = b"g%07d/" % place if delimiter else b"t%08d" % place
-            found = await catalog.listObjects("listed", prefix, delimiter, after, LIMIT)
+            found = await catalog.listObjects(
+                ObjectRange("listed", prefix, delimiter, after, LIMIT)
+            )
             assert len(found.objects) + len(found.prefixes) == min(LIMIT, places - place - 1)
 
         return one

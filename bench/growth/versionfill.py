@@ -21,7 +21,7 @@ from bench.s3.bulkfill import TOGETHER, template
 from bench.s3.requests import BUCKET, GROUP, KIB, LISTED_SIZE, listedKeys
 from storagegate.objects.accounts import ROOT_ACCOUNT
 from storagegate.storage.embedded.opening import openStore
-from storagegate.storage.mutations import CreateBucket, DeleteObjects, PutObject, SetVersioning
+from storagegate.storage.mutations import AddBucket, PutObject, RemoveObjects, SetVersioning
 from storagegate.storage.records import VERSIONING_ENABLED, Bucket, ObjectRecord, WriteCondition
 from storagegate.storage.store import ObjectStore
 
@@ -54,7 +54,7 @@ class _Filler:
         always = WriteCondition()
         while batch := [(key.encode(), None, always) for key in islice(keys, TOGETHER)]:
             await self._catalog.commit(
-                DeleteObjects(self._record.bucket, batch, ROOT_ACCOUNT, self._record.modifiedMs)
+                RemoveObjects(self._record.bucket, batch, ROOT_ACCOUNT, self._record.modifiedMs)
             )
 
 
@@ -69,7 +69,7 @@ async def fill(reactor: Any, data: str, kind: str, count: int) -> None:
     buckets = {"versions": f"list-{count}", "deleted": f"list-{GROUP}", "deep": BUCKET[1:]}
     store = openStore(data, reactor, durability="os")
     bucket = buckets[kind]
-    await store.catalog.commit(CreateBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
+    await store.catalog.commit(AddBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
     await store.catalog.commit(SetVersioning(bucket, VERSIONING_ENABLED))
     filler = _Filler(store, template(bucket, 4 * KIB if kind == "deep" else LISTED_SIZE, nowMs))
     if kind == "versions":

@@ -22,7 +22,7 @@ from bench.s3.requests import listedKeys
 from storagegate.objects.accounts import ROOT_ACCOUNT
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, encodeDigest, newHasher
 from storagegate.storage.embedded.opening import openStore
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -60,7 +60,7 @@ async def fill(reactor: Any, data: str, bucket: str, count: int, size: int) -> N
     """Make a bucket of C{count} objects."""
     nowMs = int(time.time() * 1000)
     store = openStore(data, reactor, durability="os")
-    await store.catalog.commit(CreateBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
+    await store.catalog.commit(AddBucket(Bucket(bucket, ROOT_ACCOUNT, nowMs, "us-east-1")))
     record = template(bucket, size, nowMs)
     keys = listedKeys(count)
     while batch := list(islice(keys, TOGETHER)):

@@ -13,6 +13,7 @@ from storagegate.core.errors import codedError
 from storagegate.objects.access.decision import OWNERSHIPS
 from storagegate.objects.accounts import Identity
 from storagegate.objects.errors import DomainError
+from storagegate.objects.operations import CreateBucket, DeleteBucket, ListBuckets
 from storagegate.storage.records import Bucket, BucketUsage, OlderVersions
 
 _ACCESSES = ("read", "write", "list", "admin")
@@ -88,8 +89,9 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
     if call.who.has("auditor"):
         found = await catalog.buckets(None, query.prefix, query.after, limit + 1)
     else:
-        identity = call.caller("ListBuckets", "list").identity
-        found = await call.services.objects.buckets(identity, query.prefix, query.after, limit + 1)
+        caller = call.caller("ListBuckets", "list")
+        wanted = ListBuckets(query.prefix, query.after, limit + 1)
+        found = await call.services.objects.perform(caller, wanted)
     shown = found[:limit]
     usage = await _usage(call)
     items = []
@@ -108,9 +110,8 @@ async def createBucket(call: ConsoleCall, body: NewBucket) -> BucketView:
     if body.ownership and body.ownership not in OWNERSHIPS:
         raise codedError("INVALID_ARGUMENT", f"ownership must be one of {', '.join(OWNERSHIPS)}")
     caller = call.caller("CreateBucket", "admin", body.name)
-    objects = call.services.objects
-    await objects.createBucket(caller.identity, body.name, "", body.ownership, {}, body.locked)
-    made = await objects.find(body.name)
+    wanted = CreateBucket(body.name, ownership=body.ownership, locked=body.locked)
+    made = await call.services.objects.perform(caller, wanted)
     return viewBucket(call.who.identity, made, NO_USAGE, NO_OLDER)
 
 
@@ -130,7 +131,8 @@ async def showBucket(call: ConsoleCall) -> BucketView:
 async def deleteBucket(call: ConsoleCall) -> None:
     """Delete an empty bucket."""
     name = call.params["bucket"]
-    await call.services.objects.deleteBucket(call.caller("DeleteBucket", "admin", name), name)
+    caller = call.caller("DeleteBucket", "admin", name)
+    await call.services.objects.perform(caller, DeleteBucket(name))
 
 
 async def showSetting(call: ConsoleCall) -> Any:

@@ -22,6 +22,7 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.InvalidBucketAclWithObjectOwnership: 400,
     errors.InvalidBucketName: 400,
     errors.InvalidBucketState: 409,
+    errors.InvalidDigest: 400,
     errors.InvalidKey: 400,
     errors.PartMismatch: 400,
     errors.InvalidPartOrder: 400,

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 from attrs import define, field
 from msgspec import Struct
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
@@ -25,11 +26,19 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
 from storagegate.objects.accounts import AccountKey
 from storagegate.objects.contents import retryCopy
-from storagegate.objects.copies import checkTaken
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
-from storagegate.objects.service import DeleteEntry
+from storagegate.objects.operations import (
+    AbortMultipartUpload,
+    CopyObject,
+    DeleteEntry,
+    DeleteObject,
+    DeleteObjects,
+    ListMultipartUploads,
+    ListObjects,
+)
 from storagegate.storage.errors import NoSuchUpload, StoreError
+from storagegate.storage.ranges import ObjectRange, UploadRange
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 
@@ -395,9 +404,8 @@ class _Run:
         job, after = self.job, b""
         while True:
             caller = self.caller("ListObjectsV2", "list", job.bucket, prefix=job.prefix)
-            page = await self.services.objects.listObjects(
-                caller, job.bucket, job.prefix.encode(), b"", after, _BATCH
-            )
+            wanted = ObjectRange(job.bucket, job.prefix.encode(), b"", after, _BATCH)
+            page = await self.services.objects.perform(caller, ListObjects(wanted))
             await take([each.key for each in page.objects])
             if page.last is None:
                 return
@@ -474,7 +482,7 @@ async def _deletePrefix(run: _Run) -> None:
         caller = run.caller("DeleteObjects", "list", bucket, prefix=run.job.prefix)
         caller.operationName = "DeleteObject"
         entries = [DeleteEntry(key.encode()) for key in allowed]
-        results = await run.services.objects.deleteObjects(caller, bucket, entries)
+        results = await run.services.objects.perform(caller, DeleteObjects(bucket, entries))
         for key, result in zip(allowed, results, strict=True):
             if isinstance(result, Exception):
                 run.failed(key, result)
@@ -515,8 +523,8 @@ async def _copyAll(run: _Run, keys: Sequence[str], isMove: bool) -> None:
                 encoded = key.encode()
                 caller = run.caller("DeleteObject", "write", job.bucket, encoded)
                 condition = WriteCondition(etags=(source.etag,), size=source.size)
-                entry = DeleteEntry(encoded, None, condition)
-                await run.services.objects.deleteObject(caller, job.bucket, entry)
+                wanted = DeleteObject(job.bucket, encoded, None, condition)
+                await run.services.objects.perform(caller, wanted)
         except (DomainError, ServiceError, StoreError) as error:
             run.failed(key, error)
         job.done += 1
@@ -532,10 +540,8 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
     async def copy() -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
         writer = run.caller("PutObject", "write", target, copied)
-        _, owner = await objects.checkWrite(writer, target, copied)
         _, record = await objects.object(reader, job.bucket, source)
-        await checkTaken(objects, writer, record, None, target, copied)
-        await objects.copyObject(owner, record, target, copied)
+        await objects.perform(writer, CopyObject(target, copied, record))
         return record
 
     return await retryCopy(copy)
@@ -543,27 +549,26 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
 
 async def _abortUploads(run: _Run) -> None:
     """Abort the uploads in progress."""
-    job, multipart = run.job, run.services.multipart
-    after = ("", "")
+    job, objects = run.job, run.services.objects
+    page = UploadRange(job.bucket, job.prefix.encode(), b"", b"", _BATCH)
     while True:
         caller = run.caller("ListMultipartUploads", "list", job.bucket, prefix=job.prefix)
-        uploads, _, last = await multipart.uploads(
-            caller, job.bucket, job.prefix, "", after, _BATCH
-        )
-        for each in uploads:
+        found = await objects.perform(caller, ListMultipartUploads(page))
+        for each in found.uploads:
             try:
                 caller = run.caller("AbortMultipartUpload", "write", job.bucket, each.key)
-                found = await multipart.upload(caller, job.bucket, each.key, each.uploadId)
-                await multipart.abort(found)
+                wanted = AbortMultipartUpload(job.bucket, each.key, each.uploadId)
+                await objects.perform(caller, wanted)
             except NoSuchUpload:
                 pass
             except (DomainError, StoreError) as error:
                 run.failed(each.key.decode(), error)
             job.done += 1
             await run.turn(isBatchOver=False)
-        if last is None:
+        if found.last is None:
             return
-        after = last
+        key, uploadId = found.last
+        page = replace(page, after=key.encode(), idAfter=uploadId)
         await run.turn()
 
 

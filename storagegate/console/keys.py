@@ -26,6 +26,7 @@ from storagegate.objects.issuedkeys import (
 )
 from storagegate.storage.errors import KeyExists
 from storagegate.storage.mutations import AddAccessKey, ChangeAccessKey, RemoveAccessKey
+from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import AccessKey
 
 V = TypeVar("V")
@@ -262,7 +263,7 @@ async def showReach(call: ConsoleCall, body: ReachQuery) -> Reach:
     for name in reached:
         after: str | None = ""
         while after is not None and counted < _MOST_COUNTED:
-            page = await catalog.listObjects(name, start, b"", after.encode(), MOST)
+            page = await catalog.listObjects(ObjectRange(name, start, b"", after.encode(), MOST))
             found = [each for each in page.objects if policy.allows("read", name, each.key)]
             objects += len(found)
             size += sum(each.size for each in found)

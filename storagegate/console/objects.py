@@ -23,11 +23,18 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.attributes import readableText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
 from storagegate.objects.contents import retryCopy
-from storagegate.objects.copies import checkTaken
 from storagegate.objects.errors import ConditionFailed, DomainError, asDomainError
-from storagegate.objects.service import DeleteEntry
+from storagegate.objects.operations import (
+    CopyObject,
+    DeleteEntry,
+    DeleteObject,
+    DeleteObjects,
+    ListObjects,
+    ListObjectVersions,
+)
 from storagegate.objects.tags import decodeTags
 from storagegate.storage.errors import StoreError
+from storagegate.storage.ranges import ObjectRange, VersionRange
 from storagegate.storage.records import (
     UNLOCKED,
     Attributes,
@@ -239,7 +246,8 @@ async def listObjects(call: ConsoleCall, query: ListQuery) -> ObjectPage:
     bucket = call.params["bucket"]
     caller = call.caller("ListObjectsV2", "list", bucket, prefix=query.prefix)
     names = (query.prefix.encode(), query.delimiter.encode(), query.after.encode())
-    found = await call.services.objects.listObjects(caller, bucket, *names, limit)
+    wanted = ListObjects(ObjectRange(bucket, *names, limit))
+    found = await call.services.objects.perform(caller, wanted)
     rows = [
         (each.key, each.size, each.modifiedMs, each.etag, each.storageClass)
         for each in found.objects
@@ -253,9 +261,8 @@ async def listVersions(call: ConsoleCall, query: VersionsQuery) -> VersionPage:
     bucket = call.params["bucket"]
     caller = call.caller("ListObjectVersions", "list", bucket, prefix=query.prefix)
     names = (query.prefix.encode(), query.delimiter.encode(), query.after.encode())
-    found = await call.services.objects.listVersions(
-        caller, bucket, *names, query.versionAfter, limit
-    )
+    wanted = ListObjectVersions(VersionRange(bucket, *names, limit, query.versionAfter))
+    found = await call.services.objects.perform(caller, wanted)
     items = [
         VersionView(
             each.key,
@@ -305,15 +312,18 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     writer = call.caller("PutObject", "write", bucket, key)
 
     async def copy() -> tuple[Bucket, ObjectRecord]:
-        found, owner = await objects.checkWrite(writer, bucket, key)
+        found = await objects.bucket(writer, bucket, key)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        await checkTaken(objects, reader, source, query.versionId, bucket, key)
         changed = _changed(source.attributes, body)
-        overwrites = query.versionId is not None or changed != source.attributes
-        record = await objects.copyObject(
-            owner, source, bucket, key, changed, overwrites=overwrites
+        wanted = CopyObject(
+            bucket,
+            key,
+            source,
+            query.versionId,
+            changed,
+            overwrites=query.versionId is not None or changed != source.attributes,
         )
-        return found, record
+        return found, await objects.perform(writer, wanted)
 
     found, record = await retryCopy(copy)
     return await _view(call, reader, found, record, None)
@@ -335,13 +345,10 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     condition = WriteCondition(absent=True)
 
     async def copy() -> tuple[Bucket, ObjectRecord, str]:
-        found, owner = await objects.checkWrite(writer, toBucket, toKey)
+        found = await objects.bucket(writer, toBucket, toKey)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        await checkTaken(objects, reader, source, query.versionId, toBucket, toKey)
-        record = await objects.copyObject(
-            owner, source, toBucket, toKey, source.attributes, condition=condition
-        )
-        return found, record, source.etag
+        wanted = CopyObject(toBucket, toKey, source, query.versionId, condition=condition)
+        return found, await objects.perform(writer, wanted), source.etag
 
     try:
         found, record, etag = await retryCopy(copy)
@@ -350,8 +357,8 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
             raise
         raise codedError("ALREADY_EXISTS", f"{body.toKey} already exists") from error
     if remover is not None:
-        entry = DeleteEntry(key, None, WriteCondition(etags=(etag,)))
-        await objects.deleteObject(remover, bucket, entry)
+        unchanged = WriteCondition(etags=(etag,))
+        await objects.perform(remover, DeleteObject(bucket, key, None, unchanged))
     return await _view(call, writer, found, record, None)
 
 
@@ -359,10 +366,9 @@ async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
     """Delete an object, or permanently delete a version; a missing object counts as deleted."""
     bucket, key = call.params["bucket"], call.key
     caller = call.caller("DeleteObject", "write", bucket, key)
-    condition = WriteCondition(bypass=query.bypass)
-    entry = DeleteEntry(key, query.versionId, condition)
+    wanted = DeleteObject(bucket, key, query.versionId, WriteCondition(bypass=query.bypass))
     call.note(versionId=query.versionId)
-    removal = await call.services.objects.deleteObject(caller, bucket, entry)
+    removal = await call.services.objects.perform(caller, wanted)
     return Deleted(removal.versionId or query.versionId, removal.isDeleteMarker)
 
 
@@ -385,7 +391,7 @@ async def deleteMany(call: ConsoleCall, body: Deletions) -> DeletionsDone:
         caller = call.caller("DeleteObject", "write", bucket, allowed[0].key.encode())
         condition = WriteCondition(bypass=body.bypass)
         entries = [DeleteEntry(each.key.encode(), each.versionId, condition) for each in allowed]
-        results = await call.services.objects.deleteObjects(caller, bucket, entries)
+        results = await call.services.objects.perform(caller, DeleteObjects(bucket, entries))
         for each, result in zip(allowed, results, strict=True):
             if isinstance(result, DomainError | StoreError):
                 code = asDomainError(result).code

@@ -8,7 +8,6 @@ from attrs import define, field
 from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.issuedkeys import KeyPair
-from storagegate.objects.multipart import MultipartService
 from storagegate.objects.service import ObjectService
 from storagegate.storage.store import ObjectStore
 
@@ -93,7 +92,6 @@ class ConsoleServices:
     reactor: Any
     store: ObjectStore
     objects: ObjectService
-    multipart: MultipartService
     accounts: AccessKeyStore
     region: str
     meters: "MetricsRegistry"

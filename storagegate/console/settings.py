@@ -6,7 +6,7 @@ policy is JSON in S3, too.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,6 @@ from attrs import frozen
 from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.access.context import describeLock
-from storagegate.objects.configuration import BucketConfiguration
 from storagegate.objects.documents.acl import readList, writeList
 from storagegate.objects.documents.buckets import (
     readOwnership,
@@ -39,6 +38,41 @@ from storagegate.objects.documents.locks import (
 )
 from storagegate.objects.documents.tree import Document
 from storagegate.objects.errors import MalformedDocument
+from storagegate.objects.operations import (
+    DeleteBucketCors,
+    DeleteBucketLifecycle,
+    DeleteBucketOwnershipControls,
+    DeleteBucketPolicy,
+    DeleteBucketTagging,
+    DeleteObjectTagging,
+    DeletePublicAccessBlock,
+    GetBucketAcl,
+    GetBucketCors,
+    GetBucketLifecycleConfiguration,
+    GetBucketOwnershipControls,
+    GetBucketPolicy,
+    GetBucketTagging,
+    GetBucketVersioning,
+    GetObjectLegalHold,
+    GetObjectLockConfiguration,
+    GetObjectRetention,
+    GetPublicAccessBlock,
+    Operation,
+    PutBucketAcl,
+    PutBucketCors,
+    PutBucketLifecycleConfiguration,
+    PutBucketOwnershipControls,
+    PutBucketPolicy,
+    PutBucketTagging,
+    PutBucketVersioning,
+    PutObjectLegalHold,
+    PutObjectLockConfiguration,
+    PutObjectRetention,
+    PutObjectTagging,
+    PutPublicAccessBlock,
+    T,
+)
+from storagegate.objects.retention import findLocked
 from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import BUCKET_TAGS, OBJECT_TAGS, checkedTags, decodeTags
 from storagegate.storage.records import ObjectLock
@@ -90,19 +124,22 @@ class SettingRequest:
     """A request for a setting, after the policy of the key was checked."""
 
     objects: ObjectService
-    configuration: BucketConfiguration
     caller: ConsoleCaller
     target: Target
 
     @property
-    def place(self) -> tuple[ConsoleCaller, str]:
-        """The caller and the bucket."""
-        return self.caller, self.target.bucket
+    def bucket(self) -> str:
+        """The bucket of the target."""
+        return self.target.bucket
 
     @property
-    def version(self) -> tuple[ConsoleCaller, str, bytes, str | None]:
-        """The caller and the version."""
-        return self.caller, self.target.bucket, self.target.key, self.target.versionId
+    def version(self) -> tuple[str, bytes, str | None]:
+        """The version that is the target."""
+        return self.target.bucket, self.target.key, self.target.versionId
+
+    def perform(self, operation: Operation[T]) -> Coroutine[Any, Any, T]:
+        """Perform an operation of the domain for this request."""
+        return self.objects.perform(self.caller, operation)
 
 
 @frozen
@@ -129,108 +166,108 @@ class Setting:
 
 
 async def _readVersioning(of: SettingRequest) -> Document:
-    return writeVersioning(await of.configuration.versioning(*of.place))
+    return writeVersioning(await of.perform(GetBucketVersioning(of.bucket)))
 
 
 async def _storeVersioning(of: SettingRequest, document: Document) -> None:
-    await of.configuration.putVersioning(*of.place, readVersioning(document))
+    await of.perform(PutBucketVersioning(of.bucket, readVersioning(document)))
 
 
 async def _readLock(of: SettingRequest) -> Document:
-    return writeLockConfiguration(await of.configuration.defaultRetention(*of.place))
+    return writeLockConfiguration(await of.perform(GetObjectLockConfiguration(of.bucket)))
 
 
 async def _storeLock(of: SettingRequest, document: Document) -> None:
-    await of.configuration.putDefaultRetention(*of.place, readLockConfiguration(document))
+    await of.perform(PutObjectLockConfiguration(of.bucket, readLockConfiguration(document)))
 
 
 async def _readLifecycle(of: SettingRequest) -> Document:
-    rules, _ = await of.configuration.lifecycle(*of.place)
+    rules, _ = await of.perform(GetBucketLifecycleConfiguration(of.bucket))
     return writeLifecycle(rules)
 
 
 async def _storeLifecycle(of: SettingRequest, document: Document) -> None:
-    await of.configuration.putLifecycle(*of.place, readLifecycle(document))
+    await of.perform(PutBucketLifecycleConfiguration(of.bucket, readLifecycle(document)))
 
 
 async def _removeLifecycle(of: SettingRequest) -> None:
-    await of.configuration.removeLifecycle(*of.place)
+    await of.perform(DeleteBucketLifecycle(of.bucket))
 
 
 async def _readPolicy(of: SettingRequest) -> Any:
-    return msgspec.json.decode(await of.configuration.policy(*of.place))
+    return msgspec.json.decode(await of.perform(GetBucketPolicy(of.bucket)))
 
 
 async def _storePolicy(of: SettingRequest, document: Any) -> None:
-    await of.configuration.putPolicy(*of.place, msgspec.json.encode(document))
+    await of.perform(PutBucketPolicy(of.bucket, msgspec.json.encode(document)))
 
 
 async def _removePolicy(of: SettingRequest) -> None:
-    await of.configuration.removePolicy(*of.place)
+    await of.perform(DeleteBucketPolicy(of.bucket))
 
 
 async def _readCORS(of: SettingRequest) -> Document:
-    return writeCORS(await of.configuration.cors(*of.place))
+    return writeCORS(await of.perform(GetBucketCors(of.bucket)))
 
 
 async def _storeCORS(of: SettingRequest, document: Document) -> None:
-    await of.configuration.putCORS(*of.place, readCORS(document))
+    await of.perform(PutBucketCors(of.bucket, readCORS(document)))
 
 
 async def _removeCORS(of: SettingRequest) -> None:
-    await of.configuration.removeCORS(*of.place)
+    await of.perform(DeleteBucketCors(of.bucket))
 
 
 async def _readACL(of: SettingRequest) -> Document:
-    owner, acl = await of.configuration.acl(*of.place)
-    return writeList(owner, acl, of.configuration.accounts.nameOf)
+    owner, acl = await of.perform(GetBucketAcl(of.bucket))
+    return writeList(owner, acl, of.objects.accounts.nameOf)
 
 
 async def _storeACL(of: SettingRequest, document: Document) -> None:
-    bucket = await of.objects.bucket(*of.place)
-    acl = readList(document, bucket.account, of.configuration.accounts)
-    await of.configuration.putACL(*of.place, acl)
+    bucket = await of.objects.bucket(of.caller, of.bucket)
+    acl = readList(document, bucket.account, of.objects.accounts)
+    await of.perform(PutBucketAcl(of.bucket, acl))
 
 
 async def _readOwnership(of: SettingRequest) -> Document:
-    return writeOwnership(await of.configuration.ownership(*of.place))
+    return writeOwnership(await of.perform(GetBucketOwnershipControls(of.bucket)))
 
 
 async def _storeOwnership(of: SettingRequest, document: Document) -> None:
-    await of.configuration.putOwnership(*of.place, readOwnership(document))
+    await of.perform(PutBucketOwnershipControls(of.bucket, readOwnership(document)))
 
 
 async def _removeOwnership(of: SettingRequest) -> None:
-    await of.configuration.removeOwnership(*of.place)
+    await of.perform(DeleteBucketOwnershipControls(of.bucket))
 
 
 async def _readBlock(of: SettingRequest) -> Document:
-    return writePublicAccessBlock(await of.configuration.publicAccessBlock(*of.place))
+    return writePublicAccessBlock(await of.perform(GetPublicAccessBlock(of.bucket)))
 
 
 async def _storeBlock(of: SettingRequest, document: Document) -> None:
-    await of.configuration.putPublicAccessBlock(*of.place, readPublicAccessBlock(document))
+    await of.perform(PutPublicAccessBlock(of.bucket, readPublicAccessBlock(document)))
 
 
 async def _removeBlock(of: SettingRequest) -> None:
-    await of.configuration.removePublicAccessBlock(*of.place)
+    await of.perform(DeletePublicAccessBlock(of.bucket))
 
 
 async def _readTags(of: SettingRequest) -> Document:
-    return writeTagging(await of.configuration.tags(*of.place))
+    return writeTagging(await of.perform(GetBucketTagging(of.bucket)))
 
 
 async def _storeTags(of: SettingRequest, document: Document) -> None:
     tags = checkedTags(readTagging(document), BUCKET_TAGS)
-    await of.objects.putBucketTags(*of.place, tags)
+    await of.perform(PutBucketTagging(of.bucket, tags))
 
 
 async def _removeTags(of: SettingRequest) -> None:
-    await of.objects.putBucketTags(*of.place, {})
+    await of.perform(DeleteBucketTagging(of.bucket))
 
 
 async def _readObjectTags(of: SettingRequest) -> Document:
-    _, record = await of.objects.object(*of.version)
+    _, record = await of.objects.object(of.caller, *of.version)
     return writeTagging(decodeTags(record.attributes.tags))
 
 
@@ -238,33 +275,33 @@ async def _storeObjectTags(of: SettingRequest, document: Document) -> None:
     tags = checkedTags(readTagging(document), OBJECT_TAGS)
     # The change is authorised again with the new tags, which a policy may forbid.
     of.caller.tags = tags
-    await of.objects.putTags(*of.version, tags)
+    await of.perform(PutObjectTagging(*of.version, tags))
 
 
 async def _removeObjectTags(of: SettingRequest) -> None:
-    await of.objects.putTags(*of.version, {})
+    await of.perform(DeleteObjectTagging(*of.version))
 
 
 async def _readRetention(of: SettingRequest) -> Document:
-    return writeRetention(await of.configuration.retention(*of.version))
+    return writeRetention(await of.perform(GetObjectRetention(*of.version)))
 
 
 async def _storeRetention(of: SettingRequest, document: Document) -> None:
-    await of.configuration.lockedObject(*of.version)
+    await findLocked(of.objects, of.caller, *of.version)
     lock = readRetention(document)
     of.caller.named = describeLock(lock)
-    await of.objects.putRetention(*of.version, lock, of.target.bypass)
+    await of.perform(PutObjectRetention(*of.version, lock, of.target.bypass))
 
 
 async def _readLegalHold(of: SettingRequest) -> Document:
-    return writeLegalHold(await of.configuration.legalHold(*of.version))
+    return writeLegalHold(await of.perform(GetObjectLegalHold(*of.version)))
 
 
 async def _storeLegalHold(of: SettingRequest, document: Document) -> None:
-    await of.configuration.lockedObject(*of.version)
+    await findLocked(of.objects, of.caller, *of.version)
     isOn = readLegalHold(document)
     of.caller.named = describeLock(ObjectLock(legalHold=isOn))
-    await of.objects.putLegalHold(*of.version, isOn)
+    await of.perform(PutObjectLegalHold(*of.version, isOn))
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -328,9 +365,7 @@ OBJECT_SETTINGS: Mapping[str, Setting] = {
 def _open(call: ConsoleCall, operation: str, access: str, target: Target) -> SettingRequest:
     """Check the policy of the key for an operation."""
     caller = call.caller(operation, access, target.bucket, target.key)
-    objects = call.services.objects
-    configuration = BucketConfiguration(objects, call.services.accounts)
-    return SettingRequest(objects, configuration, caller, target)
+    return SettingRequest(call.services.objects, caller, target)
 
 
 async def readSetting(call: ConsoleCall, target: Target, name: str) -> Any:
@@ -361,9 +396,9 @@ async def storeSetting(call: ConsoleCall, target: Target, name: str, document: A
         _checkSize(setting, document)
     request = _open(call, f"Put{setting.operation}", "write" if target.key else "admin", target)
     if target.key:
-        await request.objects.object(*request.version)
+        await request.objects.object(request.caller, *request.version)
     else:
-        await request.objects.bucket(*request.place)
+        await request.objects.bucket(request.caller, request.bucket)
     if not setting.root:
         await setting.store(request, document)
         return

@@ -1,41 +1,47 @@
 """The header fields with which a client describes an object that it uploads to the console."""
 
-import re
-from collections.abc import Mapping
-from urllib.parse import unquote_to_bytes
-
-from msgspec.structs import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.objects import errors
 from storagegate.objects.attributes import isFieldText, makeAttributes
-from storagegate.objects.checksums import (
-    ALGORITHMS,
-    BodyExpectation,
-    ExpectedChecksum,
-    decodeDigest,
-    encodeDigest,
-)
-from storagegate.objects.tags import OBJECT_TAGS, Tags, checkedTags, encodeTags
+from storagegate.objects.checksums import BodyExpectation, ExpectedChecksum
+from storagegate.objects.documents import fields
 from storagegate.storage.records import Attributes, WriteCondition
 
-_METADATA = b"x-amz-meta-"
-_CHECKSUM = b"x-amz-checksum-"
-
-_STORED = ("content-disposition", "content-encoding", "content-language")
+_DESCRIBING = frozenset(
+    {
+        b"content-type",
+        b"content-disposition",
+        b"content-encoding",
+        b"content-language",
+        fields.TAGGING,
+    }
+)
 """
-The request fields that are stored with an object. C{Cache-Control} is not among them: a browser
-sends its own.
+The request fields that describe an object, besides its metadata. C{Cache-Control} is not among
+them: a browser sends its own.
 """
-
-_TAG = rb'[ \t]*(?:\*|(?:W/)?"[^"]*"|[0-9a-f]{32}(?:-[0-9]{1,5})?)[ \t]*'
-_TAGS = re.compile(rb"%b(?:,%b)*" % (_TAG, _TAG))
-_MALFORMED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 Headers = Mapping[bytes, bytes]
 
 
 def _invalid(message: str) -> ServiceError:
     return codedError("INVALID_ARGUMENT", message)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse malformed fields with the console's own code."""
+    try:
+        yield
+    except errors.InvalidArgument as error:
+        raise _invalid(f"{error.details['name']}: {error.message}") from error
+    except errors.InvalidRequest as error:
+        raise _invalid(error.message) from error
+    except errors.UnsupportedFeature as error:
+        raise _invalid(f"{error.details['argument']} must be * or a list of ETags") from error
 
 
 def writeCondition(headers: Headers) -> WriteCondition:
@@ -45,25 +51,8 @@ def writeCondition(headers: Headers) -> WriteCondition:
     @param headers: Values by lower-case name.
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
-    match, unlike = _etags(headers, b"if-match"), _etags(headers, b"if-none-match")
-    if unlike and _TAGS.fullmatch(headers[b"if-none-match"]) is None:
-        raise _invalid("If-None-Match must be * or a list of ETags")
-    condition = WriteCondition(etags=match)
-    if "*" in unlike:
-        return replace(condition, absent=True)
-    # If-Match compares strongly: a weak tag matches nothing. If-None-Match compares weakly.
-    return replace(condition, unlike=tuple(tag.removeprefix('W/"') for tag in unlike))
-
-
-def _etags(headers: Headers, name: bytes) -> tuple[str, ...]:
-    """Return the tags in a field, without quotation marks."""
-    value = headers.get(name)
-    if value is None:
-        return ()
-    text = value.decode("latin-1")
-    if not text.strip():
-        raise _invalid(f"{name.decode().title()} must not be empty")
-    return tuple(each.strip().strip('"') for each in text.split(","))
+    with _refusing():
+        return fields.writeCondition(headers)
 
 
 def uploadAttributes(headers: Headers) -> Attributes:
@@ -74,41 +63,13 @@ def uploadAttributes(headers: Headers) -> Attributes:
     @raise ServiceError: C{INVALID_ARGUMENT}: the tags are malformed.
     @raise DomainError: The attributes break a rule.
     """
-    metadata = {
-        name[len(_METADATA) :].decode("latin-1"): _text(value)
+    described = {
+        name: value
         for name, value in headers.items()
-        if name.startswith(_METADATA)
+        if name in _DESCRIBING or name.startswith(fields.METADATA_PREFIX)
     }
-    fields = {name: _text(headers[name.encode()]) for name in _STORED if name.encode() in headers}
-    attributes = makeAttributes(_text(headers.get(b"content-type", b"")), metadata, fields)
-    sent = headers.get(b"x-amz-tagging")
-    return attributes if sent is None else replace(attributes, tags=encodeTags(_tags(sent)))
-
-
-def _text(value: bytes) -> str:
-    """Decode a field; bytes that are not UTF-8 keep their values."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-def _tags(header: bytes) -> Tags:
-    pairs = []
-    for pair in header.strip().split(b"&"):
-        if pair:
-            key, _, value = pair.partition(b"=")
-            pairs.append((_unquoted(key), _unquoted(value)))
-    return checkedTags(pairs, OBJECT_TAGS)
-
-
-def _unquoted(raw: bytes) -> str:
-    try:
-        if _MALFORMED.search(raw) is None:
-            return unquote_to_bytes(raw.replace(b"+", b" ")).decode()
-    except UnicodeDecodeError:
-        pass
-    raise _invalid("x-amz-tagging must be URL-encoded UTF-8")
+    with _refusing():
+        return fields.attributesFrom(described)
 
 
 def uploadExpectation(headers: Headers, length: int | None, algorithm: str) -> BodyExpectation:
@@ -119,26 +80,14 @@ def uploadExpectation(headers: Headers, length: int | None, algorithm: str) -> B
     @param length: Bytes of the body, if declared.
     @param algorithm: The checksum to compute if the request names none.
     @raise ServiceError: C{INVALID_ARGUMENT}.
+    @raise InvalidDigest: C{Content-MD5} is malformed.
     """
-    found = {
-        name: headers[_CHECKSUM + name.lower().encode()]
-        for name in ALGORITHMS
-        if _CHECKSUM + name.lower().encode() in headers
-    }
-    if len(found) > 1 or b"x-amz-trailer" in headers:
-        raise _invalid("Expecting a single x-amz-checksum- header")
-    checksum = None
-    for name, value in found.items():
-        digest = decodeDigest(value, ALGORITHMS[name].size)
-        if digest is None:
-            raise _invalid(f"Value for x-amz-checksum-{name.lower()} header is invalid.")
-        checksum = ExpectedChecksum(name, encodeDigest(digest))
-    md5 = None
-    if b"content-md5" in headers:
-        md5 = decodeDigest(headers[b"content-md5"], 16)
-        if md5 is None:
-            message = "The Content-MD5 you specified was invalid."
-            raise ServiceError("InvalidDigest", message, 400)
+    if b"x-amz-trailer" in headers:
+        raise _invalid("The checksum must be in a header, not in a trailer")
+    with _refusing():
+        found = fields.declared(headers)
+    checksum = None if found is None else ExpectedChecksum(*found)
+    md5 = fields.contentMD5(headers)
     return BodyExpectation(length, md5, checksum=checksum, algorithm=algorithm)
 
 

@@ -12,17 +12,24 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from storagegate.console.call import ConsoleCall
+from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.console.objects import receive
 from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.uploadfields import attributesOf
 from storagegate.core.errors import codedError
 from storagegate.core.options import parseDecimal
 from storagegate.objects.checksums import DEFAULT_ALGORITHM
-from storagegate.objects.errors import UploadNotFound
-from storagegate.objects.multipart import OBJECT_LIMIT, CompletedPart
+from storagegate.objects.multipart import OBJECT_LIMIT
 from storagegate.objects.names import checkKey
-from storagegate.storage.errors import NoSuchUpload
+from storagegate.objects.operations import (
+    AbortMultipartUpload,
+    CompletedPart,
+    CompleteMultipartUpload,
+    CreateMultipartUpload,
+    ListMultipartUploads,
+    ListParts,
+)
+from storagegate.storage.ranges import PartRange, UploadRange
 from storagegate.storage.records import MultipartUpload, Part
 
 _PART_BYTES = 8 << 20
@@ -33,6 +40,8 @@ _MOST_PARTS = 10_000
 _FILE_SIZE = "storagegate-file-size"
 
 _FILE_MODIFIED = "storagegate-file-modified-ms"
+
+_OF_FILE = frozenset({_FILE_SIZE, _FILE_MODIFIED})
 
 
 class NewUpload(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -150,7 +159,8 @@ async def createUpload(call: ConsoleCall, body: NewUpload) -> UploadView:
     if body.lastModifiedMs is not None:
         file[_FILE_MODIFIED] = str(body.lastModifiedMs)
     attributes = replace(attributes, metadata={**attributes.metadata, **file})
-    upload = await call.services.multipart.create(caller, bucket, key, attributes, "", "")
+    wanted = CreateMultipartUpload(bucket, key, attributes)
+    upload = await call.services.objects.perform(caller, wanted)
     return UploadView(**_view(upload))
 
 
@@ -169,22 +179,19 @@ async def listUploads(call: ConsoleCall, query: UploadsQuery) -> UploadPage:
     limit = checkLimit(query.limit)
     bucket = call.params["bucket"]
     caller = call.caller("ListMultipartUploads", "list", bucket, prefix=query.prefix)
-    after = ("", "")
-    if query.after:
-        key, uploadId = _parseId(query.after)
-        after = (key.decode(), uploadId)
-    found, _, last = await call.services.multipart.uploads(
-        caller, bucket, query.prefix, "", after, limit
-    )
-    items = [UploadView(**_view(each)) for each in found]
-    return UploadPage(items, None if last is None else items[-1].id)
+    key, uploadId = _parseId(query.after) if query.after else (b"", "")
+    page = UploadRange(bucket, query.prefix.encode(), b"", key, limit, uploadId)
+    found = await call.services.objects.perform(caller, ListMultipartUploads(page))
+    items = [UploadView(**_view(each)) for each in found.uploads]
+    return UploadPage(items, None if found.last is None else items[-1].id)
 
 
 async def showUpload(call: ConsoleCall, query: PartPageQuery) -> UploadRecord:
     """Describe an upload, with a page of its parts."""
     limit = checkLimit(query.limit)
-    upload = await _find(call, "ListParts")
-    found = await call.services.multipart.parts(upload, query.after, limit + 1)
+    caller, bucket, key, uploadId = _named(call, "ListParts")
+    page = PartRange(bucket, key, uploadId, query.after, limit + 1)
+    upload, found = await call.services.objects.perform(caller, ListParts(page))
     shown = [_partView(each) for each in found[:limit]]
     return UploadRecord(
         **_view(upload),
@@ -196,7 +203,8 @@ async def showUpload(call: ConsoleCall, query: PartPageQuery) -> UploadRecord:
 
 async def abortUpload(call: ConsoleCall) -> None:
     """Abort an upload and remove its parts."""
-    await call.services.multipart.abort(await _find(call, "AbortMultipartUpload"))
+    caller, bucket, key, uploadId = _named(call, "AbortMultipartUpload")
+    await call.services.objects.perform(caller, AbortMultipartUpload(bucket, key, uploadId))
 
 
 async def putPart(call: ConsoleCall) -> PartView:
@@ -207,28 +215,21 @@ async def putPart(call: ConsoleCall) -> PartView:
         number = 0
     if not number:
         raise codedError("INVALID_ARGUMENT", f"The part number must be from 1 to {_MOST_PARTS}")
-    upload = await _find(call, "UploadPart")
+    objects = call.services.objects
+    upload = await objects.upload(*_named(call, "UploadPart"))
     algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
     ingested = await receive(call, algorithm, 0)
-    return _partView(await call.services.multipart.putPart(upload, number, ingested))
+    return _partView(await objects.putPart(upload, number, ingested))
 
 
 async def completeUpload(call: ConsoleCall, body: UploadCompletion) -> CompletedUpload:
     """Complete an upload; a repeated completion returns the same result."""
-    multipart = call.services.multipart
-    named = [CompletedPart(each.number, each.etag.strip('"'), {}) for each in body.parts]
-    try:
-        upload = await _find(call, "CompleteMultipartUpload")
-        if not named:
-            named = await _allParts(call, upload)
-        record = await multipart.complete(_withoutFile(upload), named, declaredSize=body.size)
-    except (UploadNotFound, NoSuchUpload):
-        bucket, key, uploadId = call.params["bucket"], *_parseId(call.params["id"])
-        caller = call.caller("CompleteMultipartUpload", "write", bucket, key)
-        done = await multipart.completed(caller, bucket, key, uploadId, named)
-        if done is None:
-            raise
-        record = done
+    caller, bucket, key, uploadId = _named(call, "CompleteMultipartUpload")
+    parts = [CompletedPart(each.number, each.etag.strip('"'), {}) for each in body.parts]
+    if not parts:
+        parts = await _allParts(call, caller, PartRange(bucket, key, uploadId, 0, MOST))
+    wanted = CompleteMultipartUpload(bucket, key, uploadId, parts, size=body.size, dropped=_OF_FILE)
+    record = await call.services.objects.perform(caller, wanted)
     return CompletedUpload(
         key=record.key.decode(),
         size=record.size,
@@ -238,24 +239,25 @@ async def completeUpload(call: ConsoleCall, body: UploadCompletion) -> Completed
     )
 
 
-async def _allParts(call: ConsoleCall, upload: MultipartUpload) -> list[CompletedPart]:
+async def _allParts(
+    call: ConsoleCall, caller: ConsoleCaller, page: PartRange
+) -> list[CompletedPart]:
+    """Return all stored parts, from the first page on."""
     named: list[CompletedPart] = []
-    after = 0
-    while page := await call.services.multipart.parts(upload, after, MOST):
-        named += [CompletedPart(each.number, each.etag, {}) for each in page]
-        after = page[-1].number
+    while parts := (await call.services.objects.perform(caller, ListParts(page))).parts:
+        named += [CompletedPart(each.number, each.etag, {}) for each in parts]
+        page = replace(page, after=parts[-1].number)
     if not named:
         raise codedError("INVALID_ARGUMENT", "The upload has no parts yet")
     return named
 
 
-async def _find(call: ConsoleCall, operation: str) -> MultipartUpload:
-    """Look up the upload of a request."""
+def _named(call: ConsoleCall, operation: str) -> tuple[ConsoleCaller, str, bytes, str]:
+    """Return the caller, the bucket, and the key and id of the upload of a request."""
     bucket = call.params["bucket"]
     key, uploadId = _parseId(call.params["id"])
     call.note(key=key.decode())
-    caller = call.caller(operation, "write", bucket, key)
-    return await call.services.multipart.upload(caller, bucket, key, uploadId)
+    return call.caller(operation, "write", bucket, key), bucket, key, uploadId
 
 
 def _view(upload: MultipartUpload) -> dict[str, Any]:
@@ -279,16 +281,6 @@ def _decimal(text: str | None) -> int | None:
         return None if text is None else parseDecimal(text, OBJECT_LIMIT)
     except ValueError:
         return None
-
-
-def _withoutFile(upload: MultipartUpload) -> MultipartUpload:
-    """Return the upload without the metadata of its file."""
-    kept = {
-        name: value
-        for name, value in upload.attributes.metadata.items()
-        if name not in (_FILE_SIZE, _FILE_MODIFIED)
-    }
-    return replace(upload, attributes=replace(upload.attributes, metadata=kept))
 
 
 def _idOf(key: bytes, uploadId: str) -> str:

@@ -27,8 +27,10 @@ from attrs import define, field
 from storagegate.console.call import ConsoleCall
 from storagegate.console.objects import checkStill
 from storagegate.objects.errors import DomainError
+from storagegate.objects.operations import ListObjects
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import ObjectRecord
 
 _FLAGS = 1 << 3 | 1 << 11  # the sizes follow the bytes; names are UTF-8
@@ -251,9 +253,8 @@ async def _members(
         after = b""
         while True:
             caller = call.caller("ListObjectsV2", "list", bucket, prefix=prefix)
-            page = await call.services.objects.listObjects(
-                caller, bucket, prefix.encode(), b"", after, _PAGE
-            )
+            wanted = ListObjects(ObjectRange(bucket, prefix.encode(), b"", after, _PAGE))
+            page = await call.services.objects.perform(caller, wanted)
             for each in page.objects:
                 yield each.key
             if page.last is None:

@@ -518,8 +518,7 @@ class Components:
         from storagegate.console.services import ConsoleOptions, ConsoleServices
         from storagegate.core.ratelimit import MemoryRateLimitStore
         from storagegate.objects.accounts import AccessKeyStore
-        from storagegate.objects.multipart import MultipartService
-        from storagegate.objects.service import ObjectService
+        from storagegate.objects.domain import openDomain
 
         values, s3 = configuration.values, configuration.s3
         options = ConsoleOptions(
@@ -529,12 +528,10 @@ class Components:
             s3.trustedProxies,
         )
         accounts = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
-        objects = ObjectService(store, s3.region, time.time, s3.ownership)
         services = ConsoleServices(
             reactor=self._reactor,
             store=store,
-            objects=objects,
-            multipart=MultipartService(objects),
+            objects=openDomain(store, accounts, s3.region, time.time, s3.ownership),
             accounts=accounts,
             region=s3.region,
             meters=self.meters,

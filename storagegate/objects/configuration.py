@@ -1,388 +1,342 @@
 """
-The settings of buckets and versions: reading, replacing and removing each, with its rules.
+The settings of buckets and objects: reading, replacing and removing each, with its rules.
 
 Each setting is a typed value here; L{storagegate.objects.documents} has their documents.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from storagegate.objects import errors
-from storagegate.objects.access.acl import AccessControlList, decodeList, encodeList, privateList
-from storagegate.objects.access.decision import (
-    BUCKET_OWNER_ENFORCED,
-    BucketAccess,
-    PublicAccessBlock,
-)
+from storagegate.objects.access.acl import decodeList, encodeList, privateList
+from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, PublicAccessBlock
 from storagegate.objects.access.policy import UnknownPrincipal, compilePolicy
-from storagegate.objects.accounts import AccessKeyStore, canonicalId
+from storagegate.objects.accounts import canonicalId
 from storagegate.objects.cors import CORSRule
 from storagegate.objects.lifecycle import LIFECYCLE, TRANSITION_MINIMUM, LifecycleRule
-from storagegate.objects.locks import requireLock
+from storagegate.objects.operations import (
+    BucketOperation,
+    DeleteObjectTagging,
+    GetBucketAcl,
+    GetBucketCors,
+    GetBucketLifecycleConfiguration,
+    GetBucketOwnershipControls,
+    GetBucketPolicy,
+    GetBucketPolicyStatus,
+    GetBucketTagging,
+    GetBucketVersioning,
+    GetObjectAcl,
+    GetObjectLockConfiguration,
+    GetPublicAccessBlock,
+    ObjectAcl,
+    OwnedList,
+    PutBucketAcl,
+    PutBucketCors,
+    PutBucketLifecycleConfiguration,
+    PutBucketOwnershipControls,
+    PutBucketPolicy,
+    PutBucketTagging,
+    PutBucketVersioning,
+    PutObjectAcl,
+    PutObjectLockConfiguration,
+    PutObjectTagging,
+    PutPublicAccessBlock,
+)
+from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import (
     ACL,
     CORS,
     OWNERSHIP,
     POLICY,
     PUBLIC_ACCESS_BLOCK,
-    BucketSettings,
+    TAGS,
     ownershipOf,
 )
-from storagegate.objects.tags import Tags, decodeTags
-from storagegate.storage.errors import BucketLocked
+from storagegate.objects.tags import Tags, decodeTags, encodeTags
+from storagegate.storage.errors import BucketLocked, NoSuchKey
+from storagegate.storage.mutations import (
+    PutAcl,
+    PutSettings,
+    PutTags,
+    SetObjectLock,
+    SetVersioning,
+)
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
     Bucket,
     DefaultRetention,
-    ObjectLock,
     ObjectRecord,
     readDefault,
 )
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
-    from storagegate.objects.service import ObjectService
 
 
-class OwnedList(NamedTuple):
-    """The account that owns a bucket or an object, and its ACL."""
-
-    owner: str
-    acl: AccessControlList
+async def _put(service: ObjectService, bucket: str, name: str, document: bytes | None) -> None:
+    """Store a setting, or remove it. Access was decided on."""
+    await service.catalog.commit(PutSettings(bucket, {name: document}))
 
 
-class BucketConfiguration:
+def removal(
+    *names: str, document: bytes | None = None
+) -> Callable[[ObjectService, "Caller", BucketOperation[None]], Coroutine[Any, Any, None]]:
     """
-    The settings of buckets and versions.
+    Return the function of an operation that removes settings.
 
-    Every method decides on access first, and raises an error of L{storagegate.objects.errors} to
-    refuse.
+    @param names: See L{storagegate.objects.settings}.
+    @param document: A document that states that there is none; L{None} stores nothing.
     """
-
-    def __init__(self, objects: "ObjectService", accounts: AccessKeyStore) -> None:
-        """
-        @param objects: Looks up the buckets and objects.
-        @param accounts: The accounts that policies and ACLs can name.
-        """
-        self._objects = objects
-        self.accounts = accounts
-
-    async def _settings(self, caller: "Caller", bucket: str) -> tuple[Bucket, BucketSettings]:
-        return await self._objects.bucketSettings(caller, bucket)
-
-    async def _put(self, bucket: str, name: str, document: bytes | None) -> None:
-        await self._objects.putSettings(bucket, {name: document})
 
     async def remove(
-        self, caller: "Caller", bucket: str, *names: str, document: bytes | None = None
+        service: ObjectService, caller: "Caller", wanted: BucketOperation[None]
     ) -> None:
-        """
-        Remove settings; a missing setting counts as removed.
+        await service.bucket(caller, wanted.bucket)
+        await service.catalog.commit(PutSettings(wanted.bucket, dict.fromkeys(names, document)))
 
-        @param names: See L{storagegate.objects.settings}.
-        @param document: A document that states that there is none; L{None} stores nothing.
-        """
-        await self._objects.bucket(caller, bucket)
-        await self._objects.putSettings(bucket, dict.fromkeys(names, document))
+    return remove
 
-    async def versioning(self, caller: "Caller", bucket: str) -> str:
-        """Return the status of versioning; empty if it was never enabled."""
-        return (await self._objects.bucket(caller, bucket)).versioning
 
-    async def putVersioning(self, caller: "Caller", bucket: str, status: str) -> None:
-        """
-        Enable or suspend versioning.
+async def getBucketVersioning(
+    service: ObjectService, caller: "Caller", wanted: GetBucketVersioning
+) -> str:
+    """Return the status of versioning."""
+    return (await service.bucket(caller, wanted.bucket)).versioning
 
-        @raise InvalidBucketState: A bucket with object lock stays versioned.
-        """
-        try:
-            await self._objects.setVersioning(caller, bucket, status)
-        except BucketLocked as error:
-            raise errors.InvalidBucketState(
-                "An Object Lock configuration is present on this bucket, so the versioning state "
-                "cannot be changed."
-            ) from error
 
-    async def defaultRetention(self, caller: "Caller", bucket: str) -> DefaultRetention | None:
-        """
-        Return the default retention of a bucket with object lock.
+async def putBucketVersioning(
+    service: ObjectService, caller: "Caller", wanted: PutBucketVersioning
+) -> None:
+    """Enable or suspend versioning."""
+    await service.bucket(caller, wanted.bucket)
+    try:
+        await service.catalog.commit(SetVersioning(wanted.bucket, wanted.status))
+    except BucketLocked as error:
+        raise errors.InvalidBucketState(
+            "An Object Lock configuration is present on this bucket, so the versioning state "
+            "cannot be changed."
+        ) from error
 
-        @raise BucketLockNotFound: The bucket has no object lock.
-        """
-        found, settings = await self._settings(caller, bucket)
-        if not found.lockEnabled:
-            raise errors.BucketLockNotFound(bucket=bucket)
-        document = settings.documents.get(DEFAULT_RETENTION)
-        return None if document is None else readDefault(document)
 
-    async def putDefaultRetention(
-        self, caller: "Caller", bucket: str, default: DefaultRetention | None
-    ) -> None:
-        """Enable object lock permanently, and set or remove the default retention."""
-        await self._objects.setObjectLock(caller, bucket, default)
+async def getObjectLockConfiguration(
+    service: ObjectService, caller: "Caller", wanted: GetObjectLockConfiguration
+) -> DefaultRetention | None:
+    """Return the default retention of a bucket with object lock."""
+    found, settings = await service.bucketSettings(caller, wanted.bucket)
+    if not found.lockEnabled:
+        raise errors.BucketLockNotFound(bucket=wanted.bucket)
+    document = settings.documents.get(DEFAULT_RETENTION)
+    return None if document is None else readDefault(document)
 
-    async def lifecycle(self, caller: "Caller", bucket: str) -> tuple[Sequence[LifecycleRule], str]:
-        """
-        Return the lifecycle rules, and the smallest size of a transition, empty for the default.
 
-        @raise LifecycleNotFound: The bucket has no rules.
-        """
-        _, settings = await self._settings(caller, bucket)
-        if not settings.lifecycle:
-            raise errors.LifecycleNotFound(bucket=bucket)
-        return settings.lifecycle, settings.documents.get(TRANSITION_MINIMUM, b"").decode("ascii")
+async def putObjectLockConfiguration(
+    service: ObjectService, caller: "Caller", wanted: PutObjectLockConfiguration
+) -> None:
+    """Enable object lock, and set or remove the default retention."""
+    await service.bucket(caller, wanted.bucket)
+    await service.catalog.commit(SetObjectLock(wanted.bucket, wanted.default))
 
-    async def putLifecycle(
-        self,
-        caller: "Caller",
-        bucket: str,
-        rules: Sequence[LifecycleRule],
-        transitionMinimum: str = "",
-    ) -> None:
-        """
-        Replace the lifecycle rules.
 
-        @param transitionMinimum: The smallest size of a transition; empty for the default.
-        """
-        await self._objects.bucket(caller, bucket)
-        minimum = transitionMinimum.encode("ascii") or None
-        documents = {LIFECYCLE: msgspec.json.encode(rules), TRANSITION_MINIMUM: minimum}
-        await self._objects.putSettings(bucket, documents)
+async def getBucketLifecycleConfiguration(
+    service: ObjectService, caller: "Caller", wanted: GetBucketLifecycleConfiguration
+) -> tuple[Sequence[LifecycleRule], str]:
+    """Return the lifecycle rules, and the smallest size of a transition."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    if not settings.lifecycle:
+        raise errors.LifecycleNotFound(bucket=wanted.bucket)
+    return settings.lifecycle, settings.documents.get(TRANSITION_MINIMUM, b"").decode("ascii")
 
-    async def removeLifecycle(self, caller: "Caller", bucket: str) -> None:
-        """Remove the lifecycle rules."""
-        await self.remove(caller, bucket, LIFECYCLE, TRANSITION_MINIMUM)
 
-    async def policy(self, caller: "Caller", bucket: str) -> bytes:
-        """
-        Return the policy, byte for byte.
+async def putBucketLifecycleConfiguration(
+    service: ObjectService, caller: "Caller", wanted: PutBucketLifecycleConfiguration
+) -> None:
+    """Replace the lifecycle rules."""
+    await service.bucket(caller, wanted.bucket)
+    minimum = wanted.transitionMinimum.encode("ascii") or None
+    documents = {LIFECYCLE: msgspec.json.encode(wanted.rules), TRANSITION_MINIMUM: minimum}
+    await service.catalog.commit(PutSettings(wanted.bucket, documents))
 
-        @raise PolicyNotFound: The bucket has none.
-        """
-        _, settings = await self._settings(caller, bucket)
-        document = settings.documents.get(POLICY)
-        if document is None:
-            raise errors.PolicyNotFound(bucket=bucket)
-        return document
 
-    async def isPolicyPublic(self, caller: "Caller", bucket: str) -> bool:
-        """
-        Return whether the policy is public.
+async def getBucketPolicy(
+    service: ObjectService, caller: "Caller", wanted: GetBucketPolicy
+) -> bytes:
+    """Return the policy."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    document = settings.documents.get(POLICY)
+    if document is None:
+        raise errors.PolicyNotFound(bucket=wanted.bucket)
+    return document
 
-        @raise PolicyNotFound: The bucket has none.
-        """
-        _, settings = await self._settings(caller, bucket)
-        policy = settings.access.policy
-        if policy is None:
-            raise errors.PolicyNotFound(bucket=bucket)
-        return policy.isPublic
 
-    async def putPolicy(self, caller: "Caller", bucket: str, document: bytes) -> None:
-        """
-        Replace the policy.
+async def getBucketPolicyStatus(
+    service: ObjectService, caller: "Caller", wanted: GetBucketPolicyStatus
+) -> bool:
+    """Return whether the policy is public."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    policy = settings.access.policy
+    if policy is None:
+        raise errors.PolicyNotFound(bucket=wanted.bucket)
+    return policy.isPublic
 
-        @raise MalformedPolicy: The policy is invalid.
-        @raise AccessDenied: The policy is public, and the public access block forbids it.
-        """
-        _, settings = await self._settings(caller, bucket)
-        try:
-            policy = compilePolicy(document, bucket, self.accounts)
-        except errors.MalformedPolicy as error:
-            if not isinstance(error.__cause__, UnknownPrincipal):
-                raise
-            # Another process may have issued a key.
-            await self.accounts.refresh()
-            policy = compilePolicy(document, bucket, self.accounts)
-        if policy.isPublic and settings.access.block.blockPublicPolicy:
-            raise errors.AccessDenied("The block of public access forbids public policies")
-        await self._put(bucket, POLICY, document)
 
-    async def removePolicy(self, caller: "Caller", bucket: str) -> None:
-        """Remove the policy."""
-        await self.remove(caller, bucket, POLICY)
+async def putBucketPolicy(
+    service: ObjectService, caller: "Caller", wanted: PutBucketPolicy
+) -> None:
+    """Replace the policy."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    try:
+        policy = compilePolicy(wanted.document, wanted.bucket, service.accounts)
+    except errors.MalformedPolicy as error:
+        if not isinstance(error.__cause__, UnknownPrincipal):
+            raise
+        # Another process may have issued a key.
+        await service.accounts.refresh()
+        policy = compilePolicy(wanted.document, wanted.bucket, service.accounts)
+    if policy.isPublic and settings.access.block.blockPublicPolicy:
+        raise errors.AccessDenied("The block of public access forbids public policies")
+    await _put(service, wanted.bucket, POLICY, wanted.document)
 
-    async def cors(self, caller: "Caller", bucket: str) -> Sequence[CORSRule]:
-        """
-        Return the CORS rules.
 
-        @raise CORSNotFound: The bucket has none.
-        """
-        _, settings = await self._settings(caller, bucket)
-        if not settings.cors:
-            raise errors.CORSNotFound(bucket=bucket)
-        return settings.cors
+async def getBucketCors(
+    service: ObjectService, caller: "Caller", wanted: GetBucketCors
+) -> Sequence[CORSRule]:
+    """Return the CORS rules."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    if not settings.cors:
+        raise errors.CORSNotFound(bucket=wanted.bucket)
+    return settings.cors
 
-    async def putCORS(self, caller: "Caller", bucket: str, rules: Sequence[CORSRule]) -> None:
-        """Replace the CORS rules."""
-        await self._objects.bucket(caller, bucket)
-        await self._put(bucket, CORS, msgspec.json.encode(rules))
 
-    async def removeCORS(self, caller: "Caller", bucket: str) -> None:
-        """Remove the CORS rules."""
-        await self.remove(caller, bucket, CORS)
+async def putBucketCors(service: ObjectService, caller: "Caller", wanted: PutBucketCors) -> None:
+    """Replace the CORS rules."""
+    await service.bucket(caller, wanted.bucket)
+    await _put(service, wanted.bucket, CORS, msgspec.json.encode(wanted.rules))
 
-    async def acl(self, caller: "Caller", bucket: str) -> OwnedList:
-        """Return the ACL of a bucket."""
-        found, settings = await self._settings(caller, bucket)
-        acl = settings.access.acl
-        if acl is None or settings.access.isEnforced:
-            acl = privateList(found.account)
-        return OwnedList(found.account, acl)
 
-    async def putACL(
-        self, caller: "Caller", bucket: str, acl: AccessControlList, canned: str | None = None
-    ) -> None:
-        """
-        Replace the ACL of a bucket.
+async def getBucketAcl(service: ObjectService, caller: "Caller", wanted: GetBucketAcl) -> OwnedList:
+    """Return the ACL of a bucket."""
+    found, settings = await service.bucketSettings(caller, wanted.bucket)
+    acl = settings.access.acl
+    if acl is None or settings.access.isEnforced:
+        acl = privateList(found.account)
+    return OwnedList(found.account, acl)
 
-        @param canned: The name of the canned ACL; L{None} for another form.
-        @raise DomainError: The settings forbid the ACL.
-        """
-        found, settings = await self._settings(caller, bucket)
-        settings.access.checkList(acl, canned)
-        text = encodeList(acl, found.account)
-        await self._put(bucket, ACL, None if text is None else text.encode())
 
-    async def objectACL(
-        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None
-    ) -> tuple[Bucket, ObjectRecord, OwnedList]:
-        """
-        Return an object with its ACL.
+async def putBucketAcl(service: ObjectService, caller: "Caller", wanted: PutBucketAcl) -> None:
+    """Replace the ACL of a bucket."""
+    found, settings = await service.bucketSettings(caller, wanted.bucket)
+    settings.access.checkList(wanted.acl, wanted.canned)
+    text = encodeList(wanted.acl, found.account)
+    await _put(service, wanted.bucket, ACL, None if text is None else text.encode())
 
-        @param versionId: The version; L{None} for the current one.
-        """
-        found, record, access = await self._object(caller, bucket, key, versionId)
-        owner, text = record.account, record.attributes.acl
-        if access.isEnforced:
-            owner, text = found.account, ""
-        return found, record, OwnedList(owner, decodeList(text) if text else privateList(owner))
 
-    async def putObjectACL(
-        self,
-        record: ObjectRecord,
-        access: BucketAccess,
-        owned: OwnedList,
-        canned: str | None = None,
-    ) -> None:
-        """
-        Replace the ACL of an object. The caller has decided on access.
+async def getBucketOwnershipControls(
+    service: ObjectService, caller: "Caller", wanted: GetBucketOwnershipControls
+) -> str:
+    """Return the object ownership."""
+    found, settings = await service.bucketSettings(caller, wanted.bucket)
+    ownership = ownershipOf(found, settings.documents)
+    if not ownership:
+        raise errors.OwnershipNotFound(bucket=wanted.bucket)
+    return ownership
 
-        @param record: The object as it was looked up.
-        @param access: The access settings of its bucket.
-        @param canned: The name of the canned ACL; L{None} for another form.
-        @raise DomainError: The settings forbid the ACL.
-        """
-        access.checkList(owned.acl, canned)
-        await self._objects.putAcl(record, encodeList(owned.acl, owned.owner) or "")
 
-    async def _object(
-        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None
-    ) -> tuple[Bucket, ObjectRecord, BucketAccess]:
-        found, record = await self._objects.object(caller, bucket, key, versionId)
-        return found, record, await self._objects.accessOf(found)
+async def putBucketOwnershipControls(
+    service: ObjectService, caller: "Caller", wanted: PutBucketOwnershipControls
+) -> None:
+    """Set the object ownership."""
+    found, settings = await service.bucketSettings(caller, wanted.bucket)
+    acl, owner = settings.access.acl, canonicalId(found.account)
+    grants = () if acl is None else acl.grants
+    isEnforced = wanted.ownership == BUCKET_OWNER_ENFORCED
+    if isEnforced and any(each.grantee != owner for each in grants):
+        raise errors.InvalidBucketAclWithObjectOwnership()
+    await _put(service, wanted.bucket, OWNERSHIP, wanted.ownership.encode())
 
-    async def ownership(self, caller: "Caller", bucket: str) -> str:
-        """
-        Return the object ownership.
 
-        @raise OwnershipNotFound: It was never set.
-        """
-        found, settings = await self._settings(caller, bucket)
-        ownership = ownershipOf(found, settings.documents)
-        if not ownership:
-            raise errors.OwnershipNotFound(bucket=bucket)
-        return ownership
+async def getPublicAccessBlock(
+    service: ObjectService, caller: "Caller", wanted: GetPublicAccessBlock
+) -> PublicAccessBlock:
+    """Return the public access block."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    if PUBLIC_ACCESS_BLOCK not in settings.documents:
+        raise errors.PublicAccessBlockNotFound(bucket=wanted.bucket)
+    return settings.access.block
 
-    async def putOwnership(self, caller: "Caller", bucket: str, ownership: str) -> None:
-        """
-        Set the object ownership.
 
-        @raise InvalidBucketAclWithObjectOwnership: The ACL of the bucket grants access to others.
-        """
-        found, settings = await self._settings(caller, bucket)
-        acl, owner = settings.access.acl, canonicalId(found.account)
-        grants = () if acl is None else acl.grants
-        if ownership == BUCKET_OWNER_ENFORCED and any(each.grantee != owner for each in grants):
-            raise errors.InvalidBucketAclWithObjectOwnership()
-        await self._put(bucket, OWNERSHIP, ownership.encode())
+async def putPublicAccessBlock(
+    service: ObjectService, caller: "Caller", wanted: PutPublicAccessBlock
+) -> None:
+    """Set the public access block."""
+    await service.bucket(caller, wanted.bucket)
+    await _put(service, wanted.bucket, PUBLIC_ACCESS_BLOCK, msgspec.json.encode(wanted.block))
 
-    async def removeOwnership(self, caller: "Caller", bucket: str) -> None:
-        """Remove the object ownership."""
-        # An empty setting, not L{None}: the bucket may have been created with an ownership.
-        await self.remove(caller, bucket, OWNERSHIP, document=b"")
 
-    async def publicAccessBlock(self, caller: "Caller", bucket: str) -> PublicAccessBlock:
-        """
-        Return the public access block.
+async def getBucketTagging(
+    service: ObjectService, caller: "Caller", wanted: GetBucketTagging
+) -> Tags:
+    """Return the tags of a bucket."""
+    await service.bucket(caller, wanted.bucket)
+    _, documents = await service.catalog.settings(wanted.bucket)
+    tags = decodeTags(documents.get(TAGS, b"").decode("ascii"))
+    if not tags:
+        raise errors.TagsNotFound(bucket=wanted.bucket)
+    return tags
 
-        @raise PublicAccessBlockNotFound: The bucket has none.
-        """
-        _, settings = await self._settings(caller, bucket)
-        if PUBLIC_ACCESS_BLOCK not in settings.documents:
-            raise errors.PublicAccessBlockNotFound(bucket=bucket)
-        return settings.access.block
 
-    async def putPublicAccessBlock(
-        self, caller: "Caller", bucket: str, block: PublicAccessBlock
-    ) -> None:
-        """Set the public access block."""
-        await self._objects.bucket(caller, bucket)
-        await self._put(bucket, PUBLIC_ACCESS_BLOCK, msgspec.json.encode(block))
+async def putBucketTagging(
+    service: ObjectService, caller: "Caller", wanted: PutBucketTagging
+) -> None:
+    """Replace the tags of a bucket."""
+    await service.bucket(caller, wanted.bucket)
+    document = encodeTags(wanted.tags).encode("ascii") if wanted.tags else None
+    await _put(service, wanted.bucket, TAGS, document)
 
-    async def removePublicAccessBlock(self, caller: "Caller", bucket: str) -> None:
-        """Remove the public access block."""
-        await self.remove(caller, bucket, PUBLIC_ACCESS_BLOCK)
 
-    async def tags(self, caller: "Caller", bucket: str) -> Tags:
-        """
-        Return the tags of a bucket.
+async def putObjectTagging(
+    service: ObjectService, caller: "Caller", wanted: PutObjectTagging
+) -> tuple[Bucket, ObjectRecord]:
+    """Replace the tags of an object."""
+    bucket, key, versionId = wanted.bucket, wanted.key, wanted.versionId
+    found = await service.object(caller, bucket, key, versionId)
+    try:
+        await service.catalog.commit(PutTags(bucket, key, versionId, encodeTags(wanted.tags)))
+    except NoSuchKey:
+        # The object was deleted in the meantime.
+        raise await service.absent(found[0], key, versionId) from None
+    return found
 
-        @raise TagsNotFound: The bucket has none.
-        """
-        tags = await self._objects.bucketTags(caller, bucket)
-        if not tags:
-            raise errors.TagsNotFound(bucket=bucket)
-        return decodeTags(tags)
 
-    async def retention(
-        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None
-    ) -> ObjectLock:
-        """
-        Return the lock of a version with a retention.
+async def deleteObjectTagging(
+    service: ObjectService, caller: "Caller", wanted: DeleteObjectTagging
+) -> tuple[Bucket, ObjectRecord]:
+    """Remove the tags of an object."""
+    change = PutObjectTagging(wanted.bucket, wanted.key, wanted.versionId, {})
+    return await putObjectTagging(service, caller, change)
 
-        @param versionId: The version; L{None} for the current one.
-        @raise LockNotFound: The version has no retention.
-        """
-        lock = (await self.lockedObject(caller, bucket, key, versionId)).attributes.lock
-        if not lock.mode:
-            raise errors.LockNotFound()
-        return lock
 
-    async def legalHold(
-        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None
-    ) -> bool:
-        """
-        Return whether the legal hold of a version is on.
+async def getObjectAcl(service: ObjectService, caller: "Caller", wanted: GetObjectAcl) -> ObjectAcl:
+    """Return the ACL of an object."""
+    found, record = await service.object(caller, wanted.bucket, wanted.key, wanted.versionId)
+    owner, text = record.account, record.attributes.acl
+    if (await service.accessOf(found)).isEnforced:
+        owner, text = found.account, ""
+    acl = decodeList(text) if text else privateList(owner)
+    return ObjectAcl(found, record, OwnedList(owner, acl))
 
-        @param versionId: The version; L{None} for the current one.
-        @raise LockNotFound: The version never had a legal hold.
-        """
-        lock = (await self.lockedObject(caller, bucket, key, versionId)).attributes.lock
-        if lock.legalHold is None:
-            raise errors.LockNotFound()
-        return lock.legalHold
 
-    async def lockedObject(
-        self, caller: "Caller", bucket: str, key: bytes, versionId: str | None
-    ) -> ObjectRecord:
-        """
-        Look up a version in a bucket with object lock.
-
-        @param versionId: The version; L{None} for the current one.
-        @raise InvalidRequest: The bucket has no object lock.
-        """
-        found, record = await self._objects.object(caller, bucket, key, versionId)
-        requireLock(found)
-        return record
+async def putObjectAcl(service: ObjectService, caller: "Caller", wanted: PutObjectAcl) -> None:
+    """Replace the ACL of an object."""
+    bucket, key = wanted.bucket, wanted.key
+    found, record = await service.object(caller, bucket, key, wanted.versionId)
+    access = await service.accessOf(found)
+    access.checkList(wanted.acl, wanted.canned)
+    owner = found.account if access.isEnforced else record.account
+    text = encodeList(wanted.acl, owner) or ""
+    try:
+        await service.catalog.commit(PutAcl(bucket, key, wanted.sequence, text))
+    except NoSuchKey:
+        # The object was replaced or deleted in the meantime.
+        raise errors.OperationAborted() from None

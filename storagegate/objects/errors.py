@@ -218,6 +218,12 @@ class InvalidBucketState(DomainError):
     text = "The request is not valid for the current state of the bucket."
 
 
+class InvalidDigest(DomainError):
+    """C{Content-MD5} is not a digest. Its detail is C{contentMD5}."""
+
+    text = "The Content-MD5 you specified was invalid."
+
+
 class InvalidKey(DomainError):
     """A key is not UTF-8."""
 

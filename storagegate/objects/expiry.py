@@ -31,11 +31,13 @@ from storagegate.objects.lifecycle import (
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, NoSuchUpload, StoreError
 from storagegate.storage.mutations import AbortUpload, PutProgress
 from storagegate.storage.periodic import PeriodicTask
+from storagegate.storage.ranges import UploadRange
 from storagegate.storage.records import (
     Bucket,
     ExpiryRow,
     MultipartUpload,
     Removal,
+    UploadListing,
     WriteCondition,
 )
 from storagegate.storage.store import ObjectStore
@@ -309,15 +311,14 @@ class LifecycleScanner:
         if all(rule.abortDays is None for rule in rules):
             return True
         key, uploadId = self._round.upload or ("", "")
-        page: Sequence[MultipartUpload]
-        page, _, after = await self._store.catalog.uploads(
-            name, b"", b"", key.encode(), uploadId, PAGE
+        page: UploadListing = await self._store.catalog.uploads(
+            UploadRange(name, b"", b"", key.encode(), PAGE, uploadId)
         )
         nowMs = self._nowMs()
 
         def judge() -> list[MultipartUpload]:
             found = []
-            for each in page:
+            for each in page.uploads:
                 due = findAbort(rules, self._calendar, each.key.decode(), each.startedMs)
                 if due is not None and due.atMs <= nowMs:
                     found.append(each)
@@ -335,10 +336,10 @@ class LifecycleScanner:
             except ConcurrentChange:
                 return False
             self.removed += 1
-        self.seen += len(page)
-        if after is None:
+        self.seen += len(page.uploads)
+        if page.last is None:
             return True
-        await self._move(upload=after)
+        await self._move(upload=page.last)
         return False
 
 

@@ -1,13 +1,13 @@
-"""Multipart uploads: creation, parts, completion and abortion."""
+"""Multipart uploads: creation, copied parts, completion, abortion and lists."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attrs import frozen
 from msgspec.structs import replace
 
 from storagegate.objects import errors
+from storagegate.objects.access.acl import encodeList
 from storagegate.objects.checksums import (
     COMPOSITE,
     DEFAULT_ALGORITHM,
@@ -21,23 +21,32 @@ from storagegate.objects.checksums import (
 )
 from storagegate.objects.contents import digest, rewrite, segmentsOf
 from storagegate.objects.locks import checkLock
+from storagegate.objects.operations import (
+    AbortMultipartUpload,
+    CompletedPart,
+    CompleteMultipartUpload,
+    CreateMultipartUpload,
+    ListMultipartUploads,
+    ListParts,
+    PartListing,
+    UploadPartCopy,
+)
 from storagegate.objects.pagination import UPLOAD_ID_BYTES
-from storagegate.objects.service import UNCONDITIONAL, ObjectService
-from storagegate.storage.errors import BlobsElsewhere
+from storagegate.objects.service import ObjectService
+from storagegate.storage.errors import BlobsElsewhere, NoSuchUpload
 from storagegate.storage.mutations import AbortUpload, CreateUpload
+from storagegate.storage.ranges import PartRange
 from storagegate.storage.records import (
-    Attributes,
     Checksum,
     Content,
     MultipartUpload,
     ObjectRecord,
     Part,
     PartSummary,
-    WriteCondition,
+    UploadListing,
 )
 
 if TYPE_CHECKING:
-    from storagegate.objects.access.acl import RequestedList
     from storagegate.objects.access.context import Caller
 
 PART_MINIMUM = 5 << 20
@@ -46,287 +55,184 @@ PART_MINIMUM = 5 << 20
 OBJECT_LIMIT = 5 << 40
 """The largest object: S3's own 5 TiB."""
 
-
-_Uploads = tuple[list[MultipartUpload], list[str], tuple[str, str] | None]
-
-
-@frozen
-class CompletedPart:
-    """
-    A part that a completion names.
-
-    @ivar etag: The ETag without quotation marks.
-    @ivar checksums: Checksums in Base64 by algorithm, such as C{CRC32}.
-    """
-
-    number: int
-    etag: str
-    checksums: Mapping[str, str]
+# Parts that a completion reads at a time.
+_PARTS = 1000
 
 
-class MultipartService:
-    """The uploads in progress of one store."""
+async def createMultipartUpload(
+    service: ObjectService, caller: "Caller", wanted: CreateMultipartUpload
+) -> MultipartUpload:
+    """Start an upload."""
+    attributes = wanted.attributes
+    home, owner = await service.checkWrite(caller, wanted.bucket, wanted.key, acl=wanted.acl)
+    checkLock(home, attributes.lock, service.nowMs())
+    account = caller.identity.account
+    if owner.acl is not None:
+        # The owner of the object is decided at its completion; until then it is the initiator.
+        attributes = replace(attributes, acl=encodeList(owner.acl, account) or "")
+    upload = MultipartUpload(
+        wanted.bucket,
+        wanted.key,
+        secrets.token_hex(UPLOAD_ID_BYTES),
+        account,
+        service.nowMs(),
+        attributes,
+        wanted.algorithm,
+        wanted.kind,
+    )
+    await service.catalog.commit(CreateUpload(upload))
+    return upload
 
-    def __init__(self, service: ObjectService) -> None:
-        """@param service: Looks up the buckets; its store holds the parts."""
-        self._service = service
-        self._store = service.store
-        self._catalog = service.store.catalog
 
-    async def create(
-        self,
-        caller: "Caller",
-        bucket: str,
-        key: bytes,
-        attributes: Attributes,
-        algorithm: str,
-        kind: str,
-        acl: "RequestedList | None" = None,
-    ) -> MultipartUpload:
-        """
-        Start an upload.
+async def listParts(service: ObjectService, caller: "Caller", wanted: ListParts) -> PartListing:
+    """List a page of the parts of an upload."""
+    page = wanted.page
+    upload = await service.upload(caller, page.bucket, page.key, page.uploadId)
+    return PartListing(upload, await service.catalog.parts(page))
 
-        @param caller: Owns the upload through its account.
-        @param key: The name of the object in UTF-8.
-        @param algorithm: The checksum algorithm; empty if the client named none.
-        @param kind: The checksum kind; empty if the client named none.
-        @param acl: The ACL that the request names; L{None} for the private ACL.
-        """
-        home, owner = await self._service.checkWrite(caller, bucket, key, acl=acl)
-        checkLock(home, attributes.lock, self._service.nowMs())
-        account = caller.identity.account
-        if owner.acl is not None:
-            from storagegate.objects.access.acl import encodeList
 
-            # The owner of the object is decided at its completion; until then it is the initiator.
-            attributes = replace(attributes, acl=encodeList(owner.acl, account) or "")
-        upload = MultipartUpload(
-            bucket,
-            key,
-            secrets.token_hex(UPLOAD_ID_BYTES),
-            account,
-            self._service.nowMs(),
-            attributes,
-            algorithm,
-            kind,
-        )
-        await self._catalog.commit(CreateUpload(upload))
-        return upload
+async def listMultipartUploads(
+    service: ObjectService, caller: "Caller", wanted: ListMultipartUploads
+) -> UploadListing:
+    """List a page of the uploads in progress of a bucket."""
+    await service.bucket(caller, wanted.page.bucket)
+    return await service.catalog.uploads(wanted.page)
 
-    async def upload(
-        self, caller: "Caller", bucket: str, key: bytes, uploadId: str
-    ) -> MultipartUpload:
-        """
-        Look up an upload.
 
-        @param uploadId: The id from L{create}.
-        @raise UploadNotFound: The upload does not exist; also the errors of looking up the bucket.
-        """
-        found: MultipartUpload | None = await self._catalog.upload(bucket, key, uploadId)
-        # The initiator may abort the upload.
-        initiator = None if found is None else found.account
-        await self._service.bucket(caller, bucket, key, initiator=initiator)
-        if found is None:
-            raise errors.UploadNotFound(uploadId=uploadId)
-        return found
+async def abortMultipartUpload(
+    service: ObjectService, caller: "Caller", wanted: AbortMultipartUpload
+) -> None:
+    """Abort an upload."""
+    await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
+    await service.catalog.commit(AbortUpload(wanted.bucket, wanted.key, wanted.uploadId))
 
-    async def putPart(self, upload: MultipartUpload, number: int, received: IngestedBody) -> Part:
-        """
-        Store a part, replacing any part with the same number.
 
-        @param upload: An upload in progress, from L{upload}.
-        @param number: From 1 to 10,000.
-        @param received: The ingested body, without inline content.
-        """
-        content = received.content
-        if content.inline is not None:  # only an empty part is inline: it has no blob
-            content = Content(content.size)
-        part = Part(
-            number, content.size, received.etag, self._service.nowMs(), content, received.checksum
-        )
-        await self._store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.sink)
-        return part
-
-    async def parts(self, upload: MultipartUpload, after: int, limit: int) -> list[Part]:
-        """
-        List parts by number.
-
-        @param upload: An upload in progress, from L{upload}.
-        @param after: List strictly after this number.
-        @param limit: Largest number of parts.
-        """
-        found: list[Part] = await self._catalog.parts(
-            upload.bucket, upload.key, upload.uploadId, after, limit
-        )
-        return found
-
-    async def uploads(
-        self,
-        caller: "Caller",
-        bucket: str,
-        prefix: str,
-        delimiter: str,
-        after: tuple[str, str],
-        limit: int,
-    ) -> _Uploads:
-        """
-        List a bucket's uploads in progress.
-
-        @param prefix: Only keys with this prefix.
-        @param delimiter: Groups keys by common prefixes; empty for none.
-        @param after: Key and upload id; see L{ICatalog.uploads}.
-        @param limit: Largest number of uploads and common prefixes.
-        """
-        await self._service.bucket(caller, bucket)
-        key, uploadId = after
-        page: _Uploads = await self._catalog.uploads(
-            bucket, prefix.encode(), delimiter.encode(), key.encode(), uploadId, limit
-        )
-        return page
-
-    async def abort(self, upload: MultipartUpload) -> None:
-        """Abort an upload and remove its parts."""
-        await self._catalog.commit(AbortUpload(upload.bucket, upload.key, upload.uploadId))
-
-    async def complete(
-        self,
-        upload: MultipartUpload,
-        named: Sequence[CompletedPart],
-        condition: WriteCondition = UNCONDITIONAL,
-        declared: tuple[str, str] | None = None,
-        declaredSize: int | None = None,
-        declaredKind: str | None = None,
-    ) -> ObjectRecord:
-        """
-        Complete an upload: turn the named parts into the object.
-
-        @param upload: An upload in progress, from L{upload}.
-        @param named: The parts that the request names, in its order.
-        @param condition: Evaluated in the transaction that writes the object.
-        @param declared: Algorithm and Base64 of the whole object's checksum, if the client declared
-            it.
-        @param declaredSize: Size of the whole object, in bytes, if the client declared it.
-        @param declaredKind: The kind of checksum, if the client declared it.
-        @raise DomainError: L{InvalidPart<errors.PartMismatch>},
-            L{InvalidPartOrder<errors.InvalidPartOrder>}, L{EntityTooSmall<errors.EntityTooSmall>},
-            L{EntityTooLarge<errors.EntityTooLarge>}, L{BadDigest<errors.BadDigest>},
-            L{InvalidRequest<errors.InvalidRequest>}.
-        """
-        chosen = _choose(named, await self._allParts(upload))
-        if upload.checksumKind == COMPOSITE:
-            _checkNamed(upload.checksumAlgorithm, named)
-        size = sum(part.size for part in chosen)
-        if size > OBJECT_LIMIT:
-            raise errors.EntityTooLarge()
-        if declaredSize is not None and declaredSize != size:
-            raise errors.InvalidRequest("The parts do not add up to x-amz-mp-object-size.")
-        checksum = combinedChecksum(upload, chosen)
-        if declaredKind is not None and (checksum is None or checksum.kind != declaredKind):
-            raise errors.InvalidRequest(
-                "The upload was created with another checksum type than the complete request "
-                f"names: {declaredKind}",
-            )
-        if declared is not None:
-            algorithm, value = declared
-            if checksum is None or checksum.algorithm != algorithm:
-                raise errors.BadDigest()
-            # The count of a composite checksum may be omitted.
-            if value not in (checksum.value, checksum.value.partition("-")[0]):
-                raise errors.BadDigest()
-        (owner,) = await self._service.ownershipsOf(upload.bucket, [upload])
-        record = ObjectRecord(
-            upload.bucket,
-            upload.key,
-            size,
-            multipartETag([part.etag for part in chosen]),
-            self._service.nowMs(),
-            owner.account,
-            replace(
-                upload.attributes,
-                acl=owner.text,
-                checksum=checksum,
-                parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
-            ),
-            Content(size),
-        )
-        pairs = [(part.number, part.etag) for part in chosen]
-        return await self._store.completeUpload(upload.uploadId, record, pairs, condition)
-
-    async def completed(
-        self,
-        caller: "Caller",
-        bucket: str,
-        key: bytes,
-        uploadId: str,
-        named: Sequence[CompletedPart],
-    ) -> ObjectRecord | None:
-        """
-        Find the version that an earlier completion with these parts has made.
-
-        @param uploadId: The upload id in the repeated request.
-        @param named: The parts that the request names, in its order.
-        @raise DomainError: The errors of looking up the bucket.
-        """
-        await self._service.bucket(caller, bucket, key)
-        record: ObjectRecord | None
-        record = await self._catalog.completed(bucket, key, uploadId)
+async def completeMultipartUpload(
+    service: ObjectService, caller: "Caller", wanted: CompleteMultipartUpload
+) -> ObjectRecord:
+    """Complete an upload, or find the object of an earlier completion with the same parts."""
+    try:
+        upload = await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
+        return await _complete(service, _without(upload, wanted.dropped), wanted)
+    except (errors.UploadNotFound, NoSuchUpload):
+        record = await _completed(service, caller, wanted)
         if record is None:
-            return None
-        if [part.number for part in record.attributes.parts] != [each.number for each in named]:
-            return None
+            raise
+        return record
+
+
+def _without(upload: MultipartUpload, dropped: frozenset[str]) -> MultipartUpload:
+    """Return the upload without some of its metadata."""
+    if not dropped:
+        return upload
+    attributes = upload.attributes
+    kept = {name: value for name, value in attributes.metadata.items() if name not in dropped}
+    return replace(upload, attributes=replace(attributes, metadata=kept))
+
+
+async def _complete(
+    service: ObjectService, upload: MultipartUpload, wanted: CompleteMultipartUpload
+) -> ObjectRecord:
+    """Turn the named parts into the object."""
+    chosen = _choose(wanted.parts, await _allParts(service, upload))
+    if upload.checksumKind == COMPOSITE:
+        _checkNamed(upload.checksumAlgorithm, wanted.parts)
+    size = sum(part.size for part in chosen)
+    if size > OBJECT_LIMIT:
+        raise errors.EntityTooLarge()
+    if wanted.size is not None and wanted.size != size:
+        raise errors.InvalidRequest("The parts do not add up to x-amz-mp-object-size.")
+    checksum = combinedChecksum(upload, chosen)
+    if wanted.kind is not None and (checksum is None or checksum.kind != wanted.kind):
+        raise errors.InvalidRequest(
+            "The upload was created with another checksum type than the complete request names: "
+            f"{wanted.kind}",
+        )
+    if wanted.checksum is not None:
+        algorithm, value = wanted.checksum
+        if checksum is None or checksum.algorithm != algorithm:
+            raise errors.BadDigest()
+        # The count of a composite checksum may be omitted.
+        if value not in (checksum.value, checksum.value.partition("-")[0]):
+            raise errors.BadDigest()
+    (owner,) = await service.ownershipsOf(upload.bucket, [upload])
+    record = ObjectRecord(
+        upload.bucket,
+        upload.key,
+        size,
+        multipartETag([part.etag for part in chosen]),
+        service.nowMs(),
+        owner.account,
+        replace(
+            upload.attributes,
+            acl=owner.text,
+            checksum=checksum,
+            parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
+        ),
+        Content(size),
+    )
+    pairs = [(part.number, part.etag) for part in chosen]
+    return await service.store.completeUpload(upload.uploadId, record, pairs, wanted.condition)
+
+
+async def _completed(
+    service: ObjectService, caller: "Caller", wanted: CompleteMultipartUpload
+) -> ObjectRecord | None:
+    """Find the version that an earlier completion with these parts has made."""
+    await service.bucket(caller, wanted.bucket, wanted.key)
+    record = await service.catalog.completed(wanted.bucket, wanted.key, wanted.uploadId)
+    if record is None:
+        return None
+    if [part.number for part in record.attributes.parts] != [each.number for each in wanted.parts]:
+        return None
+    try:
+        etag = multipartETag([each.etag for each in wanted.parts])
+    except ValueError:
+        return None
+    return record if record.etag == etag else None
+
+
+async def uploadPartCopy(service: ObjectService, caller: "Caller", wanted: UploadPartCopy) -> Part:
+    """Store a range of an object as a part."""
+    upload = await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
+    store, source = service.store, wanted.source.content
+    start, length = wanted.start, wanted.length
+    md5 = newHasher("MD5")
+    algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
+    checksum = newHasher(algorithm)
+    await digest(store, source, start, length, [md5, checksum])
+    if source.inline is None:
+        content = Content(length, segments=segmentsOf(source, start, length))
+        sink = None
+    else:
+        # Every part must be a blob.
+        sink = store.blobs.writer(0, length, upload.bucket)
         try:
-            etag = multipartETag([each.etag for each in named])
-        except ValueError:
-            return None
-        return record if record.etag == etag else None
+            wait = sink.write(source.inline[start : start + length])
+            if wait is not None:
+                await wait
+            content = await sink.finish()
+        except BaseException:
+            sink.abort()
+            raise
+    value = Checksum(algorithm, encodeDigest(checksum.digest()))
+    etag = md5.digest().hex()
+    try:
+        received = IngestedBody(content, etag, value, sink)
+        return await service.putPart(upload, wanted.number, received)
+    except BlobsElsewhere:
+        content, sink = await rewrite(store, source, start, length, upload.bucket)
+    received = IngestedBody(content, etag, value, sink)
+    return await service.putPart(upload, wanted.number, received)
 
-    async def copyPart(
-        self, upload: MultipartUpload, number: int, source: ObjectRecord, start: int, length: int
-    ) -> Part:
-        """
-        Store C{length} bytes from C{start} of the source as a part; they are read to compute
-        checksums.
 
-        @param upload: The upload, whose checksum algorithm is used if it names one.
-        @param number: The part number, from 1 to 10,000.
-        @param source: The object as it was looked up.
-        @param start: Offset of the first byte in the source.
-        @param length: Number of bytes.
-        """
-        md5 = newHasher("MD5")
-        algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
-        checksum = newHasher(algorithm)
-        await digest(self._store, source.content, start, length, [md5, checksum])
-        if source.content.inline is None:
-            content = Content(length, segments=segmentsOf(source.content, start, length))
-            sink = None
-        else:
-            # Every part must be a blob.
-            sink = self._store.blobs.writer(0, length, upload.bucket)
-            try:
-                wait = sink.write(source.content.inline[start : start + length])
-                if wait is not None:
-                    await wait
-                content = await sink.finish()
-            except BaseException:
-                sink.abort()
-                raise
-        value = Checksum(algorithm, encodeDigest(checksum.digest()))
-        etag = md5.digest().hex()
-        try:
-            return await self.putPart(upload, number, IngestedBody(content, etag, value, sink))
-        except BlobsElsewhere:
-            args = (self._store, source.content, start, length, upload.bucket)
-            content, sink = await rewrite(*args)
-        return await self.putPart(upload, number, IngestedBody(content, etag, value, sink))
-
-    async def _allParts(self, upload: MultipartUpload) -> dict[int, Part]:
-        found: dict[int, Part] = {}
-        after = 0
-        while page := await self.parts(upload, after, 1000):
-            found.update((part.number, part) for part in page)
-            after = page[-1].number
-        return found
+async def _allParts(service: ObjectService, upload: MultipartUpload) -> dict[int, Part]:
+    found: dict[int, Part] = {}
+    page = PartRange(upload.bucket, upload.key, upload.uploadId, 0, _PARTS)
+    while parts := await service.catalog.parts(page):
+        found.update((part.number, part) for part in parts)
+        page = replace(page, after=parts[-1].number)
+    return found
 
 
 def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:

@@ -30,6 +30,7 @@ ACL: Final = "acl"
 CORS: Final = "cors"
 OWNERSHIP: Final = "ownershipControls"
 PUBLIC_ACCESS_BLOCK: Final = "publicAccessBlock"
+TAGS: Final = "tagging"
 
 KEPT_BYTES = 8 << 20
 """Limit of the cache, in bytes of documents: 400 policies of the largest size."""

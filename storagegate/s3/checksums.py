@@ -10,43 +10,17 @@ Values travel in Base64, CRCs as big-endian numbers. A request declares them in 
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from storagegate.net.http.parser import RequestBody
 from storagegate.objects.checksums import (
     ALGORITHMS,
-    Algorithm,
     BodyExpectation,
     BodyHasher,
     ExpectedChecksum,
     checksumKind,
-    decodeDigest,
-    encodeDigest,
 )
+from storagegate.objects.documents.fields import CHECKSUMS_BY_HEADER, declared
 from storagegate.s3.errors import S3Error
-
-if TYPE_CHECKING:
-    pass
-
-
-_PREFIX = b"x-amz-checksum-"
-_SETTINGS = frozenset({b"x-amz-checksum-algorithm", b"x-amz-checksum-type", b"x-amz-checksum-mode"})
-
-CHECKSUM_HEADERS: Mapping[str, bytes] = {
-    name: _PREFIX + name.lower().encode() for name in ALGORITHMS
-}
-"""The headers that carry checksums, by algorithm."""
-
-_BY_HEADER: Mapping[bytes, Algorithm] = {
-    header: ALGORITHMS[name] for name, header in CHECKSUM_HEADERS.items()
-}
-
-
-# A client sends the same fields with each request.
-@lru_cache(maxsize=64)
-def _checksumNames(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    return tuple(name for name in names if name.startswith(_PREFIX) and name not in _SETTINGS)
 
 
 def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
@@ -65,7 +39,7 @@ def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
     if found is not None:
         expected = ExpectedChecksum(*found)
     elif trailer is not None:
-        known = _BY_HEADER.get(trailer.strip().lower())
+        known = CHECKSUMS_BY_HEADER.get(trailer.strip().lower())
         if known is None:
             text = "The value specified in the x-amz-trailer header is not supported"
             raise S3Error("InvalidRequest", text)
@@ -83,59 +57,6 @@ def expectedChecksum(headers: Mapping[bytes, bytes]) -> ExpectedChecksum | None:
         text = "Value for x-amz-sdk-checksum-algorithm header is invalid."
         raise S3Error("InvalidRequest", text)
     return expected
-
-
-def declared(headers: Mapping[bytes, bytes], hasCount: bool = False) -> tuple[str, str] | None:
-    """
-    Parse the checksum that a request carries in a header.
-
-    @param headers: Values by lower-case name.
-    @param hasCount: Whether C{-} and the number of parts may follow the value.
-    @return: Algorithm and value in Base64; L{None} if the headers have none.
-    @raise S3Error: C{InvalidRequest} for several checksums, an unknown algorithm or an invalid
-        value.
-    """
-    names = _checksumNames(tuple(headers))
-    if not names:
-        return None
-    if len(names) > 1:
-        raise S3Error(
-            "InvalidRequest",
-            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
-        )
-    known = _BY_HEADER.get(names[0])
-    if known is None:
-        text = "The algorithm type you specified in x-amz-checksum- header is invalid."
-        raise S3Error("InvalidRequest", text)
-    value, dash, count = headers[names[0]], b"", b""
-    if hasCount:
-        value, dash, count = value.partition(b"-")
-    return known.name, _value(known, value) + (dash + count).decode("latin-1")
-
-
-def _value(known: Algorithm, value: bytes) -> str:
-    digest = decodeDigest(value, known.size)
-    if digest is None:
-        text = f"Value for {CHECKSUM_HEADERS[known.name].decode()} header is invalid."
-        raise S3Error("InvalidRequest", text)
-    return encodeDigest(digest)
-
-
-def contentMD5(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """
-    Parse C{Content-MD5}.
-
-    @param headers: Values by lower-case name.
-    @return: The 16 bytes; L{None} if the header is absent.
-    @raise S3Error: C{InvalidDigest}.
-    """
-    value = headers.get(b"content-md5")
-    if value is None:
-        return None
-    digest = decodeDigest(value, 16)
-    if digest is None:
-        raise S3Error("InvalidDigest", fields={"Content-MD5": value.decode("latin-1")})
-    return digest
 
 
 async def gather(body: RequestBody, expectation: BodyExpectation) -> bytes:

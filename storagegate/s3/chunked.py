@@ -23,6 +23,7 @@ from enum import Enum
 from hashlib import sha256
 
 from storagegate.core.options import parseDecimal
+from storagegate.objects.documents.fields import CHECKSUM_HEADERS
 from storagegate.s3.auth.sigv4 import (
     STREAMING_SIGNED,
     STREAMING_UNSIGNED_TRAILER,
@@ -31,7 +32,6 @@ from storagegate.s3.auth.sigv4 import (
     sameSignature,
     wrongSignature,
 )
-from storagegate.s3.checksums import CHECKSUM_HEADERS
 from storagegate.s3.errors import S3Error, invalidArgument
 
 _EMPTY_DIGEST = sha256().hexdigest()

@@ -28,6 +28,7 @@ from storagegate.net.http.ranges import (
     rangeHolds,
     unsatisfiedRange,
 )
+from storagegate.objects.documents.fields import writeCondition
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import bypasses
 from storagegate.storage.records import WriteCondition
@@ -107,28 +108,6 @@ def rangeApplies(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> 
     return isBare or rangeHolds(value, tag, modifiedMs // 1000, time())
 
 
-def writeCondition(headers: Mapping[bytes, bytes]) -> WriteCondition:
-    """
-    Parse the conditions of a write.
-
-    @param headers: Values by lower-case name.
-    @raise S3Error: C{InvalidArgument} for an empty condition; C{NotImplemented} for an
-        C{If-None-Match} that is neither C{*} nor ETags, and so none of HTTP's conditions.
-    """
-    absent, unlike = False, _etags(headers, b"if-none-match")
-    if unlike and _TAGS.fullmatch(headers[b"if-none-match"]) is None:
-        raise S3Error("NotImplemented", fields={"Header": "If-None-Match"})
-    if "*" in unlike:
-        absent, unlike = True, ()
-    # If-Match compares strongly: a weak tag matches nothing. If-None-Match compares weakly.
-    return WriteCondition(
-        absent, _etags(headers, b"if-match"), tuple(tag.removeprefix('W/"') for tag in unlike)
-    )
-
-
-# ETags need no quotation marks if they have the form of this store's.
-_TAG = rb'[ \t]*(?:\*|(?:W/)?"[^"]*"|[0-9a-f]{32}(?:-[0-9]{1,5})?)[ \t]*'
-_TAGS = re.compile(rb"%b(?:,%b)*" % (_TAG, _TAG))
 _SIZE = b"x-amz-if-match-size"
 _MODIFIED = b"x-amz-if-match-last-modified-time"
 _CONDITIONS = (b"if-none-match", b"if-match", _SIZE, _MODIFIED)
@@ -190,17 +169,6 @@ def _isoSeconds(text: str) -> int | None:
     except ValueError:
         return None
     return None if found.tzinfo is None else int(found.timestamp())
-
-
-def _etags(headers: Mapping[bytes, bytes], name: bytes) -> tuple[str, ...]:
-    """Return the tags in a field, without quotation marks."""
-    value = headers.get(name)
-    if value is None:
-        return ()
-    text = value.decode("latin-1")
-    if not text.strip():
-        raise invalidArgument(name.decode().title(), text)
-    return tuple(each.strip().strip('"') for each in text.split(","))
 
 
 def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> None:

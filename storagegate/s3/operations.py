@@ -30,7 +30,7 @@ from storagegate.s3.handlers import (
     put,
 )
 from storagegate.s3.handlers.buckets import StaticResponse
-from storagegate.s3.request import Access, Level, Operation, S3Request
+from storagegate.s3.request import Access, Level, S3Operation, S3Request
 from storagegate.s3.xml.reader import (
     BUCKET_LIMIT,
     COMPLETE_LIMIT,
@@ -125,16 +125,16 @@ _OBJECT_SETTINGS: tuple[_Setting, ...] = (
 )
 
 
-def _settings(level: Level, rows: Iterable[_Setting]) -> Iterator[Operation]:
+def _settings(level: Level, rows: Iterable[_Setting]) -> Iterator[S3Operation]:
     change: Access = "admin" if level == "bucket" else "write"
     for selector, verbs, noun, response in rows:
         read = StaticResponse(code=response) if isinstance(response, str) else response
         for verb in verbs.split():
             method = _METHODS[verb]
             if method == b"GET":
-                yield Operation(verb + noun, method, level, "read", read, selector)
+                yield S3Operation(verb + noun, method, level, "read", read, selector)
             else:
-                yield Operation(verb + noun, method, level, change, _NOT_IMPLEMENTED, selector)
+                yield S3Operation(verb + noun, method, level, change, _NOT_IMPLEMENTED, selector)
 
 
 def _listRows() -> Iterator[_Setting]:
@@ -173,14 +173,14 @@ def _row(
     selector: str = "",
     name: str = "",
     **options: Any,
-) -> Operation:
+) -> S3Operation:
     """Make the row of an operation; the name defaults to the handler's name."""
     name = name or handler.__name__[0].upper() + handler.__name__[1:]
     options.update(needsDocument=name in _DOCUMENTED, needsDigest=name in _DIGESTED)
-    return Operation(name, method, level, access, handler, selector, **options)
+    return S3Operation(name, method, level, access, handler, selector, **options)
 
 
-def _settingRows() -> Iterator[Operation]:
+def _settingRows() -> Iterator[S3Operation]:
     """Make the rows of the stored bucket settings."""
     for selector, handlers in (
         ("acl", (access.getBucketAcl, access.putBucketAcl)),
@@ -360,7 +360,7 @@ def findOperation(
     hasKey: bool,
     query: Mapping[str, str],
     headers: Mapping[bytes, bytes],
-) -> Operation:
+) -> S3Operation:
     """
     Find the operation of a request.
 
@@ -386,7 +386,7 @@ def findOperation(
     return operation
 
 
-def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> Operation | None:
+def _select(method: bytes, hasKey: bool, query: Mapping[str, str]) -> S3Operation | None:
     if not _SELECTORS.isdisjoint(query):
         selectors = [name for name in query if name in _SELECTORS]
         if len(selectors) > 1:

@@ -57,6 +57,11 @@ class KeysQuery(Struct, frozen=True):
     fetchOwner: bool = False
     version: int = 1
 
+    @property
+    def keys(self) -> tuple[bytes, bytes, bytes]:
+        """The prefix, the delimiter and the start of a page, as the store takes them."""
+        return self.prefix.encode(), self.delimiter.encode(), self.after.encode()
+
 
 class PartsQuery(Struct, frozen=True):
     """ListParts: the parts with a number above C{after}."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from time import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from attrs import field, frozen
@@ -23,22 +23,23 @@ from storagegate.net.http.ranges import formatHttpDate
 from storagegate.net.scheduling import InputScheduler
 from storagegate.objects.accounts import AccessKeyStore, Identity, Signing, canonicalId
 from storagegate.objects.attributes import isFieldText
+from storagegate.objects.documents.fields import CHECKSUM_HEADERS, KEPT, TAGGING, tagsOfHeader
 from storagegate.objects.errors import DomainError
 from storagegate.objects.lifecycle import Calendar
-from storagegate.objects.multipart import MultipartService
 from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import Tags
-from storagegate.s3.attributes import KEPT, TAGGING
 from storagegate.s3.auth.authenticator import Authenticated, S3Authenticator
-from storagegate.s3.checksums import CHECKSUM_HEADERS, gather
+from storagegate.s3.checksums import gather
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, copiedObject
-from storagegate.s3.tags import tagsOfHeader
 from storagegate.storage.records import NULL_VERSION, UNLOCKED, Bucket, Checksum, ObjectRecord
 from storagegate.storage.store import ObjectStore
 
 if TYPE_CHECKING:
-    from storagegate.objects.configuration import BucketConfiguration
+    # Loaded with the first handler.
+    from storagegate.objects.operations import Operation
+
+T = TypeVar("T")
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -239,7 +240,7 @@ Level = Literal["service", "bucket", "object"]
 Access = Literal["read", "write", "list", "admin"]
 
 
-class Operation(Struct, frozen=True):
+class S3Operation(Struct, frozen=True):
     """
     A row of the table of operations.
 
@@ -285,7 +286,6 @@ class S3Services:
 
     store: ObjectStore
     objects: ObjectService
-    multipart: MultipartService
     authenticator: S3Authenticator
     tokenSecret: bytes
     scheduler: InputScheduler
@@ -319,7 +319,7 @@ class S3Request(Struct, eq=False):
     bucket: str
     key: bytes
     query: Mapping[str, str]
-    operation: Operation
+    operation: S3Operation
     authenticated: Authenticated
     identity: Identity
     headers: Mapping[bytes, bytes]
@@ -368,13 +368,9 @@ class S3Request(Struct, eq=False):
         """The source of a copy, as C{/bucket/key}; L{None} for none, or for a malformed header."""
         return copiedObject(self.headers)
 
-    @property
-    def configuration(self) -> "BucketConfiguration":
-        """The settings of buckets and versions."""
-        # Loaded by the first request for a setting.
-        from storagegate.objects.configuration import BucketConfiguration
-
-        return BucketConfiguration(self.services.objects, self.services.accounts)
+    def perform(self, operation: "Operation[T]") -> Coroutine[Any, Any, T]:
+        """Perform an operation of the domain for this request."""
+        return self.services.objects.perform(self, operation)
 
     def respond(self, code: int, headers: Pairs = (), body: bytes = b"") -> None:
         """Send a whole response."""

@@ -20,10 +20,9 @@ from storagegate.net.http.message import ChannelRequest, encodeLines
 from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
 from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import AccessDenied, DomainError
 from storagegate.objects.lifecycle import DAY_SECONDS, Calendar
-from storagegate.objects.multipart import MultipartService
-from storagegate.objects.service import ObjectService
 from storagegate.s3.auth.authenticator import (
     Authenticated,
     S3Authenticator,
@@ -370,11 +369,10 @@ def makeS3Resource(
     @param lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = ObjectService(store, region, time.time, ownership)
+    objects = openDomain(store, credentials, region, time.time, ownership)
     services = S3Services(
         store=store,
         objects=objects,
-        multipart=MultipartService(objects),
         authenticator=S3Authenticator(credentials, region, time.time, s3Domain),
         tokenSecret=store.catalog.secret(),
         scheduler=InputScheduler(reactor),

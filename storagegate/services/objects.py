@@ -28,15 +28,13 @@ from storagegate.objects.attributes import makeAttributes, readableText
 from storagegate.objects.checksums import BodyExpectation, ingest
 from storagegate.objects.contents import TRIES, retryCopy
 from storagegate.objects.dates import isoTimestamp
+from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
 from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
-from storagegate.objects.service import (
-    DeleteEntry,
-    ObjectService,
-)
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import CorruptBlob, StoreError
+from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
@@ -243,6 +241,7 @@ _CODES: Mapping[type[DomainError], str] = {
     errors.AccessDenied: "PERMISSION_DENIED",
     errors.InvalidArgument: "INVALID_ARGUMENT",
     errors.InvalidBucketName: "INVALID_ARGUMENT",
+    errors.InvalidDigest: "INVALID_ARGUMENT",
     errors.InvalidRequest: "INVALID_ARGUMENT",
     errors.KeyTooLong: "INVALID_ARGUMENT",
     errors.MetadataTooLarge: "INVALID_ARGUMENT",
@@ -428,15 +427,18 @@ class _StorageMethods:
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._now = now
-        self._objects = ObjectService(store, region, now, ownership)
+        self._objects = openDomain(store, credentials, region, now, ownership)
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 
     async def listBuckets(self, request: Request, context: RequestContext) -> Result:
         """List the account's buckets by name, at most one page of S3."""
+        # Loaded with the first call, as in the other methods: an idle daemon needs none of them.
+        from storagegate.objects.operations import ListBuckets
+
         with domainErrors():
-            identity = self._authorised(context, "ListBuckets", "list").identity
-            found = await self._objects.buckets(identity, "", "", BUCKETS_LIMIT)
+            caller = self._authorised(context, "ListBuckets", "list")
+            found = await self._objects.perform(caller, ListBuckets("", "", BUCKETS_LIMIT))
             buckets = [
                 {"name": each.name, "createdAt": isoTimestamp(each.createdMs)} for each in found
             ]
@@ -444,37 +446,38 @@ class _StorageMethods:
 
     async def createBucket(self, request: Request, context: RequestContext) -> Result:
         """Create a bucket."""
+        from storagegate.objects.operations import CreateBucket
+
         with domainErrors():
             bucket = _bucketOf(request)
             caller = self._authorised(context, "CreateBucket", "admin", bucket)
-            await self._objects.createBucket(caller.identity, bucket)
+            await self._objects.perform(caller, CreateBucket(bucket))
             return {}
 
     async def deleteBucket(self, request: Request, context: RequestContext) -> Result:
         """Remove an empty bucket."""
+        from storagegate.objects.operations import DeleteBucket
+
         with domainErrors():
             bucket = _bucketOf(request)
             caller = self._authorised(context, "DeleteBucket", "admin", bucket)
-            await self._objects.deleteBucket(caller, bucket)
+            await self._objects.perform(caller, DeleteBucket(bucket))
             return {}
 
     async def listObjects(self, request: Request, context: RequestContext) -> Result:
         """List a page of a bucket."""
+        from storagegate.objects.operations import ListObjects
+
         with domainErrors():
             bucket, prefix = _bucketOf(request), _textOf(request, "prefix")
             delimiter, token = _textOf(request, "delimiter"), _textOf(request, "continuationToken")
             after = readToken(self._secret, bucket, token) if token else ""
             maxKeys = request.get("maxKeys")
             caller = self._authorised(context, "ListObjectsV2", "list", bucket, prefix=prefix)
-            found = await self._objects.listObjects(
-                caller,
-                bucket,
-                prefix.encode(),
-                delimiter.encode(),
-                after.encode(),
-                PAGE_LIMIT if maxKeys is None else min(maxKeys, PAGE_LIMIT),
-                contentTypes=True,
-            )
+            limit = PAGE_LIMIT if maxKeys is None else min(maxKeys, PAGE_LIMIT)
+            names = (prefix.encode(), delimiter.encode(), after.encode())
+            page = ObjectRange(bucket, *names, limit, contentTypes=True)
+            found = await self._objects.perform(caller, ListObjects(page))
         result: Result = {
             "objects": [_rowShape(row) for row in found.objects],
             "commonPrefixes": list(found.prefixes),
@@ -545,13 +548,15 @@ class _StorageMethods:
 
     async def deleteObject(self, request: Request, context: RequestContext) -> Result:
         """Delete an object or a version; a missing object counts as deleted, as in S3."""
+        from storagegate.objects.operations import DeleteObject
+
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "DeleteObject", "write", bucket, key)
-            entry = DeleteEntry(key, request.get("versionId"))
-            removal = await self._objects.deleteObject(caller, bucket, entry)
+            wanted = DeleteObject(bucket, key, request.get("versionId"))
+            removal = await self._objects.perform(caller, wanted)
             result: Result = {}
-            if versionId := removal.versionId or entry.versionId:
+            if versionId := removal.versionId or wanted.versionId:
                 result["versionId"] = versionId
             if removal.isDeleteMarker:
                 result["deleteMarker"] = True
@@ -559,6 +564,8 @@ class _StorageMethods:
 
     async def copyObject(self, request: Request, context: RequestContext) -> Result:
         """Copy an object under a second name."""
+        from storagegate.objects.operations import CopyObject
+
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
             caller = self._authorised(context, "CopyObject", "write", bucket, key)
@@ -567,18 +574,13 @@ class _StorageMethods:
                 "key": _textOf(request, "fromKey"),
                 "versionId": request.get("fromVersionId"),
             }
-            _, owner = await self._objects.checkWrite(caller, bucket, key)
 
             async def copy() -> ObjectRecord:
-                from storagegate.objects.copies import checkTaken
-
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
                 versionId = source["versionId"]
-                await checkTaken(self._objects, caller, found, versionId, bucket, key)
-                return await self._objects.copyObject(
-                    owner, found, bucket, key, overwrites=versionId is not None
-                )
+                wanted = CopyObject(bucket, key, found, versionId, overwrites=versionId is not None)
+                return await self._objects.perform(caller, wanted)
 
             return _objectShape(await retryCopy(copy))
 

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from storagegate.storage.mutations import Mutation, T
+from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
     BlobRow,
@@ -30,6 +31,7 @@ from storagegate.storage.records import (
     OlderVersions,
     Part,
     StoreUsage,
+    UploadListing,
     VersionListing,
 )
 
@@ -143,50 +145,21 @@ class ICatalog(Interface):
         @param limit: The most buckets in the result.
         """
 
-    async def listObjects(
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        after: bytes,
-        limit: int,
-        contentTypes: bool = ...,
-    ) -> ObjectListing:
+    async def listObjects(page: ObjectRange) -> ObjectListing:
         """
-        List a page of current objects in key order, in time proportional to the page.
+        List a page of current objects, in time proportional to the page.
 
-        @param prefix: Only keys with this prefix.
-        @param delimiter: The text that ends a common prefix, searched for after C{prefix}; empty
-            for none.
-        @param after: Start strictly after this. If it equals a common prefix of this query
-            (starts with C{prefix}, ends with C{delimiter}), the whole group is skipped.
-        @param limit: Objects and common prefixes together; 0 gives an empty page with no C{last}.
-        @param contentTypes: Whether rows include content types, which are parsed from each row's
-            attributes.
         @raise NoSuchBucket: The bucket does not exist.
         """
 
-    async def listVersions(
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        after: bytes,
-        versionAfter: str | None,
-        limit: int,
-    ) -> VersionListing:
+    async def listVersions(page: VersionRange) -> VersionListing:
         """
-        List a page of versions and delete markers by key, newest first within a key.
+        List a page of versions and delete markers.
 
         Consecutive pages never skip a version that exists throughout the listing.
 
-        @param prefix: Only keys with this prefix.
-        @param delimiter: As for L{listObjects}.
-        @param after: Keys strictly after this one, or after this common prefix; empty starts at the
-            beginning.
-        @param versionAfter: With C{after}: include the versions of that key that are older than
-            this one; L{None} excludes all versions of that key.
-        @param limit: Versions and common prefixes together.
         @raise NoSuchBucket: The bucket does not exist.
-        @raise InvalidVersionId: This store cannot have issued such an id.
+        @raise InvalidVersionId: This store cannot have issued the id in the range.
         """
 
     def commit(mutation: Mutation[T]) -> Deferred[T]:
@@ -196,33 +169,17 @@ class ICatalog(Interface):
         @param mutation: A value of L{storagegate.storage.mutations}.
         """
 
-    async def parts(bucket: str, key: bytes, uploadId: str, after: int, limit: int) -> list[Part]:
+    async def parts(page: PartRange) -> list[Part]:
         """
-        List parts by number.
+        List a page of parts.
 
-        @param bucket: The bucket's name.
-        @param key: The key of the upload, in UTF-8.
-        @param uploadId: The id of the upload whose parts are listed.
-        @param after: Numbers strictly after this one; 0 starts at the beginning.
-        @param limit: The most parts in the result.
         @raise NoSuchUpload: The upload does not exist.
         """
 
-    async def uploads(
-        bucket: str, prefix: bytes, delimiter: bytes, keyAfter: bytes, idAfter: str, limit: int
-    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
+    async def uploads(page: UploadRange) -> UploadListing:
         """
-        List uploads in progress, by key and then by id.
+        List a page of uploads in progress.
 
-        @param bucket: The bucket's name.
-        @param prefix: Only keys with this prefix.
-        @param delimiter: As for L{listObjects}.
-        @param keyAfter: Keys strictly after this one; empty starts at the beginning.
-        @param idAfter: With C{keyAfter}: include uploads of that key with a greater id; empty for
-            only keys strictly after C{keyAfter}.
-        @param limit: Uploads and common prefixes together.
-        @return: Uploads, common prefixes, and the (key, upload id) after which the next page
-            starts.
         @raise NoSuchBucket: The bucket does not exist.
         """
 

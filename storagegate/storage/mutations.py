@@ -81,7 +81,7 @@ class BlobMutation(Mutation[None], frozen=True):
     """A change of the rows of blobs, which several buckets may use."""
 
 
-class CreateBucket(BucketMutation[None], frozen=True):
+class AddBucket(BucketMutation[None], frozen=True):
     """
     Create a bucket.
 
@@ -97,7 +97,7 @@ class CreateBucket(BucketMutation[None], frozen=True):
         return self.created.name
 
 
-class DeleteBucket(NamedBucketMutation[None], frozen=True):
+class RemoveBucket(NamedBucketMutation[None], frozen=True):
     """
     Remove an empty bucket.
 
@@ -252,7 +252,7 @@ class PutObject(BucketMutation[ObjectRecord], frozen=True):
         return self.record.content
 
 
-class DeleteObjects(NamedBucketMutation[list[Removal | Exception]], frozen=True):
+class RemoveObjects(NamedBucketMutation[list[Removal | Exception]], frozen=True):
     """
     Remove objects in one transaction. The result has for each entry the removal, or its exception
     (C{PreconditionFailed}, C{NoSuchKey}, C{ObjectLocked} for a version that is locked at C{atMs},

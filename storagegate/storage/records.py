@@ -345,6 +345,19 @@ class MultipartUpload(Struct, frozen=True):
     checksumKind: str = ""
 
 
+class UploadListing(Struct, frozen=True):
+    """
+    A page of a listing: uploads and common prefixes, each in order.
+
+    @ivar last: The key, or the common prefix, and the upload id after which the next page starts;
+        L{None} if this page is the last.
+    """
+
+    uploads: list[MultipartUpload]
+    prefixes: list[str]
+    last: tuple[str, str] | None
+
+
 class Part(Struct, frozen=True):
     """An uploaded part. Its content is always in blobs, never inline."""
 
@@ -429,6 +442,10 @@ class WriteCondition(Struct, frozen=True):
     bypass: bool = False
     expiry: Expiry | None = None
     revision: int | None = None
+
+
+UNCONDITIONAL = WriteCondition()
+"""A write without a condition."""
 
 
 @frozen

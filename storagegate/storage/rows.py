@@ -1,63 +1,13 @@
 """
-The forms of rows that all catalogs share: ranges and pages of listings, attributes, and segments as
-JSON.
+The forms of rows that all catalogs share: pages of listings, attributes, and segments as JSON.
 """
 
 from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from storagegate.storage.records import Attributes, Content, Segment
-
-_BEYOND = b"\xff"
-
-
-_NEXT = b"\x00"
-
-
-class KeyRange(Struct, frozen=True):
-    """
-    The key range of a listing.
-
-    @ivar prefix: The prefix of all keys.
-    @ivar delimiter: The end of a common prefix; empty for no groups.
-    @ivar after: The listing begins after this key, or after the whole group if it is a group.
-    """
-
-    prefix: bytes
-    delimiter: bytes
-    after: bytes
-
-    def parameters(self, bucketId: int, most: int) -> dict[str, object]:
-        """
-        Return the named parameters of a walk.
-
-        @param bucketId: The number of the bucket's row, not its name.
-        @param most: The largest number of steps.
-        """
-        floor = b""
-        if self.after:
-            isGroup = self.groupOf(self.after) == self.after
-            floor = self.after + (_BEYOND if isGroup else _NEXT)
-        return {
-            "bucket": bucketId,
-            "floor": max(self.prefix, floor),
-            "end": self.prefix + _BEYOND,
-            # A byte that no key contains stands for no delimiter.
-            "delimiter": self.delimiter or _BEYOND,
-            "behind": len(self.prefix) + 1,
-            "most": most,
-        }
-
-    def groupOf(self, text: bytes) -> bytes | None:
-        """Return the group of a key, or a group unchanged; L{None} if there is none."""
-        if not self.delimiter or not text.startswith(self.prefix):
-            return None
-        found = text.find(self.delimiter, len(self.prefix))
-        return None if found < 0 else text[: found + len(self.delimiter)]
-
 
 _Row = TypeVar("_Row")
 

@@ -37,11 +37,11 @@ from storagegate.storage.files import FailStopLatch, Files
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import (
     CompleteUpload,
-    DeleteBucket,
-    DeleteObjects,
     Mutation,
     PutObject,
     PutPart,
+    RemoveBucket,
+    RemoveObjects,
     T,
 )
 from storagegate.storage.node import BackgroundTask, HeldBlobs, IStoreNode
@@ -278,9 +278,9 @@ class ObjectStore:
         atMs: int = 0,
     ) -> Deferred[list[Removal | Exception]]:
         """
-        Remove objects; see L{DeleteObjects}. Blobs are removed in the background.
+        Remove objects; see L{RemoveObjects}. Blobs are removed in the background.
 
-        @param entries: See L{DeleteObjects}; so are C{account} and C{atMs}.
+        @param entries: See L{RemoveObjects}; so are C{account} and C{atMs}.
         @param atMs: See L{settledMs}.
         """
 
@@ -312,7 +312,7 @@ class ObjectStore:
                 if isinstance(result, Removal) and result.isChanged:
                     self._node.committed(ObjectChange(bucket, key, result.current))
 
-        return self._write(DeleteObjects(bucket, entries, account, atMs), {}, notify)
+        return self._write(RemoveObjects(bucket, entries, account, atMs), {}, notify)
 
     def settledMs(self, atMs: int) -> int:
         """
@@ -324,8 +324,8 @@ class ObjectStore:
         return atMs if self.clock is None else min(atMs, self.clock.settledMs())
 
     async def deleteBucket(self, name: str) -> None:
-        """Remove an empty bucket; see L{DeleteBucket}."""
-        await self.catalog.commit(DeleteBucket(name))
+        """Remove an empty bucket; see L{RemoveBucket}."""
+        await self.catalog.commit(RemoveBucket(name))
         self._node.committed(ObjectChange(name, None, None))
 
     def abort(self, writer: IBlobWriter) -> None:

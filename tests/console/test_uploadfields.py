@@ -13,7 +13,8 @@ from storagegate.console.uploadfields import (
 )
 from storagegate.core.errors import ServiceError
 from storagegate.objects.checksums import ExpectedChecksum
-from storagegate.objects.errors import InvalidTag, MetadataTooLarge
+from storagegate.objects.documents.fields import attributesFrom
+from storagegate.objects.errors import InvalidDigest, InvalidTag, MetadataTooLarge
 from storagegate.storage.records import WriteCondition
 
 
@@ -56,6 +57,13 @@ class UploadFieldTests(SynchronousTestCase):
             headers = {b"x-amz-tagging": wrong}
             self.assertRaises(ServiceError, uploadAttributes, headers)
 
+    def test_asS3(self) -> None:
+        """Bytes that are not UTF-8 are kept as S3 keeps them."""
+        headers = {b"content-type": b"a/\xe4", b"x-amz-meta-of": b"\xe4"}
+        found = uploadAttributes(headers)
+        self.assertEqual(found, attributesFrom(headers))
+        self.assertEqual((found.contentType, found.metadata), ("a/\xe4", {"of": "\xe4"}))
+
     def test_declarations(self) -> None:
         """A digest is declared as in S3: an MD5, or one checksum."""
         digest, value = md5(b"x").digest(), b64encode(sha256(b"x").digest())
@@ -64,13 +72,13 @@ class UploadFieldTests(SynchronousTestCase):
         self.assertEqual((found.length, found.md5, found.algorithm), (1, digest, "CRC32"))
         self.assertEqual(found.checksum, ExpectedChecksum("SHA256", value.decode()))
         for wrong in (
-            {b"content-md5": b"x"},
             {b"x-amz-checksum-sha256": b"x"},
             {b"x-amz-checksum-sha256": value, b"x-amz-checksum-crc32": b"AAAAAA=="},
             {b"x-amz-trailer": b"x-amz-checksum-crc32"},
         ):
             error = self.assertRaises(ServiceError, uploadExpectation, wrong, 1, "CRC32")
             self.assertEqual(error.statusCode, 400, wrong)
+        self.assertRaises(InvalidDigest, uploadExpectation, {b"content-md5": b"x"}, 1, "CRC32")
 
     def test_json(self) -> None:
         """Attributes from JSON have the same form, and no text that a header cannot have."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -89,7 +89,7 @@ class CatalogCase:
         """Begin with an empty bucket."""
         self.collected = []
         self.catalog = self.makeCatalog()
-        created: Deferred[None] = self.catalog.commit(CreateBucket(bucketNamed("b")))
+        created: Deferred[None] = self.catalog.commit(AddBucket(bucketNamed("b")))
         return created
 
     async def put(self, *records: ObjectRecord) -> None:

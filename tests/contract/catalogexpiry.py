@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, ObjectLocked
 from storagegate.storage.mutations import (
     AbortUpload,
-    CreateBucket,
+    AddBucket,
     CreateUpload,
-    DeleteObjects,
     PutLegalHold,
     PutProgress,
     PutRetention,
     PutSettings,
+    RemoveObjects,
     SetObjectLock,
     SetVersioning,
 )
@@ -51,7 +51,7 @@ class ExpiryContract(CatalogCase):
         bucket = await self.catalog.bucket("b")
         expiry = Expiry(row.sequence, row.noncurrentMs, row.tags, bucket.generation)
         entry = (row.key.encode(), version, WriteCondition(expiry=replace(expiry, **more)))
-        [outcome] = await self.catalog.commit(DeleteObjects("b", [entry], "alice", NOW))
+        [outcome] = await self.catalog.commit(RemoveObjects("b", [entry], "alice", NOW))
         return outcome
 
     async def assertKept(self, row: ExpiryRow, version: str | None, **more: Any) -> None:
@@ -65,7 +65,7 @@ class ExpiryContract(CatalogCase):
         await self.catalog.commit(SetVersioning("b", VERSIONING_ENABLED))
         tagged = replace(inlineRecord(b"k"), attributes=Attributes(tags="a=b"))
         await self.put(inlineRecord(b"j"), *[tagged] * 3, inlineRecord(b"l"))
-        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW))
+        await self.catalog.commit(RemoveObjects("b", [(b"k", None, ALWAYS)], "alice", NOW))
         return await self.expiryRows()
 
     async def test_pages(self) -> None:
@@ -111,7 +111,7 @@ class ExpiryContract(CatalogCase):
         await self.assertKept(j, j.versionId)
         # A version that has become current again.
         await self.catalog.commit(
-            DeleteObjects("b", [(b"k", marker.versionId, ALWAYS)], "alice", NOW)
+            RemoveObjects("b", [(b"k", marker.versionId, ALWAYS)], "alice", NOW)
         )
         await self.assertKept(newest, newest.versionId)
         bucket = await self.catalog.bucket("b")
@@ -163,7 +163,7 @@ class ExpiryContract(CatalogCase):
             )
             for number, row in enumerate(rows)
         ]
-        outcomes = await self.catalog.commit(DeleteObjects("b", entries, "alice", NOW))
+        outcomes = await self.catalog.commit(RemoveObjects("b", entries, "alice", NOW))
         kinds = [type(each) for each in outcomes]
         self.assertEqual(kinds, [Removal, ConcurrentChange] * 100)
         self.assertEqual(await self.expiryRows(), rows[1::2])
@@ -181,7 +181,7 @@ class ExpiryContract(CatalogCase):
     async def test_bucketsWith(self) -> None:
         """Buckets are found by a setting, in order of their names."""
         for name in ("d", "a", "c"):
-            await self.catalog.commit(CreateBucket(bucketNamed(name)))
+            await self.catalog.commit(AddBucket(bucketNamed(name)))
             await self.catalog.commit(PutSettings(name, {"lifecycle": b"x", "cors": b"y"}))
         await self.catalog.commit(PutSettings("b", {"cors": b"y"}))
         find = self.catalog.bucketsWith

@@ -4,7 +4,14 @@ from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import NoSuchBucket
 from storagegate.storage.mutations import CreateUpload, PutObject
-from storagegate.storage.records import Attributes, Checksum, ListedObject, ObjectListing
+from storagegate.storage.ranges import ObjectRange, UploadRange
+from storagegate.storage.records import (
+    Attributes,
+    Checksum,
+    ListedObject,
+    ObjectListing,
+    UploadListing,
+)
 from tests.contract.catalogcase import ALWAYS, CatalogCase, inlineRecord, uploadOf
 
 
@@ -22,7 +29,7 @@ class ListContract(CatalogCase):
     ) -> tuple[list[str], list[str], str | None]:
         """List a page: keys, common prefixes, the last."""
         page: ObjectListing = await self.catalog.listObjects(
-            "b", prefix.encode(), delimiter.encode(), after.encode(), limit
+            ObjectRange("b", prefix.encode(), delimiter.encode(), after.encode(), limit)
         )
         return [listed.key for listed in page.objects], list(page.prefixes), page.last
 
@@ -32,7 +39,7 @@ class ListContract(CatalogCase):
             checksum=Checksum("SHA256", "x", "COMPOSITE"), storageClass="GLACIER"
         )
         await self.put(inlineRecord(b"k\0\xc3\xa9", b"12", "e9", attributes=attributes))
-        page = await self.catalog.listObjects("b", b"", b"", b"", 10)
+        page = await self.catalog.listObjects(ObjectRange("b", b"", b"", b"", 10))
         self.assertEqual(
             page.objects,
             (
@@ -55,16 +62,22 @@ class ListContract(CatalogCase):
         await self.put(inlineRecord(b"b/c", b""))
         await self.put(inlineRecord(b"d", b""))
         for delimiter, usual in ((b"", ["b/c", "d"]), (b"/", ["d"])):
-            plain = await self.catalog.listObjects("b", b"", delimiter, b"", 10)
+            plain = await self.catalog.listObjects(ObjectRange("b", b"", delimiter, b"", 10))
             self.assertEqual({row.contentType for row in plain.objects}, {""})
-            page = await self.catalog.listObjects("b", b"", delimiter, b"", 10, contentTypes=True)
+            page = await self.catalog.listObjects(
+                ObjectRange("b", b"", delimiter, b"", 10, contentTypes=True)
+            )
             types = {row.key: row.contentType for row in page.objects}
             self.assertEqual(types, {"a": "text/x"} | dict.fromkeys(usual, "binary/octet-stream"))
 
     async def test_missingBucket(self) -> None:
         """A missing bucket cannot be listed."""
-        await self.assertRefused(self.catalog.listObjects("none", b"", b"", b"", 0), NoSuchBucket)
-        await self.assertRefused(self.catalog.uploads("none", b"", b"", b"", "", 0), NoSuchBucket)
+        await self.assertRefused(
+            self.catalog.listObjects(ObjectRange("none", b"", b"", b"", 0)), NoSuchBucket
+        )
+        await self.assertRefused(
+            self.catalog.uploads(UploadRange("none", b"", b"", b"", 0)), NoSuchBucket
+        )
 
     async def test_order(self) -> None:
         """Keys are in the order of their UTF-8 bytes."""
@@ -125,11 +138,9 @@ class ListContract(CatalogCase):
         async def page(
             keyAfter: bytes, idAfter: str, limit: int
         ) -> tuple[list[str], tuple[str, str] | None]:
-            uploads, prefixes, last = await self.catalog.uploads(
-                "b", b"", b"", keyAfter, idAfter, limit
-            )
-            self.assertEqual(prefixes, [])
-            return [upload.uploadId for upload in uploads], last
+            page = await self.catalog.uploads(UploadRange("b", b"", b"", keyAfter, limit, idAfter))
+            self.assertEqual(page.prefixes, [])
+            return [upload.uploadId for upload in page.uploads], page.last
 
         self.assertEqual(await page(b"", "", 10), (["9", "1", "2", "3", "0"], None))
         self.assertEqual(await page(b"", "", 3), (["9", "1", "2"], ("b", "2")))
@@ -143,9 +154,9 @@ class ListContract(CatalogCase):
         uploads = [uploadOf(key, "1") for key in (b"a/x", b"a/y", b"b", b"c/x")]
         for upload in uploads:
             await self.catalog.commit(CreateUpload(upload))
-        found = await self.catalog.uploads("b", b"", b"/", b"", "", 2)
-        self.assertEqual(found, ([uploads[2]], ["a/"], ("b", "1")))
-        found = await self.catalog.uploads("b", b"", b"/", b"b", "1", 2)
-        self.assertEqual(found, ([], ["c/"], None))
-        found = await self.catalog.uploads("b", b"a/", b"/", b"", "", 2)
-        self.assertEqual(found, (uploads[:2], [], None))
+        found = await self.catalog.uploads(UploadRange("b", b"", b"/", b"", 2))
+        self.assertEqual(found, UploadListing([uploads[2]], ["a/"], ("b", "1")))
+        found = await self.catalog.uploads(UploadRange("b", b"", b"/", b"b", 2, "1"))
+        self.assertEqual(found, UploadListing([], ["c/"], None))
+        found = await self.catalog.uploads(UploadRange("b", b"a/", b"/", b"", 2))
+        self.assertEqual(found, UploadListing(uploads[:2], [], None))

@@ -12,14 +12,14 @@ from storagegate.storage.errors import (
     ObjectLocked,
 )
 from storagegate.storage.mutations import (
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteObjects,
     PutLegalHold,
     PutObject,
     PutPart,
     PutRetention,
+    RemoveObjects,
     SetObjectLock,
     SetVersioning,
 )
@@ -83,7 +83,7 @@ class LockContract(CatalogCase):
     ) -> list[bool]:
         """Remove versions; return for each whether that was possible."""
         entries = [(each.key, each.versionId, condition) for each in records]
-        done = await self.catalog.commit(DeleteObjects("b", entries, "alice", atMs))
+        done = await self.catalog.commit(RemoveObjects("b", entries, "alice", atMs))
         for each in done:
             self.assertIsInstance(each, Removal | ObjectLocked)
         return [isinstance(each, Removal) for each in done]
@@ -100,7 +100,7 @@ class LockContract(CatalogCase):
         suspended = self.catalog.commit(SetVersioning("b", VERSIONING_SUSPENDED))
         await self.assertRefused(suspended, BucketLocked)
         made = replace(bucketNamed("c"), versioning=VERSIONING_ENABLED, lockEnabled=True)
-        await self.catalog.commit(CreateBucket(made))
+        await self.catalog.commit(AddBucket(made))
         self.assertEqual(await self.catalog.bucket("c"), made)
 
     async def test_withoutLock(self) -> None:
@@ -125,7 +125,7 @@ class LockContract(CatalogCase):
         self.assertEqual(await self.removes(*rows, free), [False, False, False, True])
         self.assertEqual(await self.removes(*rows, atMs=NOW + 4), [False] * 3)
         [plain] = await self.catalog.commit(
-            DeleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+            RemoveObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
         )
         self.assertTrue(plain.isDeleteMarker)
         self.assertEqual(
@@ -212,7 +212,7 @@ class LockContract(CatalogCase):
         await self.enableLock()
         await self.putLocked()
         [removal] = await self.catalog.commit(
-            DeleteObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
+            RemoveObjects("b", [(b"k", None, ALWAYS)], "alice", NOW)
         )
         for bucket, key, version, kind in (
             ("none", b"k", None, NoSuchBucket),

@@ -14,13 +14,13 @@ from storagegate.storage.errors import (
     PreconditionFailed,
 )
 from storagegate.storage.mutations import (
-    CreateBucket,
+    AddBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutAcl,
     PutObject,
     PutTags,
+    RemoveBucket,
+    RemoveObjects,
 )
 from storagegate.storage.records import (
     Attributes,
@@ -49,13 +49,13 @@ class BucketContract(CatalogCase):
 
     async def test_createdBucketIsThere(self) -> None:
         """A created bucket is found, just as it was given."""
-        await self.catalog.commit(CreateBucket(bucketNamed("other", "bob")))
+        await self.catalog.commit(AddBucket(bucketNamed("other", "bob")))
         self.assertEqual(await self.catalog.bucket("other"), bucketNamed("other", "bob"))
         self.assertIsNone(await self.catalog.bucket("others"))
 
     async def test_bucketIsCreatedOnce(self) -> None:
         """Creating a bucket again fails, and says whose it is."""
-        again = self.catalog.commit(CreateBucket(bucketNamed("b", "bob")))
+        again = self.catalog.commit(AddBucket(bucketNamed("b", "bob")))
         error = await self.assertRefused(again, BucketExists)
         self.assertEqual(error.bucket, bucketNamed("b", "alice"))
         self.assertEqual(await self.catalog.bucket("b"), bucketNamed("b", "alice"))
@@ -63,9 +63,9 @@ class BucketContract(CatalogCase):
     async def test_bucketKeepsItsOwnership(self) -> None:
         """The ownership that a bucket was created with comes back with it."""
         made = replace(bucketNamed("o"), ownership="BucketOwnerEnforced")
-        await self.catalog.commit(CreateBucket(made))
+        await self.catalog.commit(AddBucket(made))
         await self.put(replace(inlineRecord(b"k"), bucket="o"))
-        error = await self.assertRefused(self.catalog.commit(CreateBucket(made)), BucketExists)
+        error = await self.assertRefused(self.catalog.commit(AddBucket(made)), BucketExists)
         self.assertEqual(error.bucket, made)
         self.assertEqual(await self.catalog.bucket("o"), made)
         self.assertEqual((await self.catalog.object("o", b"k"))[0], made)
@@ -74,29 +74,29 @@ class BucketContract(CatalogCase):
     async def test_emptyBucketIsDeleted(self) -> None:
         """A bucket whose objects are gone can be removed, once, and made again."""
         await self.put(inlineRecord(b"k"))
-        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
-        await self.catalog.commit(DeleteBucket("b"))
+        await self.catalog.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
+        await self.catalog.commit(RemoveBucket("b"))
         self.assertIsNone(await self.catalog.bucket("b"))
-        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), NoSuchBucket)
-        await self.catalog.commit(CreateBucket(bucketNamed("b", "bob")))
+        await self.assertRefused(self.catalog.commit(RemoveBucket("b")), NoSuchBucket)
+        await self.catalog.commit(AddBucket(bucketNamed("b", "bob")))
         self.assertEqual(await self.catalog.object("b", b"k"), (bucketNamed("b", "bob"), None))
 
     async def test_bucketWithObjectsStays(self) -> None:
         """A bucket that holds an object is not removed."""
         await self.put(inlineRecord(b"k"))
-        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(RemoveBucket("b")), BucketNotEmpty)
         self.assertIsNotNone((await self.catalog.object("b", b"k"))[1])
 
     async def test_bucketWithUploadsStays(self) -> None:
         """A bucket with an upload in progress is not removed."""
         await self.catalog.commit(CreateUpload(uploadOf(b"k", "u1")))
-        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(RemoveBucket("b")), BucketNotEmpty)
 
     async def test_bucketsAreListed(self) -> None:
         """Buckets come by name: of an account or of all, with a prefix, in pages."""
         for name in ("c", "ba", "a", "bb", "ab"):
             await self.catalog.commit(
-                CreateBucket(bucketNamed(name, "bob" if "a" in name else "alice"))
+                AddBucket(bucketNamed(name, "bob" if "a" in name else "alice"))
             )
 
         async def names(*query: object) -> list[str]:
@@ -261,7 +261,7 @@ class ObjectContract(CatalogCase):
 
     def removeFrom(self, bucket: str, entries: Any) -> Deferred[Any]:
         """Remove objects."""
-        return self.catalog.commit(DeleteObjects(bucket, entries))
+        return self.catalog.commit(RemoveObjects(bucket, entries))
 
     async def test_ifMatch(self) -> None:
         """A write on a condition happens only over an object with one of these ETags."""
@@ -299,7 +299,7 @@ class ObjectContract(CatalogCase):
         """What waits beside a refused mutation is done."""
         refused = self.catalog.commit(PutObject(inlineRecord(b"k", bucket="none"), ALWAYS))
         done = self.catalog.commit(PutObject(inlineRecord(b"k"), ALWAYS))
-        also = self.catalog.commit(CreateBucket(bucketNamed("b")))
+        also = self.catalog.commit(AddBucket(bucketNamed("b")))
         await self.assertRefused(refused, NoSuchBucket)
         await self.assertRefused(also, BucketExists)
         self.assertEqual((await self.catalog.object("b", b"k"))[1], await done)
@@ -312,7 +312,7 @@ class DeleteContract(CatalogCase):
         """Each entry says whether there was something to remove, a second one of a key too."""
         await self.put(inlineRecord(b"a"), inlineRecord(b"b"), inlineRecord(b"c"))
         gone = await self.catalog.commit(
-            DeleteObjects("b", [(key, None, ALWAYS) for key in (b"a", b"x", b"c", b"a")])
+            RemoveObjects("b", [(key, None, ALWAYS) for key in (b"a", b"x", b"c", b"a")])
         )
         self.assertEqual([each.isFound for each in gone], [True, False, True, False])
         self.assertIsNone((await self.catalog.object("b", b"a"))[1])
@@ -329,7 +329,7 @@ class DeleteContract(CatalogCase):
         """An entry whose condition fails says so in its place; the others are removed."""
         await self.put(inlineRecord(b"a", etag="ea"), inlineRecord(b"b", etag="eb"))
         outcomes = await self.catalog.commit(
-            DeleteObjects(
+            RemoveObjects(
                 "b",
                 [
                     (b"a", None, WriteCondition(etags=("other",))),
@@ -348,9 +348,9 @@ class DeleteContract(CatalogCase):
         """Only the version that is named is removed; where versioning never was, it is C{null}."""
         await self.put(inlineRecord(b"k"))
         other = self.otherVersion()
-        gone = await self.catalog.commit(DeleteObjects("b", [(b"k", other, ALWAYS)]))
+        gone = await self.catalog.commit(RemoveObjects("b", [(b"k", other, ALWAYS)]))
         self.assertEqual(gone, [Removal(False)])
-        gone = await self.catalog.commit(DeleteObjects("b", [(b"k", "null", ALWAYS)]))
+        gone = await self.catalog.commit(RemoveObjects("b", [(b"k", "null", ALWAYS)]))
         self.assertEqual(gone, [Removal(True, "null", isChanged=True)])
 
     async def test_readsAreNeverOlderThanAnswers(self) -> None:
@@ -361,7 +361,7 @@ class DeleteContract(CatalogCase):
                 found = (await self.catalog.object("b", b"k"))[1]
                 assert found is not None
                 self.assertEqual(found.etag, f"e{number}")
-        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await self.catalog.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         self.assertIsNone((await self.catalog.object("b", b"k"))[1])
 
     async def test_deleteThousand(self) -> None:
@@ -373,7 +373,7 @@ class DeleteContract(CatalogCase):
             ]
         )
         gone = await self.catalog.commit(
-            DeleteObjects("b", [(b"%d" % n, None, ALWAYS) for n in range(1000)])
+            RemoveObjects("b", [(b"%d" % n, None, ALWAYS) for n in range(1000)])
         )
         self.assertEqual([each.isFound for each in gone], [True, False] * 500)
-        await self.catalog.commit(DeleteBucket("b"))
+        await self.catalog.commit(RemoveBucket("b"))

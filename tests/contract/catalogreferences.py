@@ -3,10 +3,10 @@
 from storagegate.storage.errors import ConcurrentChange, NoSuchBucket, PreconditionFailed
 from storagegate.storage.mutations import (
     ClearCorrupt,
-    DeleteObjects,
     ForgetBlobs,
     MarkCorrupt,
     PutObject,
+    RemoveObjects,
 )
 from tests.contract.catalogcase import (
     ALWAYS,
@@ -23,7 +23,7 @@ class ReferenceContract(CatalogCase):
 
     async def delete(self, *keys: bytes) -> None:
         """Remove objects."""
-        await self.catalog.commit(DeleteObjects("b", [(key, None, ALWAYS) for key in keys]))
+        await self.catalog.commit(RemoveObjects("b", [(key, None, ALWAYS) for key in keys]))
 
     async def test_deletedBlobIsGarbage(self) -> None:
         """The blobs of a removed object are reported, all of them, once."""

@@ -13,10 +13,11 @@ from storagegate.storage.mutations import (
     AbortUpload,
     CompleteUpload,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutPart,
+    RemoveBucket,
+    RemoveObjects,
 )
+from storagegate.storage.ranges import PartRange
 from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Segment
 from tests.contract.catalogcase import (
     ALWAYS,
@@ -65,7 +66,7 @@ class UploadContract(CatalogCase):
 
     async def test_uploadNeedsItsBucket(self) -> None:
         """No upload begins in a missing bucket."""
-        await self.catalog.commit(DeleteBucket("b"))
+        await self.catalog.commit(RemoveBucket("b"))
         await self.assertRefused(
             self.catalog.commit(CreateUpload(uploadOf(b"k", "u"))), NoSuchBucket
         )
@@ -78,11 +79,11 @@ class UploadContract(CatalogCase):
             2, 9, "é", 5, Content(9, None, (Segment("x", 5, 9),)), Checksum("SHA1", "=", "F")
         )
         await self.catalog.commit(PutPart("b", b"k", "u", summed))
-        parts = await self.catalog.parts("b", b"k", "u", 0, 10)
+        parts = await self.catalog.parts(PartRange("b", b"k", "u", 0, 10))
         self.assertEqual([part.number for part in parts], [1, 2, 3, 20])
         self.assertEqual(parts[1], summed)
         self.assertEqual(parts[2], partOf(3, "z", etag="e3"))
-        page = await self.catalog.parts("b", b"k", "u", 1, 2)
+        page = await self.catalog.parts(PartRange("b", b"k", "u", 1, 2))
         self.assertEqual([part.number for part in page], [2, 3])
 
     async def test_missingUpload(self) -> None:
@@ -93,7 +94,7 @@ class UploadContract(CatalogCase):
                 PutPart(bucket, key, uploadId, partOf(1, "n"), newBlobs=newBlobsOf("n"))
             )
             await self.assertRefused(put, NoSuchUpload)
-            parts = self.catalog.parts(bucket, key, uploadId, 0, 1)
+            parts = self.catalog.parts(PartRange(bucket, key, uploadId, 0, 1))
             await self.assertRefused(parts, NoSuchUpload)
             abort = self.catalog.commit(AbortUpload(bucket, key, uploadId))
             await self.assertRefused(abort, NoSuchUpload)
@@ -105,7 +106,7 @@ class UploadContract(CatalogCase):
     async def test_partIsReplaced(self) -> None:
         """A part that comes again takes the place of the first, whose blobs are garbage."""
         await self.begin((1, "x"), (1, "y"))
-        parts = await self.catalog.parts("b", b"k", "u", 0, 10)
+        parts = await self.catalog.parts(PartRange("b", b"k", "u", 0, 10))
         self.assertEqual([part.content for part in parts], [blobContent("y")])
         self.assertEqual(self.collected, ["x"])
 
@@ -113,7 +114,7 @@ class UploadContract(CatalogCase):
         """A part cannot be copied from a blob that is being removed."""
         await self.put(blobRecord(b"o", "x"))
         await self.begin()
-        await self.catalog.commit(DeleteObjects("b", [(b"o", None, ALWAYS)]))
+        await self.catalog.commit(RemoveObjects("b", [(b"o", None, ALWAYS)]))
         copy = self.catalog.commit(PutPart("b", b"k", "u", partOf(1, "x")))
         await self.assertRefused(copy, ConcurrentChange)
 
@@ -128,9 +129,9 @@ class UploadContract(CatalogCase):
         self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
         with self.assertRaises(NoSuchUpload):
             await self.complete((1, "e1"))
-        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await self.catalog.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         self.assertEqual(sorted(self.collected), ["x", "y", "z"])
-        await self.catalog.commit(DeleteBucket("b"))
+        await self.catalog.commit(RemoveBucket("b"))
 
     async def test_completeReplaces(self) -> None:
         """A completed upload takes the place of the object under its key."""
@@ -158,7 +159,7 @@ class UploadContract(CatalogCase):
             CompleteUpload("u", inlineRecord(b"k"), [(1, "e1")], IF_ABSENT)
         )
         await self.assertRefused(completed, PreconditionFailed)
-        self.assertEqual(len(await self.catalog.parts("b", b"k", "u", 0, 9)), 1)
+        self.assertEqual(len(await self.catalog.parts(PartRange("b", b"k", "u", 0, 9))), 1)
         self.assertEqual(self.collected, [])
 
     async def test_completedOnce(self) -> None:
@@ -180,7 +181,7 @@ class UploadContract(CatalogCase):
         await self.catalog.commit(AbortUpload("b", b"k", "u"))
         self.assertEqual(sorted(self.collected), ["x", "y"])
         self.assertIsNone(await self.catalog.upload("b", b"k", "u"))
-        self.assertEqual(len(await self.catalog.parts("b", b"k", "v", 0, 9)), 1)
+        self.assertEqual(len(await self.catalog.parts(PartRange("b", b"k", "v", 0, 9))), 1)
 
     async def test_copiedPart(self) -> None:
         """A part may be a range of a stored blob, and keeps it when the source goes."""
@@ -188,9 +189,9 @@ class UploadContract(CatalogCase):
         await self.begin()
         part = partOf(1, "x")
         await self.catalog.commit(PutPart("b", b"k", "u", part))
-        await self.catalog.commit(DeleteObjects("b", [(b"o", None, ALWAYS)]))
+        await self.catalog.commit(RemoveObjects("b", [(b"o", None, ALWAYS)]))
         self.assertEqual(self.collected, [])
         stored = await self.complete((1, "p1"))
         self.assertEqual(stored.content, blobContent("x"))
-        await self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await self.catalog.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         self.assertEqual(self.collected, ["x"])

@@ -5,13 +5,13 @@ from twisted.internet.defer import DeferredList
 from storagegate.storage.mutations import (
     AbortUpload,
     AddAccessKey,
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutObject,
     PutPart,
+    RemoveBucket,
+    RemoveObjects,
 )
 from storagegate.storage.records import AccessKey, BucketUsage
 from tests.contract.catalogcase import (
@@ -46,19 +46,19 @@ class UsageContract(CatalogCase):
         refused = self.catalog.commit(PutObject(inlineRecord(b"k", b"no"), IF_ABSENT))
         await DeferredList([refused], consumeErrors=True)
         await self.catalog.commit(
-            DeleteObjects("b", [(b"l", None, ALWAYS), (b"none", None, ALWAYS)])
+            RemoveObjects("b", [(b"l", None, ALWAYS), (b"none", None, ALWAYS)])
         )
         self.assertEqual(await self.counts(), (1, 10, 0, 0))
 
     async def test_usageTogether(self) -> None:
         """Mutations of several buckets that are committed together count as alone."""
-        await self.catalog.commit(CreateBucket(bucketNamed("c")))
+        await self.catalog.commit(AddBucket(bucketNamed("c")))
         mutations = [
             self.catalog.commit(PutObject(inlineRecord(key, b"12345", bucket=bucket), ALWAYS))
             for key in (b"k", b"l", b"k")
             for bucket in ("b", "c")
         ]
-        mutations.append(self.catalog.commit(DeleteObjects("c", [(b"l", None, ALWAYS)])))
+        mutations.append(self.catalog.commit(RemoveObjects("c", [(b"l", None, ALWAYS)])))
         await DeferredList(mutations, fireOnOneErrback=True)
         self.assertEqual(await self.counts("b"), (2, 10, 0, 0))
         self.assertEqual(await self.counts("c"), (1, 5, 0, 0))
@@ -84,9 +84,9 @@ class UsageContract(CatalogCase):
         """A bucket that is removed together with its last object, and made anew, is empty."""
         await self.put(inlineRecord(b"k", b"hello"))
         mutations = [
-            self.catalog.commit(DeleteObjects("b", [(b"k", None, ALWAYS)])),
-            self.catalog.commit(DeleteBucket("b")),
-            self.catalog.commit(CreateBucket(bucketNamed("b"))),
+            self.catalog.commit(RemoveObjects("b", [(b"k", None, ALWAYS)])),
+            self.catalog.commit(RemoveBucket("b")),
+            self.catalog.commit(AddBucket(bucketNamed("b"))),
         ]
         await DeferredList(mutations, fireOnOneErrback=True)
         self.assertEqual(await self.counts(), (0, 0, 0, 0))
@@ -94,7 +94,7 @@ class UsageContract(CatalogCase):
     async def test_usageOfOthers(self) -> None:
         """The newest of many buckets are counted together, and keys are."""
         for name in ("c", "d"):
-            await self.catalog.commit(CreateBucket(bucketNamed(name)))
+            await self.catalog.commit(AddBucket(bucketNamed(name)))
             await self.put(inlineRecord(b"k", b"hello", bucket=name))
         await self.catalog.commit(AddAccessKey(AccessKey("K", "S", "alice")))
         usage = await self.catalog.usage(1)

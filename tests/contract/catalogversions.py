@@ -11,17 +11,18 @@ from storagegate.storage.errors import (
     PreconditionFailed,
 )
 from storagegate.storage.mutations import (
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutObject,
     PutPart,
     PutSettings,
     PutTags,
+    RemoveBucket,
+    RemoveObjects,
     SetVersioning,
 )
+from storagegate.storage.ranges import VersionRange
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
@@ -60,13 +61,13 @@ class VersionContract(CatalogCase):
         """Remove objects and versions in one request."""
         entries = [(key, version, ALWAYS) for key, version in names]
         removed: list[Removal | Exception] = await self.catalog.commit(
-            DeleteObjects("b", entries, "carol", 1_800_000_000_000)
+            RemoveObjects("b", entries, "carol", 1_800_000_000_000)
         )
         return removed
 
     async def ids(self) -> list[str]:
         """List the ids of all versions, by key, the newest first."""
-        page = await self.catalog.listVersions("b", b"", b"", b"", None, 1000)
+        page = await self.catalog.listVersions(VersionRange("b", b"", b"", b"", 1000))
         return [each.versionId for each in page.versions]
 
     async def test_bucketIsNeverStale(self) -> None:
@@ -171,7 +172,9 @@ class VersionContract(CatalogCase):
         for limit in range(1, len(wanted) + 2):
             found, after, versionAfter, isLast = [], b"", None, False
             while not isLast:
-                page = await self.catalog.listVersions(bucket, b"", b"", after, versionAfter, limit)
+                page = await self.catalog.listVersions(
+                    VersionRange(bucket, b"", b"", after, limit, versionAfter)
+                )
                 self.assertLessEqual(len(page.versions), limit)
                 found += [(row.key, row.versionId, bool(row.isLatest)) for row in page.versions]
                 after, versionAfter = (page.last or "").encode(), page.lastVersion
@@ -225,7 +228,7 @@ class VersionContract(CatalogCase):
             (None, WriteCondition(size=5), True),
             (None, WriteCondition(size=77), True),
         ):
-            [result] = await self.catalog.commit(DeleteObjects("b", [(b"k", version, condition)]))
+            [result] = await self.catalog.commit(RemoveObjects("b", [(b"k", version, condition)]))
             self.assertIsInstance(result, Removal if isHeld else PreconditionFailed)
 
     async def test_bytesOfVersions(self) -> None:
@@ -236,14 +239,14 @@ class VersionContract(CatalogCase):
         usage = (await self.catalog.usage(1)).buckets[0]
         self.assertEqual((usage.objects, usage.bytes), (2, 100_005))
         self.assertEqual((await self.catalog.blobRow("x")).refs, 1)
-        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(RemoveBucket("b")), BucketNotEmpty)
         ids = await self.ids()
         await self.remove(*((b"k", version) for version in ids[1:]))
         self.assertEqual(self.collected, ["x"])
-        await self.assertRefused(self.catalog.commit(DeleteBucket("b")), BucketNotEmpty)
+        await self.assertRefused(self.catalog.commit(RemoveBucket("b")), BucketNotEmpty)
         await self.remove((b"k", ids[0]))
         self.assertEqual((await self.catalog.usage(1)).buckets[0].objects, 0)
-        await self.catalog.commit(DeleteBucket("b"))
+        await self.catalog.commit(RemoveBucket("b"))
 
     async def test_olderVersions(self) -> None:
         """Older versions are counted apart, without delete markers, up to a limit of rows."""
@@ -300,8 +303,8 @@ class SettingContract(CatalogCase):
         )
         self.assertEqual((await self.catalog.bucket("b")).generation, second)
         self.assertEqual((await self.catalog.object("b", b"k"))[0].generation, second)
-        await self.catalog.commit(DeleteBucket("b"))
-        await self.catalog.commit(CreateBucket(bucketNamed("b")))
+        await self.catalog.commit(RemoveBucket("b"))
+        await self.catalog.commit(AddBucket(bucketNamed("b")))
         self.assertEqual(await self.catalog.settings("b"), (0, {}))
         third = await self.catalog.commit(PutSettings("b", {"cors": b"x"}))
         self.assertEqual(len({0, first, second, third}), 4)

@@ -5,10 +5,15 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.accounts import ANONYMOUS, Identity, KeyPolicy
+from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import DomainError
-from storagegate.objects.service import ObjectService
+from storagegate.objects.operations import ListBuckets
 from storagegate.storage.records import Bucket
+
+ACCOUNTS: Any = SimpleNamespace()
+"""No policy names an account here."""
 
 
 class Catalog:
@@ -38,9 +43,9 @@ class ListTests(SynchronousTestCase):
         """List buckets of a key; count the reads of the catalog."""
         self.catalog = Catalog(2500)
         store: Any = SimpleNamespace(catalog=self.catalog, verifier=None)
-        service = ObjectService(store, "us-east-1", float)
-        identity = Identity("K", "ann", policy)
-        coroutine = service.buckets(identity, "", after, limit, region)
+        service = openDomain(store, ACCOUNTS, "us-east-1", float)
+        caller = PlainCaller(Identity("K", "ann", policy), "ListBuckets")
+        coroutine = service.perform(caller, ListBuckets("", after, limit, region))
         with self.assertRaises(StopIteration) as ended:
             coroutine.send(None)
         return [each.name for each in ended.exception.value]
@@ -62,6 +67,8 @@ class ListTests(SynchronousTestCase):
     def test_anonymous(self) -> None:
         """A request without credentials has no list."""
         store: Any = SimpleNamespace(catalog=Catalog(1), verifier=None)
-        listing = ObjectService(store, "us-east-1", float).buckets(ANONYMOUS, "", "", 1)
+        caller = PlainCaller(ANONYMOUS, "ListBuckets")
+        service = openDomain(store, ACCOUNTS, "us-east-1", float)
+        listing = service.perform(caller, ListBuckets("", "", 1))
         error = self.assertRaises(DomainError, listing.send, None)
         self.assertEqual(error.code, "AccessDenied")

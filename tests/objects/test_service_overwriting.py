@@ -10,10 +10,12 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.access.context import PlainCaller
-from storagegate.objects.accounts import Identity
+from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import BodyExpectation, ingest, newHasher
 from storagegate.objects.contents import digest
-from storagegate.objects.service import ObjectService, Ownership
+from storagegate.objects.domain import openDomain
+from storagegate.objects.operations import CreateBucket
+from storagegate.objects.ownership import Ownership
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
 from storagegate.storage.embedded.opening import openStore
@@ -74,13 +76,14 @@ class OverwritingTests(TestCase):
             blobs=self.blobs,
         )
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
-        self.objects = ObjectService(self.store, "us-east-1", lambda: 1)
+        accounts = AccessKeyStore(self.store.accessKeys, "AK", "secret")
+        self.objects = openDomain(self.store, accounts, "us-east-1", lambda: 1)
         self.isOver = False
         self.writes = 0
         return Deferred.fromCoroutine(self._begin())
 
     async def _begin(self) -> None:
-        await self.objects.createBucket(ROOT, "box")
+        await self.objects.perform(READER, CreateBucket("box"))
         await self._put()
 
     async def _put(self) -> None:

@@ -9,7 +9,7 @@ from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.buckets import StaticResponse
 from storagegate.s3.names import parseQuery
 from storagegate.s3.operations import OPERATIONS, findOperation
-from storagegate.s3.request import Operation
+from storagegate.s3.request import S3Operation
 from tests.s3.clientparser import parseAnswer, serviceModel
 from tests.support.documents import DOCS, table
 
@@ -36,7 +36,7 @@ _UPLOAD_ID = {"AbortMultipartUpload", "CompleteMultipartUpload", "ListParts"}
 _PART = {"UploadPart", "UploadPartCopy"}
 
 
-def find(method: bytes, target: str, headers: dict[bytes, bytes] | None = None) -> Operation:
+def find(method: bytes, target: str, headers: dict[bytes, bytes] | None = None) -> S3Operation:
     """Find the operation of a method and a path-style target."""
     path, _, query = target.partition("?")
     bucket, _, key = path[1:].partition("/")

@@ -1,6 +1,5 @@
-"""Parameters of list requests, tokens, and keys in answers."""
+"""Parameters of list requests, and keys in answers."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from urllib.parse import unquote, unquote_plus
 
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.objects.pagination import makeToken, readToken
+from storagegate.objects.pagination import makeToken
 from storagegate.s3.pagination import (
     BucketsQuery,
     KeysQuery,
@@ -249,63 +248,6 @@ class AttributesTests(SynchronousTestCase):
             {b"x-amz-object-attributes": b"ETag", b"x-amz-max-parts": b"-1"},
         )
         self.assertEqual(error.fields["ArgumentName"], "x-amz-max-parts")
-
-
-class TokenTests(SynchronousTestCase):
-    """Continuation tokens."""
-
-    def assertRefused(self, token: str, secret: bytes = SECRET, bucket: str = "b") -> None:
-        """Assert that a token is the error that S3 gives."""
-        error = refusalOf(readToken, secret, bucket, token)
-        self.assertEqual((error.code, error.status), ("InvalidArgument", 400))
-        self.assertEqual(error.message, "The continuation token provided is incorrect")
-
-    @given(KEYS)
-    def test_roundTrip(self, position: str) -> None:
-        """Any position is read back, from characters that a query needs not escape."""
-        token = makeToken(SECRET, "b", position)
-        self.assertRegex(token, r"\A[A-Za-z0-9_-]+\Z")
-        self.assertEqual(readToken(SECRET, "b", token), position)
-
-    def test_longestPosition(self) -> None:
-        """A key of 1,024 bytes has a token."""
-        position = "k" * 1024
-        self.assertEqual(readToken(SECRET, "b", makeToken(SECRET, "b", position)), position)
-
-    def test_bound(self) -> None:
-        """A token of another bucket, another store or the list of buckets is refused."""
-        token = makeToken(SECRET, "b", "k")
-        self.assertRefused(token, bucket="c")
-        self.assertRefused(token, bucket="")
-        self.assertRefused(token, secret=b"t" * 32)
-        self.assertRefused(makeToken(SECRET, "", "k"))
-
-    def test_tampered(self) -> None:
-        """Any changed, missing or additional character is refused."""
-        token = makeToken(SECRET, "b", "key")
-        for index, character in enumerate(token):
-            other = "A" if character != "A" else "B"
-            self.assertRefused(token[:index] + other + token[index + 1 :])
-            self.assertRefused(token[:index] + token[index + 1 :])
-        for changed in [token + "A", token + "=", token + "\n", " " + token, token + "é", "x"]:
-            self.assertRefused(changed)
-
-    def test_otherSpelling(self) -> None:
-        """The same bytes written in another way of base64 are no token."""
-        token = makeToken(SECRET, "b", "k")
-        spelling = token[:-1] + chr(ord(token[-1]) + 1)
-        self.assertEqual(urlsafe_b64decode(spelling + "="), urlsafe_b64decode(token + "="))
-        self.assertRefused(spelling)
-
-    def test_forgedPosition(self) -> None:
-        """A position without the secret's MAC, not UTF-8, or far too long is refused."""
-        for raw in [b"", b"k" * 10, b"m" * 16 + b"key", b"m" * 16 + b"\xff", b"m" * 5000]:
-            self.assertRefused(urlsafe_b64encode(raw).decode().rstrip("="))
-
-    @given(st.text(max_size=60))
-    def test_anything(self, token: str) -> None:
-        """Whatever text comes is refused as S3 refuses it."""
-        self.assertRefused(token)
 
 
 class EncodeKeyTests(SynchronousTestCase):

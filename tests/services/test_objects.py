@@ -45,7 +45,7 @@ class DefinitionTests(StorageCase):
 
 
 class BucketTests(StorageCase):
-    """C{CreateBucket}, C{ListBuckets} and C{DeleteBucket}."""
+    """C{AddBucket}, C{ListBuckets} and C{RemoveBucket}."""
 
     async def test_buckets(self) -> None:
         """A bucket is made, listed with its time, and removed; S3 sees the same."""

@@ -19,16 +19,17 @@ from storagegate.storage.identity import MARKER
 from storagegate.storage.layout import BlobLayout
 from storagegate.storage.mutations import (
     AbortUpload,
-    CreateBucket,
+    AddBucket,
     CreateUpload,
-    DeleteBucket,
     PutLegalHold,
     PutRetention,
     PutSettings,
     PutTags,
+    RemoveBucket,
     SetObjectLock,
     SetVersioning,
 )
+from storagegate.storage.ranges import ObjectRange, VersionRange
 from storagegate.storage.records import (
     NULL_VERSION,
     Attributes,
@@ -113,11 +114,11 @@ class StoreDriver:
     def createBucket(self, name: str) -> None:
         """Create a bucket."""
         bucket = Bucket(name, "account", 1, "us-east-1")
-        self.reactor.settle(self.store.catalog.commit(CreateBucket(bucket)))
+        self.reactor.settle(self.store.catalog.commit(AddBucket(bucket)))
 
     def deleteBucket(self, name: str) -> None:
         """Remove a bucket."""
-        self.reactor.settle(self.store.catalog.commit(DeleteBucket(name)))
+        self.reactor.settle(self.store.catalog.commit(RemoveBucket(name)))
 
     def put(self, bucket: str, key: bytes, body: bytes, condition: WriteCondition = ALWAYS) -> None:
         """Store an object."""
@@ -247,7 +248,7 @@ class StoreDriver:
         while True:
             page = self.reactor.settle(
                 self.store.catalog.listVersions(
-                    bucket, prefix, delimiter, after, versionAfter, limit
+                    VersionRange(bucket, prefix, delimiter, after, limit, versionAfter)
                 )
             )
             versions += page.versions
@@ -287,7 +288,9 @@ class StoreDriver:
 
     def listing(self, bucket: str, prefix: bytes) -> list[bytes]:
         """Return all keys with a prefix."""
-        page = self.reactor.settle(self.store.catalog.listObjects(bucket, prefix, b"", b"", 1000))
+        page = self.reactor.settle(
+            self.store.catalog.listObjects(ObjectRange(bucket, prefix, b"", b"", 1000))
+        )
         return [entry.key.encode() for entry in page.objects]
 
     def createUpload(self, uploadId: str, bucket: str, key: bytes) -> None:

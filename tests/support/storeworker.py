@@ -29,7 +29,7 @@ from storagegate.storage.errors import NoSuchKey
 from storagegate.storage.mutations import (
     AbortUpload,
     AddAccessKey,
-    CreateBucket,
+    AddBucket,
     CreateUpload,
     PutLegalHold,
     PutRetention,
@@ -39,6 +39,7 @@ from storagegate.storage.mutations import (
     SetObjectLock,
     SetVersioning,
 )
+from storagegate.storage.ranges import ObjectRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
     Attributes,
@@ -118,7 +119,7 @@ class Worker:
 
     async def createBucket(self, bucket: str) -> None:
         """Create a bucket."""
-        await self.store.catalog.commit(CreateBucket(Bucket(bucket, "account", 1, "us-east-1")))
+        await self.store.catalog.commit(AddBucket(Bucket(bucket, "account", 1, "us-east-1")))
 
     async def deleteBucket(self, bucket: str) -> None:
         """Remove a bucket."""
@@ -228,7 +229,7 @@ class Worker:
 
     async def versions(self, bucket: str) -> list[list[Any]]:
         """Return all versions: key, ETag, whether it is the latest, id."""
-        page = await self.store.catalog.listVersions(bucket, b"", b"", b"", None, 1000)
+        page = await self.store.catalog.listVersions(VersionRange(bucket, b"", b"", b"", 1000))
         return [
             [
                 each.key,
@@ -256,7 +257,9 @@ class Worker:
 
     async def listing(self, bucket: str, prefix: str = "") -> list[str]:
         """Return all keys with a prefix."""
-        page = await self.store.catalog.listObjects(bucket, prefix.encode(), b"", b"", 1000)
+        page = await self.store.catalog.listObjects(
+            ObjectRange(bucket, prefix.encode(), b"", b"", 1000)
+        )
         return [entry.key for entry in page.objects]
 
     async def createUpload(self, uploadId: str, bucket: str, key: str) -> None:

@@ -21,9 +21,10 @@ from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, Identity, Signing
 from storagegate.objects.attributes import isFieldText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
+from storagegate.objects.documents.fields import CHECKSUM_HEADERS, contentMD5
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
-from storagegate.s3.checksums import CHECKSUM_HEADERS, contentMD5, expectedChecksum
+from storagegate.s3.checksums import expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 

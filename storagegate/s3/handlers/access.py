@@ -1,13 +1,28 @@
 """The access settings of buckets and objects: policy, ACL, ownership, public access block."""
 
 from storagegate.objects.access.acl import AccessControlList
-from storagegate.objects.configuration import OwnedList
 from storagegate.objects.documents.acl import readList, writeList
 from storagegate.objects.documents.buckets import (
     readOwnership,
     readPublicAccessBlock,
     writeOwnership,
     writePublicAccessBlock,
+)
+from storagegate.objects.operations import (
+    DeleteBucketOwnershipControls,
+    DeleteBucketPolicy,
+    DeletePublicAccessBlock,
+    GetBucketAcl,
+    GetBucketOwnershipControls,
+    GetBucketPolicy,
+    GetBucketPolicyStatus,
+    GetObjectAcl,
+    GetPublicAccessBlock,
+    PutBucketAcl,
+    PutBucketOwnershipControls,
+    PutBucketPolicy,
+    PutObjectAcl,
+    PutPublicAccessBlock,
 )
 from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import LIST_FIELDS
@@ -20,32 +35,32 @@ from storagegate.s3.xml.writer import writeDocument
 
 async def getBucketPolicy(call: S3Request) -> None:
     """Respond with the policy, byte for byte."""
-    document = await call.configuration.policy(call, call.bucket)
+    document = await call.perform(GetBucketPolicy(call.bucket))
     call.respond(200, [(b"Content-Type", b"application/json")], document)
 
 
 async def putBucketPolicy(call: S3Request) -> None:
     """Set the policy."""
     await call.services.objects.bucket(call, call.bucket)
-    await call.configuration.putPolicy(call, call.bucket, await call.readDocument())
+    await call.perform(PutBucketPolicy(call.bucket, await call.readDocument()))
     call.respond(204)
 
 
 async def deleteBucketPolicy(call: S3Request) -> None:
     """Remove the policy."""
-    await call.configuration.removePolicy(call, call.bucket)
+    await call.perform(DeleteBucketPolicy(call.bucket))
     call.respond(204)
 
 
 async def getBucketPolicyStatus(call: S3Request) -> None:
     """Respond with whether the policy is public."""
-    isPublic = await call.configuration.isPolicyPublic(call, call.bucket)
+    isPublic = await call.perform(GetBucketPolicyStatus(call.bucket))
     call.respondXML(documents.policyStatus(isPublic))
 
 
 async def getPublicAccessBlock(call: S3Request) -> None:
     """Respond with the public access block."""
-    block = await call.configuration.publicAccessBlock(call, call.bucket)
+    block = await call.perform(GetPublicAccessBlock(call.bucket))
     call.respondXML(writeDocument(writePublicAccessBlock(block)))
 
 
@@ -54,19 +69,19 @@ async def putPublicAccessBlock(call: S3Request) -> None:
     await call.services.objects.bucket(call, call.bucket)
     document = readDocument(await call.readDocument(), "PublicAccessBlockConfiguration")
     block = readPublicAccessBlock(document)
-    await call.configuration.putPublicAccessBlock(call, call.bucket, block)
+    await call.perform(PutPublicAccessBlock(call.bucket, block))
     call.respond(200)
 
 
 async def deletePublicAccessBlock(call: S3Request) -> None:
     """Remove the public access block."""
-    await call.configuration.removePublicAccessBlock(call, call.bucket)
+    await call.perform(DeletePublicAccessBlock(call.bucket))
     call.respond(204)
 
 
 async def getBucketOwnershipControls(call: S3Request) -> None:
     """Respond with the object ownership, if it was ever set."""
-    ownership = await call.configuration.ownership(call, call.bucket)
+    ownership = await call.perform(GetBucketOwnershipControls(call.bucket))
     call.respondXML(writeDocument(writeOwnership(ownership)))
 
 
@@ -74,19 +89,19 @@ async def putBucketOwnershipControls(call: S3Request) -> None:
     """Set the object ownership."""
     await call.services.objects.bucket(call, call.bucket)
     ownership = readOwnership(readDocument(await call.readDocument(), "OwnershipControls"))
-    await call.configuration.putOwnership(call, call.bucket, ownership)
+    await call.perform(PutBucketOwnershipControls(call.bucket, ownership))
     call.respond(200)
 
 
 async def deleteBucketOwnershipControls(call: S3Request) -> None:
     """Remove the object ownership."""
-    await call.configuration.removeOwnership(call, call.bucket)
+    await call.perform(DeleteBucketOwnershipControls(call.bucket))
     call.respond(204)
 
 
 async def getBucketAcl(call: S3Request) -> None:
     """Respond with the ACL of the bucket."""
-    owner, acl = await call.configuration.acl(call, call.bucket)
+    owner, acl = await call.perform(GetBucketAcl(call.bucket))
     call.respondXML(writeDocument(writeList(owner, acl, call.services.accounts.nameOf)))
 
 
@@ -94,7 +109,7 @@ async def putBucketAcl(call: S3Request) -> None:
     """Set the ACL of the bucket, in one of its three forms."""
     bucket = await call.services.objects.bucket(call, call.bucket)
     acl, canned = await _readList(call, bucket.account)
-    await call.configuration.putACL(call, call.bucket, acl, canned)
+    await call.perform(PutBucketAcl(call.bucket, acl, canned))
     call.respond(200)
 
 
@@ -121,19 +136,19 @@ async def _readList(
 
 async def getObjectAcl(call: S3Request) -> None:
     """Respond with the ACL of the object."""
-    bucket, record, (owner, acl) = await call.configuration.objectACL(
-        call, call.bucket, call.key, call.query.get("versionId")
-    )
+    versionId = call.query.get("versionId")
+    found = await call.perform(GetObjectAcl(call.bucket, call.key, versionId))
+    bucket, record, (owner, acl) = found
     body = writeDocument(writeList(owner, acl, call.services.accounts.nameOf))
     call.respondXML(body, readVersionHeaders(bucket, record))
 
 
 async def putObjectAcl(call: S3Request) -> None:
     """Set the ACL of the object, in one of its three forms."""
-    objects = call.services.objects
-    bucket, record = await objects.object(call, call.bucket, call.key, call.query.get("versionId"))
+    objects, versionId = call.services.objects, call.query.get("versionId")
+    bucket, record = await objects.object(call, call.bucket, call.key, versionId)
     access = await objects.accessOf(bucket)
     owner = bucket.account if access.isEnforced else record.account
     acl, canned = await _readList(call, owner, bucket.account)
-    await call.configuration.putObjectACL(record, access, OwnedList(owner, acl), canned)
+    await call.perform(PutObjectAcl(call.bucket, call.key, versionId, record.sequence, acl, canned))
     call.respond(200, readVersionHeaders(bucket, record))

@@ -4,34 +4,36 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.objects.access.acl import AccessControlList, encodeList
-from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, OWNERSHIPS
+from storagegate.objects.access.decision import OWNERSHIPS
 from storagegate.objects.documents.buckets import (
     readTagging,
     readVersioning,
     writeTagging,
     writeVersioning,
 )
-from storagegate.objects.errors import BucketAlreadyOwnedByYou
 from storagegate.objects.names import FIRST_REGION, checkBucketName
-from storagegate.objects.pagination import makeToken
-from storagegate.objects.service import TAGS
-from storagegate.objects.settings import ACL, ownershipOf
-from storagegate.objects.tags import (
-    BUCKET_TAGS,
-    OBJECT_TAGS,
-    Tags,
-    checkedTags,
-    decodeTags,
-    encodeTags,
+from storagegate.objects.operations import (
+    CreateBucket,
+    DeleteBucket,
+    DeleteBucketTagging,
+    DeleteObjectTagging,
+    GetBucketTagging,
+    GetBucketVersioning,
+    ListBuckets,
+    ListObjects,
+    ListObjectVersions,
+    PutBucketTagging,
+    PutBucketVersioning,
+    PutObjectTagging,
 )
+from storagegate.objects.pagination import makeToken
+from storagegate.objects.tags import BUCKET_TAGS, OBJECT_TAGS, checkedTags, decodeTags
 from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import LIST_FIELDS
 from storagegate.s3.auth.sigv4 import REGION_FIELD
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import BUCKET_FIELD, enablesLock
 from storagegate.s3.pagination import (
-    KeysQuery,
     parseListBuckets,
     parseListObjects,
     parseListVersions,
@@ -46,7 +48,8 @@ from storagegate.s3.request import (
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readBucketConfiguration, readDocument
 from storagegate.s3.xml.writer import writeDocument
-from storagegate.storage.records import Bucket, ObjectListing
+from storagegate.storage.ranges import ObjectRange, VersionRange
+from storagegate.storage.records import Bucket
 
 
 async def listBuckets(call: S3Request) -> None:
@@ -56,8 +59,8 @@ async def listBuckets(call: S3Request) -> None:
     secret, objects = call.services.tokenSecret, call.services.objects
     query = parseListBuckets(call.query, secret, objects.region)
     # One extra row shows whether another page follows.
-    found = await objects.buckets(
-        call.identity, query.prefix, query.after, query.limit + 1, query.region
+    found = await call.perform(
+        ListBuckets(query.prefix, query.after, query.limit + 1, query.region)
     )
     page, token = found[: query.limit], None
     if len(found) > query.limit:
@@ -69,61 +72,19 @@ async def createBucket(call: S3Request) -> None:
     """Create a bucket."""
     rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS | {BUCKET_FIELD})
     checkBucketName(call.bucket)
-    account = call.identity.account
     named = listIn(call.headers, call.services.accounts)
-    acl = None if named is None else named.ownedBy(account)
+    acl = None if named is None else named.ownedBy(call.identity.account)
     ownership = call.headers.get(b"x-amz-object-ownership", b"").strip().decode("latin-1")
     if ownership and ownership not in OWNERSHIPS:
         raise invalidArgument("x-amz-object-ownership", ownership)
-    text = None if acl is None else encodeList(acl, account)
-    objects = call.services.objects
-    if text is not None and (ownership or objects.ownership) == BUCKET_OWNER_ENFORCED:
-        raise S3Error("InvalidBucketAclWithObjectOwnership")
     locked = enablesLock(call.headers)
     region, pairs = readBucketConfiguration(await call.readDocument())
     tags = checkedTags(pairs, BUCKET_TAGS)
-    document = None if text is None else text.encode()
-    try:
-        await objects.createBucket(call.identity, call.bucket, region, ownership, tags, locked)
-    except BucketAlreadyOwnedByYou:
-        if objects.region != FIRST_REGION:
-            raise
-        if not await _hasAll(call, ownership, tags, locked):
-            raise
-        await _resetList(call, acl, document)
-    else:
-        if document is not None:
-            # The bucket is private until this point.
-            await objects.putSettings(call.bucket, {ACL: document})
-    call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
-
-
-async def _hasAll(call: S3Request, ownership: str, tags: Tags, locked: bool) -> bool:
-    """Return whether an existing bucket has all that a request to create it names."""
-    bucket, settings = await call.services.objects.bucketSettings(call, call.bucket)
-    return (
-        ownership in ("", ownershipOf(bucket, settings.documents))
-        and (not tags or encodeTags(tags).encode("ascii") == settings.documents.get(TAGS))
-        and (bucket.lockEnabled or not locked)
+    isRepeatable = call.services.objects.region == FIRST_REGION
+    await call.perform(
+        CreateBucket(call.bucket, region, ownership, tags, locked, acl, isRepeatable)
     )
-
-
-async def _resetList(
-    call: S3Request, acl: AccessControlList | None, document: bytes | None
-) -> None:
-    """
-    Give an existing bucket the ACL of a request to create it.
-
-    @param document: The stored form of the ACL; L{None} for the private ACL.
-    """
-    objects = call.services.objects
-    _, settings = await objects.bucketSettings(call, call.bucket)
-    if settings.documents.get(ACL) == document:
-        return
-    await objects.bucket(call, call.bucket, operation="PutBucketAcl")
-    if acl is not None:
-        settings.access.checkList(acl)
-    await objects.putSettings(call.bucket, {ACL: document})
+    call.respond(200, [(b"Location", b"/" + call.bucket.encode())])
 
 
 async def headBucket(call: S3Request) -> None:
@@ -134,7 +95,7 @@ async def headBucket(call: S3Request) -> None:
 
 async def deleteBucket(call: S3Request) -> None:
     """Remove an empty bucket."""
-    await call.services.objects.deleteBucket(call, call.bucket)
+    await call.perform(DeleteBucket(call.bucket))
     call.respond(204)
 
 
@@ -146,7 +107,7 @@ async def getBucketLocation(call: S3Request) -> None:
 
 async def getBucketVersioning(call: S3Request) -> None:
     """Respond with the status of versioning."""
-    versioning = await call.configuration.versioning(call, call.bucket)
+    versioning = await call.perform(GetBucketVersioning(call.bucket))
     call.respondXML(writeDocument(writeVersioning(versioning)))
 
 
@@ -155,28 +116,27 @@ async def putBucketVersioning(call: S3Request) -> None:
     await call.services.objects.bucket(call, call.bucket)
     document = readDocument(await call.readDocument(), "VersioningConfiguration")
     status = readVersioning(document)
-    await call.configuration.putVersioning(call, call.bucket, status)
+    await call.perform(PutBucketVersioning(call.bucket, status))
     call.respond(200)
 
 
 async def getBucketTagging(call: S3Request) -> None:
     """Respond with the tags of a bucket."""
-    tags = await call.configuration.tags(call, call.bucket)
+    tags = await call.perform(GetBucketTagging(call.bucket))
     call.respondXML(writeDocument(writeTagging(tags)))
 
 
 async def putBucketTagging(call: S3Request) -> None:
     """Replace the tags of a bucket."""
-    objects = call.services.objects
-    await objects.bucket(call, call.bucket)
+    await call.services.objects.bucket(call, call.bucket)
     pairs = readTagging(readDocument(await call.readDocument(), "Tagging"))
-    await objects.putBucketTags(call, call.bucket, checkedTags(pairs, BUCKET_TAGS))
+    await call.perform(PutBucketTagging(call.bucket, checkedTags(pairs, BUCKET_TAGS)))
     call.respond(204)
 
 
 async def deleteBucketTagging(call: S3Request) -> None:
     """Remove the tags of a bucket."""
-    await call.services.objects.putBucketTags(call, call.bucket, {})
+    await call.perform(DeleteBucketTagging(call.bucket))
     call.respond(204)
 
 
@@ -196,19 +156,15 @@ async def putObjectTagging(call: S3Request) -> None:
     tags = checkedTags(pairs, OBJECT_TAGS)
     # The change is authorised again with the new tags, which a policy may forbid.
     call.documentTags = tags
-    await _changeTags(call, tags, 200)
+    versionId = call.query.get("versionId")
+    change = PutObjectTagging(call.bucket, call.key, versionId, tags)
+    call.respond(200, readVersionHeaders(*await call.perform(change)))
 
 
 async def deleteObjectTagging(call: S3Request) -> None:
     """Remove the tags of an object."""
-    await _changeTags(call, {}, 204)
-
-
-async def _changeTags(call: S3Request, tags: Tags, code: int) -> None:
-    bucket, record = await call.services.objects.putTags(
-        call, call.bucket, call.key, call.query.get("versionId"), tags
-    )
-    call.respond(code, readVersionHeaders(bucket, record))
+    removal = DeleteObjectTagging(call.bucket, call.key, call.query.get("versionId"))
+    call.respond(204, readVersionHeaders(*await call.perform(removal)))
 
 
 @frozen
@@ -254,22 +210,11 @@ async def _settings(call: S3Request) -> Bucket:
     return bucket
 
 
-async def _page(call: S3Request, query: KeysQuery) -> ObjectListing:
-    return await call.services.objects.listObjects(
-        call,
-        call.bucket,
-        query.prefix.encode(),
-        query.delimiter.encode(),
-        query.after.encode(),
-        query.limit,
-    )
-
-
 async def listObjects(call: S3Request) -> None:
     """List a page of a bucket, for both versions of the operation."""
     secret = call.services.tokenSecret
     query = parseListObjects(call.query, secret, call.bucket)
-    page = await _page(call, query)
+    page = await call.perform(ListObjects(ObjectRange(call.bucket, *query.keys, query.limit)))
     token = None if page.last is None else makeToken(secret, call.bucket, page.last)
     owner = await call.services.objects.ownerOfAll(call.bucket) if query.fetchOwner else None
     # The region that signatures must name.
@@ -281,17 +226,9 @@ async def listObjects(call: S3Request) -> None:
 async def listObjectVersions(call: S3Request) -> None:
     """List a page of a bucket's versions and delete markers."""
     query = parseListVersions(call.query)
-    objects = call.services.objects
-    page = await objects.listVersions(
-        call,
-        call.bucket,
-        query.prefix.encode(),
-        query.delimiter.encode(),
-        query.after.encode(),
-        query.idMarker or None,
-        query.limit,
-    )
-    owner = await objects.ownerOfAll(call.bucket)
+    wanted = VersionRange(call.bucket, *query.keys, query.limit, query.idMarker or None)
+    page = await call.perform(ListObjectVersions(wanted))
+    owner = await call.services.objects.ownerOfAll(call.bucket)
     await _respondInTurns(call, documents.listVersions(call.bucket, query, page, owner))
 
 

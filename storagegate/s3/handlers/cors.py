@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from storagegate.objects.cors import CORSRule, findRule
 from storagegate.objects.documents.cors import readCORS, writeCORS
 from storagegate.objects.errors import DomainError
+from storagegate.objects.operations import DeleteBucketCors, GetBucketCors, PutBucketCors
 from storagegate.objects.service import ObjectService
 from storagegate.s3.errors import S3Error
 from storagegate.s3.request import Pairs, S3Request
@@ -51,7 +52,7 @@ def parseRequested(value: bytes) -> list[str]:
 
 async def getBucketCors(call: S3Request) -> None:
     """Respond with the rules."""
-    rules = await call.configuration.cors(call, call.bucket)
+    rules = await call.perform(GetBucketCors(call.bucket))
     call.respondXML(writeDocument(writeCORS(rules)))
 
 
@@ -59,13 +60,13 @@ async def putBucketCors(call: S3Request) -> None:
     """Set the rules."""
     await call.services.objects.bucket(call, call.bucket)
     rules = readCORS(readDocument(await call.readDocument(), "CORSConfiguration"))
-    await call.configuration.putCORS(call, call.bucket, rules)
+    await call.perform(PutBucketCors(call.bucket, rules))
     call.respond(200)
 
 
 async def deleteBucketCors(call: S3Request) -> None:
     """Remove the rules."""
-    await call.configuration.removeCORS(call, call.bucket)
+    await call.perform(DeleteBucketCors(call.bucket))
     call.respond(204)
 
 

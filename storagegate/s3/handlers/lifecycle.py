@@ -9,6 +9,11 @@ from storagegate.objects.lifecycle import (
     findAbort,
     findExpiration,
 )
+from storagegate.objects.operations import (
+    DeleteBucketLifecycle,
+    GetBucketLifecycleConfiguration,
+    PutBucketLifecycleConfiguration,
+)
 from storagegate.s3.errors import invalidArgument
 from storagegate.s3.request import S3Request
 from storagegate.s3.xml.reader import LIFECYCLE_LIMIT, readDocument
@@ -23,7 +28,7 @@ async def getBucketLifecycleConfiguration(call: S3Request) -> None:
     """Respond with the rules."""
     from storagegate.objects.documents.lifecycle import writeLifecycle
 
-    rules, minimum = await call.configuration.lifecycle(call, call.bucket)
+    rules, minimum = await call.perform(GetBucketLifecycleConfiguration(call.bucket))
     size = minimum.encode("ascii") or _MINIMUM_SIZES[0]
     call.respondXML(writeDocument(writeLifecycle(rules)), [(_MINIMUM_SIZE, size)])
 
@@ -41,13 +46,13 @@ async def putBucketLifecycleConfiguration(call: S3Request) -> None:
     document = await call.readDocument()
     rules = readLifecycle(readDocument(document, "LifecycleConfiguration", LIFECYCLE_LIMIT))
     minimum = "" if size == _MINIMUM_SIZES[0] else size.decode("ascii")
-    await call.configuration.putLifecycle(call, call.bucket, rules, minimum)
+    await call.perform(PutBucketLifecycleConfiguration(call.bucket, rules, minimum))
     call.respond(200, [(_MINIMUM_SIZE, size)])
 
 
 async def deleteBucketLifecycle(call: S3Request) -> None:
     """Remove the rules."""
-    await call.configuration.removeLifecycle(call, call.bucket)
+    await call.perform(DeleteBucketLifecycle(call.bucket))
     call.respond(204)
 
 

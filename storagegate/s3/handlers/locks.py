@@ -1,5 +1,6 @@
 """Object lock: the configuration of a bucket, and the retention and legal hold of versions."""
 
+from storagegate.objects.documents.fields import LOCK_FIELDS
 from storagegate.objects.documents.locks import (
     readLegalHold,
     readLockConfiguration,
@@ -8,7 +9,16 @@ from storagegate.objects.documents.locks import (
     writeLockConfiguration,
     writeRetention,
 )
-from storagegate.s3.locks import LOCK_FIELDS, bypasses, lockHeaders
+from storagegate.objects.operations import (
+    GetObjectLegalHold,
+    GetObjectLockConfiguration,
+    GetObjectRetention,
+    PutObjectLegalHold,
+    PutObjectLockConfiguration,
+    PutObjectRetention,
+)
+from storagegate.objects.retention import findLocked
+from storagegate.s3.locks import bypasses, lockHeaders
 from storagegate.s3.request import S3Request
 from storagegate.s3.xml.reader import readDocument
 from storagegate.s3.xml.writer import writeDocument
@@ -17,7 +27,7 @@ from storagegate.storage.records import ObjectLock
 
 async def getObjectLockConfiguration(call: S3Request) -> None:
     """Respond with the object lock configuration of a bucket."""
-    default = await call.configuration.defaultRetention(call, call.bucket)
+    default = await call.perform(GetObjectLockConfiguration(call.bucket))
     call.respondXML(writeDocument(writeLockConfiguration(default)))
 
 
@@ -26,25 +36,25 @@ async def putObjectLockConfiguration(call: S3Request) -> None:
     await call.services.objects.bucket(call, call.bucket)
     document = readDocument(await call.readDocument(), "ObjectLockConfiguration")
     default = readLockConfiguration(document)
-    await call.configuration.putDefaultRetention(call, call.bucket, default)
+    await call.perform(PutObjectLockConfiguration(call.bucket, default))
     call.respond(200)
 
 
 async def getObjectRetention(call: S3Request) -> None:
     """Respond with the retention of a version."""
     versionId = call.query.get("versionId")
-    lock = await call.configuration.retention(call, call.bucket, call.key, versionId)
+    lock = await call.perform(GetObjectRetention(call.bucket, call.key, versionId))
     call.respondXML(writeDocument(writeRetention(lock)))
 
 
 async def putObjectRetention(call: S3Request) -> None:
     """Change the retention of a version."""
     versionId = call.query.get("versionId")
-    await call.configuration.lockedObject(call, call.bucket, call.key, versionId)
+    await findLocked(call.services.objects, call, call.bucket, call.key, versionId)
     lock = readRetention(readDocument(await call.readDocument(), "Retention"))
     _describe(call, lock)
-    await call.services.objects.putRetention(
-        call, call.bucket, call.key, versionId, lock, bypasses(call.headers)
+    await call.perform(
+        PutObjectRetention(call.bucket, call.key, versionId, lock, bypasses(call.headers))
     )
     call.respond(200)
 
@@ -52,17 +62,17 @@ async def putObjectRetention(call: S3Request) -> None:
 async def getObjectLegalHold(call: S3Request) -> None:
     """Respond with the legal hold of a version."""
     versionId = call.query.get("versionId")
-    isOn = await call.configuration.legalHold(call, call.bucket, call.key, versionId)
+    isOn = await call.perform(GetObjectLegalHold(call.bucket, call.key, versionId))
     call.respondXML(writeDocument(writeLegalHold(isOn)))
 
 
 async def putObjectLegalHold(call: S3Request) -> None:
     """Place or release the legal hold of a version."""
     versionId = call.query.get("versionId")
-    await call.configuration.lockedObject(call, call.bucket, call.key, versionId)
+    await findLocked(call.services.objects, call, call.bucket, call.key, versionId)
     isOn = readLegalHold(readDocument(await call.readDocument(), "LegalHold"))
     _describe(call, ObjectLock(legalHold=isOn))
-    await call.services.objects.putLegalHold(call, call.bucket, call.key, versionId, isOn)
+    await call.perform(PutObjectLegalHold(call.bucket, call.key, versionId, isOn))
     call.respond(200)
 
 

@@ -3,11 +3,19 @@
 from storagegate.core.options import parseDecimal
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, ingest
 from storagegate.objects.contents import retryCopy
-from storagegate.objects.errors import UploadNotFound
+from storagegate.objects.documents.fields import attributesFrom, declared, writeCondition
+from storagegate.objects.operations import (
+    AbortMultipartUpload,
+    CompleteMultipartUpload,
+    CreateMultipartUpload,
+    ListMultipartUploads,
+    ListParts,
+    UploadPartCopy,
+)
 from storagegate.s3.acls import listIn
-from storagegate.s3.attributes import WRITE_FIELDS, attributesFrom
-from storagegate.s3.checksums import declared, requestedKind, requestedType
-from storagegate.s3.conditions import parseCopyRange, rejectKey, writeCondition
+from storagegate.s3.attributes import WRITE_FIELDS
+from storagegate.s3.checksums import requestedKind, requestedType
+from storagegate.s3.conditions import parseCopyRange, rejectKey
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource, rejectBody
@@ -20,7 +28,7 @@ from storagegate.s3.request import (
 )
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readComplete
-from storagegate.storage.errors import NoSuchUpload
+from storagegate.storage.ranges import PartRange, UploadRange
 from storagegate.storage.records import MultipartUpload, Part
 
 
@@ -28,14 +36,10 @@ async def createMultipartUpload(call: S3Request) -> None:
     """Begin an upload."""
     rejectUnsupported(call.headers, call.identity.account, WRITE_FIELDS)
     algorithm, kind = requestedKind(call.headers) or ("", "")
-    upload = await call.services.multipart.create(
-        call,
-        call.bucket,
-        call.key,
-        attributesFrom(call.headers),
-        algorithm,
-        kind,
-        listIn(call.headers, call.services.accounts),
+    acl = listIn(call.headers, call.services.accounts)
+    attributes = attributesFrom(call.headers)
+    upload = await call.perform(
+        CreateMultipartUpload(call.bucket, call.key, attributes, algorithm, kind, acl)
     )
     headers = await abortHeaders(call, upload)
     if algorithm:
@@ -48,7 +52,7 @@ async def createMultipartUpload(call: S3Request) -> None:
 
 
 async def _find(call: S3Request) -> MultipartUpload:
-    return await call.services.multipart.upload(call, call.bucket, call.key, call.query["uploadId"])
+    return await call.services.objects.upload(call, call.bucket, call.key, call.query["uploadId"])
 
 
 async def uploadPart(call: S3Request) -> None:
@@ -69,7 +73,7 @@ async def uploadPart(call: S3Request) -> None:
         )
     blobs = call.services.store.blobs
     ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket)
-    part = await call.services.multipart.putPart(upload, number, ingested)
+    part = await call.services.objects.putPart(upload, number, ingested)
     # The checksum of a part has no type.
     call.respond(
         200, [(b"ETag", b'"%b"' % part.etag.encode()), *checksumHeaders(part.checksum)[:1]]
@@ -80,20 +84,24 @@ async def uploadPartCopy(call: S3Request) -> None:
     """Store a range of an object as a part."""
     rejectUnsupported(call.headers, call.identity.account)
     number = parsePartNumber(call.query)
-    upload = await _find(call)
+    # An upload that does not exist is the error, not its source.
+    await _find(call)
     rejectBody(call)
 
     async def copy() -> tuple[CopySource, Part]:
         source = await findCopySource(call)
-        wanted = call.headers.get(b"x-amz-copy-source-range")
+        named = call.headers.get(b"x-amz-copy-source-range")
         start, length = 0, source.record.size
-        if wanted is not None:
-            found = parseCopyRange(wanted, source.record.size)
+        if named is not None:
+            found = parseCopyRange(named, source.record.size)
             start, length = found.first, found.length
         if length > PUT_LIMIT:
             raise S3Error("EntityTooLarge")
-        part = await call.services.multipart.copyPart(upload, number, source.record, start, length)
-        return source, part
+        uploadId = call.query["uploadId"]
+        wanted = UploadPartCopy(
+            call.bucket, call.key, uploadId, number, source.record, start, length
+        )
+        return source, await call.perform(wanted)
 
     source, part = await retryCopy(copy)
     body = documents.copyPart(part.etag, part.modifiedMs, part.checksum)
@@ -115,22 +123,17 @@ async def completeMultipartUpload(call: S3Request) -> None:
     """Turn the parts into the object."""
     rejectUnsupported(call.headers, call.identity.account)
     condition = writeCondition(call.headers)
-    multipart = call.services.multipart
     # The checksum in the headers applies to the object, not to the document.
     whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
     bucket = await call.services.objects.bucket(call, call.bucket, call.key)
     parts = readComplete(await call.readDocument(checked=False))
-    try:
-        upload = await _find(call)
-        record = await multipart.complete(upload, parts, condition, whole, _objectSize(call), kind)
-    except (UploadNotFound, NoSuchUpload):
-        # A client that lost the first response repeats the request, which must then succeed.
-        uploadId = call.query["uploadId"]
-        done = await multipart.completed(call, call.bucket, call.key, uploadId, parts)
-        if done is None:
-            raise
-        record = done
+    uploadId, size = call.query["uploadId"], _objectSize(call)
+    record = await call.perform(
+        CompleteMultipartUpload(
+            call.bucket, call.key, uploadId, parts, condition, whole, size, kind
+        )
+    )
     body = documents.completeMultipartUpload(
         call.location(call.key),
         call.bucket,
@@ -145,16 +148,18 @@ async def completeMultipartUpload(call: S3Request) -> None:
 async def abortMultipartUpload(call: S3Request) -> None:
     """Abort an upload and remove its parts."""
     rejectUnsupported(call.headers, call.identity.account)
-    await call.services.multipart.abort(await _find(call))
+    await call.perform(AbortMultipartUpload(call.bucket, call.key, call.query["uploadId"]))
     call.respond(204)
 
 
 async def listParts(call: S3Request) -> None:
     """List an upload's parts."""
     query = parseListParts(call.query)
-    upload = await _find(call)
+    uploadId = call.query["uploadId"]
+    upload, found = await call.perform(
+        ListParts(PartRange(call.bucket, call.key, uploadId, query.after, query.limit + 1))
+    )
     rejectKey(call.headers)
-    found = await call.services.multipart.parts(upload, query.after, query.limit + 1)
     # A page without parts is the last: another page would start at the same position.
     page, truncated = found[: query.limit], 0 < query.limit < len(found)
     (owner,) = await call.services.objects.ownershipsOf(call.bucket, [upload])
@@ -165,14 +170,9 @@ async def listParts(call: S3Request) -> None:
 async def listMultipartUploads(call: S3Request) -> None:
     """List a bucket's uploads in progress."""
     query = parseListUploads(call.query)
-    uploads, prefixes, after = await call.services.multipart.uploads(
-        call,
-        call.bucket,
-        query.prefix,
-        query.delimiter,
-        (query.after, query.idMarker),
-        query.limit,
+    page = await call.perform(
+        ListMultipartUploads(UploadRange(call.bucket, *query.keys, query.limit, query.idMarker))
     )
-    owners = await call.services.objects.ownershipsOf(call.bucket, uploads)
+    owners = await call.services.objects.ownershipsOf(call.bucket, page.uploads)
     accounts = [each.account for each in owners]
-    call.respondXML(documents.listUploads(call.bucket, query, uploads, prefixes, after, accounts))
+    call.respondXML(documents.listUploads(call.bucket, query, page, accounts))

@@ -10,23 +10,23 @@ from storagegate.net.http.message import ChannelRequest
 from storagegate.objects.attributes import isFieldText
 from storagegate.objects.checksums import PUT_LIMIT, BodyExpectation, ingest
 from storagegate.objects.documents.buckets import readTagging
+from storagegate.objects.documents.fields import (
+    KEPT,
+    METADATA_PREFIX,
+    STORAGE_CLASS,
+    TAGGING,
+    attributesFrom,
+    contentMD5,
+    writeCondition,
+)
 from storagegate.objects.locks import checkLock
 from storagegate.objects.names import checkKey
 from storagegate.objects.tags import OBJECT_TAGS, checkedTags, encodeTags
 from storagegate.s3.acls import listIn
-from storagegate.s3.attributes import (
-    KEPT,
-    LIST_FIELDS,
-    METADATA_PREFIX,
-    STORAGE_CLASS,
-    TAGGING,
-    WRITE_FIELDS,
-    attributesFrom,
-)
+from storagegate.s3.attributes import LIST_FIELDS, WRITE_FIELDS
 from storagegate.s3.auth.authenticator import FIELD_NAME, rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
-from storagegate.s3.checksums import contentMD5, expectedChecksum
-from storagegate.s3.conditions import writeCondition
+from storagegate.s3.checksums import expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
 from storagegate.s3.xml import documents

@@ -6,26 +6,27 @@ from msgspec.structs import replace
 
 from storagegate.objects.checksums import ingest
 from storagegate.objects.contents import retryCopy
-from storagegate.objects.copies import checkTaken
+from storagegate.objects.documents.fields import (
+    STORAGE_CLASS,
+    attributesFrom,
+    lockFrom,
+    writeCondition,
+)
 from storagegate.objects.errors import DomainError, VersionIsDeleteMarker
 from storagegate.objects.locks import checkLock
-from storagegate.objects.service import (
-    UNCONDITIONAL,
-    DeleteEntry,
-)
+from storagegate.objects.operations import CopyObject, DeleteEntry, DeleteObject, DeleteObjects
 from storagegate.s3.acls import listIn
-from storagegate.s3.attributes import LIST_FIELDS, STORAGE_CLASS, WRITE_FIELDS, attributesFrom
+from storagegate.s3.attributes import LIST_FIELDS, WRITE_FIELDS
 from storagegate.s3.checksums import requestedKind
 from storagegate.s3.conditions import (
     DELETE_FIELDS,
     deleteCondition,
     evaluateCopySource,
     narrowed,
-    writeCondition,
 )
 from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
-from storagegate.s3.locks import bypasses, lockFrom
+from storagegate.s3.locks import bypasses
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.request import (
     S3Request,
@@ -37,6 +38,7 @@ from storagegate.s3.request import (
 from storagegate.s3.xml import documents, reader
 from storagegate.storage.errors import InvalidVersionId
 from storagegate.storage.records import (
+    UNCONDITIONAL,
     UNLOCKED,
     Attributes,
     Bucket,
@@ -158,7 +160,8 @@ async def copyObject(call: S3Request) -> None:
     algorithm, _ = requestedKind(call.headers) or ("", "")
     objects = call.services.objects
     acl = listIn(call.headers, call.services.accounts)
-    bucket, owner = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
+    # A refused copy is the error, not its source.
+    bucket, _ = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
     rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
@@ -167,27 +170,21 @@ async def copyObject(call: S3Request) -> None:
     async def copy() -> tuple[CopySource, ObjectRecord]:
         source = await findCopySource(call)
         attributes = _copiedAttributes(call, source.record)
-        await checkTaken(
-            objects,
-            call,
-            source.record,
-            source.record.versionId if source.byVersion else None,
+        wanted = CopyObject(
             call.bucket,
             call.key,
+            source.record,
+            sourceVersionId=source.record.versionId if source.byVersion else None,
+            attributes=attributes,
             takesTags=takesTags,
             storageClass=None if isNamed else attributes.storageClass,
+            algorithm=algorithm,
+            condition=condition,
+            overwrites=isNamed or bool(algorithm) or source.byVersion,
+            lock=lock,
+            acl=acl,
         )
-        return source, await objects.copyObject(
-            owner,
-            source.record,
-            call.bucket,
-            call.key,
-            attributes,
-            algorithm,
-            condition,
-            isNamed or bool(algorithm) or source.byVersion,
-            lock,
-        )
+        return source, await call.perform(wanted)
 
     source, record = await retryCopy(copy)
     call.respondXML(
@@ -204,8 +201,8 @@ async def deleteObject(call: S3Request) -> None:
     """Delete an object or a version; a missing object counts as deleted."""
     rejectUnsupported(call.headers, call.identity.account, DELETE_FIELDS)
     version = call.query.get("versionId")
-    entry = DeleteEntry(call.key, version, deleteCondition(call.headers))
-    removal = await call.services.objects.deleteObject(call, call.bucket, entry)
+    wanted = DeleteObject(call.bucket, call.key, version, deleteCondition(call.headers))
+    removal = await call.services.objects.perform(call, wanted)
     headers = []
     if removal.isDeleteMarker:
         headers.append((b"x-amz-delete-marker", b"true"))
@@ -234,7 +231,7 @@ async def deleteObjects(call: S3Request) -> None:
             entries[position] = _checkEntry(call, each)
         except (S3Error, DomainError) as error:
             errors[position] = asS3Error(error)
-    results = await call.services.objects.deleteObjects(call, call.bucket, list(entries.values()))
+    results = await call.perform(DeleteObjects(call.bucket, list(entries.values())))
     removals: dict[int, Removal] = {}
     for position, result in zip(entries, results, strict=True):
         if isinstance(result, Removal):

@@ -37,6 +37,7 @@ from storagegate.storage.records import (
     Part,
     PartSummary,
     Removal,
+    UploadListing,
     VersionListing,
 )
 
@@ -319,19 +320,16 @@ def _version(row: ListedVersion, key: str, account: str) -> str:
 def listUploads(
     bucket: str,
     query: KeysQuery,
-    uploads: Sequence[MultipartUpload],
-    prefixes: Sequence[str],
-    after: tuple[str, str] | None,
+    page: UploadListing,
     owners: Sequence[str],
 ) -> bytes:
     """
     Return ListMultipartUploadsResult.
 
-    @param after: Key and upload id after which the next page starts; L{None} for the last page.
     @param owners: The account that will own the object of each upload.
     """
     url = query.urlEncoding
-    nextKey, nextId = after or _lastOf(uploads, prefixes)
+    nextKey, nextId = page.last or _lastOf(page)
     head = [
         element("Bucket", bucket),
         element("KeyMarker", encodeKey(query.after, url)),
@@ -340,7 +338,7 @@ def listUploads(
         optional("NextUploadIdMarker", nextId),
         element("Prefix", encodeKey(query.prefix, url)),
         f"<MaxUploads>{query.limit}</MaxUploads>",
-        _page(query.delimiter, url, after is not None),
+        _page(query.delimiter, url, page.last is not None),
     ]
     rows = [
         f"<Upload><Key>{_keyText(row.key.decode(), url)}</Key>"
@@ -350,15 +348,16 @@ def listUploads(
         f"<Initiated>{isoTimestamp(row.startedMs)}</Initiated>"
         f"{optional('ChecksumAlgorithm', row.checksumAlgorithm)}"
         f"{optional('ChecksumType', row.checksumKind)}</Upload>"
-        for row, owner in zip(uploads, owners, strict=True)
+        for row, owner in zip(page.uploads, owners, strict=True)
     ]
     return document(
-        "ListMultipartUploadsResult", "".join(head + rows) + _commonPrefixes(prefixes, url)
+        "ListMultipartUploadsResult", "".join(head + rows) + _commonPrefixes(page.prefixes, url)
     )
 
 
-def _lastOf(uploads: Sequence[MultipartUpload], prefixes: Sequence[str]) -> tuple[str, str]:
+def _lastOf(page: UploadListing) -> tuple[str, str]:
     """Return key and upload id of the last item of a list; a common prefix has no id."""
+    uploads, prefixes = page.uploads, page.prefixes
     last = (uploads[-1].key.decode(), uploads[-1].uploadId) if uploads else ("", "")
     return (prefixes[-1], "") if prefixes and prefixes[-1] > last[0] else last
 

@@ -24,7 +24,7 @@ from attrs import frozen
 from storagegate.core.options import parseDecimal
 from storagegate.objects.documents.buckets import readTag
 from storagegate.objects.documents.tree import Document
-from storagegate.objects.multipart import CompletedPart
+from storagegate.objects.operations import CompletedPart
 from storagegate.objects.pagination import PART_LIMIT
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.parser import makeParser, parseTree

@@ -51,6 +51,7 @@ from storagegate.storage.mutations import (
     newBlobsOf,
     noteDamage,
 )
+from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
     BlobRow,
@@ -64,9 +65,9 @@ from storagegate.storage.records import (
     OlderVersions,
     Part,
     StoreUsage,
+    UploadListing,
     VersionListing,
 )
-from storagegate.storage.rows import KeyRange
 from storagegate.storage.sqlite import CatalogUnusable
 from storagegate.storage.versionids import VersionIds
 
@@ -282,50 +283,21 @@ class PostgreSQLCatalog:
         """List buckets."""
         return await self._lists.buckets(account, prefix, after, limit)
 
-    async def listObjects(
-        self,
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        after: bytes,
-        limit: int,
-        contentTypes: bool = False,
-    ) -> ObjectListing:
+    async def listObjects(self, page: ObjectRange) -> ObjectListing:
         """List a page of objects."""
-        where = KeyRange(prefix, delimiter, after)
-        return await self._lists.objects(bucket, where, limit, contentTypes)
+        return await self._lists.objects(page)
 
-    async def listVersions(
-        self,
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        after: bytes,
-        versionAfter: str | None,
-        limit: int,
-    ) -> VersionListing:
+    async def listVersions(self, page: VersionRange) -> VersionListing:
         """List a page of versions."""
-        where = KeyRange(prefix, delimiter, after)
-        return await self._lists.versions(bucket, where, versionAfter, limit)
+        return await self._lists.versions(page)
 
-    async def parts(
-        self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
-    ) -> list[Part]:
-        """List parts of an upload."""
-        return await self._lists.parts(bucket, key, uploadId, after, limit)
+    async def parts(self, page: PartRange) -> list[Part]:
+        """List a page of the parts of an upload."""
+        return await self._lists.parts(page)
 
-    async def uploads(
-        self,
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        keyAfter: bytes,
-        idAfter: str,
-        limit: int,
-    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
-        """List uploads in progress."""
-        where = KeyRange(prefix, delimiter, keyAfter)
-        return await self._lists.uploads(bucket, where, idAfter, limit)
+    async def uploads(self, page: UploadRange) -> UploadListing:
+        """List a page of uploads in progress."""
+        return await self._lists.uploads(page)
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
         """

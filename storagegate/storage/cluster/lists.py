@@ -24,6 +24,13 @@ from storagegate.storage.cluster.values import (
     textArray,
 )
 from storagegate.storage.errors import NoSuchBucket, NoSuchUpload
+from storagegate.storage.ranges import (
+    KeyRange,
+    ObjectRange,
+    PartRange,
+    UploadRange,
+    VersionRange,
+)
 from storagegate.storage.records import (
     NULL_VERSION,
     BlobRow,
@@ -41,9 +48,10 @@ from storagegate.storage.records import (
     OlderVersions,
     Part,
     StoreUsage,
+    UploadListing,
     VersionListing,
 )
-from storagegate.storage.rows import KeyRange, Position, cutPage, readAttributes, readSegments
+from storagegate.storage.rows import cutPage, readAttributes, readSegments
 from storagegate.storage.versionids import VersionIds
 
 _INLINE_ROWS = 64
@@ -84,43 +92,38 @@ class Lists:
         rows = await self._read(name, *values)
         return [self._lookups.bucketOf(rows.get_value(n, 0)) for n in range(rows.ntuples)]
 
-    async def objects(
-        self, bucket: str, where: KeyRange, limit: int, contentTypes: bool
-    ) -> ObjectListing:
+    async def objects(self, page: ObjectRange) -> ObjectListing:
         """See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}."""
-        if limit <= 0:
-            await self._requireBucket(bucket)
+        if page.limit <= 0:
+            await self._requireBucket(page.bucket)
             return ObjectListing((), (), None)
-        values = _rangeOf(bucket, where, limit + 1)
-        if where.delimiter:
-            name = b"groupedtyped" if contentTypes else b"grouped"
+        values = _rangeOf(page, page.limit + 1)
+        if page.delimiter:
+            name = b"groupedtyped" if page.contentTypes else b"grouped"
         else:
-            name, values = b"flattyped" if contentTypes else b"flat", values[:4]
-        page = await self._page(name, values)
-        rows = _load(page, textKeys=True)
+            name, values = b"flattyped" if page.contentTypes else b"flat", values[:4]
+        rows = _load(await self._page(name, values), textKeys=True)
         prefixes: list[str] = []
-        if where.delimiter:
+        if page.delimiter:
             prefixes = [row[-1] for row in rows if row[-1] is not None]
             rows = [row[:-1] for row in rows if row[0] is not None]
         elif rows[0][0] is None:
             rows = []
-        if contentTypes:
+        if page.contentTypes:
             rows = [(*row[:-1], readAttributes(row[-1]).contentType) for row in rows]
         objects = list(starmap(ListedObject, rows))
-        last = cutPage(objects, lambda each: (each.key, ""), prefixes, limit)
+        last = cutPage(objects, lambda each: (each.key, ""), prefixes, page.limit)
         return ObjectListing(tuple(objects), tuple(prefixes), None if last is None else last[0])
 
-    async def versions(
-        self, bucket: str, where: KeyRange, versionAfter: str | None, limit: int
-    ) -> VersionListing:
+    async def versions(self, page: VersionRange) -> VersionListing:
         """See L{ICatalog.listVersions<storagegate.storage.interfaces.ICatalog.listVersions>}."""
+        bucket, after, versionAfter, limit = page.bucket, page.after, page.versionAfter, page.limit
         sequence = None if versionAfter is None else self._ids.read(versionAfter)
         if limit <= 0:
             await self._requireBucket(bucket)
             return VersionListing((), (), None, None)
         versions: list[ListedVersion] = []
-        after = where.after
-        isWithin = after.startswith(where.prefix) and where.groupOf(after) is None
+        isWithin = after.startswith(page.prefix) and page.groupOf(after) is None
         if versionAfter is not None and isWithin:
             if sequence is None:
                 # If that version is gone, the whole key is listed again: duplicates are better than
@@ -132,8 +135,8 @@ class Lists:
         if len(versions) <= limit:
             # Commits between the two reads affect other keys, or are newer than the rows already
             # read.
-            values = _rangeOf(bucket, where, limit + 1 - len(versions))
-            if where.delimiter:
+            values = _rangeOf(page, limit + 1 - len(versions))
+            if page.delimiter:
                 rows = await self._page(b"groupedversions", values)
             else:
                 rows = await self._page(b"versions", values[:4])
@@ -146,34 +149,31 @@ class Lists:
         lastVersion = self._ids.make(versions[-1].sequence) if isVersion else None
         return VersionListing(tuple(versions), tuple(prefixes), last[0], lastVersion)
 
-    async def uploads(
-        self, bucket: str, where: KeyRange, idAfter: str, limit: int
-    ) -> tuple[list[MultipartUpload], list[str], Position | None]:
+    async def uploads(self, page: UploadRange) -> UploadListing:
         """See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}."""
-        if limit <= 0:
-            await self._requireBucket(bucket)
-            return [], [], None
+        if page.limit <= 0:
+            await self._requireBucket(page.bucket)
+            return UploadListing([], [], None)
         # One extra step detects a further page, and one may be spent on a key whose uploads were
         # all listed before.
-        values = _rangeOf(bucket, where, limit + 2)
+        values = _rangeOf(page, page.limit + 2)
         # Uploads in a group are not listed individually, so no page ends between two uploads of one
         # of its keys.
-        if idAfter and where.groupOf(where.after) is None:
-            values[1] = max(where.prefix, where.after)
-        values += [where.after, idAfter.split("\0")[0].encode()]
-        uploads, prefixes = _uploadsOf(await self._page(b"uploads", values), bucket)
-        last = cutPage(uploads, lambda each: (each.key.decode(), each.uploadId), prefixes, limit)
-        return uploads, prefixes, last
-
-    async def parts(
-        self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
-    ) -> list[Part]:
-        """See L{ICatalog.parts<storagegate.storage.interfaces.ICatalog.parts>}."""
-        if not isText(bucket, uploadId):
-            raise NoSuchUpload
-        rows = await self._read(
-            b"parts", bucket.encode(), key, uploadId.encode(), int4(after), _most(limit)
+        if page.idAfter and page.groupOf(page.after) is None:
+            values[1] = max(page.prefix, page.after)
+        values += [page.after, page.idAfter.split("\0")[0].encode()]
+        uploads, prefixes = _uploadsOf(await self._page(b"uploads", values), page.bucket)
+        last = cutPage(
+            uploads, lambda each: (each.key.decode(), each.uploadId), prefixes, page.limit
         )
+        return UploadListing(uploads, prefixes, last)
+
+    async def parts(self, page: PartRange) -> list[Part]:
+        """See L{ICatalog.parts<storagegate.storage.interfaces.ICatalog.parts>}."""
+        if not isText(page.bucket, page.uploadId):
+            raise NoSuchUpload
+        values = (page.bucket.encode(), page.key, page.uploadId.encode())
+        rows = await self._read(b"parts", *values, int4(page.after), _most(page.limit))
         if not rows.ntuples:
             raise NoSuchUpload
         return [
@@ -336,11 +336,11 @@ class Lists:
         return rows
 
 
-def _rangeOf(bucket: str, where: KeyRange, most: int) -> list[Value]:
+def _rangeOf(page: KeyRange, most: int) -> list[Value]:
     """Return the parameters of a walk. A listing without groups takes the first four."""
-    found: Any = where.parameters(0, most)
+    found: Any = page.parameters(0, most)
     return [
-        bucket.encode(),
+        page.bucket.encode(),
         found["floor"],
         found["end"],
         _most(most),

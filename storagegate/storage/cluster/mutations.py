@@ -36,13 +36,11 @@ from storagegate.storage.errors import BucketExists, InvalidPart, NoSuchBucket, 
 from storagegate.storage.mutations import (
     AbortUpload,
     AddAccessKey,
+    AddBucket,
     ChangeAccessKey,
     ClearCorrupt,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     ForgetBlobs,
     MarkCorrupt,
     Mutation,
@@ -56,6 +54,8 @@ from storagegate.storage.mutations import (
     PutSettings,
     PutTags,
     RemoveAccessKey,
+    RemoveBucket,
+    RemoveObjects,
     SetObjectLock,
     SetVersioning,
 )
@@ -101,7 +101,7 @@ def versionName(ids: VersionIds, bucket: str, key: bytes, versionId: str | None)
     return _bucket(bucket), key, boolean(versionId is not None), optional(int8, sequence)
 
 
-def createBucket(ids: VersionIds, change: CreateBucket) -> PendingMutation:
+def createBucket(ids: VersionIds, change: AddBucket) -> PendingMutation:
     """Create a bucket."""
 
     def read(results: Sequence[Rows]) -> None:
@@ -136,7 +136,7 @@ def placeBucket(name: str) -> PendingMutation:
     return _ofBucket(name, (b"placebucket", (_bucket(name),)), read)
 
 
-def deleteBucket(ids: VersionIds, change: DeleteBucket) -> PendingMutation:
+def deleteBucket(ids: VersionIds, change: RemoveBucket) -> PendingMutation:
     """Remove an empty bucket."""
     return _ofBucket(change.bucket, (b"deletebucket", (_bucket(change.bucket),)))
 
@@ -196,7 +196,7 @@ def putObject(ids: VersionIds, change: PutObject) -> PendingMutation:
     )
 
 
-def deleteObjects(ids: VersionIds, change: DeleteObjects) -> PendingMutation:
+def deleteObjects(ids: VersionIds, change: RemoveObjects) -> PendingMutation:
     """
     Remove objects and versions; the outcome has a result for each.
 
@@ -651,10 +651,10 @@ MUTATIONS = dict(
         _row(ChangeAccessKey, changeAccessKey),
         _row(ClearCorrupt, clearCorrupt),
         _row(CompleteUpload, completeUpload),
-        _row(CreateBucket, createBucket),
+        _row(AddBucket, createBucket),
         _row(CreateUpload, createUpload),
-        _row(DeleteBucket, deleteBucket),
-        _row(DeleteObjects, deleteObjects),
+        _row(RemoveBucket, deleteBucket),
+        _row(RemoveObjects, deleteObjects),
         _row(ForgetBlobs, forgetBlobs),
         _row(MarkCorrupt, markCorrupt),
         _row(NoteKeyUses, noteKeyUses),

@@ -34,20 +34,25 @@ from storagegate.storage.cluster.interfaces import (
 from storagegate.storage.errors import BlobsElsewhere, BucketChanged, ConcurrentChange, StoreBusy
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import (
+    AddBucket,
     BlobMutation,
     BucketMutation,
-    CreateBucket,
     Mutation,
     T,
     copiedBlobsOf,
 )
+from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     BlobRow,
     Bucket,
     BucketUsage,
     InlineCheck,
     InlinePosition,
+    ObjectListing,
+    Part,
     StoreUsage,
+    UploadListing,
+    VersionListing,
 )
 from storagegate.storage.sqlite import CatalogUnusable
 
@@ -62,7 +67,7 @@ def _reading(name: str) -> Any:
     """Return a method that reads from the shard of the bucket named by its first argument."""
 
     async def read(self: "ShardedCatalog", bucket: str, *args: Any, **named: Any) -> Any:
-        shard: Any = self._known(await self.shard(bucket) or 0)
+        shard: Any = await self._home(bucket)
         return await getattr(shard, name)(bucket, *args, **named)
 
     return read
@@ -158,12 +163,24 @@ class ShardedCatalog:
     completed = _reading("completed")
     settings = _reading("settings")
     upload = _reading("upload")
-    parts = _reading("parts")
-    listObjects = _reading("listObjects")
-    listVersions = _reading("listVersions")
-    uploads = _reading("uploads")
     olderVersions = _reading("olderVersions")
     expiryPage = _reading("expiryPage")
+
+    async def listObjects(self, page: ObjectRange) -> ObjectListing:
+        """List a page of objects."""
+        return await (await self._home(page.bucket)).listObjects(page)
+
+    async def listVersions(self, page: VersionRange) -> VersionListing:
+        """List a page of versions."""
+        return await (await self._home(page.bucket)).listVersions(page)
+
+    async def parts(self, page: PartRange) -> list[Part]:
+        """List a page of the parts of an upload."""
+        return await (await self._home(page.bucket)).parts(page)
+
+    async def uploads(self, page: UploadRange) -> UploadListing:
+        """List a page of uploads in progress."""
+        return await (await self._home(page.bucket)).uploads(page)
 
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int
@@ -250,7 +267,7 @@ class ShardedCatalog:
         if isinstance(mutation, BlobMutation):
             special = self._commitInAll(mutation)
             return special
-        if isinstance(mutation, CreateBucket):
+        if isinstance(mutation, AddBucket):
             special = Deferred.fromCoroutine(self._createBucket(mutation))
             return special
         if not isinstance(mutation, BucketMutation):
@@ -264,7 +281,7 @@ class ShardedCatalog:
 
         return Deferred.fromCoroutine(find())
 
-    async def _createBucket(self, mutation: CreateBucket) -> None:
+    async def _createBucket(self, mutation: AddBucket) -> None:
         """Create a bucket, after its directory row."""
         name = mutation.bucketName
         shard = self._places.get(name)
@@ -276,6 +293,14 @@ class ShardedCatalog:
     async def keyUses(self) -> Mapping[str, int]:
         """Return when each key was last used."""
         return await self._known(0).keyUses()
+
+    async def _home(self, bucket: str) -> PostgreSQLCatalog:
+        """
+        Return the shard of a bucket, in which this node has a lease.
+
+        @raise StoreBusy: This node has no lease there.
+        """
+        return self._known(await self.shard(bucket) or 0)
 
     def _known(self, shard: int) -> PostgreSQLCatalog:
         """

@@ -20,7 +20,7 @@ from storagegate.storage.errors import (
     KeyExists,
     NoSuchBucket,
 )
-from storagegate.storage.mutations import DeleteBucket, PutSettings, SetVersioning
+from storagegate.storage.mutations import PutSettings, RemoveBucket, SetVersioning
 from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
 from storagegate.storage.versionids import VersionIds
 
@@ -78,7 +78,7 @@ def createBucket(transaction: Transaction, bucket: Bucket) -> None:
     )
 
 
-def deletion(ids: VersionIds, change: DeleteBucket) -> QueuedMutation:
+def deletion(ids: VersionIds, change: RemoveBucket) -> QueuedMutation:
     """Prepare L{deleteBucket}."""
     name = change.bucket
     return QueuedMutation(deleteBucket, name, frees=True, names=((name, b""),))

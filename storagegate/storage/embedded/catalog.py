@@ -71,15 +71,13 @@ from storagegate.storage.layout import BlobIds, BlobLayout
 from storagegate.storage.mutations import (
     AbortUpload,
     AddAccessKey,
+    AddBucket,
     BlobMutation,
     BucketMutation,
     ChangeAccessKey,
     ClearCorrupt,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     ForgetBlobs,
     MarkCorrupt,
     Mutation,
@@ -93,11 +91,14 @@ from storagegate.storage.mutations import (
     PutSettings,
     PutTags,
     RemoveAccessKey,
+    RemoveBucket,
+    RemoveObjects,
     SetObjectLock,
     SetVersioning,
     T,
     noteDamage,
 )
+from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
     BlobRow,
@@ -111,9 +112,10 @@ from storagegate.storage.records import (
     OlderVersions,
     Part,
     StoreUsage,
+    UploadListing,
     VersionListing,
 )
-from storagegate.storage.rows import KeyRange, readAttributes
+from storagegate.storage.rows import readAttributes
 from storagegate.storage.sqlite import OpenFiles, leave
 from storagegate.storage.versionids import VersionIds
 
@@ -301,7 +303,7 @@ def _inBucket(kind: type[B], apply: Apply) -> tuple[type[Mutation[Any]], Prepare
 MUTATIONS = dict(
     (
         _row(PutObject, objects.storing),
-        _row(DeleteObjects, deletions.deletion),
+        _row(RemoveObjects, deletions.deletion),
         _row(PutTags, objects.tagging),
         _row(PutAcl, objects.listing),
         _row(PutRetention, objectlocks.retention),
@@ -310,10 +312,8 @@ MUTATIONS = dict(
         _row(PutPart, lambda ids, change: QueuedMutation(uploads.putPart, change)),
         _row(CompleteUpload, uploads.completion),
         _row(AbortUpload, lambda ids, change: QueuedMutation(uploads.abortUpload, change, True)),
-        _row(
-            CreateBucket, lambda ids, change: QueuedMutation(buckets.createBucket, change.created)
-        ),
-        _row(DeleteBucket, buckets.deletion),
+        _row(AddBucket, lambda ids, change: QueuedMutation(buckets.createBucket, change.created)),
+        _row(RemoveBucket, buckets.deletion),
         _inBucket(SetVersioning, buckets.setVersioning),
         _inBucket(SetObjectLock, objectlocks.setObjectLock),
         _inBucket(PutSettings, buckets.putSettings),
@@ -590,52 +590,21 @@ class SQLiteCatalog:
         """List buckets."""
         return await self._readers.read(lists.listBuckets, account, prefix, after, limit)
 
-    async def listObjects(
-        self,
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        after: bytes,
-        limit: int,
-        contentTypes: bool = False,
-    ) -> ObjectListing:
+    async def listObjects(self, page: ObjectRange) -> ObjectListing:
         """List a page of objects."""
-        where = KeyRange(prefix, delimiter, after)
-        return await self._readers.read(lists.listObjects, bucket, where, limit, contentTypes)
+        return await self._readers.read(lists.listObjects, page)
 
-    async def listVersions(
-        self,
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        after: bytes,
-        versionAfter: str | None,
-        limit: int,
-    ) -> VersionListing:
+    async def listVersions(self, page: VersionRange) -> VersionListing:
         """List a page of versions."""
-        where = KeyRange(prefix, delimiter, after)
-        return await self._readers.read(
-            lists.listVersions, self._versionIds, bucket, where, versionAfter, limit
-        )
+        return await self._readers.read(lists.listVersions, self._versionIds, page)
 
-    async def parts(
-        self, bucket: str, key: bytes, uploadId: str, after: int, limit: int
-    ) -> list[Part]:
-        """List parts of an upload."""
-        return await self._readers.read(lists.listParts, bucket, key, uploadId, after, limit)
+    async def parts(self, page: PartRange) -> list[Part]:
+        """List a page of the parts of an upload."""
+        return await self._readers.read(lists.listParts, page)
 
-    async def uploads(
-        self,
-        bucket: str,
-        prefix: bytes,
-        delimiter: bytes,
-        keyAfter: bytes,
-        idAfter: str,
-        limit: int,
-    ) -> tuple[list[MultipartUpload], list[str], tuple[str, str] | None]:
-        """List uploads in progress."""
-        where = KeyRange(prefix, delimiter, keyAfter)
-        return await self._readers.read(lists.listUploads, bucket, where, idAfter, limit)
+    async def uploads(self, page: UploadRange) -> UploadListing:
+        """List a page of uploads in progress."""
+        return await self._readers.read(lists.listUploads, page)
 
     async def referenced(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have references."""

@@ -33,7 +33,7 @@ from storagegate.storage.errors import (
     StoreError,
     StoreFull,
 )
-from storagegate.storage.mutations import DeleteObjects
+from storagegate.storage.mutations import RemoveObjects
 from storagegate.storage.records import (
     NULL_VERSION,
     VERSIONING_SUSPENDED,
@@ -66,7 +66,7 @@ class Deletion(Struct, frozen=True, eq=False):
     makeId: Callable[[int], str]
 
 
-def deletion(ids: VersionIds, change: DeleteObjects) -> QueuedMutation:
+def deletion(ids: VersionIds, change: RemoveObjects) -> QueuedMutation:
     """
     Prepare L{deleteObjects}.
 

@@ -21,6 +21,7 @@ import msgspec
 from storagegate.storage.embedded.buckets import BUCKET_JSON, bucketId
 from storagegate.storage.embedded.versions import NULL
 from storagegate.storage.errors import NoSuchUpload
+from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     Attributes,
     Bucket,
@@ -31,9 +32,10 @@ from storagegate.storage.records import (
     MultipartUpload,
     ObjectListing,
     Part,
+    UploadListing,
     VersionListing,
 )
-from storagegate.storage.rows import KeyRange, Position, cutPage, readAttributes, readSegments
+from storagegate.storage.rows import cutPage, readAttributes, readSegments
 from storagegate.storage.versionids import VersionIds
 
 
@@ -244,56 +246,37 @@ def listBuckets(
     return _decodeBuckets(connection.execute(sql, values).fetchall()[0][0])
 
 
-def listObjects(
-    connection: Connection, bucket: str, where: KeyRange, limit: int, contentTypes: bool = False
-) -> ObjectListing:
+def listObjects(connection: Connection, page: ObjectRange) -> ObjectListing:
     """
     See L{ICatalog.listObjects<storagegate.storage.interfaces.ICatalog.listObjects>}.
 
     @param connection: A read connection, used in the calling thread.
-    @param bucket: The bucket's name.
-    @param where: The key range and grouping of the listing.
-    @param limit: Objects and common prefixes together; 0 gives an empty page.
-    @param contentTypes: Whether rows include content types.
     """
-    number = bucketId(connection, bucket)
-    if limit <= 0:
+    number = bucketId(connection, page.bucket)
+    if page.limit <= 0:
         return ObjectListing((), (), None)
-    flat, grouped = _OBJECTS[contentTypes]
-    sql = grouped if where.delimiter else flat
-    rows = connection.execute(sql, where.parameters(number, limit + 1)).fetchall()
+    flat, grouped = _OBJECTS[page.contentTypes]
+    sql = grouped if page.delimiter else flat
+    rows = connection.execute(sql, page.parameters(number, page.limit + 1)).fetchall()
     objects, prefixes = _decodeObjects(rows[0][0]), _decodeTexts(rows[0][1])
-    last = cutPage(objects, lambda each: (each.key, ""), prefixes, limit)
+    last = cutPage(objects, lambda each: (each.key, ""), prefixes, page.limit)
     return ObjectListing(tuple(objects), tuple(prefixes), None if last is None else last[0])
 
 
-def listVersions(
-    connection: Connection,
-    ids: VersionIds,
-    bucket: str,
-    where: KeyRange,
-    versionAfter: str | None,
-    limit: int,
-) -> VersionListing:
+def listVersions(connection: Connection, ids: VersionIds, page: VersionRange) -> VersionListing:
     """
-    List a page of versions; see
-    L{ICatalog.listVersions<storagegate.storage.interfaces.ICatalog.listVersions>}.
+    See L{ICatalog.listVersions<storagegate.storage.interfaces.ICatalog.listVersions>}.
 
     @param connection: A read connection, used in the calling thread.
-    @param bucket: The bucket's name.
-    @param where: The key range and grouping of the listing.
     @param ids: The store's version ids.
-    @param versionAfter: The id of a version of the key C{where.after}, whose older versions are
-        listed first; L{None} to list none of that key.
-    @param limit: Versions and common prefixes together; 0 gives an empty page.
     """
-    number = bucketId(connection, bucket)
+    number = bucketId(connection, page.bucket)
+    after, versionAfter, limit = page.after, page.versionAfter, page.limit
     sequence = None if versionAfter is None else ids.read(versionAfter)
     if limit <= 0:
         return VersionListing((), (), None, None)
     versions: list[ListedVersion] = []
-    after = where.after
-    isWithin = after.startswith(where.prefix) and where.groupOf(after) is None
+    isWithin = after.startswith(page.prefix) and page.groupOf(after) is None
     if versionAfter is not None and isWithin:
         if sequence is None:
             # If that version is gone, the whole key is listed again: duplicates are better than
@@ -305,8 +288,8 @@ def listVersions(
     if len(versions) <= limit:
         # Commits between the two reads affect other keys, or are newer than the rows already read.
         most = limit + 1 - len(versions)
-        values = where.parameters(number, most)
-        if where.delimiter:
+        values = page.parameters(number, most)
+        if page.delimiter:
             ((rows, parts),) = connection.execute(_GROUPED_VERSIONS, values).fetchall()
             versions += _decodeVersions(rows)
             prefixes = _decodeTexts(parts)
@@ -335,44 +318,36 @@ def _nullSequence(connection: Connection, bucketId: int, key: bytes) -> int:
     return sequence
 
 
-def listUploads(
-    connection: Connection, bucket: str, where: KeyRange, idAfter: str, limit: int
-) -> tuple[list[MultipartUpload], list[str], Position | None]:
+def listUploads(connection: Connection, page: UploadRange) -> UploadListing:
     """
     See L{ICatalog.uploads<storagegate.storage.interfaces.ICatalog.uploads>}.
 
     @param connection: A read connection, used in the calling thread.
-    @param bucket: The bucket's name.
-    @param where: The key range and grouping of the listing.
-    @param idAfter: Include uploads of the key C{where.after} with a greater id; empty excludes all.
-    @param limit: Uploads and common prefixes together; 0 gives an empty page.
     """
-    number = bucketId(connection, bucket)
-    if limit <= 0:
-        return [], [], None
+    number = bucketId(connection, page.bucket)
+    if page.limit <= 0:
+        return UploadListing([], [], None)
     # One extra step detects a further page, and one may be spent on a key whose uploads were all
     # listed before.
-    values = where.parameters(number, limit + 2)
-    values |= {"keyAfter": where.after, "idAfter": idAfter}
+    values = page.parameters(number, page.limit + 2)
+    values |= {"keyAfter": page.after, "idAfter": page.idAfter}
     # Uploads in a group are not listed individually, so no page ends between two uploads of one of
     # its keys.
-    if idAfter and where.groupOf(where.after) is None:
-        values["floor"] = max(where.prefix, where.after)
+    if page.idAfter and page.groupOf(page.after) is None:
+        values["floor"] = max(page.prefix, page.after)
     rows = connection.execute(_UPLOADS, values).fetchall()
     uploads = [
         MultipartUpload(
-            bucket, key.encode(), uploadId, account, started, readAttributes(text), *checksum
+            page.bucket, key.encode(), uploadId, account, started, readAttributes(text), *checksum
         )
         for key, uploadId, account, started, text, *checksum in _decodeUploads(rows[0][0])
     ]
     prefixes = _decodeTexts(rows[0][1])
-    last = cutPage(uploads, lambda each: (each.key.decode(), each.uploadId), prefixes, limit)
-    return uploads, prefixes, last
+    last = cutPage(uploads, lambda each: (each.key.decode(), each.uploadId), prefixes, page.limit)
+    return UploadListing(uploads, prefixes, last)
 
 
-def listParts(
-    connection: Connection, bucket: str, key: bytes, uploadId: str, after: int, limit: int
-) -> list[Part]:
+def listParts(connection: Connection, page: PartRange) -> list[Part]:
     """See L{ICatalog.parts<storagegate.storage.interfaces.ICatalog.parts>}."""
     rows = connection.execute(
         "SELECT (SELECT json_group_array(json_array("
@@ -380,7 +355,7 @@ def listParts(
         "SELECT * FROM parts WHERE uploadId = u.uploadId AND number > ? ORDER BY number LIMIT ?))"
         " FROM buckets AS b JOIN uploads AS u ON u.bucketId = b.id"
         " WHERE b.name = ? AND u.key = ? AND u.uploadId = ?",
-        (after, limit, bucket, key, uploadId),
+        (page.after, page.limit, page.bucket, page.key, page.uploadId),
     ).fetchall()
     if not rows:
         raise NoSuchUpload

@@ -35,6 +35,7 @@ from storagegate.storage.records import (
     MultipartUpload,
     ObjectListing,
     Part,
+    UploadListing,
     VersionListing,
 )
 from tests.s3.clientparser import parseAnswer
@@ -315,7 +316,7 @@ class OtherListsTests(SynchronousTestCase):
             "b", "k é".encode(), "u1", "root", JANUARY, Attributes(), "CRC64NVME", "FULL_OBJECT"
         )
         query = KeysQuery("k", "/", "a", 1, False, idMarker="u0")
-        body = listUploads("b", query, [upload], ["k/"], ("k é", "u1"), ["root"])
+        body = listUploads("b", query, UploadListing([upload], ["k/"], ("k é", "u1")), ["root"])
         self.assertEqual(
             parseAnswer("ListMultipartUploads", body),
             {
@@ -349,17 +350,20 @@ class OtherListsTests(SynchronousTestCase):
         upload = MultipartUpload("b", b"k k", "u1", "root", JANUARY, Attributes())
         query = KeysQuery("", "", "", 1000, True)
         parsed = parseAnswer(
-            "ListMultipartUploads", listUploads("b", query, [upload], [], None, ["root"])
+            "ListMultipartUploads",
+            listUploads("b", query, UploadListing([upload], [], None), ["root"]),
         )
         self.assertEqual(parsed["Uploads"][0]["Key"], "k%20k")
         self.assertNotIn("ChecksumType", parsed["Uploads"][0])
         self.assertEqual((parsed["EncodingType"], parsed["IsTruncated"]), ("url", False))
         self.assertEqual((parsed["NextKeyMarker"], parsed["NextUploadIdMarker"]), ("k%20k", "u1"))
         for prefixes, last in ((["a"], "k%20k"), (["a", "z/"], "z/")):
-            body = listUploads("b", query, [upload], prefixes, None, ["root"])
+            body = listUploads("b", query, UploadListing([upload], prefixes, None), ["root"])
             parsed = parseAnswer("ListMultipartUploads", body)
             self.assertEqual(parsed["NextKeyMarker"], last)
-        parsed = parseAnswer("ListMultipartUploads", listUploads("b", query, [], [], None, []))
+        parsed = parseAnswer(
+            "ListMultipartUploads", listUploads("b", query, UploadListing([], [], None), [])
+        )
         self.assertFalse([name for name in parsed if name.startswith("Next")])
 
     def test_parts(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.objects.multipart import CompletedPart
+from storagegate.objects.operations import CompletedPart
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.reader import (
     DeleteRequest,

@@ -9,7 +9,7 @@ from storagegate.storage.embedded.deletions import deletion
 from storagegate.storage.embedded.groupcommit import Apply, QueuedMutation, runTogether
 from storagegate.storage.embedded.objects import storing
 from storagegate.storage.embedded.uploads import createUpload
-from storagegate.storage.mutations import DeleteObjects, PutObject
+from storagegate.storage.mutations import PutObject, RemoveObjects
 from storagegate.storage.records import ObjectRecord, Removal, WriteCondition
 from storagegate.storage.versionids import VersionIds
 from tests.contract.catalogcase import ALWAYS, bucketNamed
@@ -46,4 +46,4 @@ def putOf(
 def deletionOf(*keys: bytes) -> QueuedMutation:
     """Make the mutation that removes objects of the bucket C{b}."""
     entries = tuple((key, None, ALWAYS) for key in keys)
-    return deletion(IDS, DeleteObjects("b", entries, "alice", 1))
+    return deletion(IDS, RemoveObjects("b", entries, "alice", 1))

@@ -27,7 +27,8 @@ from storagegate.storage.embedded.usage import readUsage
 from storagegate.storage.embedded.wal import CHECKPOINT_AT, CheckpointScheduler, WALCheckpointer
 from storagegate.storage.errors import KeyExists, StoreBusy, StoreReadOnly
 from storagegate.storage.files import DirectoryLock, FailStopLatch
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
+from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import AccessKey, BucketUsage
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
@@ -387,9 +388,11 @@ class LifeTests(TestCase):
     async def test_closedIsOneFile(self) -> None:
         """A closed catalog has done what was asked of it, takes no more, and needs no WAL."""
         catalog = openCatalog(self.path, [], "full")
-        await catalog.commit(CreateBucket(bucketNamed("b")))
+        await catalog.commit(AddBucket(bucketNamed("b")))
         waiting = [catalog.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS)) for n in range(100)]
-        underWay = Deferred.fromCoroutine(catalog.listObjects("b", b"", b"", b"", 1000))
+        underWay = Deferred.fromCoroutine(
+            catalog.listObjects(ObjectRange("b", b"", b"", b"", 1000))
+        )
         closed = catalog.close()
         late = catalog.commit(PutObject(inlineRecord(b"late"), ALWAYS))
         for refused in (late, catalog.buckets(None, "", "", 1)):
@@ -402,13 +405,13 @@ class LifeTests(TestCase):
         names = [name for name in os.listdir(self.directory) if not name.startswith(BINDING)]
         self.assertEqual(sorted(names), ["catalog.sqlite", "reserve"])
         again = self.open("full")
-        page = await again.listObjects("b", b"", b"", b"", 1000)
+        page = await again.listObjects(ObjectRange("b", b"", b"", b"", 1000))
         self.assertEqual(len(page.objects), 100)
 
     async def test_answeredIsInTheFile(self) -> None:
         """What was answered is in the files at that moment, as a cut would leave them."""
         catalog = self.open("full")
-        await catalog.commit(CreateBucket(bucketNamed("b")))
+        await catalog.commit(AddBucket(bucketNamed("b")))
         for n in range(5):
             stored = await catalog.commit(PutObject(inlineRecord(b"%d" % n, bytes(3000)), ALWAYS))
             copy = os.path.join(self.directory, f"copy{n}")
@@ -435,7 +438,7 @@ class LifeTests(TestCase):
     async def test_failureIsShown(self) -> None:
         """A catalog that cannot write any more says why, and still reads."""
         catalog = self.open()
-        await catalog.commit(CreateBucket(bucketNamed("b")))
+        await catalog.commit(AddBucket(bucketNamed("b")))
         self.assertIsNone(catalog.failure)
         catalog._latch.set("catalog: the disk is gone")
         self.assertEqual(catalog.failure, "catalog: the disk is gone")

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.embedded import lists
 from storagegate.storage.embedded.groupcommit import runTogether
-from storagegate.storage.rows import KeyRange
+from storagegate.storage.ranges import ObjectRange, UploadRange
 from tests.contract.catalogcase import inlineRecord, uploadOf
 from tests.storage.embedded.memory import CREATE_UPLOAD, change, memoryCatalog, putOf
 from tests.support.selection import rounds
@@ -60,8 +60,8 @@ class ObjectListTests(SynchronousTestCase):
         connection = memoryCatalog()
         self.addCleanup(connection.close)
         fill(connection, *keys)
-        where = KeyRange(prefix.encode(), delimiter.encode(), after.encode())
-        page = lists.listObjects(connection, "b", where, limit)
+        listed = ObjectRange("b", prefix.encode(), delimiter.encode(), after.encode(), limit)
+        page = lists.listObjects(connection, listed)
         wanted = places({(key, "") for key in keys}, prefix, delimiter, (after, ""))
         first = wanted[:limit]
         self.assertEqual([each.key for each in page.objects], [k for k, _, g in first if not g])
@@ -81,8 +81,8 @@ class ObjectListTests(SynchronousTestCase):
         seen: list[str] = []
         after: str | None = ""
         while after is not None:
-            where = KeyRange(prefix.encode(), delimiter.encode(), after.encode())
-            page = lists.listObjects(connection, "b", where, limit)
+            listed = ObjectRange("b", prefix.encode(), delimiter.encode(), after.encode(), limit)
+            page = lists.listObjects(connection, listed)
             part = sorted([*(each.key for each in page.objects), *page.prefixes])
             seen += part
             self.assertTrue(page.last is None or page.last == part[-1])
@@ -101,7 +101,7 @@ class ObjectListTests(SynchronousTestCase):
             ticks[0] += 1
 
         connection.set_progress_handler(tick, 100)
-        page = lists.listObjects(connection, "b", KeyRange(b"", b"/", b""), 1000)
+        page = lists.listObjects(connection, ObjectRange("b", b"", b"/", b"", 1000))
         connection.set_progress_handler(None, 0)
         self.assertEqual(page.prefixes, ("x/", "y/", "z/"))
         # Looking at each of the 6,000 keys would take well over 100 times 100 steps.
@@ -131,23 +131,24 @@ class UploadListTests(SynchronousTestCase):
         connection = memoryCatalog()
         self.addCleanup(connection.close)
         change(connection, CREATE_UPLOAD, *(uploadOf(k.encode(), i) for k, i in uploads))
-        where = KeyRange(prefix.encode(), delimiter.encode(), after[0].encode())
-        found, prefixes, last = lists.listUploads(connection, "b", where, after[1], limit)
+        listed = UploadRange(
+            "b", prefix.encode(), delimiter.encode(), after[0].encode(), limit, after[1]
+        )
+        page = lists.listUploads(connection, listed)
         wanted = places(uploads, prefix, delimiter, after)
         first = wanted[:limit]
         self.assertEqual(
-            [(each.key.decode(), each.uploadId) for each in found],
+            [(each.key.decode(), each.uploadId) for each in page.uploads],
             [(key, identity) for key, identity, group in first if not group],
         )
-        self.assertEqual(prefixes, [key for key, _, group in first if group])
+        self.assertEqual(page.prefixes, [key for key, _, group in first if group])
         more = 0 < limit < len(wanted)
-        self.assertEqual(last, first[-1][:2] if more else None)
+        self.assertEqual(page.last, first[-1][:2] if more else None)
 
     def test_markerInGroup(self) -> None:
         """A key in a group and an id, which no page ends with, go on behind that very key."""
         connection = memoryCatalog()
         self.addCleanup(connection.close)
         change(connection, CREATE_UPLOAD, uploadOf(b"a/", "1"), uploadOf(b"c", "1"))
-        where = KeyRange(b"", b"/", b"a/")
-        found, prefixes, _ = lists.listUploads(connection, "b", where, "1", 10)
-        self.assertEqual(([each.key for each in found], prefixes), ([b"c"], []))
+        page = lists.listUploads(connection, UploadRange("b", b"", b"/", b"a/", 10, "1"))
+        self.assertEqual(([each.key for each in page.uploads], page.prefixes), ([b"c"], []))

@@ -22,10 +22,10 @@ from twisted.internet.defer import Deferred
 from storagegate.storage.mutations import (
     CompleteUpload,
     CreateUpload,
-    DeleteObjects,
     Mutation,
     PutObject,
     PutPart,
+    RemoveObjects,
 )
 
 POLL_SECONDS = 0.005
@@ -82,7 +82,7 @@ def _keyOf(mutation: Mutation[Any]) -> bytes | None:
             return mutation.key
         case CreateUpload():
             return mutation.upload.key
-        case DeleteObjects() if mutation.entries:
+        case RemoveObjects() if mutation.entries:
             return mutation.entries[0][0]
     return None
 

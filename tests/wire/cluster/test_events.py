@@ -16,14 +16,14 @@ from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQ
 from storagegate.storage.cluster.interfaces import IChangeJournal
 from storagegate.storage.errors import NoSuchBucket, StoreBusy
 from storagegate.storage.mutations import (
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutObject,
     PutPart,
     PutTags,
+    RemoveBucket,
+    RemoveObjects,
     SetVersioning,
 )
 from storagegate.storage.node import IBucketWatches
@@ -90,7 +90,7 @@ class Node:
     async def remove(self, *keys: bytes, versionId: str | None = None) -> list[Any]:
         """Remove objects."""
         return await self.catalog.commit(
-            DeleteObjects("b", [(key, versionId, ALWAYS) for key in keys])
+            RemoveObjects("b", [(key, versionId, ALWAYS) for key in keys])
         )
 
     async def got(self, count: int, seconds: float = 10.0) -> list[tuple[Any, ...]]:
@@ -112,7 +112,7 @@ class FollowersCase(TestCase):
         """Open them."""
         self.conninfo = sharedServer().store()
         self.one, self.two = self.openNode(), self.openNode()
-        await self.one.catalog.commit(CreateBucket(bucketNamed("b")))
+        await self.one.catalog.commit(AddBucket(bucketNamed("b")))
 
     def openNode(self, *conninfos: str) -> Node:
         """Start a node."""
@@ -197,7 +197,7 @@ class JournalTests(FollowersCase):
     async def test_unwatched(self) -> None:
         """Without watchers nothing is written down; a node gets nothing of what others watch."""
         await self.one.put(b"before")
-        await self.one.catalog.commit(CreateBucket(bucketNamed("other")))
+        await self.one.catalog.commit(AddBucket(bucketNamed("other")))
         await self.one.follower.watch("b")
         await self.two.follower.watch("other")
         await self.one.put(b"elsewhere", bucket="other")
@@ -219,10 +219,10 @@ class JournalTests(FollowersCase):
     async def test_deletedBucket(self) -> None:
         """The deletion of a bucket ends its watch; one of the same name is watched anew."""
         await self.two.follower.watch("b")
-        await self.one.catalog.commit(DeleteBucket("b"))
+        await self.one.catalog.commit(RemoveBucket("b"))
         self.assertEqual(await self.two.got(1), [("b", None, None)])
         self.two.follower.unwatch("b")
-        await self.one.catalog.commit(CreateBucket(bucketNamed("b")))
+        await self.one.catalog.commit(AddBucket(bucketNamed("b")))
         await self.two.follower.watch("b")
         await self.one.put(b"k")
         self.assertEqual((await self.two.got(2))[1:], [("b", b"k", "e1")])
@@ -442,7 +442,7 @@ class PromotionTests(TestCase):
         one, two = Node(conninfos), Node(conninfos)
         for node in (one, two):
             self.addCleanup(lambda node=node: Deferred.fromCoroutine(node.close()))
-        await one.catalog.commit(CreateBucket(bucketNamed("b")))
+        await one.catalog.commit(AddBucket(bucketNamed("b")))
         await two.follower.watch("b")
         acknowledged: list[bytes] = []
         isOver = False

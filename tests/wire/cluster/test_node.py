@@ -14,7 +14,7 @@ from storagegate.cluster.node import ClusterNode
 from storagegate.storage.blobids import readBlobId
 from storagegate.storage.cluster.interfaces import REQUEST_LEASE
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.mutations import CreateBucket
+from storagegate.storage.mutations import AddBucket
 from storagegate.storage.node import IStoreNode
 from storagegate.storage.records import Content, Segment
 from storagegate.storage.store import ObjectStore
@@ -170,7 +170,7 @@ class NodeTests(ClusterCase):
     async def test_collects(self) -> None:
         """An object that is replaced or deleted on one node is removed, whoever wrote it."""
         first, second = self.open(), self.open()
-        await first.catalog.commit(CreateBucket(bucketNamed("b")))
+        await first.catalog.commit(AddBucket(bucketNamed("b")))
         old = await self.put(first, b"k")
         new = await self.put(second, b"k")
         await self.until(lambda: self.files() == {new})
@@ -183,7 +183,7 @@ class NodeTests(ClusterCase):
     async def test_reads(self) -> None:
         """What a node reads stays while it reads, for as long as that lasts, and then goes."""
         first, second = self.open(), self.open()
-        await first.catalog.commit(CreateBucket(bucketNamed("b")))
+        await first.catalog.commit(AddBucket(bucketNamed("b")))
         old = await self.put(first, b"k")
         _, record = await second.catalog.object("b", b"k")
         hold = second.hold(record.content)
@@ -211,7 +211,7 @@ class NodeTests(ClusterCase):
         first.runInOne("count", tasks[0])
         await self.until(lambda: tasks[0].isRunning)
         second.runInOne("count", tasks[1])
-        await first.catalog.commit(CreateBucket(bucketNamed("b")))
+        await first.catalog.commit(AddBucket(bucketNamed("b")))
         kept = await self.put(first, b"k")
         _, content = await self.write(first)
         nodeOf(first).reads._longSeconds = 0.0
@@ -232,7 +232,7 @@ class NodeTests(ClusterCase):
         first.runInOne("count", tasks[0])
         await self.until(lambda: tasks[0].isRunning)
         second.runInOne("count", tasks[1])
-        await first.catalog.commit(CreateBucket(bucketNamed("b")))
+        await first.catalog.commit(AddBucket(bucketNamed("b")))
         kept = await self.put(first, b"k")
         number = first.catalog.lease
         await self.close(first)
@@ -248,7 +248,7 @@ class NodeTests(ClusterCase):
         """
         store = self.open()
         node = nodeOf(store)
-        await store.catalog.commit(CreateBucket(bucketNamed("b")))
+        await store.catalog.commit(AddBucket(bucketNamed("b")))
         kept = await self.put(store, b"k")
         _, content = await self.write(store)
         number = store.catalog.lease
@@ -280,7 +280,7 @@ class NodeTests(ClusterCase):
     async def test_numbers(self) -> None:
         """Uploads that were removed are settled: the range that is swept at the end is short."""
         store = self.open()
-        await store.catalog.commit(CreateBucket(bucketNamed("b")))
+        await store.catalog.commit(AddBucket(bucketNamed("b")))
         for _ in range(3):
             writer, _ = await self.write(store)
             store.abort(writer)

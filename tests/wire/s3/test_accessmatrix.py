@@ -9,7 +9,7 @@ from typing import Any
 
 from storagegate.objects.access.actions import ACTIONS, OPERATION_ACTIONS, WRITER_ACTIONS
 from storagegate.s3.operations import OPERATIONS
-from storagegate.s3.request import Operation
+from storagegate.s3.request import S3Operation
 from tests.support.clients import Account, botoClient
 from tests.support.daemon import Daemon
 from tests.support.gatewayclients import CLIENTS
@@ -159,7 +159,7 @@ class AccessMatrixTests(S3Case):
                         self.checkWire(bucket, self.accounts[caller], wire, actions)
 
     def checkOperation(
-        self, bucket: str, caller: str, operation: Operation, allowed: frozenset[str]
+        self, bucket: str, caller: str, operation: S3Operation, allowed: frozenset[str]
     ) -> None:
         """Send a request that changes nothing where it is allowed."""
         name = operation.name

@@ -8,7 +8,7 @@ from botocore.model import Shape
 
 from storagegate.s3.handlers.buckets import StaticResponse
 from storagegate.s3.operations import OPERATIONS
-from storagegate.s3.request import Operation
+from storagegate.s3.request import S3Operation
 from tests.s3.clientparser import serviceModel
 from tests.support.s3signer import Answer, Outgoing
 from tests.support.selection import long
@@ -59,7 +59,7 @@ _LOCKED = {
 _ELSEWHERE = {"Body", "AnnotationPayload", "Policy"}
 
 
-def rowOf(name: str) -> Operation:
+def rowOf(name: str) -> S3Operation:
     """Give the row of an operation by its name, or by an old one."""
     if name == "GetObjectAnnotation":
         return OPERATIONS["ListObjectAnnotations"]

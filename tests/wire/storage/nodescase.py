@@ -10,7 +10,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.cluster.databaselocks import AdvisoryLocks, Locks
 from storagegate.storage.cluster.interfaces import REQUEST_LEASE
-from storagegate.storage.mutations import CreateBucket
+from storagegate.storage.mutations import AddBucket
 from tests.contract.catalogcase import (
     bucketNamed,
 )
@@ -41,7 +41,7 @@ class NodesCase(TestCase):
         """Make the database, and open two catalogs."""
         self.conninfo = sharedServer().store()
         self.nodes = [self.openNode() for _ in range(2)]
-        await self.nodes[0].commit(CreateBucket(bucketNamed("b")))
+        await self.nodes[0].commit(AddBucket(bucketNamed("b")))
 
     def openNode(self, leaseSeconds: float = 60.0) -> PostgreSQLCatalog:
         """Open the catalog as a node does."""

@@ -7,6 +7,7 @@ from twisted.trial.unittest import TestCase
 from bench.s3 import bulkfill
 from bench.s3.requests import listedKeys
 from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.ranges import ObjectRange
 
 
 class BulkFillTests(TestCase):
@@ -21,7 +22,7 @@ class BulkFillTests(TestCase):
         await bulkfill.fill(reactor, data, "list", count, 64)
         store = openStore(data, reactor)
         try:
-            page = await store.catalog.listObjects("list", b"", b"", b"", count + 1)
+            page = await store.catalog.listObjects(ObjectRange("list", b"", b"", b"", count + 1))
             _, record = await store.catalog.object("list", b"f001-000")
         finally:
             await store.close()

@@ -11,7 +11,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate.storage.cluster.catalog import openPostgreSQL
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
+from storagegate.storage.ranges import ObjectRange
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.ports import heldPort, waitForPort
 from tests.support.postgresql import USER, asUser, sharedServer
@@ -62,10 +63,10 @@ class SessionTests(TestCase):
             self.addCleanup(node.close)
         told: list[str] = []
         nodes[1].onBucketChanged = told.append
-        await nodes[0].commit(CreateBucket(bucketNamed("a")))
+        await nodes[0].commit(AddBucket(bucketNamed("a")))
         # What the connection answers after its LISTEN.
-        await nodes[1].listObjects("a", b"", b"", b"", 1)
-        await nodes[0].commit(CreateBucket(bucketNamed("b")))
+        await nodes[1].listObjects(ObjectRange("a", b"", b"", b"", 1))
+        await nodes[0].commit(AddBucket(bucketNamed("b")))
         await gatherResults(
             [
                 node.commit(PutObject(inlineRecord(b"%d" % n), ALWAYS))
@@ -73,6 +74,8 @@ class SessionTests(TestCase):
                 for node in nodes
             ]
         )
-        self.assertEqual(len((await nodes[1].listObjects("b", b"", b"", b"", 99)).objects), 50)
+        self.assertEqual(
+            len((await nodes[1].listObjects(ObjectRange("b", b"", b"", b"", 99))).objects), 50
+        )
         while "b" not in told:
             await pause()

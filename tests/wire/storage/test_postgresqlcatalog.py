@@ -12,16 +12,16 @@ from storagegate.storage.cluster.interfaces import ICleanup, IClusterCatalog, IN
 from storagegate.storage.mutations import (
     AbortUpload,
     CompleteUpload,
-    DeleteObjects,
     Mutation,
     PutObject,
     PutPart,
+    RemoveObjects,
 )
 from tests.contract.catalog import CatalogContract
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
 
-_COLLECTED = AbortUpload | CompleteUpload | DeleteObjects | PutObject | PutPart
+_COLLECTED = AbortUpload | CompleteUpload | RemoveObjects | PutObject | PutPart
 """The mutations that may leave garbage."""
 
 

@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.errors import CommitUnknown, StoreBusy
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
 from tests.contract.catalogcase import ALWAYS, IF_ABSENT, bucketNamed, inlineRecord
 from tests.support.postgresql import Server, execute
 from tests.support.selection import long
@@ -72,7 +72,7 @@ class StandbyTests(FailoverCase):
         from twisted.internet import reactor
 
         node = self.openNode()
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         self.assertEqual(await node.cleanup.replication(), ("second", 1))
         self.second.stop()
         began = reactor.seconds()
@@ -90,7 +90,7 @@ class StandbyTests(FailoverCase):
     async def test_canceled(self) -> None:
         """A commit that an operator cancels, while it waits, is not a success."""
         node = self.openNode()
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         self.second.stop()
         writing = node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         await pause(0.5)
@@ -113,7 +113,7 @@ class PromotionTests(FailoverCase):
         no node uses the old primary when it comes back.
         """
         node = self.openNode()
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         acknowledged: dict[bytes, int] = {}
         refused: set[tuple[bytes, int]] = set()
         isOver: list[None] = []
@@ -184,7 +184,7 @@ class PromotionTests(FailoverCase):
         self.first.execute("ALTER SYSTEM RESET synchronous_standby_names")
         self.first.execute("SELECT pg_reload_conf()")
         node = self.openNode()
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
         while self.first.value(_BEHIND):
             await pause()

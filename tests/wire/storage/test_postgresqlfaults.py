@@ -16,7 +16,8 @@ from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQ
 from storagegate.storage.cluster.primary import PersistentConnection, Primary
 from storagegate.storage.cluster.writer import MAX_WAITING
 from storagegate.storage.errors import CommitUnknown, StoreBusy, StoreFull
-from storagegate.storage.mutations import CreateBucket, DeleteObjects, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject, RemoveObjects
+from storagegate.storage.ranges import ObjectRange
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.faultyproxy import FaultyProxy
 from tests.support.postgresql import Server, execute, sharedServer
@@ -80,7 +81,7 @@ class StandstillTests(FaultCase):
         server = Server.make()
         self.addCleanup(server.remove)
         node = self.openNode(server.store())
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         await node.commit(PutObject(inlineRecord(b"before"), ALWAYS))
         await node._forLists.opened()
         await node._forLookups.opened()
@@ -95,7 +96,7 @@ class StandstillTests(FaultCase):
         for _ in range(4):
             reads += [self.start(node.object("b", b"before")) for _ in range(20)]
             await pause()
-        reads.append(self.start(node.listObjects("b", b"", b"", b"", 10)))
+        reads.append(self.start(node.listObjects(ObjectRange("b", b"", b"", b"", 10))))
         await pause(2.0)
         late = self.start(node.commit(PutObject(inlineRecord(b"late"), ALWAYS)))
         reads.append(self.start(node.bucket("b")))
@@ -104,7 +105,7 @@ class StandstillTests(FaultCase):
             self.assertIsInstance(each, StoreBusy)
         server.resume()
         await self.recover(node)
-        page = await node.listObjects("b", b"", b"", b"", 5000)
+        page = await node.listObjects(ObjectRange("b", b"", b"", b"", 5000))
         found = {each.key.encode() for each in page.objects} - {b"before", b"after"}
         unknown = {key for key, each in answers.items() if isinstance(each, CommitUnknown)}
         self.assertLessEqual(found, unknown)
@@ -119,7 +120,7 @@ class ProxyTests(FaultCase):
         """Open a node behind a proxy."""
         self.conninfo = sharedServer().store()
         direct = self.openNode(self.conninfo)
-        await direct.commit(CreateBucket(bucketNamed("b")))
+        await direct.commit(AddBucket(bucketNamed("b")))
         self.proxy = FaultyProxy(sharedServer().port)
         self.addCleanup(self.proxy.refuse)
         from twisted.internet import reactor
@@ -136,7 +137,7 @@ class ProxyTests(FaultCase):
         working = [
             self.start(self.node.commit(PutObject(inlineRecord(b"k"), ALWAYS))),
             self.start(self.node.object("b", b"after")),
-            self.start(self.node.listObjects("b", b"", b"", b"", 10)),
+            self.start(self.node.listObjects(ObjectRange("b", b"", b"", b"", 10))),
         ]
         await pause(1.0)
         self.proxy.release()
@@ -213,7 +214,7 @@ class RefusingTests(FaultCase):
         """Writes to a server that is read-only are refused, reads go on, and then writes, too."""
         conninfo = sharedServer().store()
         node = self.openNode(conninfo)
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         database = conninfo.rpartition("=")[2]
         execute(conninfo, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
         self._reconnect(conninfo)
@@ -234,7 +235,7 @@ class RefusingTests(FaultCase):
         """A server whose disk is full refuses what it cannot store, and nothing else."""
         conninfo = sharedServer().store()
         node = self.openNode(conninfo)
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         await node.commit(PutObject(inlineRecord(b"old"), ALWAYS))
         execute(
             conninfo,
@@ -251,7 +252,7 @@ class RefusingTests(FaultCase):
         with self.assertRaises(StoreFull):
             await large
         await small
-        await node.commit(DeleteObjects("b", [(b"old", None, ALWAYS)]))
+        await node.commit(RemoveObjects("b", [(b"old", None, ALWAYS)]))
         self.assertNotEqual(node.lease, 0)
 
     def _reconnect(self, conninfo: str) -> None:

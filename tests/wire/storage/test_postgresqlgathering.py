@@ -9,7 +9,7 @@ from storagegate.storage.cluster.catalog import openPostgreSQL
 from storagegate.storage.cluster.connection import Connection
 from storagegate.storage.cluster.primary import MAX_WAITING
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.mutations import CreateBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
@@ -34,7 +34,7 @@ class GathererTests(TestCase):
 
         self.node = openPostgreSQL(reactor, [sharedServer().store()], "node", 60.0)
         self.addCleanup(self.node.close)
-        await self.node.commit(CreateBucket(bucketNamed("b")))
+        await self.node.commit(AddBucket(bucketNamed("b")))
 
     def find(self, bucket: str, key: bytes) -> Deferred[Any]:
         """Begin a look-up."""

@@ -13,17 +13,24 @@ from storagegate.storage.errors import BucketExists, NoSuchBucket, NoSuchUpload
 from storagegate.storage.mutations import (
     AbortUpload,
     AddAccessKey,
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutObject,
     PutPart,
     PutSettings,
     RemoveAccessKey,
+    RemoveBucket,
+    RemoveObjects,
 )
-from storagegate.storage.records import AccessKey, Attributes, ObjectRecord, WriteCondition
+from storagegate.storage.ranges import ObjectRange, UploadRange, VersionRange
+from storagegate.storage.records import (
+    AccessKey,
+    Attributes,
+    ObjectRecord,
+    UploadListing,
+    WriteCondition,
+)
 from tests.contract.catalogcase import ALWAYS, bucketNamed, inlineRecord, partOf, uploadOf
 from tests.support.selection import long
 from tests.wire.storage.nodescase import NodesCase
@@ -83,19 +90,19 @@ class HostileTests(NodesCase):
         keys = [text.encode() for text in HOSTILE]
         for key in keys:
             await node.commit(PutObject(inlineRecord(key, key), ALWAYS))
-        page = await node.listObjects("b", b"", b"", b"", 100, contentTypes=True)
+        page = await node.listObjects(ObjectRange("b", b"", b"", b"", 100, contentTypes=True))
         self.assertEqual([each.key.encode() for each in page.objects], sorted(keys))
         for key in keys:
             record = (await node.object("b", key))[1]
             assert record is not None
             self.assertEqual(record.content.inline, key)
             prefix, delimiter = key.decode()[:1].encode(), key.decode()[-1:].encode()
-            page = await node.listObjects("b", prefix, delimiter, b"", 100)
+            page = await node.listObjects(ObjectRange("b", prefix, delimiter, b"", 100))
             self.assertTrue(page.objects or page.prefixes)
-            versions = await node.listVersions("b", prefix, delimiter, b"", None, 100)
+            versions = await node.listVersions(VersionRange("b", prefix, delimiter, b"", 100))
             self.assertTrue(versions.versions or versions.prefixes)
-        await node.commit(DeleteObjects("b", [(key, None, ALWAYS) for key in keys]))
-        self.assertEqual((await node.listObjects("b", b"", b"", b"", 9)).objects, ())
+        await node.commit(RemoveObjects("b", [(key, None, ALWAYS) for key in keys]))
+        self.assertEqual((await node.listObjects(ObjectRange("b", b"", b"", b"", 9))).objects, ())
 
     async def test_names(self) -> None:
         """Names with anything in them name nothing, and break nothing."""
@@ -118,17 +125,17 @@ class HostileTests(NodesCase):
             await node.buckets(None, "", text, 5)
             for refused, *more in (
                 (node.commit, PutObject(inlineRecord(b"k", bucket=text), ALWAYS)),
-                (node.commit, DeleteObjects(text, [(b"k", None, ALWAYS)])),
-                (node.commit, DeleteBucket(text)),
-                (node.listObjects, text, b"", b"", b"", 5),
+                (node.commit, RemoveObjects(text, [(b"k", None, ALWAYS)])),
+                (node.commit, RemoveBucket(text)),
+                (node.listObjects, ObjectRange(text, b"", b"", b"", 5)),
                 (node.settings, text),
             ):
                 with self.assertRaises(NoSuchBucket):
                     await refused(*more)
             with self.assertRaises(NoSuchUpload):
                 await node.commit(AbortUpload("b", b"k", text))
-            uploads = await node.uploads("b", b"", b"", text.encode(), text, 5)
-            self.assertEqual(uploads, ([], [], None))
+            uploads = await node.uploads(UploadRange("b", b"", b"", text.encode(), 5, text))
+            self.assertEqual(uploads, UploadListing([], [], None))
         self.assertIsNotNone(await node.bucket("b"))
 
     async def test_texts(self) -> None:
@@ -138,7 +145,7 @@ class HostileTests(NodesCase):
             record: ObjectRecord = inlineRecord(b"k", etag=text, account=text)
             stored = await node.commit(PutObject(record, ALWAYS))
             self.assertEqual((await node.object("b", b"k"))[1], stored)
-            page = await node.listObjects("b", b"", b"", b"", 9)
+            page = await node.listObjects(ObjectRange("b", b"", b"", b"", 9))
             self.assertEqual((page.objects[0].etag, page.objects[0].account), (text, text))
             condition = WriteCondition(etags=("x", text), unlike=(text + "x",))
             await node.commit(PutObject(record, condition))
@@ -155,12 +162,14 @@ class HostileTests(NodesCase):
                 attributes = replace(attributes, storageClass=text, tags=text, acl=text)
             stored = await node.commit(PutObject(inlineRecord(key, attributes=attributes), ALWAYS))
             self.assertEqual((await node.object("b", key))[1], stored)
-            page = await node.listObjects("b", key, b"", b"", 9, contentTypes=True)
+            page = await node.listObjects(ObjectRange("b", key, b"", b"", 9, contentTypes=True))
             self.assertEqual(page.objects[0].contentType, text)
             upload = uploadOf(key, f"u{number}", attributes=replace(attributes, tags="", acl=""))
             await node.commit(CreateUpload(upload))
             self.assertEqual(await node.upload("b", key, upload.uploadId), upload)
-            self.assertIn(upload, (await node.uploads("b", key, b"", b"", "", 100))[0])
+            self.assertIn(
+                upload, (await node.uploads(UploadRange("b", key, b"", b"", 100))).uploads
+            )
             await node.commit(PutPart("b", key, upload.uploadId, replace(partOf(1), etag="e")))
             done = await node.commit(
                 CompleteUpload(
@@ -183,9 +192,9 @@ class HostileTests(NodesCase):
         texts = [text for text in TEXTS if len(text) < 100]
         for text in texts:
             bucket = replace(bucketNamed(text), account=text, region=text, ownership=text)
-            await node.commit(CreateBucket(bucket))
+            await node.commit(AddBucket(bucket))
             with self.assertRaises(BucketExists) as caught:
-                await node.commit(CreateBucket(bucket))
+                await node.commit(AddBucket(bucket))
             self.assertEqual(caught.exception.bucket, bucket)
             self.assertEqual(await other.bucket(text), bucket)
             await node.commit(PutSettings(text, {text: text.encode()}))

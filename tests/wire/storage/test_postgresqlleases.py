@@ -18,17 +18,17 @@ from storagegate.storage.errors import (
 )
 from storagegate.storage.mutations import (
     AbortUpload,
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     ForgetBlobs,
     PutObject,
     PutPart,
     PutSettings,
     PutTags,
     RemoveAccessKey,
+    RemoveBucket,
+    RemoveObjects,
     SetVersioning,
 )
 from storagegate.storage.records import (
@@ -72,16 +72,16 @@ class LeaseTests(NodesCase):
             node.commit(PutObject(record, ALWAYS)),
             node.commit(PutObject(blobRecord(b"l", "y"), ALWAYS, newBlobsOf("y"))),
             node.commit(PutObject(blobRecord(b"l", "x"), ALWAYS)),
-            node.commit(DeleteObjects("b", [(b"k", None, ALWAYS), (b"l", None, ALWAYS)])),
+            node.commit(RemoveObjects("b", [(b"k", None, ALWAYS), (b"l", None, ALWAYS)])),
             node.commit(PutTags("b", b"k", None, "a=b")),
             node.commit(CreateUpload(uploadOf(b"k", "v"))),
             node.commit(PutPart("b", b"k", "u", partOf(2, "q"), newBlobsOf("q"))),
             node.commit(CompleteUpload("u", record, [(1, "p1")], ALWAYS)),
             node.commit(AbortUpload("b", b"k", "u")),
-            node.commit(CreateBucket(bucketNamed("c"))),
+            node.commit(AddBucket(bucketNamed("c"))),
             node.commit(SetVersioning("b", VERSIONING_ENABLED)),
             node.commit(PutSettings("b", {"cors": b"x"})),
-            node.commit(DeleteBucket("b")),
+            node.commit(RemoveBucket("b")),
             node.commit(RemoveAccessKey("x")),
         ):
             error = await self.assertFails(refused, StoreBusy)
@@ -290,7 +290,7 @@ class CollectionTests(NodesCase):
         node, other = self.nodes
         await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
         reads = await other.leases.renew(60.0, 1 << 62)
-        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await node.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         for _ in range(3):
             await node.leases.renew(60.0, 1 << 62)
             await other.leases.renew(60.0, reads)
@@ -324,7 +324,7 @@ class CollectionTests(NodesCase):
         """The reads of a node whose lease has ended keep nothing."""
         node, other = self.nodes
         await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
-        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await node.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         await node.leases.renew(60.0, 1 << 62)
         self.assertEqual(await node.cleanup.fold(), (0, 0))
         await node.cleanup.endLease(other.lease, evenValid=True)
@@ -337,7 +337,7 @@ class CollectionTests(NodesCase):
         await node.commit(PutObject(blobRecord(b"k", *blobs), ALWAYS, newBlobsOf(*blobs)))
         await other.cleanup.hold(other.lease, blobs[:2])
         await other.cleanup.hold(other.lease, blobs[:2])
-        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await node.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         await self.assertConsistent()
         self.assertEqual(await node.garbage("", 10), ["z"])
         await other.cleanup.release(other.lease, ["x"])
@@ -354,7 +354,7 @@ class CollectionTests(NodesCase):
         """A copy of a blob whose last reference was given back, but not yet folded, keeps it."""
         node, other = self.nodes
         await node.commit(PutObject(blobRecord(b"k", "x"), ALWAYS, newBlobsOf("x")))
-        await node.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await node.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         await other.commit(PutObject(blobRecord(b"copy", "x"), ALWAYS))
         await self.assertConsistent()
         self.assertEqual(await node.garbage("", 10), [])

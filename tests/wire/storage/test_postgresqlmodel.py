@@ -17,19 +17,20 @@ from storagegate.storage.embedded.catalog import SQLiteCatalog
 from storagegate.storage.errors import StoreError
 from storagegate.storage.mutations import (
     AbortUpload,
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteObjects,
     ForgetBlobs,
     PutLegalHold,
     PutObject,
     PutPart,
     PutRetention,
     PutTags,
+    RemoveObjects,
     SetObjectLock,
     SetVersioning,
 )
+from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     GOVERNANCE,
     NULL_VERSION,
@@ -77,7 +78,7 @@ class Names:
 
     async def read(self) -> list[Any]:
         """Read all versions; return them without what differs between catalogs."""
-        page = await self.catalog.listVersions("b", b"", b"", b"", None, 10_000)
+        page = await self.catalog.listVersions(VersionRange("b", b"", b"", b"", 10_000))
         self.ids = {}
         self.places = {}
         for sequence in sorted({each.sequence for each in page.versions}):
@@ -142,7 +143,7 @@ class HistoryTests(TestCase):
         self.addCleanup(self.cluster.close)
         self.both = [Names(lite), Names(self.cluster)]
         for each in self.both:
-            await each.catalog.commit(CreateBucket(bucketNamed("b")))
+            await each.catalog.commit(AddBucket(bucketNamed("b")))
 
     async def do(self, act: Act) -> Any:
         """Do something to both; return the outcome, on which they agree."""
@@ -183,11 +184,12 @@ class HistoryTests(TestCase):
             for limit in (1, 2, 100):
                 await self.do(
                     lambda catalog, names, query=query, limit=limit: catalog.listObjects(
-                        "b", *query, limit, contentTypes=True
+                        ObjectRange("b", *query, limit, contentTypes=True)
                     )
                 )
                 pages = [
-                    await each.catalog.listVersions("b", *query, None, limit) for each in self.both
+                    await each.catalog.listVersions(VersionRange("b", *query, limit))
+                    for each in self.both
                 ]
                 shown = [
                     ([(row.key, row.size) for row in page.versions], page.prefixes, page.last)
@@ -197,7 +199,7 @@ class HistoryTests(TestCase):
         await self.do(lambda catalog, names: catalog.usage(10))
         await self.do(lambda catalog, names: catalog.blobRows("", 10_000))
         await self.do(lambda catalog, names: catalog.garbage("", 10_000))
-        await self.do(lambda catalog, names: catalog.uploads("b", b"", b"/", b"", "", 100))
+        await self.do(lambda catalog, names: catalog.uploads(UploadRange("b", b"", b"/", b"", 100)))
         bodies = [await each.catalog.checkInline(None, 10_000) for each in self.both]
         self.assertEqual(bodies[0].bytesRead, bodies[1].bytesRead)
         rows = [await each.catalog.expiryPage("b", b"", None, 10_000) for each in self.both]
@@ -246,13 +248,13 @@ class HistoryTests(TestCase):
             )
             entries = [(each, None, judged) for each in chosen]
             return lambda catalog, names: catalog.commit(
-                DeleteObjects("b", entries, "carol", number)
+                RemoveObjects("b", entries, "carol", number)
             )
         if what < 68:
             chosen = dice.sample(KEYS, dice.randrange(1, 4))
             judged = dice.choice([condition, ALWAYS, WriteCondition(bypass=True)])
             return lambda catalog, names: catalog.commit(
-                DeleteObjects(
+                RemoveObjects(
                     "b",
                     [(each, names.at(each, place) or "null", judged) for each in chosen],
                     "carol",
@@ -307,7 +309,7 @@ class HistoryTests(TestCase):
             async def create(catalog: Any, names: Names) -> Any:
                 if await catalog.upload("b", key, upload) is None:
                     return await catalog.commit(CreateUpload(uploadOf(key, upload)))
-                return await catalog.parts("b", key, upload, 0, 100)
+                return await catalog.parts(PartRange("b", key, upload, 0, 100))
 
             return create
         if what < 4:
@@ -335,7 +337,7 @@ class HistoryTests(TestCase):
         )
         version = None if row.noncurrentMs is None and not row.isDeleteMarker else row.versionId
         entry = (row.key.encode(), version, WriteCondition(expiry=expiry))
-        return await catalog.commit(DeleteObjects("b", [entry], "carol", atMs))
+        return await catalog.commit(RemoveObjects("b", [entry], "carol", atMs))
 
     async def history(self, seed: int, locks: bool = False) -> None:
         """Do a history that a number determines."""

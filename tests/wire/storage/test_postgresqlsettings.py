@@ -11,8 +11,9 @@ from twisted.internet.defer import gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.access.context import PlainCaller
-from storagegate.objects.accounts import Identity
+from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import IngestedBody
+from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import DomainError
 from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import POLICY
@@ -21,11 +22,11 @@ from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.errors import BucketChanged, NoSuchBucket
 from storagegate.storage.mutations import (
     AddAccessKey,
-    CreateBucket,
-    DeleteBucket,
+    AddBucket,
     PutObject,
     PutSettings,
     RemoveAccessKey,
+    RemoveBucket,
     SetObjectLock,
     SetVersioning,
 )
@@ -72,9 +73,10 @@ class DecisionTests(TestCase):
             )
             self.addCleanup(self.close, store)
             self.stores.append(store)
-            self.services.append(ObjectService(store, "us-east-1", lambda: 1))
+            accounts = AccessKeyStore(store.accessKeys, "AK", "secret")
+            self.services.append(openDomain(store, accounts, "us-east-1", lambda: 1))
         self.first, self.second = (store.catalog for store in self.stores)
-        await self.first.commit(CreateBucket(bucketNamed("b")))
+        await self.first.commit(AddBucket(bucketNamed("b")))
         await self.second._forLists.opened()
         # Before it is notified.
         self.second._forLists.connection._onNotification = lambda channel, payload: None
@@ -151,12 +153,12 @@ class DecisionTests(TestCase):
 
     async def test_anotherBucket(self) -> None:
         """A bucket of the same name, of another account, is not taken for the one before."""
-        await self.first.commit(DeleteBucket("b"))
+        await self.first.commit(RemoveBucket("b"))
         # Refused by the transaction, or before it if the notification has arrived.
         with self.assertRaises((NoSuchBucket, DomainError)) as caught:
             await self.put(ALICE)
         self.assertIn("NoSuchBucket", repr(caught.exception))
-        await self.first.commit(CreateBucket(bucketNamed("b", "bob")))
+        await self.first.commit(AddBucket(bucketNamed("b", "bob")))
         self.assertEqual(await self.refusal(ALICE), "AccessDenied")
 
     async def test_revisions(self) -> None:

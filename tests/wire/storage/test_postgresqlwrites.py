@@ -21,17 +21,18 @@ from storagegate.storage.errors import (
 )
 from storagegate.storage.mutations import (
     AbortUpload,
+    AddBucket,
     CompleteUpload,
-    CreateBucket,
     CreateUpload,
-    DeleteBucket,
-    DeleteObjects,
     PutObject,
     PutPart,
     PutSettings,
     RemoveAccessKey,
+    RemoveBucket,
+    RemoveObjects,
     SetVersioning,
 )
+from storagegate.storage.ranges import VersionRange
 from storagegate.storage.records import (
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
@@ -166,13 +167,13 @@ class RaceTests(NodesCase):
                     await node.commit(PutObject(blobRecord(key, *blobs), ALWAYS))
             elif what < 7:
                 entries = [(each, None, ALWAYS) for each in dice.sample(keys, 3)]
-                await node.commit(DeleteObjects("b", entries, "alice", 5))
+                await node.commit(RemoveObjects("b", entries, "alice", 5))
             elif what < 9:
-                page = await node.listVersions("b", b"", b"", b"", None, 1000)
+                page = await node.listVersions(VersionRange("b", b"", b"", b"", 1000))
                 if page.versions:
                     chosen = dice.choices(page.versions, k=2)
                     named = [(each.key.encode(), each.versionId, ALWAYS) for each in chosen]
-                    await node.commit(DeleteObjects("b", named, "alice", 6))
+                    await node.commit(RemoveObjects("b", named, "alice", 6))
             else:
                 upload = uploadOf(key, blob)
                 await node.commit(CreateUpload(upload))
@@ -221,11 +222,11 @@ class RaceTests(NodesCase):
         for number in range(20):
             node, other = self.nodes
             name = f"r{number}"
-            await node.commit(CreateBucket(bucketNamed(name)))
+            await node.commit(AddBucket(bucketNamed(name)))
             results = await DeferredList(
                 [
                     node.commit(PutObject(inlineRecord(b"k", bucket=name), ALWAYS)),
-                    other.commit(DeleteBucket(name)),
+                    other.commit(RemoveBucket(name)),
                     other.commit(PutObject(inlineRecord(b"l", bucket=name), ALWAYS)),
                 ],
                 consumeErrors=True,
@@ -248,17 +249,17 @@ class RaceTests(NodesCase):
         one, two = self.nodes
         await one.commit(SetVersioning("b", VERSIONING_ENABLED))
         await one.commit(PutObject(inlineRecord(b"k"), ALWAYS))
-        await one.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+        await one.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
         with psycopg.connect(self.conninfo) as other:
             # The removal waits for the lock of the marker before it.
             other.execute("SELECT FROM versions FOR UPDATE")
-            removing = one.commit(DeleteObjects("b", [(b"k", None, ALWAYS)]))
+            removing = one.commit(RemoveObjects("b", [(b"k", None, ALWAYS)]))
             await self.waiting(1)
             writing = two.commit(PutObject(inlineRecord(b"k"), ALWAYS))
             await self.waiting(2)
         await removing
         stored = await writing
-        listed = await one.listVersions("b", b"", b"", b"", None, 10)
+        listed = await one.listVersions(VersionRange("b", b"", b"", b"", 10))
         self.assertEqual(listed.versions[0].versionId, stored.versionId)
         self.assertEqual([each.isLatest for each in listed.versions], [True, False, False, False])
 
@@ -366,7 +367,7 @@ class UnknownTests(NodesCase):
         self.addCleanup(server.remove)
         self.conninfo = server.store()
         node = self.openNode()
-        await node.commit(CreateBucket(bucketNamed("b")))
+        await node.commit(AddBucket(bucketNamed("b")))
         server.kill()
         while node.writer._idle and node.writer._idle[-1].isOpen:
             await pause()
@@ -458,9 +459,9 @@ class ShardTests(NodesCase):
         self.assertEqual(await other.shard("b"), 0)
         self.assertIsNone(await other.shard("c"))
         self.assertIsNone(await other.shard("\0"))
-        await node.commit(CreateBucket(bucketNamed("c")))
+        await node.commit(AddBucket(bucketNamed("c")))
         self.assertEqual(await other.shard("c"), 0)
-        await node.commit(DeleteBucket("c"))
+        await node.commit(RemoveBucket("c"))
         self.assertIsNone(await other.shard("c"))
 
     async def test_another(self) -> None:
@@ -469,14 +470,14 @@ class ShardTests(NodesCase):
         no row of the directory is removed.
         """
         node = self.nodes[0]
-        await node.commit(CreateBucket(bucketNamed("c")))
+        await node.commit(AddBucket(bucketNamed("c")))
         self.execute("INSERT INTO shards (number) VALUES (1)")
         self.execute("INSERT INTO directory VALUES ('d', 1)")
-        refused = await self.assertFails(node.commit(CreateBucket(bucketNamed("d"))), StoreBusy)
+        refused = await self.assertFails(node.commit(AddBucket(bucketNamed("d"))), StoreBusy)
         self.assertIn("belongs to shard 1", str(refused))
-        await node.commit(DeleteBucket("c"))
+        await node.commit(RemoveBucket("c"))
         self.assertEqual(await node.shard("c"), 0)
-        await node.commit(CreateBucket(bucketNamed("c")))
+        await node.commit(AddBucket(bucketNamed("c")))
         await node.commit(PutObject(inlineRecord(b"k"), ALWAYS))
 
 
@@ -496,10 +497,10 @@ class NotificationTests(NodesCase):
             await pause()
         await pause(0.2)
         told.clear()
-        await node.commit(CreateBucket(bucketNamed("c")))
+        await node.commit(AddBucket(bucketNamed("c")))
         await node.commit(PutSettings("c", {"cors": b"x"}))
         await node.commit(SetVersioning("c", VERSIONING_ENABLED))
-        await node.commit(DeleteBucket("c"))
+        await node.commit(RemoveBucket("c"))
         while len(told) < 4:
             await pause()
         self.assertEqual(told, ["c"] * 4)

@@ -21,7 +21,8 @@ from storagegate.storage.errors import (
     NoSuchBucket,
     StoreBusy,
 )
-from storagegate.storage.mutations import CreateBucket, DeleteBucket, PutObject
+from storagegate.storage.mutations import AddBucket, PutObject, RemoveBucket
+from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.sqlite import CatalogUnusable
 from tests.contract.catalog import CatalogContract
 from tests.contract.catalogcase import ALWAYS, blobRecord, bucketNamed, inlineRecord, newBlobsOf
@@ -120,7 +121,7 @@ class ShardsTests(TestCase):
         self.nodes = [openNode(self, self.conninfos[0]) for _ in range(2)]
         for number, name in enumerate(("zero", "one")):
             onlyIn(self.conninfos, number)
-            await self.nodes[0].commit(CreateBucket(bucketNamed(name)))
+            await self.nodes[0].commit(AddBucket(bucketNamed(name)))
 
     def rows(self, shard: int, sql: str, *values: object) -> list[Any]:
         """Run a statement in a shard."""
@@ -148,15 +149,15 @@ class ShardsTests(TestCase):
         self.assertEqual([each.name for each in await two.buckets(None, "", "one", 1)], ["zero"])
         usage = await two.usage(1)
         self.assertEqual((usage.buckets[0].objects, usage.others.objects), (1, 1))
-        await self.assertFails(two.commit(CreateBucket(bucketNamed("zero"))), BucketExists)
-        await self.assertFails(two.commit(CreateBucket(bucketNamed("one"))), BucketExists)
+        await self.assertFails(two.commit(AddBucket(bucketNamed("zero"))), BucketExists)
+        await self.assertFails(two.commit(AddBucket(bucketNamed("one"))), BucketExists)
 
     async def test_spread(self) -> None:
         """Where both shards take buckets they are spread."""
         with closing(openForTools(self.conninfos[:1])) as admin:
             admin.openShard(0, True)
         for number in range(16):
-            await self.nodes[0].commit(CreateBucket(bucketNamed(f"spread{number}")))
+            await self.nodes[0].commit(AddBucket(bucketNamed(f"spread{number}")))
         counts = self.rows(
             0, "SELECT count(*) FROM directory WHERE bucket LIKE 'spread%' GROUP BY shard"
         )
@@ -168,19 +169,19 @@ class ShardsTests(TestCase):
         one, two = self.nodes
         self.assertEqual(await one.shards[0].placeBucket("half"), 1)
         self.assertIsNone(await two.bucket("half"))
-        await self.assertFails(two.listObjects("half", b"", b"", b"", 1), NoSuchBucket)
-        await self.assertFails(two.commit(DeleteBucket("half")), NoSuchBucket)
+        await self.assertFails(two.listObjects(ObjectRange("half", b"", b"", b"", 1)), NoSuchBucket)
+        await self.assertFails(two.commit(RemoveBucket("half")), NoSuchBucket)
         # A node that knows the first shard alone makes it nowhere else.
-        busy = one.shards[0].commit(CreateBucket(bucketNamed("half")))
+        busy = one.shards[0].commit(AddBucket(bucketNamed("half")))
         self.assertIn("belongs to shard 1", await self.assertFails(busy, StoreBusy))
         onlyIn(self.conninfos, 0)
-        await two.commit(CreateBucket(bucketNamed("half")))
+        await two.commit(AddBucket(bucketNamed("half")))
         self.assertEqual(self.rows(1, "SELECT count(*) FROM buckets WHERE name = 'half'"), [(1,)])
-        await one.commit(DeleteBucket("half"))
+        await one.commit(RemoveBucket("half"))
         self.assertEqual(await one.shard("half"), 1)
-        await one.commit(DeleteBucket("zero"))
+        await one.commit(RemoveBucket("zero"))
         onlyIn(self.conninfos, 1)
-        await two.commit(CreateBucket(bucketNamed("zero")))
+        await two.commit(AddBucket(bucketNamed("zero")))
         self.assertEqual(self.rows(0, "SELECT count(*) FROM buckets WHERE name = 'zero'"), [(1,)])
 
     async def test_ids(self) -> None:
@@ -212,7 +213,7 @@ class ShardsTests(TestCase):
         await node.bucket("one")
         node.shards[1].leases.giveUp()
         self.assertIn("no lease in shard 1", await self.assertFails(node.bucket("one"), StoreBusy))
-        await self.assertFails(node.commit(DeleteBucket("one")), StoreBusy)
+        await self.assertFails(node.commit(RemoveBucket("one")), StoreBusy)
         await self.assertFails(node.buckets(None, "", "", 10), StoreBusy)
         assert await node.bucket("zero") is not None
 
@@ -225,10 +226,10 @@ class ShardsTests(TestCase):
 
         def delete() -> Deferred[None]:
             REQUEST_LEASES.set(before)
-            return node.commit(DeleteBucket("one"))
+            return node.commit(RemoveBucket("one"))
 
         await self.assertFails(copy_context().run(delete), StoreBusy)
-        await node.commit(DeleteBucket("one"))
+        await node.commit(RemoveBucket("one"))
 
     async def test_sweeping(self) -> None:
         """Each shard has its own leases that are over, and what was made under them."""

@@ -1,0 +1,33 @@
+"""Makes the domain of a store."""
+
+from collections.abc import Callable
+
+from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.service import Functions, ObjectService
+from storagegate.storage.store import ObjectStore
+
+
+def openDomain(
+    store: ObjectStore,
+    accounts: AccessKeyStore,
+    region: str,
+    now: Callable[[], float],
+    ownership: str = "",
+) -> ObjectService:
+    """
+    Make the domain of a store.
+
+    @param store: An open store, which the caller closes.
+    @param accounts: The accounts that policies and ACLs can name.
+    @param region: The region of new buckets.
+    @param now: Returns seconds since the epoch.
+    @param ownership: The object ownership of new buckets that name none; empty for none.
+    """
+    return ObjectService(store, accounts, region, now, ownership, _loadTable)
+
+
+def _loadTable() -> Functions:
+    # Reads and writes of contents, which most clients only do, do without these modules.
+    from storagegate.objects.table import FUNCTIONS
+
+    return FUNCTIONS
