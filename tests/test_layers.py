@@ -1,4 +1,4 @@
-"""The floors: imports run down only, never between packages of one floor, and never in circles."""
+"""The layers: imports run down only, never between packages of one layer, and never in circles."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.modules import PACKAGE, importedNames, moduleFiles
 from tests.support.selection import long
 
-FLOORS = (
+LAYERS = (
     ("core", "version"),
     ("net", "telemetry"),
     ("auth", "serving", "storage", "upstream"),
@@ -21,7 +21,7 @@ FLOORS = (
     ("cli",),
     ("__main__",),
 )
-"""The packages from the ground up, and the modules that stand above all packages."""
+"""The packages from the lowest layer up, and the modules above all packages."""
 
 USERS = {
     # S3 is a wire: the daemon opens its listener, and the package has it as a public name.
@@ -66,14 +66,14 @@ def package(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def floor(module: str) -> int:
+def layer(module: str) -> int:
     """
-    Return the number of the floor that a module stands on.
+    Return the number of the layer of a module.
 
     @raise KeyError: Its package is not in the table.
     """
     name = package(module).partition(".")[2]
-    for number, names in enumerate(FLOORS):
+    for number, names in enumerate(LAYERS):
         if name in names:
             return number
     raise KeyError(module)
@@ -90,7 +90,7 @@ def allowed(importer: str, imported: str) -> bool:
         for below, home in homes.items():
             if within(importer, above) and within(imported, below):
                 return within(importer, home)
-    return floor(imported) < floor(importer)
+    return layer(imported) < layer(importer)
 
 
 def homeless(module: str, name: str) -> bool:
@@ -116,14 +116,14 @@ class LayerTests(SynchronousTestCase):
     """The table, held against the sources."""
 
     def test_packages(self) -> None:
-        """Every package stands on one floor, and every name of the table exists."""
+        """Every package is in one layer, and every name of the table exists."""
         found = {package(module) for module in moduleFiles() if module != PACKAGE}
-        named = [f"{PACKAGE}.{name}" for names in FLOORS for name in names]
+        named = [f"{PACKAGE}.{name}" for names in LAYERS for name in names]
         self.assertEqual(sorted(found), sorted(named))
 
     @long("takes seconds")
     def test_down(self) -> None:
-        """No import points up, and none points to another package of the same floor."""
+        """No import points up, and none points to another package of the same layer."""
         wrong = [
             f"{a} imports {b}"
             for a, b in arrows()
@@ -176,7 +176,7 @@ class LayerTests(SynchronousTestCase):
 
     @long("takes seconds")
     def test_seam(self) -> None:
-        """Nothing above the seam knows what speaks gRPC on the wire; protobuf stays in its room."""
+        """Nothing above the seam knows what speaks gRPC on the wire; protobuf stays in C{rpc/}."""
         wrong = [
             f"{module} imports {name}"
             for module, path in moduleFiles().items()

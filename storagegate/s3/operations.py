@@ -10,8 +10,8 @@ Some settings of buckets and objects are not stored. Clients read these settings
 read responds as Amazon does for a setting that was never made. A write is refused with 501: a
 setting must not be accepted and lost.
 
-A new operation on stored data needs a row here, a handler in C{handlers/}, a document in C{xml/}
-and a method of the domain.
+A new operation on stored data needs a row here, a handler in C{handlers/}, a document in C{xml/}, a
+method of the domain, and its rows in the other tables that C{docs/architecture.rst} names.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping

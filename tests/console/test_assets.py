@@ -128,6 +128,15 @@ class AssetsTests(SynchronousTestCase):
         for text in scripts:
             for name in re.findall(r'\bsay\("([\w.]+)"[,)]', text):
                 self.assertIn(name, defined)
+        # The navigation is drawn before the modules of the pages are fetched.
+        shell = (SOURCES / "shell.js").read_text()
+        pages = re.findall(r'^  \["(\w+)", "(\w+)", "\w+", \(\) => import', shell, re.M)
+        self.assertGreater(len(pages), 5)
+        first = (SOURCES / "messages.js").read_text()
+        icons = (SOURCES / "icons.js").read_text()
+        for name, icon in pages:
+            self.assertIn(f'"nav.{name}": "', first)
+            self.assertIn(f"\n  {icon}: ", icons)
         joined = "\n".join(scripts)
         # Names that are put together begin with a group.
         groups = tuple(re.findall(r'\bsay\("([\w.]+\.)" \+', joined))

@@ -1,4 +1,4 @@
-"""Random changes of an embedded store, of every kind that its catalog supports."""
+"""Random changes of an embedded store, of every kind that a migration copies."""
 
 import os
 import random
@@ -7,13 +7,16 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
+from attrs import evolve
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
 from storagegate.storage.mutations import (
     AddAccessKey,
+    ChangeAccessKey,
     NoteKeyUses,
     PutAcl,
+    PutProgress,
     PutSettings,
     RemoveAccessKey,
     SetObjectLock,
@@ -164,13 +167,20 @@ class StoreChanges:
         self._settle(catalog.commit(PutSettings(self._bucket(), {"cors": document})))
 
     def changeKeys(self) -> None:
-        """Issue an access key, or revoke one."""
+        """Issue an access key and change it, or revoke one."""
         catalog, name = self.driver.store.catalog, f"KEY{self._random.randrange(3)}"
         if not self._settle(catalog.commit(RemoveAccessKey(name))):
             more = ("auditor", 1 << 50, self._count % 2 == 0, f"note {self._count}")
             key = AccessKey(name, "secret", "account", "readwrite", "", "", "", self._count, *more)
             self._settle(catalog.commit(AddAccessKey(key)))
+            changed = evolve(key, note="changed")
+            self._settle(catalog.commit(ChangeAccessKey(changed)))
             self._settle(catalog.commit(NoteKeyUses({name: self._count})))
+
+    def progress(self) -> None:
+        """Store the progress of a background task."""
+        document = msgspec.json.encode(self._count)
+        self._settle(self.driver.store.catalog.commit(PutProgress("task", document)))
 
 
 _KINDS = (
@@ -191,6 +201,7 @@ _KINDS = (
     StoreChanges.changeBucket,
     StoreChanges.setSettings,
     StoreChanges.changeKeys,
+    StoreChanges.progress,
 )
 
 

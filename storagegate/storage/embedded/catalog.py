@@ -305,7 +305,7 @@ MUTATIONS = dict(
         _row(PutObject, objects.storing),
         _row(RemoveObjects, deletions.deletion),
         _row(PutTags, objects.tagging),
-        _row(PutAcl, objects.listing),
+        _row(PutAcl, objects.aclChange),
         _row(PutRetention, objectlocks.retention),
         _row(PutLegalHold, objectlocks.legalHold),
         _row(CreateUpload, uploads.creation),

@@ -431,7 +431,7 @@ def tagging(ids: VersionIds, change: PutTags) -> QueuedMutation:
     return QueuedMutation(putText, text, names=((change.bucket, change.key),))
 
 
-def listing(ids: VersionIds, change: PutAcl) -> QueuedMutation:
+def aclChange(ids: VersionIds, change: PutAcl) -> QueuedMutation:
     """Prepare L{putText} for an access control list."""
     text = TextChange(change.bucket, change.key, change.sequence, "acl", change.acl)
     return QueuedMutation(putText, text, names=((change.bucket, change.key),))
