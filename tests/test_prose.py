@@ -107,8 +107,14 @@ class CounterTests(SynchronousTestCase):
         self.assertEqual(
             findWords(self.sources(a=text)),
             [
-                *("a.py:4: Someone", "a.py:4: no one", "a.py:1: Whoever", "a.py:3: nobody"),
-                *("a.py:5: somebody", "a.py:5: whom", "a.py:5: whomever", "a.py:8: no\n    one"),
+                "a.py:4: Someone",
+                "a.py:4: no one",
+                "a.py:1: Whoever",
+                "a.py:3: nobody",
+                "a.py:5: somebody",
+                "a.py:5: whom",
+                "a.py:5: whomever",
+                "a.py:8: no\n    one",
             ],
         )
 
@@ -167,8 +173,10 @@ class CounterTests(SynchronousTestCase):
         self.assertEqual(
             findTransportNames(found, {}),
             [
-                *("gateway/transports/udp/peer.py: tcp", "gateway/udppeer.py: tcp"),
-                *("gateway/udppeer.py: udp", "net/tcp.py: udp"),
+                "gateway/transports/udp/peer.py: tcp",
+                "gateway/udppeer.py: tcp",
+                "gateway/udppeer.py: udp",
+                "net/tcp.py: udp",
             ],
         )
 

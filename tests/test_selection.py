@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -95,6 +95,15 @@ class DistributionTests(SynchronousTestCase):
         self.assertEqual(sorted(map(len, found[1:])), [1, 2])
         self.assertIn([cases[0], cases[2]], found)
         self.assertEqual(byModule(reversed(cases))[0], [cases[1]])
+
+    def test_ceph(self) -> None:
+        """The modules that use Ceph are one group, the first."""
+        cases = self.cases()
+        for name in self.MODULES[:2]:
+            module = ModuleType(name)
+            module.runningCluster = None  # type: ignore[attr-defined]
+            self.patch(sys, "modules", {**sys.modules, name: module})
+        self.assertEqual(byModule(cases), [cases[:3], cases[3:]])
 
     def test_workers(self) -> None:
         """A worker runs a whole module, while another one runs the others; errors are reported."""

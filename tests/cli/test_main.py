@@ -83,8 +83,16 @@ class KeysTests(ScriptCase):
         """A generated pair is printed as a shell can read it, and stored with the whole policy."""
         code, output, errors = self.keys(
             "create",
-            *("--account", "builds", "--policy", "readonly", "--bucket", "ci-*"),
-            *("--prefix", "out/*", "--email", "ci@example.com"),
+            "--account",
+            "builds",
+            "--policy",
+            "readonly",
+            "--bucket",
+            "ci-*",
+            "--prefix",
+            "out/*",
+            "--email",
+            "ci@example.com",
         )
         self.assertEqual((code, errors), (0, ""))
         pair = dict(line.split("=", 1) for line in output.splitlines())

@@ -115,9 +115,18 @@ def makeGateway(label: str, configuration: str = "", *flags: str) -> Daemon:
     (directory / "config.toml").write_text(CONFIGURATION + configuration)
     daemon = makeDaemon(
         directory / "data",
-        *("--config", str(directory / "config.toml"), "--service", "probe:Probe"),
-        *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
-        *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+        "--config",
+        str(directory / "config.toml"),
+        "--service",
+        "probe:Probe",
+        "--http",
+        "tcp:0:interface=127.0.0.1",
+        "--tcp",
+        "tcp:0:interface=127.0.0.1",
+        "--grpc",
+        "127.0.0.1:0",
+        "--udp",
+        "127.0.0.1:0",
         *flags,
     )
     daemon._directory = directory

@@ -165,8 +165,14 @@ class AddressTests(GatewayCase):
     """Listeners of sockets in a folder, and of all addresses."""
 
     flags = (
-        *("--http", "unix:http.socket", "--tcp", "tcp:0"),
-        *("--grpc", "0.0.0.0:0", "--udp", "0.0.0.0:0"),
+        "--http",
+        "unix:http.socket",
+        "--tcp",
+        "tcp:0",
+        "--grpc",
+        "0.0.0.0:0",
+        "--udp",
+        "0.0.0.0:0",
     )
 
     def test_calls(self) -> None:

@@ -137,7 +137,7 @@ class ExpiryContract(CatalogCase):
         current, held, retained = await self.expiryRows()
         await self.catalog.commit(PutLegalHold("b", b"k", held.versionId, True))
         await self.catalog.commit(
-            PutRetention(*("b", b"k", retained.versionId, GOVERNANCE, NOW + 1, NOW - 1000))
+            PutRetention("b", b"k", retained.versionId, GOVERNANCE, NOW + 1, NOW - 1000)
         )
         for row in (held, retained):
             self.assertIsInstance(await self.expire(row, row.versionId), ObjectLocked)

@@ -198,7 +198,7 @@ class LockContract(CatalogCase):
                 record = await self.putLocked(lock=before)
                 change = self.catalog.commit(
                     PutRetention(
-                        *("b", b"k", record.versionId, after.mode, after.untilMs, NOW, bypass)
+                        "b", b"k", record.versionId, after.mode, after.untilMs, NOW, bypass
                     )
                 )
                 if isAllowed:

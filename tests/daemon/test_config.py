@@ -290,9 +290,16 @@ class RestartTests(SynchronousTestCase):
         self.assertEqual(
             {key.name for key in KEYS if key.reloads},
             {
-                *("accessKey", "secretKey", "region", "s3Domain"),
-                *("requireSignedPayload", "shutdownGraceSeconds", "heldBytes"),
-                *("logFormat", "logLevel", "objectOwnership"),
+                "accessKey",
+                "secretKey",
+                "region",
+                "s3Domain",
+                "requireSignedPayload",
+                "shutdownGraceSeconds",
+                "heldBytes",
+                "logFormat",
+                "logLevel",
+                "objectOwnership",
             },
         )
 

@@ -32,8 +32,20 @@ from storagegate.http.application import Application
 from storagegate.http.testing import Client
 
 FACTORIES = (
-    *(compression, cors, json, openapi, rateLimit, raw, requestLog, sameOrigin, securityHeaders),
-    *(session, staticFiles, text, upload, urlencoded),
+    compression,
+    cors,
+    json,
+    openapi,
+    rateLimit,
+    raw,
+    requestLog,
+    sameOrigin,
+    securityHeaders,
+    session,
+    staticFiles,
+    text,
+    upload,
+    urlencoded,
 )
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

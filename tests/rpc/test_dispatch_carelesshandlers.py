@@ -146,8 +146,20 @@ class ResultTests(CallCase):
         recursive: dict[str, Any] = {}
         recursive["self"] = recursive
         for result in (
-            *(None, 5, b"bytes", object(), {}, recursive, Boom(), Boom, [5], OddAwaitable()),
-            *(OddIterable("aiter"), OddIterable("anext"), OddIterable("close"), OddIterable("")),
+            None,
+            5,
+            b"bytes",
+            object(),
+            {},
+            recursive,
+            Boom(),
+            Boom,
+            [5],
+            OddAwaitable(),
+            OddIterable("aiter"),
+            OddIterable("anext"),
+            OddIterable("close"),
+            OddIterable(""),
         ):
             for streaming in ("none", "server"):
                 self.begin(lambda call, result=result: result, b"", None, streaming=streaming)

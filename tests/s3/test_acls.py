@@ -64,8 +64,10 @@ class ListTests(SynchronousTestCase):
         self.assertEqual(
             set(found.grants),
             {
-                *(Grant(BOB, "READ"), Grant(ALL_USERS, "READ")),
-                *(Grant(BOB, "WRITE_ACP"), Grant(ANN, FULL_CONTROL)),
+                Grant(BOB, "READ"),
+                Grant(ALL_USERS, "READ"),
+                Grant(BOB, "WRITE_ACP"),
+                Grant(ANN, FULL_CONTROL),
             },
         )
         self.assertIsNone(listIn({b"x-amz-meta-a": b"b"}, Directory()))

@@ -285,10 +285,19 @@ class RowTests(SynchronousTestCase):
         """Which bodies are documents, with a limit."""
         documents = {row.name for row in OPERATIONS.values() if row.documentLimit}
         settings = {
-            *("PutBucketAcl", "PutBucketOwnershipControls", "PutBucketPolicy", "PutObjectAcl"),
-            *("PutBucketCors", "PutBucketVersioning", "PutPublicAccessBlock"),
-            *("PutBucketLifecycleConfiguration", "PutBucketTagging", "PutObjectTagging"),
-            *("PutObjectLegalHold", "PutObjectLockConfiguration", "PutObjectRetention"),
+            "PutBucketAcl",
+            "PutBucketOwnershipControls",
+            "PutBucketPolicy",
+            "PutObjectAcl",
+            "PutBucketCors",
+            "PutBucketVersioning",
+            "PutPublicAccessBlock",
+            "PutBucketLifecycleConfiguration",
+            "PutBucketTagging",
+            "PutObjectTagging",
+            "PutObjectLegalHold",
+            "PutObjectLockConfiguration",
+            "PutObjectRetention",
         }
         self.assertEqual(
             documents, {"CompleteMultipartUpload", "CreateBucket", "DeleteObjects", *settings}

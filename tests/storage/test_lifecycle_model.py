@@ -21,7 +21,12 @@ STEPS = (
     *("put",) * 9,
     *("scan", "hold") * 4,
     *("delete", "tag", "retain") * 2,
-    *("remove", "rules", "lock", "suspend", "upload", "copy"),
+    "remove",
+    "rules",
+    "lock",
+    "suspend",
+    "upload",
+    "copy",
 )
 
 

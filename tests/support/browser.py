@@ -36,8 +36,13 @@ class _Chromium:
         self.port = heldPort(self)
         self._process = subprocess.Popen(
             [
-                *(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
-                *("--disable-dev-shm-usage", "--disable-background-networking"),
+                program,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
                 "--window-size=1280,800",
                 f"--remote-debugging-port={self.port}",
                 f"--user-data-dir={directory}",

@@ -51,8 +51,17 @@ def daemonCommand(
         if name:
             program = f"import {name} as backEnd; backEnd.install(); {program}"
     return [
-        *(sys.executable, "-c", program, "-n", "--pidfile=", "storagegate", "--data", str(data)),
-        *(*_LOCAL, *_ROOMS_OFF, *arguments),
+        sys.executable,
+        "-c",
+        program,
+        "-n",
+        "--pidfile=",
+        "storagegate",
+        "--data",
+        str(data),
+        *_LOCAL,
+        *_ROOMS_OFF,
+        *arguments,
     ]
 
 

@@ -2,11 +2,13 @@
 The order in which C{trial -j} hands tests to its workers: module by module.
 
 Trial itself hands out single tests, so each worker imports every module and starts every server
-that the tests of a module share. Here a worker runs a whole module. The modules come in a fixed
-order that separates neighbours, because the tests of one package need the same resources; packages
-with long tests come first, so that no worker runs one while the others have ended.
+that the tests of a module share. Here a worker runs a whole module, and one worker runs all modules
+that use Ceph. The modules come in a fixed order that separates neighbours, because the tests of one
+package need the same resources; packages with long tests come first, so that no worker runs one
+while the others have ended.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from zlib import crc32
@@ -16,17 +18,22 @@ from twisted.python.failure import Failure
 FIRST = ("tests.wire.", "tests.browser.", "tests.storage.", "tests.typing.")
 """Packages with long tests."""
 
+CEPH = "runningCluster"
+"""The name that modules import to use Ceph; see L{tests.support.ceph}."""
+
 
 def byModule(cases: Iterable[Any]) -> list[list[Any]]:
-    """Return the tests of each module, in the order of distribution."""
-    modules: dict[str, list[Any]] = {}
+    """Return the tests that one worker runs together, in the order of distribution."""
+    groups: dict[str, list[Any]] = {}
     for case in cases:
-        modules.setdefault(type(case).__module__, []).append(case)
+        name = type(case).__module__
+        group = CEPH if hasattr(sys.modules.get(name), CEPH) else name
+        groups.setdefault(group, []).append(case)
 
-    def place(name: str) -> tuple[bool, int]:
-        return not name.startswith(FIRST), crc32(name.encode())
+    def place(name: str) -> tuple[bool, bool, int]:
+        return name != CEPH, not name.startswith(FIRST), crc32(name.encode())
 
-    return [modules[name] for name in sorted(modules, key=place)]
+    return [groups[name] for name in sorted(groups, key=place)]
 
 
 def distributeModules(trial: Any) -> None:

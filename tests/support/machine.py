@@ -247,12 +247,25 @@ class Machine:
         """Return the command that runs C{systemd-nspawn} with separate namespaces."""
         packages = f"/opt/storagegate/lib/python{_VERSION}/site-packages"
         return [
-            *(*_APART, "--kill-child=KILL", "sh", "-c", _BOOT, self.name),
-            *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"),
-            *(f"--machine={self.name}", f"--directory={self.root}", "--console=pipe"),
-            *("--bind-ro=/usr", f"--bind-ro={sys.base_prefix}:/opt/python"),
+            *_APART,
+            "--kill-child=KILL",
+            "sh",
+            "-c",
+            _BOOT,
+            self.name,
+            "systemd-nspawn",
+            "--quiet",
+            "--register=no",
+            "--keep-unit",
+            "--private-network",
+            f"--machine={self.name}",
+            f"--directory={self.root}",
+            "--console=pipe",
+            "--bind-ro=/usr",
+            f"--bind-ro={sys.base_prefix}:/opt/python",
             f"--bind-ro={sysconfig.get_path('purelib')}:{packages}",
-            *(f"--bind-ro={CHECKOUT}:/opt/checkout", *arguments),
+            f"--bind-ro={CHECKOUT}:/opt/checkout",
+            *arguments,
         ]
 
     def _within(self, *command: str) -> list[str]:

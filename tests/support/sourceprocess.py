@@ -113,7 +113,10 @@ class StandIn(SourceProcess):
             sys.executable,
             "-m",
             f"tests.support.standins.{self._name}",
-            *("--port", str(self.port), "--state", str(self.directory / "state.json")),
+            "--port",
+            str(self.port),
+            "--state",
+            str(self.directory / "state.json"),
             *more,
         ]
 
@@ -153,13 +156,27 @@ class Etcd(SourceProcess):
         peer = f"http://127.0.0.1:{heldPort(self._case)}"
         return [
             program,
-            *("--data-dir", str(self.directory / "data"), "--log-level", "info"),
-            *("--listen-client-urls", here, "--advertise-client-urls", here),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", "http://127.0.0.1:2"),
-            *("--initial-cluster", "default=http://127.0.0.1:2", "--unsafe-no-fsync"),
+            "--data-dir",
+            str(self.directory / "data"),
+            "--log-level",
+            "info",
+            "--listen-client-urls",
+            here,
+            "--advertise-client-urls",
+            here,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            "http://127.0.0.1:2",
+            "--initial-cluster",
+            "default=http://127.0.0.1:2",
+            "--unsafe-no-fsync",
             # A start waits for a heartbeat, because no other member votes; and no lease is shorter
             # than one and a half times the election timeout.
-            *("--heartbeat-interval", "10", "--election-timeout", "100"),
+            "--heartbeat-interval",
+            "10",
+            "--election-timeout",
+            "100",
         ]
 
     def call(self, path: str, message: Any, headers: Mapping[str, str] = {}) -> Any:

@@ -60,8 +60,8 @@ def pyrightProblems(files: Sequence[str]) -> list[TypeProblem]:
     """
     Check files with pyright. Blocks.
 
-    @param files: The paths of the files, relative to the checkout or in one other folder; the files
-        may import each other.
+    @param files: The paths of the files, relative to the checkout or absolute. They may import each
+        other if they are in the folder of the first one.
     @raise SkipTest: If pyright is not available.
     """
     program = nodeModules(PYRIGHT) / "pyright" / "index.js"

@@ -47,8 +47,12 @@ machine affects most of them.
 PROGRAM = "from tests.support.walkprogram import run; run()"
 
 _LISTENERS = (
-    *("--http", "tcp:0:interface=127.0.0.1", "--grpc", "127.0.0.1:0"),
-    *("--service", "tests.support.walkprogram:service"),
+    "--http",
+    "tcp:0:interface=127.0.0.1",
+    "--grpc",
+    "127.0.0.1:0",
+    "--service",
+    "tests.support.walkprogram:service",
 )
 
 
@@ -178,8 +182,13 @@ class Client:
         self._numbers = count(1)
         self._signed("PUT", "/walks")
         requests: tuple[Callable[[], None], ...] = (
-            *(self._put, self._get, self._call, lambda: self._unary(gateway)),
-            *(self._message, self._route, lambda: self._unary(application)),
+            self._put,
+            self._get,
+            self._call,
+            lambda: self._unary(gateway),
+            self._message,
+            self._route,
+            lambda: self._unary(application),
         )
         self.requests = dict(zip(LIMITS, requests, strict=True))
 

@@ -1,7 +1,9 @@
 """What mypy and pyright say of the public names: right uses pass, wrong ones are reported."""
 
 import re
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -31,20 +33,32 @@ def markedLines(checker: str) -> set[int]:
     return found
 
 
+@cache
+def pageFiles() -> tuple[str, ...]:
+    """Write each page as a module; return the paths."""
+    folder = Path(mkdtemp(prefix="pages-", dir=Path.cwd()))
+    paths = []
+    for page in (README, *sorted(DOCS.glob("*.rst"))):
+        for name, source in pageModules(page).items():
+            path = folder / f"{name}.py"
+            path.write_text(source)
+            paths.append(str(path))
+    return tuple(paths)
+
+
+@cache
+def pyright() -> list[TypeProblem]:
+    """Return what pyright reports of all files, in one run."""
+    return pyrightProblems([*pageFiles(), *FILES])
+
+
 @long("a check of CI")
 class PageTests(SynchronousTestCase):
     """The programs and sessions of README and docs/, by both checkers."""
 
     def setUp(self) -> None:
-        """Write each page as a module."""
-        folder = Path(self.mktemp()).absolute()
-        folder.mkdir()
-        self.files = []
-        for page in (README, *sorted(DOCS.glob("*.rst"))):
-            for name, source in pageModules(page).items():
-                path = folder / f"{name}.py"
-                path.write_text(source)
-                self.files.append(str(path))
+        """Write the pages."""
+        self.files = pageFiles()
         self.assertGreater(len(self.files), 6)
 
     def accept(self, problems: list[TypeProblem]) -> None:
@@ -55,9 +69,13 @@ class PageTests(SynchronousTestCase):
     def test_mypy(self) -> None:
         """C{mypy --strict} accepts them, but that handlers have no annotations and names change."""
         options = [
-            *("--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
-            *("--allow-untyped-decorators", "--disable-error-code=no-redef"),
-            *("--allow-redefinition-new", "--local-partial-types"),
+            "--allow-untyped-defs",
+            "--allow-incomplete-defs",
+            "--allow-untyped-calls",
+            "--allow-untyped-decorators",
+            "--disable-error-code=no-redef",
+            "--allow-redefinition-new",
+            "--local-partial-types",
         ]
         try:
             problems = mypyProblems(self.files, self.mktemp(), *options)
@@ -67,8 +85,7 @@ class PageTests(SynchronousTestCase):
 
     def test_pyright(self) -> None:
         """So does pyright."""
-        problems = pyrightProblems(self.files)
-        self.accept(problems)
+        self.accept([each for each in pyright() if each.path not in FILES])
 
 
 @long("a check of CI")
@@ -91,8 +108,7 @@ class CheckerTests(SynchronousTestCase):
 
     def test_pyright(self) -> None:
         """So does pyright."""
-        problems = pyrightProblems(FILES)
-        self._hold("pyright", problems)
+        self._hold("pyright", [each for each in pyright() if each.path in FILES])
 
     def _hold(self, checker: str, problems: list[TypeProblem]) -> None:
         """Hold what a checker reports against the marks."""

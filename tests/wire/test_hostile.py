@@ -37,12 +37,32 @@ RESET = struct.pack("ii", 1, 0)
 """C{SO_LINGER}: a client that goes without waiting resets its connection."""
 
 TEXTS = (
-    *(b"{", b"[", b"nul", b'"\\ud800"', b"\xff\xfe", b"[" * 4000, b'{"a":' * 2000, b"1e999", b""),
-    *(b"NaN", b"-", b'{"id":{}}', b'{"id":1}', b"[]", b"7", b"null", b'"x"', b"\0" * 40),
-    *(b'{"id":1,"service":7,"method":[],"data":{}}', b'{"id":1,"type":"cancel"}'),
-    *(b'{"id":[],"service":"Probe","method":"echo"}', b'{"id":1,"type":"stream_data","data":1}'),
-    *(b'{"id":1,"service":"Probe","method":"echo","data":{"text":7}}', b'{"type":{}}'),
-    *(b'{"id":1,"service":"Probe","method":"__class__"}', b'{"id":1,"service":"\\u0000"}'),
+    b"{",
+    b"[",
+    b"nul",
+    b'"\\ud800"',
+    b"\xff\xfe",
+    b"[" * 4000,
+    b'{"a":' * 2000,
+    b"1e999",
+    b"",
+    b"NaN",
+    b"-",
+    b'{"id":{}}',
+    b'{"id":1}',
+    b"[]",
+    b"7",
+    b"null",
+    b'"x"',
+    b"\0" * 40,
+    b'{"id":1,"service":7,"method":[],"data":{}}',
+    b'{"id":1,"type":"cancel"}',
+    b'{"id":[],"service":"Probe","method":"echo"}',
+    b'{"id":1,"type":"stream_data","data":1}',
+    b'{"id":1,"service":"Probe","method":"echo","data":{"text":7}}',
+    b'{"type":{}}',
+    b'{"id":1,"service":"Probe","method":"__class__"}',
+    b'{"id":1,"service":"\\u0000"}',
 )
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

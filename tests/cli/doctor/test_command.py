@@ -184,7 +184,7 @@ class CommandTests(ScriptCase):
         self.addCleanup(sys.modules.pop, "doctor_here", None)
         before = list(sys.path)
         code, output, errors = self.script(
-            *("doctor", "--data", str(self.data), *QUIET, "--config", str(path), "--json")
+            "doctor", "--data", str(self.data), *QUIET, "--config", str(path), "--json"
         )
         self.assertEqual((code, errors), (1, "imported\n"))
         found = json.loads(output)["findings"]

@@ -65,8 +65,21 @@ END = b"--aB3x--\r\n"
 
 DISPOSITION = b'Content-Disposition: form-data;name="n"'
 FRAGMENTS = [
-    *(b"\r\n", b"\r", b"\n", b"--", b"-", b"aB3x", b"aB", b"3x", b":", b"x", b"\r\n\r\n"),
-    *(b"--aB3x\r\n", b"--aB3x--", part(b"x"), DISPOSITION),
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b"--",
+    b"-",
+    b"aB3x",
+    b"aB",
+    b"3x",
+    b":",
+    b"x",
+    b"\r\n\r\n",
+    b"--aB3x\r\n",
+    b"--aB3x--",
+    part(b"x"),
+    DISPOSITION,
 ]
 
 
@@ -103,9 +116,14 @@ class FramingTests(DecoderCase):
         self.assertDecodes(
             wire,
             [
-                *(PartHead("a"), b"one", PART_END),
-                *(PartHead("b"), PART_END),
-                *(PartHead("c"), b"three\r\n", PART_END),
+                PartHead("a"),
+                b"one",
+                PART_END,
+                PartHead("b"),
+                PART_END,
+                PartHead("c"),
+                b"three\r\n",
+                PART_END,
             ],
         )
 

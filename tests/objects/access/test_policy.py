@@ -453,8 +453,14 @@ _VALUES = {
     ),
 }
 _TEXT_KEYS = (
-    *("s3:prefix", "s3:delimiter", "aws:username", "aws:UserAgent", "S3:Max-Keys"),
-    *("s3:RequestObjectTagKeys", "s3:ExistingObjectTag/a", "s3:RequestObjectTag/B"),
+    "s3:prefix",
+    "s3:delimiter",
+    "aws:username",
+    "aws:UserAgent",
+    "S3:Max-Keys",
+    "s3:RequestObjectTagKeys",
+    "s3:ExistingObjectTag/a",
+    "s3:RequestObjectTag/B",
 )
 _KEYS = {
     "Numeric": ("S3:Max-Keys", "aws:EpochTime", "s3:ExistingObjectTag/a"),

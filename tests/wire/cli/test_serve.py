@@ -48,7 +48,8 @@ class ServeTests(SynchronousTestCase):
             directory.mkdir()
             with Daemon(
                 directory / "data",
-                *("--tcp", "tcp:0:interface=127.0.0.1"),
+                "--tcp",
+                "tcp:0:interface=127.0.0.1",
                 environment={"STORAGEGATE_LOG_FORMAT": "json"},
                 expect=("s3", "admin", "tcp"),
                 directory=directory,

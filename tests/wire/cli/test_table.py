@@ -400,7 +400,7 @@ class LiveTests(CommandCase):
         self.assertEqual(missing.code, 1)
         self.assertTrue(missing.json["error"]["error"], missing)
         fromInput = self.run_(
-            *("call", "UserService.GetUser", "--request", "-"), stdin='{"id": "none"}\n'
+            "call", "UserService.GetUser", "--request", "-", stdin='{"id": "none"}\n'
         )
         self.assertEqual((fromInput.code, fromInput.output), (1, ""))
         for wrong in (("Nothing",), ("A.b", "--request", "{"), ("A.b", "--metadata", "x")):

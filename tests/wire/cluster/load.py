@@ -78,8 +78,11 @@ class Load:
         }
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tests.wire.cluster.load"),
-                *(str(self.directory), json.dumps(specification)),
+                sys.executable,
+                "-m",
+                "tests.wire.cluster.load",
+                str(self.directory),
+                json.dumps(specification),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

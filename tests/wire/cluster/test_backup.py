@@ -297,8 +297,16 @@ class HoldTests(BackupCase):
             (self.place / "waits").unlink(missing_ok=True)
             running = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "storagegate", "backup", "--to", str(self.copy)),
-                    *("--blobs-with", self.command, "--config", str(self.made.configuration())),
+                    sys.executable,
+                    "-m",
+                    "storagegate",
+                    "backup",
+                    "--to",
+                    str(self.copy),
+                    "--blobs-with",
+                    self.command,
+                    "--config",
+                    str(self.made.configuration()),
                 ],
                 env=daemonEnvironment(self.made.environment()),
                 stdout=subprocess.DEVNULL,

@@ -41,10 +41,27 @@ MOST = 250
 """Writes of one client that come one after the other: all versions are in one page of a list."""
 
 STEPS = {
-    *("follow", "clear", "claim", "claimBlobs"),
-    *("copy buckets", "copy bucketsettings", "copy objects", "copy versions", "copy uploads"),
-    *("intend blobs", "copy bytes", "name blobs", "update objects", "drop notes"),
-    *("seal", "settle", "finish", "retire", "open", "clear source", "clear target"),
+    "follow",
+    "clear",
+    "claim",
+    "claimBlobs",
+    "copy buckets",
+    "copy bucketsettings",
+    "copy objects",
+    "copy versions",
+    "copy uploads",
+    "intend blobs",
+    "copy bytes",
+    "name blobs",
+    "update objects",
+    "drop notes",
+    "seal",
+    "settle",
+    "finish",
+    "retire",
+    "open",
+    "clear source",
+    "clear target",
 }
 
 
@@ -121,8 +138,11 @@ def dump(s3: Any, newId: Callable[[str], str] = lambda id: id) -> dict[str, Any]
     found = s3.list_object_versions(Bucket=BUCKET)
     versions = [
         (
-            *(each["Key"], newId(each["VersionId"]), each["IsLatest"]),
-            *("ETag" in each, each["LastModified"]),
+            each["Key"],
+            newId(each["VersionId"]),
+            each["IsLatest"],
+            "ETag" in each,
+            each["LastModified"],
         )
         for each in (*found.get("Versions", []), *found.get("DeleteMarkers", []))
     ]
@@ -166,8 +186,16 @@ class Changes:
             try:
                 self._random.choice(
                     (
-                        *(self._put, self._put, self._put, self._copy, self._delete),
-                        *(self._drop, self._hold, self._tag, self._begin, self._end),
+                        self._put,
+                        self._put,
+                        self._put,
+                        self._copy,
+                        self._delete,
+                        self._drop,
+                        self._hold,
+                        self._tag,
+                        self._begin,
+                        self._end,
                     )
                 )(key)
             except ClientError as error:
@@ -365,7 +393,12 @@ class RefusalTests(BucketCase):
         await self.assertRefuses("is itself the target of a migration")
         self.pair.options = options
         code, text = first.command(
-            *("cluster", "migrate", "--bucket", BUCKET, "--abandon", "--to-config"),
+            "cluster",
+            "migrate",
+            "--bucket",
+            BUCKET,
+            "--abandon",
+            "--to-config",
             str(second.configuration()),
         )
         self.assertEqual((code, text), (0, ""))
@@ -403,9 +436,17 @@ class Command:
         source, target = pair.clusters
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "storagegate", "cluster", "migrate", "--bucket", bucket),
-                *("--to-config", str(target.configuration())),
-                *("--config", str(source.configuration())),
+                sys.executable,
+                "-m",
+                "storagegate",
+                "cluster",
+                "migrate",
+                "--bucket",
+                bucket,
+                "--to-config",
+                str(target.configuration()),
+                "--config",
+                str(source.configuration()),
             ],
             env=daemonEnvironment(source.environment()),
             stdout=subprocess.PIPE,

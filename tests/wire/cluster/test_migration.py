@@ -30,11 +30,22 @@ CHANGES = 150
 
 
 ALWAYS = {
-    *("follow", "clear", "claim", "claimBlobs"),
+    "follow",
+    "clear",
+    "claim",
+    "claimBlobs",
     *(f"copy {table.name}" for table in TABLES),
-    *("intend blobs", "copy bytes", "name blobs"),
-    *("drop notes", "seal", "settle", "finish", "retire", "open"),
-    *("clear source", "clear target"),
+    "intend blobs",
+    "copy bytes",
+    "name blobs",
+    "drop notes",
+    "seal",
+    "settle",
+    "finish",
+    "retire",
+    "open",
+    "clear source",
+    "clear target",
 }
 """Steps of each move of a store that changes."""
 

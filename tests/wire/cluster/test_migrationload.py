@@ -41,8 +41,14 @@ class Move:
         self._ready = Event()
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "storagegate", "cluster", "migrate", *arguments),
-                *("--config", str(cluster.configuration())),
+                sys.executable,
+                "-m",
+                "storagegate",
+                "cluster",
+                "migrate",
+                *arguments,
+                "--config",
+                str(cluster.configuration()),
             ],
             env=daemonEnvironment(cluster.environment()),
             stdout=subprocess.PIPE,

@@ -50,12 +50,16 @@ class NodesCase(SynchronousTestCase):
         return [each["Key"] for each in found]
 
     def assertClean(self, *nodes: Daemon) -> None:
-        """Stop the nodes in order; catalog and blobs agree to the byte, and no lease is left."""
+        """
+        Stop the nodes in order; catalog and blobs agree to the byte, and no lease is left unless a
+        node lost it.
+        """
         for each in nodes or self.nodes:
             self.assertEqual(each.stop(), 0, each.log)
             self.assertNotIn("Traceback", each.log)
         self.assertEqual(self.cluster.command("cluster", "fsck", "--verify"), (0, "0 problems\n"))
-        self.assertEqual(self.cluster.rows("SELECT count(*) FROM leases"), [(0,)])
+        [(left,)] = self.cluster.rows("SELECT count(*) FROM leases")
+        self.assertLessEqual(left, self.cluster.lostLeases())
 
 
 @long("starts a cluster")

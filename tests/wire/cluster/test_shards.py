@@ -18,7 +18,7 @@ from tests.support.clients import ROOT
 from tests.support.cluster import Cluster
 from tests.support.http import request
 from tests.support.postgresql import Server, execute, sharedServer
-from tests.support.selection import long
+from tests.support.selection import long, soak
 from tests.support.upstreams3 import ownServer
 from tests.wire.cluster.agreement import sharedFiles
 from tests.wire.s3.fixture import eventually
@@ -161,10 +161,11 @@ class CopyTests(ShardsCase):
             self.assertEqual(node.stop(), 0, node.log)
             self.assertNotIn("Traceback", node.log)
         for conninfo in (self.cluster.conninfos[0], self.added):
-            self.assertEqual(execute(conninfo, "SELECT count(*) FROM leases"), [(0,)])
+            [(left,)] = execute(conninfo, "SELECT count(*) FROM leases")
+            self.assertLessEqual(left, self.cluster.lostLeases())
 
 
-@long("starts a cluster")
+@soak("the same copies as in files and in S3")
 class RadosTests(CopyTests):
     """With their blobs in RADOS."""
 

@@ -41,7 +41,10 @@ class AccessLogTests(SynchronousTestCase):
         """Make a daemon that does not outlive the test."""
         daemon = Daemon(
             self.directory / "data",
-            *("--accessLog", path or str(self.path), "--http", "tcp:0:interface=127.0.0.1"),
+            "--accessLog",
+            path or str(self.path),
+            "--http",
+            "tcp:0:interface=127.0.0.1",
             *arguments,
             expect=("s3", "admin", "http"),
         )

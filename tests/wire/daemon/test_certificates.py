@@ -171,7 +171,14 @@ class TableTests(CertificateCase):
         self.addCleanup(self.daemon.kill)
         await self.daemon.start(
             self.folder / "data",
-            *("--http", plain, "--tcp", plain, "--grpc", "127.0.0.1:0", "--config", str(file)),
+            "--http",
+            plain,
+            "--tcp",
+            plain,
+            "--grpc",
+            "127.0.0.1:0",
+            "--config",
+            str(file),
             *arguments,
         )
 

@@ -17,9 +17,9 @@ from tests.support.clients import ROOT, Account, runTool
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.faketime import MISSING, FakeTime
 from tests.support.s3signer import Answer, Outgoing, exchange
-from tests.support.selection import long
+from tests.support.selection import long, soak
 from tests.wire.daemon.test_notify import Manager
-from tests.wire.s3.fixture import ENVIRONMENT, eventually, runStoragegate
+from tests.wire.s3.fixture import ENVIRONMENT, eventually, runKeys
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -54,7 +54,7 @@ class SetBackTests(SynchronousTestCase):
 
     def keys(self, *arguments: str, stdin: str = "") -> None:
         """Run a command for keys, beside the daemon and by the machine's clock."""
-        runStoragegate("keys", *arguments, *self.daemon.storeArguments, stdin=stdin)
+        runKeys(*arguments, *self.daemon.storeArguments, stdin=stdin)
 
     def create(self) -> None:
         """Issue the key of the account."""
@@ -220,8 +220,13 @@ class StepTests(SynchronousTestCase):
         self.assertIn("is 31 days behind the newest date", said)
 
 
-@long("runs libfaketime")
+@soak("the same promises once more")
 class WorkersStepTests(StepTests):
     """The same by two processes of one store."""
 
     workers = 2
+
+    @long("runs libfaketime")
+    def test_ahead(self) -> None:
+        """See L{StepTests.test_ahead}."""
+        super().test_ahead()

@@ -37,8 +37,14 @@ from tests.support.http import ROOT_HEADERS, connect, getJSON, request
 from tests.support.selection import long
 
 EVERYTHING = (
-    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
-    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+    "--http",
+    "tcp:0:interface=127.0.0.1",
+    "--tcp",
+    "tcp:0:interface=127.0.0.1",
+    "--grpc",
+    "127.0.0.1:0",
+    "--udp",
+    "127.0.0.1:0",
 )
 
 EARLY = """
@@ -263,8 +269,15 @@ class RefusalTests(DaemonCase):
             config = Path(self.mktemp()).absolute()
             made = subprocess.run(
                 [
-                    *(sys.executable, "-m", "storagegate", "init", "--yes"),
-                    *("--data", self.data, "--config", config),
+                    sys.executable,
+                    "-m",
+                    "storagegate",
+                    "init",
+                    "--yes",
+                    "--data",
+                    self.data,
+                    "--config",
+                    config,
                 ],
                 env=daemonEnvironment(noPair),
                 capture_output=True,

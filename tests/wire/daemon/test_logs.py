@@ -37,8 +37,14 @@ from tests.support.selection import long
 WIRES = ("http", "websocket", "grpc", "tcp", "udp")
 
 LISTENERS = (
-    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
-    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+    "--http",
+    "tcp:0:interface=127.0.0.1",
+    "--tcp",
+    "tcp:0:interface=127.0.0.1",
+    "--grpc",
+    "127.0.0.1:0",
+    "--udp",
+    "127.0.0.1:0",
 )
 
 JWT_SECRET = "jwt-secret-of-more-than-32-characters"
@@ -86,7 +92,8 @@ class SecretTests(SynchronousTestCase):
         flags = ("--service", "leaky:Leaky", "--config", str(directory / "config.toml"))
         with Daemon(
             directory / "data",
-            *(*LISTENERS, *flags),
+            *LISTENERS,
+            *flags,
             expect=("s3", "admin", *(wire for wire in WIRES if wire != "websocket")),
             directory=directory,
         ) as daemon:
@@ -337,7 +344,8 @@ class PlaceTests(SynchronousTestCase):
             config.write_text(f'logFormat = "json"\nworkers = {workers}\n')
             with Daemon(
                 data,
-                *("--config", str(config)),
+                "--config",
+                str(config),
                 environment={"STORAGEGATE_ACCESS_KEY": "", "STORAGEGATE_SECRET_KEY": ""},
             ) as daemon:
                 self.assertEqual(daemon.stop(), 0)

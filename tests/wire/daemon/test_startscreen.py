@@ -15,8 +15,18 @@ from storagegate.daemon.startscreen import MOST_LINES
 from tests.support.daemon import START_SECONDS, daemonEnvironment
 
 LISTENERS = (
-    *("--s3", "tcp:0:interface=127.0.0.1", "--admin", "tcp:0:interface=127.0.0.1"),
-    *("--http", "off", "--grpc", "off", "--tcp", "off", "--udp", "off"),
+    "--s3",
+    "tcp:0:interface=127.0.0.1",
+    "--admin",
+    "tcp:0:interface=127.0.0.1",
+    "--http",
+    "off",
+    "--grpc",
+    "off",
+    "--tcp",
+    "off",
+    "--udp",
+    "off",
 )
 
 # The start generates the root key pair.

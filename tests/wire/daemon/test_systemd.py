@@ -118,7 +118,10 @@ class SocketTests(SynchronousTestCase):
             for workers in ("1", "2"):
                 daemon = Daemon(
                     Path(self.mktemp()).absolute(),
-                    *("--s3", "systemd:domain=UNIX:name=s3", "--workers", workers),
+                    "--s3",
+                    "systemd:domain=UNIX:name=s3",
+                    "--workers",
+                    workers,
                     prefix=(sys.executable, HANDOVER, f"s3={listener.fileno()}", "--"),
                     descriptors=(listener.fileno(),),
                 )
@@ -135,7 +138,8 @@ class SocketTests(SynchronousTestCase):
         names = ("s3", "admin", "http", "tcp")
         daemon = self.daemon(
             *(item for name in names for item in (f"--{name}", f"systemd:domain=INET:name={name}")),
-            *("--workers", "2"),
+            "--workers",
+            "2",
             prefix=(sys.executable, HANDOVER, *(f"{name}=127.0.0.1:0" for name in names), "--"),
             expect=names,
         ).start()
@@ -180,7 +184,12 @@ class SocketTests(SynchronousTestCase):
         listener.bind(("127.0.0.1", 0) if family == "INET" else os.path.relpath(self.mktemp()))
         listener.listen()
         daemon = self.daemon(
-            *("--s3", f"systemd:domain={family}:name=s3", "--admin", "off", "--workers", "2"),
+            "--s3",
+            f"systemd:domain={family}:name=s3",
+            "--admin",
+            "off",
+            "--workers",
+            "2",
             prefix=(sys.executable, HANDOVER, f"s3={listener.fileno()}", "--"),
             expect=("s3",),
             descriptors=(listener.fileno(),),
@@ -194,9 +203,13 @@ class SocketTests(SynchronousTestCase):
         """Systemd's own tool starts it at the first connection, on a socket without a name."""
         port = heldPort(self)
         daemon = self.daemon(
-            *("--s3", "systemd:domain=INET:name=s3"),
+            "--s3",
+            "systemd:domain=INET:name=s3",
             prefix=(
-                *("systemd-socket-activate", "-l", f"127.0.0.1:{port}", "--fdname=s3"),
+                "systemd-socket-activate",
+                "-l",
+                f"127.0.0.1:{port}",
+                "--fdname=s3",
                 # It hands over no variables that were not asked for.
                 *(f"--setenv={name}" for name in VARIABLES),
             ),
@@ -213,7 +226,8 @@ class SocketTests(SynchronousTestCase):
         """A socket that was not handed over stops the start with one line, for every listener."""
         for name in ("s3", "http", "tcp"):
             daemon = self.daemon(
-                *(f"--{name}", "systemd:domain=INET:name=other"),
+                f"--{name}",
+                "systemd:domain=INET:name=other",
                 prefix=(sys.executable, HANDOVER, "s3=127.0.0.1:0", "--"),
                 expect=(),
             )
@@ -276,9 +290,18 @@ class ConfinedTests(SynchronousTestCase):
         tls = f"ssl:0:privateKey={key}:certKey={certificate}:interface=127.0.0.1"
         daemon = Daemon(
             directory / "data",
-            *("--s3", tls, "--http", "tcp:0:interface=127.0.0.1", "--tcp"),
-            *("tcp:0:interface=127.0.0.1", "--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
-            *("--workers", "2"),
+            "--s3",
+            tls,
+            "--http",
+            "tcp:0:interface=127.0.0.1",
+            "--tcp",
+            "tcp:0:interface=127.0.0.1",
+            "--grpc",
+            "127.0.0.1:0",
+            "--udp",
+            "127.0.0.1:0",
+            "--workers",
+            "2",
             prefix=self.prefix,
             expect=("s3", "admin", "http", "tcp", "grpc", "udp"),
         )

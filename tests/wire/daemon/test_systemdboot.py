@@ -150,17 +150,7 @@ class BootTests(SynchronousTestCase):
         places = (directory, "/tmp", "/srv", "/etc/storagegate")
         self.assertEqual(
             self.machine.run(
-                *(
-                    "nsenter",
-                    f"--target={pid}",
-                    "--mount",
-                    *asUser,
-                    "sh",
-                    "-c",
-                    script,
-                    "sh",
-                    *places,
-                )
+                "nsenter", f"--target={pid}", "--mount", *asUser, "sh", "-c", script, "sh", *places
             ).split(),
             [directory, "/tmp"],
         )

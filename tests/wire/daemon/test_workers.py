@@ -22,8 +22,14 @@ from tests.support.selection import long
 from tests.wire.telemetry.test_metrics import wholePage
 
 EVERYTHING = (
-    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
-    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+    "--http",
+    "tcp:0:interface=127.0.0.1",
+    "--tcp",
+    "tcp:0:interface=127.0.0.1",
+    "--grpc",
+    "127.0.0.1:0",
+    "--udp",
+    "127.0.0.1:0",
 )
 
 SERVICE = """
@@ -69,7 +75,10 @@ class WorkersCase(SynchronousTestCase):
         expect = ("s3", "admin", "http", "grpc", "tcp", "udp")
         daemon = Daemon(
             self.data,
-            *("--workers", "2", *EVERYTHING, *arguments),
+            "--workers",
+            "2",
+            *EVERYTHING,
+            *arguments,
             directory=self.modules,
             expect=expect,
             environment={"PYTHONDONTWRITEBYTECODE": "1"},

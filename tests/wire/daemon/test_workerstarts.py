@@ -41,8 +41,13 @@ class StartsCase(SynchronousTestCase):
         """Make a daemon that does not outlive the test."""
         daemon = Daemon(
             Path(self.mktemp()).absolute(),
-            *("--workers", "2", "--http", "tcp:0:interface=127.0.0.1"),
-            *("--service", "starting:Probe", *arguments),
+            "--workers",
+            "2",
+            "--http",
+            "tcp:0:interface=127.0.0.1",
+            "--service",
+            "starting:Probe",
+            *arguments,
             directory=self.modules,
             expect=("http",),
             environment={
@@ -81,7 +86,7 @@ class ForEverTests(StartsCase):
         """Start, until a worker hangs."""
         self.write(HANG)
         self.daemon.launch()
-        self.daemon.waitForLog("IMPORTED.*\n(.*\n)*.*IMPORTED")
+        self.daemon.waitForLog(r"IMPORTED[\s\S]*IMPORTED")
         workers = self.workers()
         self.assertEqual(len(workers), 2)
         return workers
@@ -109,7 +114,7 @@ class ForEverTests(StartsCase):
         self.daemon.start()
         self.write(HANG)
         self.daemon.signal(signal.SIGHUP)
-        self.daemon.waitForLog("(IMPORTED(.*\n)*.*){3}")
+        self.daemon.waitForLog(r"IMPORTED[\s\S]*IMPORTED[\s\S]*IMPORTED")
         workers = self.workers()
         self.assertEqual(len(workers), 3)
         self.daemon.signal(signal.SIGTERM)

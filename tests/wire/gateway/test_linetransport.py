@@ -113,7 +113,10 @@ class LineCase(SynchronousTestCase):
         path = os.pathsep.join((str(CHECKOUT), str(self.directory)))
         daemon = Daemon(
             self.directory / "data",
-            *("--config", str(self.directory / "config.toml"), "--service", "lined:Probe"),
+            "--config",
+            str(self.directory / "config.toml"),
+            "--service",
+            "lined:Probe",
             *arguments,
             expect=("s3", "admin", *expect),
             directory=self.directory,

@@ -72,7 +72,8 @@ class ServiceCase(SynchronousTestCase):
         """Make a daemon that does not outlive the test."""
         daemon = Daemon(
             self.directory / "data",
-            *("--http", "tcp:0:interface=127.0.0.1"),
+            "--http",
+            "tcp:0:interface=127.0.0.1",
             *arguments,
             expect=("http",),
             directory=self.directory,

@@ -39,7 +39,9 @@ class WorkersTests(SynchronousTestCase):
         arguments = ("--http", "tcp:0:interface=127.0.0.1", "--service", "limitedprobe:probe")
         daemon = Daemon(
             folder / "data",
-            *(*arguments, "--workers", "3"),
+            *arguments,
+            "--workers",
+            "3",
             expect=("http",),
             directory=folder,
         )

@@ -28,8 +28,14 @@ CHUNK = 700
 """Bytes of an item that a datagram holds."""
 
 LISTENERS = (
-    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
-    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+    "--http",
+    "tcp:0:interface=127.0.0.1",
+    "--tcp",
+    "tcp:0:interface=127.0.0.1",
+    "--grpc",
+    "127.0.0.1:0",
+    "--udp",
+    "127.0.0.1:0",
 )
 
 

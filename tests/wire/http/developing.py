@@ -173,7 +173,7 @@ class DevelopCase(TestCase):
     async def answers(self, text: str, path: bytes = b"/", port: int | None = None) -> None:
         """Ask until the answer is a certain one."""
         while await self.ask(path, port) != text:
-            await deferLater(self.reactor, 0.005)
+            await deferLater(self.reactor, 0.02)
 
     async def openPage(self) -> Page:
         """Open a page, which listens to events from then on."""

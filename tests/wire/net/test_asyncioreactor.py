@@ -324,9 +324,14 @@ class DaemonTests(SynchronousTestCase):
         """Services of one process and of several may await asyncio's libraries."""
         for workers in ("1", "2"):
             arguments = (
-                *("--reactor", "asyncio", "--workers", workers),
-                *("--http", "tcp:0:interface=127.0.0.1"),
-                *("--service", "tests.support.asyncioprogram:SERVICE"),
+                "--reactor",
+                "asyncio",
+                "--workers",
+                workers,
+                "--http",
+                "tcp:0:interface=127.0.0.1",
+                "--service",
+                "tests.support.asyncioprogram:SERVICE",
             )
             with Daemon(self.mktemp(), *arguments, expect=("http",)) as daemon:
                 client = CLIENTS["http"](daemon.address("http")[1])

@@ -31,7 +31,12 @@ class GRPCDaemonTests(SynchronousTestCase):
         """Make a daemon that does not outlive the test."""
         daemon = Daemon(
             self.data,
-            *("--s3", "off", "--admin", "off", "--grpc", place),
+            "--s3",
+            "off",
+            "--admin",
+            "off",
+            "--grpc",
+            place,
             environment=environment,
             expect=("grpc",),
         )

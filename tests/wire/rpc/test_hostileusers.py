@@ -76,7 +76,10 @@ class DaemonTests(SynchronousTestCase):
         """Start it."""
         self.daemon = Daemon(
             Path(self.mktemp()),
-            *("--s3", "off", "--grpc", "127.0.0.1:0"),
+            "--s3",
+            "off",
+            "--grpc",
+            "127.0.0.1:0",
             environment={"STORAGEGATE_SHUTDOWN_GRACE_SECONDS": "2"},
             expect=("admin", "grpc"),
         )

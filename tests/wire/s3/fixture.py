@@ -9,12 +9,13 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
+from time import monotonic
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -22,7 +23,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.cli.main import main
 from tests.support.balancednodes import BalancedNodes, balancedNodes
-from tests.support.clients import ROOT, Account, botoClient, runTool, writeS3cmdConfig
+from tests.support.clients import (
+    ROOT,
+    Account,
+    ToolFailed,
+    botoClient,
+    runTool,
+    writeS3cmdConfig,
+)
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.programs import needProgram
 from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, Signer, exchange
@@ -74,10 +82,20 @@ def _sharedDaemon(backEnds: tuple[str, ...]) -> Daemon:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    """Say whether something comes true, looking fifty times a second until a hang is certain."""
-    never = Event()
-    tries = ANSWER_SECONDS * 50
-    return any(holds() or never.wait(0.02) for _ in range(tries)) or holds()
+    """
+    Return whether a condition becomes true before a hang is certain.
+
+    The pauses between the checks grow to a tenth of a second: most conditions are requests, which
+    take their time from the process that is waited for.
+    """
+    never, pause = Event(), 0.01
+    end = monotonic() + ANSWER_SECONDS
+    while not holds():
+        if monotonic() > end:
+            return holds()
+        never.wait(pause)
+        pause = min(pause * 1.3, 0.1)
+    return True
 
 
 def leftovers(daemon: Any) -> list[str]:
@@ -91,6 +109,23 @@ def runStoragegate(*arguments: str | Path, stdin: str = "") -> str:
     """Run the console script and give its output."""
     start = "import sys; from storagegate.cli.main import main; sys.exit(main())"
     return runTool([sys.executable, "-c", start, *arguments], daemonEnvironment(), stdin=stdin)
+
+
+def runKeys(*arguments: str | Path, stdin: str = "") -> str:
+    """
+    Run C{storagegate keys} in this process, because a start of Python takes most of a second.
+
+    @raise ToolFailed: If it fails.
+    """
+    before, sys.stdin = sys.stdin, StringIO(stdin)
+    try:
+        with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as errors:
+            code = main(["keys", *map(str, arguments)])
+    finally:
+        sys.stdin = before
+    if code:
+        raise ToolFailed(f"storagegate ended with {code}:\n{printed.getvalue()}{errors.getvalue()}")
+    return printed.getvalue()
 
 
 class S3Case(SynchronousTestCase):
@@ -160,13 +195,9 @@ class S3Case(SynchronousTestCase):
         @param limits: More flags of C{storagegate keys create}.
         """
         account = Account(f"KEY{name.upper()}{next(_numbers):05d}", f"{ISSUED_SECRET}{name}")
-        arguments = ["keys", "create", *self.daemon.storeArguments, "--account", name]
+        arguments = ["create", *self.daemon.storeArguments, "--account", name]
         arguments += ["--access-key", account.accessKey, "--secret-stdin", *limits]
-        # In this process, because a start of Python takes most of a second.
-        stdin = self.patch(sys, "stdin", StringIO(f"{account.secretKey}\n"))
-        with redirect_stdout(StringIO()) as printed:
-            self.assertEqual(main(arguments), 0, printed.getvalue())
-        stdin.restore()
+        runKeys(*arguments, stdin=f"{account.secretKey}\n")
         probe = Outgoing("GET", "/", account.plainHeaders())
         self.assertTrue(eventually(lambda: exchange(self.address, probe).status != 401))
         return account

@@ -175,8 +175,10 @@ _GRANT_WRITE = "x-amz-grant-write"
 
 _HEADERS = (
     _obeyed(
-        *("header", "Cache-Control Content-Disposition Content-Encoding Content-Language"),
-        *("seven", ""),
+        "header",
+        "Cache-Control Content-Disposition Content-Encoding Content-Language",
+        "seven",
+        "",
         shows="seven",
         stored=True,
     ),
@@ -196,13 +198,17 @@ _HEADERS = (
     _obeyed("header", "x-amz-acl", "none", f"CreateBucket {_OBJECT_LISTS}", **_INVALID),
     # Beside a document, which the samples have.
     _obeyed(
-        *("header", f"x-amz-acl {_GRANTS} {_GRANT_WRITE}", "private"),
+        "header",
+        f"x-amz-acl {_GRANTS} {_GRANT_WRITE}",
+        "private",
         "PutBucketAcl PutObjectAcl",
         status=400,
         code="InvalidRequest",
     ),
     _harmless(
-        *("header", "x-amz-confirm-remove-self-bucket-access", "true"),
+        "header",
+        "x-amz-confirm-remove-self-bucket-access",
+        "true",
         "the unlimited keys of the account can always change the policy",
     ),
     _refused("header", "x-amz-bucket-namespace", "account-regional"),
@@ -224,7 +230,10 @@ _HEADERS = (
         "x-amz-copy-source-server-side-encryption-customer-algorithm "
         "x-amz-copy-source-server-side-encryption-customer-key "
         "x-amz-copy-source-server-side-encryption-customer-key-MD5",
-        *("AES256", "", 400, "InvalidRequest"),
+        "AES256",
+        "",
+        400,
+        "InvalidRequest",
     ),
     _obeyed("header", "x-amz-expected-bucket-owner", _STRANGER, status=403, code="AccessDenied"),
     _refused("header", "x-amz-if-match-initiated-time", _EPOCH),
@@ -246,7 +255,9 @@ _HEADERS = (
     _obeyed("header", "x-amz-object-lock-mode", "GOVERNANCE", **_INVALID),
     _obeyed("header", "x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z", **_INVALID),
     _harmless(
-        *("header", "x-amz-optional-object-attributes", "RestoreStatus"),
+        "header",
+        "x-amz-optional-object-attributes",
+        "RestoreStatus",
         "no object is in an archive, so none was restored",
     ),
     _harmless("header", "x-amz-request-payer", "requester", "requests cost nothing"),
@@ -263,14 +274,18 @@ _HEADERS = (
             "x-amz-server-side-encryption-customer-algorithm "
             "x-amz-server-side-encryption-customer-key "
             "x-amz-server-side-encryption-customer-key-MD5",
-            *("AES256", operations, status, code),
+            "AES256",
+            operations,
+            status,
+            code,
         )
         for operations, status, code in (
             ("GetObject HeadObject GetObjectAttributes ListParts", 400, "InvalidRequest"),
             (
                 "PutObject CopyObject CreateMultipartUpload UploadPart UploadPartCopy "
                 "CompleteMultipartUpload",
-                *(501, "NotImplemented"),
+                501,
+                "NotImplemented",
             ),
         )
     ),
@@ -286,7 +301,10 @@ _PARAMETERS = (
     _obeyed("query", "bucket-region", "eu-west-1", lacks="<Bucket>"),
     _obeyed("query", "continuation-token", "x", "ListBuckets ListObjectsV2", **_INVALID),
     _harmless(
-        *("query", "continuation-token", "x", "such a list is empty"),
+        "query",
+        "continuation-token",
+        "x",
+        "such a list is empty",
         "ListBucketAnalyticsConfigurations ListBucketIntelligentTieringConfigurations "
         "ListBucketInventoryConfigurations ListBucketMetricsConfigurations",
     ),
@@ -315,12 +333,16 @@ _PARAMETERS = (
 
 _ELEMENTS = (
     _obeyed(
-        *("element", "CompleteMultipartUpload/Part/ETag", _part(etag="none")),
+        "element",
+        "CompleteMultipartUpload/Part/ETag",
+        _part(etag="none"),
         status=400,
         code="InvalidPart",
     ),
     _obeyed(
-        *("element", "CompleteMultipartUpload/Part/PartNumber", _part(number="2")),
+        "element",
+        "CompleteMultipartUpload/Part/PartNumber",
+        _part(number="2"),
         status=400,
         code="InvalidPart",
     ),
@@ -367,7 +389,9 @@ _ELEMENTS = (
         shows=_CODE,
     ),
     _obeyed(
-        *("element", "VersioningConfiguration/Status", _versioning("<Status>On</Status>")),
+        "element",
+        "VersioningConfiguration/Status",
+        _versioning("<Status>On</Status>"),
         status=400,
         code="MalformedXML",
     ),
@@ -379,7 +403,9 @@ _ELEMENTS = (
     _obeyed("element", "Delete/Quiet", _delete("", "<Quiet>true</Quiet>"), lacks="<Deleted>"),
     *(
         _obeyed(
-            *("element", f"AccessControlPolicy/AccessControlList/Grant/{path}", document),
+            "element",
+            f"AccessControlPolicy/AccessControlList/Grant/{path}",
+            document,
             status=400,
             code=code,
         )
@@ -418,7 +444,9 @@ _ELEMENTS = (
     *(
         _obeyed("element", path, _nested(path), status=400, code="MalformedXML")
         for path in (
-            *("ObjectLockConfiguration/ObjectLockEnabled", "Retention/Mode", "LegalHold/Status"),
+            "ObjectLockConfiguration/ObjectLockEnabled",
+            "Retention/Mode",
+            "LegalHold/Status",
             "Retention/RetainUntilDate",
         )
     ),
@@ -450,7 +478,8 @@ _ELEMENTS = (
     ),
     *(
         _obeyed(
-            *("element", f"LifecycleConfiguration/Rule/{path}"),
+            "element",
+            f"LifecycleConfiguration/Rule/{path}",
             _lifecycle(path.removesuffix(f"/{tag}") if tag else path, text),
             status=400,
             code=code,
@@ -508,13 +537,16 @@ _ELEMENTS = (
     ),
     *(
         _obeyed(
-            *("element", f"PublicAccessBlockConfiguration/{name}"),
+            "element",
+            f"PublicAccessBlockConfiguration/{name}",
             _nested(f"PublicAccessBlockConfiguration/{name}"),
             status=400,
             code="MalformedXML",
         )
         for name in (
-            *("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls"),
+            "BlockPublicAcls",
+            "BlockPublicPolicy",
+            "IgnorePublicAcls",
             "RestrictPublicBuckets",
         )
     ),
@@ -531,7 +563,9 @@ _ELEMENTS = (
         "the id names the account, whose name is the server's",
     ),
     _obeyed(
-        *("element", "AccessControlPolicy/Owner/ID", _acl(owner=f"<ID>{_STRANGER}</ID>")),
+        "element",
+        "AccessControlPolicy/Owner/ID",
+        _acl(owner=f"<ID>{_STRANGER}</ID>"),
         status=403,
         code="AccessDenied",
     ),
@@ -542,45 +576,78 @@ TABLE = (*_HEADERS, *_PARAMETERS, *_ELEMENTS, *_checksumRows())
 """The rows of all operations that are built."""
 
 _FORWARDED = (
-    *("Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language"),
-    *("Content-Range", "Content-Type", "ETag", "Expires", "Last-Modified", "accept-ranges"),
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Range",
+    "Content-Type",
+    "ETag",
+    "Expires",
+    "Last-Modified",
+    "accept-ranges",
     *(f"x-amz-checksum-{name}" for name in _CHECKSUMS),
-    *("x-amz-delete-marker", "x-amz-expiration", "x-amz-missing-meta", "x-amz-mp-parts-count"),
-    *("x-amz-object-lock-legal-hold", "x-amz-object-lock-mode"),
-    *("x-amz-object-lock-retain-until-date", "x-amz-replication-status", "x-amz-request-charged"),
-    *("x-amz-restore", "x-amz-server-side-encryption"),
+    "x-amz-delete-marker",
+    "x-amz-expiration",
+    "x-amz-missing-meta",
+    "x-amz-mp-parts-count",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-replication-status",
+    "x-amz-request-charged",
+    "x-amz-restore",
+    "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-bucket-key-enabled",
     "x-amz-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-customer-key-MD5",
-    *("x-amz-storage-class", "x-amz-tagging-count", "x-amz-version-id"),
+    "x-amz-storage-class",
+    "x-amz-tagging-count",
+    "x-amz-version-id",
 )
 
 REFUSED_WITH_OPERATION = frozenset(
     (
         "x-amz-client-token",
         "x-amz-create-session-mode",
-        *("x-amz-fwd-error-code", "x-amz-fwd-error-message", "x-amz-fwd-status"),
+        "x-amz-fwd-error-code",
+        "x-amz-fwd-error-message",
+        "x-amz-fwd-status",
         *(f"x-amz-fwd-header-{name}" for name in _FORWARDED),
-        *("x-amz-object-if-match", "x-amz-rename-source", "x-amz-rename-source-if-match"),
-        *("x-amz-rename-source-if-modified-since", "x-amz-rename-source-if-none-match"),
-        *("x-amz-rename-source-if-unmodified-since", "x-amz-request-route"),
-        *("x-amz-request-token", "x-amz-skip-destination-validation"),
-        *("annotation-prefix", "annotationName", "max-annotation-results"),
+        "x-amz-object-if-match",
+        "x-amz-rename-source",
+        "x-amz-rename-source-if-match",
+        "x-amz-rename-source-if-modified-since",
+        "x-amz-rename-source-if-none-match",
+        "x-amz-rename-source-if-unmodified-since",
+        "x-amz-request-route",
+        "x-amz-request-token",
+        "x-amz-skip-destination-validation",
+        "annotation-prefix",
+        "annotationName",
+        "max-annotation-results",
         "max-directory-buckets",
         # The roots of documents.
-        *("AbacStatus", "AccelerateConfiguration", "AnalyticsConfiguration"),
-        *("AnnotationTableConfiguration", "BucketLoggingStatus"),
-        *("IntelligentTieringConfiguration", "InventoryConfiguration"),
-        *("InventoryTableConfiguration", "JournalTableConfiguration"),
-        *("MetadataConfiguration", "MetadataTableConfiguration"),
-        *("MetricsConfiguration", "NotificationConfiguration", "ObjectEncryption"),
-        *(
-            "ReplicationConfiguration",
-            "RequestPaymentConfiguration",
-            "RestoreRequest",
-        ),
-        *("SelectObjectContentRequest", "ServerSideEncryptionConfiguration"),
+        "AbacStatus",
+        "AccelerateConfiguration",
+        "AnalyticsConfiguration",
+        "AnnotationTableConfiguration",
+        "BucketLoggingStatus",
+        "IntelligentTieringConfiguration",
+        "InventoryConfiguration",
+        "InventoryTableConfiguration",
+        "JournalTableConfiguration",
+        "MetadataConfiguration",
+        "MetadataTableConfiguration",
+        "MetricsConfiguration",
+        "NotificationConfiguration",
+        "ObjectEncryption",
+        "ReplicationConfiguration",
+        "RequestPaymentConfiguration",
+        "RestoreRequest",
+        "SelectObjectContentRequest",
+        "ServerSideEncryptionConfiguration",
         "WebsiteConfiguration",
     )
 )

@@ -24,7 +24,7 @@ from tests.support.clients import (
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, exchange
 from tests.support.selection import long
-from tests.wire.s3.fixture import S3Case, runStoragegate
+from tests.wire.s3.fixture import S3Case, runKeys
 from tests.wire.s3.forms import formRequest
 
 # Of the shared daemon: a key is issued by a process of its own.
@@ -227,9 +227,14 @@ class PolicyTests(AccessCase):
     def test_newAccount(self) -> None:
         """An account that was issued its first key a moment ago can be named at once."""
         name = f"acnew{self.bucket[-5:]}"
-        runStoragegate(
-            *("keys", "create", *self.daemon.storeArguments, "--account", name),
-            *("--access-key", f"KEY{name.upper()}", "--secret-stdin"),
+        runKeys(
+            "create",
+            *self.daemon.storeArguments,
+            "--account",
+            name,
+            "--access-key",
+            f"KEY{name.upper()}",
+            "--secret-stdin",
             stdin="a-secret-of-the-new-account\n",
         )
         self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
@@ -247,9 +252,13 @@ class PolicyTests(AccessCase):
         old = self.issueKey(name)
         self.setPolicy(statement(self.bucket, {"AWS": name}, "s3:GetObject"))
         self.assertEqual(self.status(self.client(old), "get_object", Key="k"), 200)
-        runStoragegate(
-            *("keys", "edit", *self.daemon.storeArguments, "--access-key", old.accessKey),
-            *("--disabled", "yes"),
+        runKeys(
+            "edit",
+            *self.daemon.storeArguments,
+            "--access-key",
+            old.accessKey,
+            "--disabled",
+            "yes",
         )
         second = self.issueKey(name)
         self.revoke(second)
@@ -281,14 +290,12 @@ class PolicyTests(AccessCase):
 
     def revoke(self, account: Account) -> None:
         """Revoke a key."""
-        runStoragegate(
-            *("keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
-        )
+        runKeys("revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
 
     def refusal(self, *flags: str, stdin: str = "") -> str:
         """Have the command refuse a key; return what it says."""
         with self.assertRaises(ToolFailed) as caught:
-            runStoragegate(*("keys", "create", *self.daemon.storeArguments, *flags), stdin=stdin)
+            runKeys("create", *self.daemon.storeArguments, *flags, stdin=stdin)
         return str(caught.exception)
 
     def test_copySources(self) -> None:
@@ -376,7 +383,10 @@ class PolicyTests(AccessCase):
         self.setPolicy(
             statement(name, {"AWS": "acbob"}, "s3:GetObject", Condition=open_),
             statement(
-                *(name, "*", "s3:PutObject", "s3:PutObjectTagging"),
+                name,
+                "*",
+                "s3:PutObject",
+                "s3:PutObjectTagging",
                 Effect="Deny",
                 Condition=secret,
             ),
@@ -608,8 +618,15 @@ class AnonymousTests(AccessCase):
     def test_missingBucket(self) -> None:
         """A bucket that does not exist is 404 for every operation but its creation."""
         for method, target in (
-            *(("GET", ""), ("GET", "/k"), ("PUT", "/k"), ("DELETE", "/k"), ("DELETE", "")),
-            *(("GET", "?policy"), ("POST", "/k?uploads"), ("GET", "/k?acl"), ("GET", "?uploads")),
+            ("GET", ""),
+            ("GET", "/k"),
+            ("PUT", "/k"),
+            ("DELETE", "/k"),
+            ("DELETE", ""),
+            ("GET", "?policy"),
+            ("POST", "/k?uploads"),
+            ("GET", "/k?acl"),
+            ("GET", "?uploads"),
         ):
             answer = exchange(self.address, Outgoing(method, f"/no-such-bucket{target}"))
             self.assertAnswer(answer, 404, "NoSuchBucket")

@@ -144,7 +144,9 @@ class HeaderTests(AnswerCase):
         self.assertEqual(found, "GLACIER_IR")
         for name in ("GLACIER", "DEEP_ARCHIVE"):
             self.assertRefused(
-                *(400, "InvalidStorageClass", put),
+                400,
+                "InvalidStorageClass",
+                put,
                 Bucket=self.bucket,
                 Key="k",
                 StorageClass=name,

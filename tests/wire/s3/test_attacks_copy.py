@@ -4,7 +4,7 @@ from tests.support.clients import ROOT, Account
 from tests.support.s3signer import Answer, Outgoing, Signer
 from tests.support.selection import long
 from tests.wire.s3.attacks import AttackCase
-from tests.wire.s3.fixture import S3Case, eventually, runStoragegate
+from tests.wire.s3.fixture import S3Case, eventually, runKeys
 
 
 class CopySourceTests(AttackCase):
@@ -186,9 +186,7 @@ class KeyPolicyTests(S3Case):
         account = self.issueKey("leaver")
         probe = Outgoing("GET", "/", account.plainHeaders())
         self.assertEqual(self.send(probe).status, 200)
-        runStoragegate(
-            *("keys", "revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
-        )
+        runKeys("revoke", *self.daemon.storeArguments, "--access-key", account.accessKey)
         self.assertTrue(eventually(lambda: self.send(probe).status == 401))
         signed = Signer(self.host, account).sign(Outgoing("GET", "/"))
         self.assertAnswer(self.send(signed), 403, "InvalidAccessKeyId")

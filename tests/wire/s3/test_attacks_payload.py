@@ -117,7 +117,11 @@ class ChunkAttackTests(AttackCase):
         """The length that was signed is a length, and the length that comes."""
         for length in (
             *(str(self.length + off) for off in (-1, 1, -self.length)),
-            *("-1", "abc", "1e3", "", "9" * 23),
+            "-1",
+            "abc",
+            "1e3",
+            "",
+            "9" * 23,
         ):
             head = self.signHead(length)
             frames = self.signer.chunkFrames(head, self.chunks)

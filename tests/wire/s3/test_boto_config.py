@@ -60,7 +60,9 @@ class ReadTests(S3Case):
         found = self.s3.get_bucket_ownership_controls(Bucket=name)["OwnershipControls"]
         self.assertEqual(found, {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]})
         self.assertRefused(
-            *(400, "InvalidArgument", self.impatient().create_bucket),
+            400,
+            "InvalidArgument",
+            self.impatient().create_bucket,
             Bucket=self.makeName(),
             ObjectOwnership="Everybody",
         )
@@ -189,7 +191,9 @@ class AclTests(S3Case):
             sent = Outgoing("PUT", f"/{self.bucket}/k?acl", {}, body)
             self.assertAnswer(self.sendSigned(sent), 400, code)
         self.assertRefused(
-            *(404, "NoSuchKey", self.s3.put_object_acl),
+            404,
+            "NoSuchKey",
+            self.s3.put_object_acl,
             Bucket=self.bucket,
             Key="absent",
             ACL="private",

@@ -140,7 +140,9 @@ class MultipartTests(S3Case):
         composite = base64Of(digest(b"".join(map(digest, PARTS))))
         for value in (f"{composite}-2", f"{base64Of(digest(b''))}-3"):
             self.assertRefused(
-                *(400, "BadDigest", self.s3.complete_multipart_upload),
+                400,
+                "BadDigest",
+                self.s3.complete_multipart_upload,
                 **upload,
                 MultipartUpload={"Parts": parts},
                 ChecksumSHA256=value,
@@ -163,7 +165,9 @@ class MultipartTests(S3Case):
             parts = self.sendParts(upload, ChecksumAlgorithm=name)
             bare = [{"PartNumber": p["PartNumber"], "ETag": p["ETag"]} for p in parts]
             answer = self.assertRefused(
-                *(400, "InvalidRequest", self.s3.complete_multipart_upload),
+                400,
+                "InvalidRequest",
+                self.s3.complete_multipart_upload,
                 **upload,
                 MultipartUpload={"Parts": [parts[0], *bare[1:]]},
             )

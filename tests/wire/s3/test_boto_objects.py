@@ -66,7 +66,9 @@ class BucketTests(S3Case):
         self.s3.put_bucket_ownership_controls(Bucket=name, OwnershipControls=controls)
         self.s3.create_bucket(Bucket=name, ObjectOwnership="BucketOwnerEnforced")
         self.assertRefused(
-            *(400, "AccessControlListNotSupported", self.s3.create_bucket),
+            400,
+            "AccessControlListNotSupported",
+            self.s3.create_bucket,
             Bucket=name,
             ACL="public-read",
         )

@@ -76,7 +76,9 @@ class ObjectTagTests(S3Case):
             )
         for header in ("a=1&a=2", "aws:a=1", "a=%3C"):
             self.assertRefused(
-                *(400, "InvalidTag", self.s3.put_object),
+                400,
+                "InvalidTag",
+                self.s3.put_object,
                 **{**self.target, "Body": b"y", "Tagging": header},
             )
         for call in (self.s3.get_object_tagging, self.s3.delete_object_tagging):
@@ -101,7 +103,7 @@ class ObjectTagTests(S3Case):
                     Tagging=header,
                 )
                 self.assertEqual(self.tags("other"), tags)
-        self.assertRefused(*(400, "InvalidRequest", self.s3.copy_object), **{**source, "Key": "k"})
+        self.assertRefused(400, "InvalidRequest", self.s3.copy_object, **{**source, "Key": "k"})
 
     def test_multipart(self) -> None:
         """An upload keeps its tags for the object that it becomes."""
@@ -201,7 +203,9 @@ class BucketTagTests(S3Case):
         self.assertEqual(self.tags(name), {"a": "1", "b": ""})
         other = self.makeName()
         self.assertRefused(
-            *(400, "InvalidTag", self.s3.create_bucket),
+            400,
+            "InvalidTag",
+            self.s3.create_bucket,
             Bucket=other,
             CreateBucketConfiguration={"Tags": tagSet(**{"aws:a": "1"})},
         )

@@ -101,8 +101,13 @@ class StateTests(VersioningCase):
         self.put(b"x")
         _, marker = self.delete()
         for method, parameter in (
-            *(("GET", "tagging&"), ("PUT", "tagging&"), ("DELETE", "tagging&"), ("GET", "")),
-            *(("GET", "acl&"), ("PUT", "acl&"), ("GET", "attributes&")),
+            ("GET", "tagging&"),
+            ("PUT", "tagging&"),
+            ("DELETE", "tagging&"),
+            ("GET", ""),
+            ("GET", "acl&"),
+            ("PUT", "acl&"),
+            ("GET", "attributes&"),
         ):
             target = f"/{self.bucket}/k?{parameter}versionId={marker}"
             headers = {"x-amz-object-attributes": "ETag"}

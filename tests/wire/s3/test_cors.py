@@ -68,7 +68,9 @@ class ConfigurationTests(CORSCase):
             {"AllowedOrigins": ["*.*"], "AllowedMethods": ["GET"]},
         ):
             self.assertRefused(
-                *(400, "InvalidRequest", self.s3.put_bucket_cors),
+                400,
+                "InvalidRequest",
+                self.s3.put_bucket_cors,
                 Bucket=self.bucket,
                 CORSConfiguration={"CORSRules": [wrong]},
             )
@@ -113,7 +115,9 @@ class ConfigurationTests(CORSCase):
         other = self.impatient(self.issueKey("foreign"))
         self.assertRefused(403, "AccessDenied", other.get_bucket_cors, Bucket=self.bucket)
         self.assertRefused(
-            *(403, "AccessDenied", other.put_bucket_cors),
+            403,
+            "AccessDenied",
+            other.put_bucket_cors,
             Bucket=self.bucket,
             CORSConfiguration=RULES,
         )
@@ -219,7 +223,9 @@ class ResponseTests(CORSCase):
         """A request that names a method is answered by the rule of that method, as in S3."""
         target = f"/{self.bucket}/k"
         for method, named, isAllowed in (
-            *(("DELETE", "GET", True), ("DELETE", "DELETE", False), ("DELETE", "", False)),
+            ("DELETE", "GET", True),
+            ("DELETE", "DELETE", False),
+            ("DELETE", "", False),
             ("GET", "DELETE", False),
         ):
             fields = {"Origin": ORIGIN}

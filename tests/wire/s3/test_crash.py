@@ -41,8 +41,14 @@ class CrashTests(SynchronousTestCase):
                     daemon.address(), "versions", journals["versions"], -number - seed, 4, 6, status
                 ),
                 Load(
-                    *(daemon.address(), "locked", journals["locked"], number - seed, 2, 6),
-                    *("Enabled", True),
+                    daemon.address(),
+                    "locked",
+                    journals["locked"],
+                    number - seed,
+                    2,
+                    6,
+                    "Enabled",
+                    True,
                 ),
             )
             with Writers(*loads) as writers:

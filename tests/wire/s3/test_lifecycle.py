@@ -8,7 +8,7 @@ from tests.support.clients import awsEnvironment, botoClient, runTool
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing, Signer, exchange
-from tests.support.selection import long
+from tests.support.selection import long, soak
 from tests.wire.s3.fixture import S3Case, eventually, makeDaemon, ownDirectory
 
 Rule = dict[str, Any]
@@ -89,7 +89,9 @@ class ConfigurationTests(S3Case):
             (501, "NotImplemented", {"Transitions": move}),
         ):
             self.assertRefused(
-                *(status, code, self.impatient().put_bucket_lifecycle_configuration),
+                status,
+                code,
+                self.impatient().put_bucket_lifecycle_configuration,
                 Bucket=self.bucket,
                 LifecycleConfiguration={"Rules": [{**base, **wrong}]},
             )
@@ -112,7 +114,9 @@ class ConfigurationTests(S3Case):
         found = self.s3.get_bucket_lifecycle_configuration(Bucket=self.bucket)
         self.assertEqual(found["Rules"], rules[:1000])
         self.assertRefused(
-            *(400, "InvalidRequest", self.s3.put_bucket_lifecycle_configuration),
+            400,
+            "InvalidRequest",
+            self.s3.put_bucket_lifecycle_configuration,
             Bucket=self.bucket,
             LifecycleConfiguration={"Rules": rules},
         )
@@ -125,7 +129,9 @@ class ConfigurationTests(S3Case):
         for call in ("get_bucket_lifecycle_configuration", "delete_bucket_lifecycle"):
             refuse(403, "AccessDenied", getattr(other, call), Bucket=self.bucket)
         refuse(
-            *(403, "AccessDenied", other.put_bucket_lifecycle_configuration),
+            403,
+            "AccessDenied",
+            other.put_bucket_lifecycle_configuration,
             Bucket=self.bucket,
             LifecycleConfiguration={"Rules": RULES},
         )
@@ -183,13 +189,13 @@ class ConfigurationTests(S3Case):
             return runTool(command, awsEnvironment(self.endpoint, files))
 
         document = json.dumps({"Rules": RULES})
-        aws(*("put-bucket-lifecycle-configuration", "--lifecycle-configuration", document))
+        aws("put-bucket-lifecycle-configuration", "--lifecycle-configuration", document)
         found = json.loads(aws("get-bucket-lifecycle-configuration"))
         self.assertEqual(found["Rules"], RULES)
         [example] = [
             each.code for each in codeBlocks(DOCS / "s3.rst", "json") if "Days" in each.code
         ]
-        aws(*("put-bucket-lifecycle-configuration", "--lifecycle-configuration", example))
+        aws("put-bucket-lifecycle-configuration", "--lifecycle-configuration", example)
         found = json.loads(aws("get-bucket-lifecycle-configuration"))
         self.assertEqual(found["Rules"], json.loads(example)["Rules"])
         aws("delete-bucket-lifecycle")
@@ -208,6 +214,7 @@ class ConfigurationTests(S3Case):
         s3cmd("dellifecycle", target)
 
 
+@long("takes seconds")
 class ScannerTests(S3Case):
     """
     A daemon whose days are two seconds long.
@@ -266,7 +273,6 @@ class ScannerTests(S3Case):
                 found[name] = found.get(name, 0) + float(value)
         return found
 
-    @long("takes seconds")
     def test_expires(self) -> None:
         """What was there before is removed, with its uploads, and nothing else."""
         self.put("tmp/a", "tmp/b", "kept")
@@ -292,7 +298,6 @@ class ScannerTests(S3Case):
         self.assertEqual((found["removed_total"], found["kept_total"]), (3, 0))
         self.assertLess(found["round_age_seconds"], 60)
 
-    @long("takes seconds")
     def test_versions(self) -> None:
         """A current object gets a marker, older versions go, and the marker goes at last."""
         self.s3.put_bucket_versioning(Bucket="bbb", VersioningConfiguration={"Status": "Enabled"})
@@ -313,7 +318,6 @@ class ScannerTests(S3Case):
         self.assertTrue(eventually(lambda: not self.versions()))
         self.s3.delete_bucket(Bucket="bbb")
 
-    @long("takes seconds")
     def test_restart(self) -> None:
         """After the daemon was killed, and after it was stopped, the rules go on."""
         self.set({"Expiration": {"Days": 1}})
@@ -324,7 +328,6 @@ class ScannerTests(S3Case):
             self.connect()
             self.assertTrue(eventually(lambda: not self.keys()))
 
-    @long("takes seconds")
     def test_removedRule(self) -> None:
         """Without its rule nothing is removed."""
         self.put("k")
@@ -344,8 +347,13 @@ class ScannerTests(S3Case):
         self.assertEqual(self.keys(), ["k"])
 
 
-@long("takes seconds")
+@soak("the same promises once more")
 class WorkersTests(ScannerTests):
     """The same with two processes of which one scans."""
 
     flags = ("--workers", "2")
+
+    @long("takes seconds")
+    def test_restart(self) -> None:
+        """See L{ScannerTests.test_restart}."""
+        super().test_restart()

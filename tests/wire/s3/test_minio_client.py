@@ -80,7 +80,10 @@ class MinioTests(S3Case):
         self.assertEqual((found.mode, found.duration), (GOVERNANCE, 2))
         until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
         put = self.client.put_object(
-            *(bucket, "k", BytesIO(b"x"), 1),
+            bucket,
+            "k",
+            BytesIO(b"x"),
+            1,
             retention=Retention(COMPLIANCE, until),
             legal_hold=True,
         )

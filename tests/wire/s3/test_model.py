@@ -49,7 +49,10 @@ _SETTINGS = {
 }
 # What is asked of a bucket with object lock.
 _LOCKED = {
-    *("GetObjectLegalHold", "GetObjectRetention", "PutObjectLegalHold", "PutObjectRetention"),
+    "GetObjectLegalHold",
+    "GetObjectRetention",
+    "PutObjectLegalHold",
+    "PutObjectRetention",
     "PutObjectLockConfiguration",
 }
 # What stands in the path, and bodies that are no documents.

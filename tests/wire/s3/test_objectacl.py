@@ -290,7 +290,10 @@ class OwnershipTests(ObjectAclCase):
         self.assertEqual(self.status(self.eve, "abort_multipart_upload", **named), 403)
         allow = statement(self.bucket, {"AWS": "acbob"}, "s3:PutObject")
         deny = statement(
-            *(self.bucket, "*", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"),
+            self.bucket,
+            "*",
+            "s3:AbortMultipartUpload",
+            "s3:ListMultipartUploadParts",
             Effect="Deny",
         )
         self.setPolicy(allow, deny)

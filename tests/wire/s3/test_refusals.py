@@ -281,6 +281,8 @@ class DocumentTests(RefusalCase):
             (self.s3.put_object_acl, {"Key": "held"}),
         ):
             self.assertRefused(
-                *(403, "AccessDenied", call),
+                403,
+                "AccessDenied",
+                call,
                 **{"Bucket": self.bucket, "AccessControlPolicy": policy, **target},
             )

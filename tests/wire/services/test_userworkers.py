@@ -214,7 +214,9 @@ class DaemonTests(SynchronousTestCase):
         """Whichever worker a client is with, it hears of everything and finds everything."""
         daemon = Daemon(
             Path(self.mktemp()).absolute(),
-            *("--workers", "2", *EVERYTHING),
+            "--workers",
+            "2",
+            *EVERYTHING,
             expect=("s3", "http", "grpc"),
         )
         self.addCleanup(daemon.kill)

@@ -264,8 +264,16 @@ class LeaseTests(NodesCase):
     def everything(self) -> list[Any]:
         """Read all rows that mutations change."""
         tables = (
-            *("buckets", "bucketsettings", "objects", "versions", "blobs", "freed", "uploads"),
-            *("parts", "usagedeltas", "accesskeys"),
+            "buckets",
+            "bucketsettings",
+            "objects",
+            "versions",
+            "blobs",
+            "freed",
+            "uploads",
+            "parts",
+            "usagedeltas",
+            "accesskeys",
         )
         return [self.execute(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 

@@ -211,9 +211,14 @@ class HistoryTests(TestCase):
         blob = f"n{number}"
         condition = dice.choice(
             [
-                *(ALWAYS, ALWAYS, ALWAYS, IF_ABSENT),
-                *(WriteCondition(etags=("e1", "e2")), WriteCondition(etags=("*",))),
-                *(WriteCondition(unlike=("e1",)), WriteCondition(etags=("e1",), unlike=("e2",))),
+                ALWAYS,
+                ALWAYS,
+                ALWAYS,
+                IF_ABSENT,
+                WriteCondition(etags=("e1", "e2")),
+                WriteCondition(etags=("*",)),
+                WriteCondition(unlike=("e1",)),
+                WriteCondition(etags=("e1",), unlike=("e2",)),
             ]
         )
         etag = dice.choice(["e1", "e2"])
@@ -268,7 +273,12 @@ class HistoryTests(TestCase):
             mode = dice.choice(["", GOVERNANCE])
             return lambda catalog, names: catalog.commit(
                 PutRetention(
-                    *("b", key, names.at(key, place), mode, until if mode else 0, number),
+                    "b",
+                    key,
+                    names.at(key, place),
+                    mode,
+                    until if mode else 0,
+                    number,
                     bool(place % 2),
                 )
             )

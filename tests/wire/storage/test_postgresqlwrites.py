@@ -212,7 +212,7 @@ class RaceTests(NodesCase):
     async def test_stormOfVersions(self) -> None:
         """So it is with versioning, also while that changes."""
         await self.storm(
-            *(VERSIONING_ENABLED, VERSIONING_SUSPENDED, VERSIONING_ENABLED, VERSIONING_SUSPENDED)
+            VERSIONING_ENABLED, VERSIONING_SUSPENDED, VERSIONING_ENABLED, VERSIONING_SUSPENDED
         )
         self.assertGreater(max(self.versions), 0)
 

@@ -7,7 +7,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate.storage.cluster.blobs.rados import PoolAddress, RadosPieces
-from storagegate.storage.errors import StoreBusy
+from storagegate.storage.errors import StoreBusy, StoreFull
 from tests.contract.blobs import load, store
 from tests.contract.remoteblobs import RemoteCase, RemoteContract
 from tests.contract.remotefaults import FaultContract
@@ -79,6 +79,20 @@ class FaultTests(RadosCase, FaultContract, TestCase):
         """Mark the cluster as full."""
         await deferToThread(self.cluster.setFull, True)
         self.addCleanup(deferToThread, self.cluster.setFull, False)
+        # The OSD and the client of the blobs know it later than the monitor.
+        taken: list[Any] = []
+
+        async def refuses() -> bool:
+            try:
+                taken.append(await store(self.blobs, b"early"))
+            except StoreFull:
+                return True
+            except StoreBusy:
+                pass
+            return False
+
+        await self.eventually(refuses)
+        await self.blobs.remove([segment.blob for each in taken for segment in each.segments])
 
     async def free(self: Any) -> None:
         """Mark it as having space."""

@@ -18,8 +18,14 @@ from tests.support.programs import needs
 from tests.support.selection import long
 
 EVERYTHING = (
-    *("--http", "tcp:0:interface=127.0.0.1", "--tcp", "tcp:0:interface=127.0.0.1"),
-    *("--grpc", "127.0.0.1:0", "--udp", "127.0.0.1:0"),
+    "--http",
+    "tcp:0:interface=127.0.0.1",
+    "--tcp",
+    "tcp:0:interface=127.0.0.1",
+    "--grpc",
+    "127.0.0.1:0",
+    "--udp",
+    "127.0.0.1:0",
 )
 
 _CHOSEN = """

@@ -93,7 +93,11 @@ class TracedCase(SynchronousTestCase):
         ]
         daemon = Daemon(
             Path(mkdtemp(dir=self.directory)) / "data",
-            *("--config", str(path), "--service", "traced:Probe", *flags),
+            "--config",
+            str(path),
+            "--service",
+            "traced:Probe",
+            *flags,
             environment=environment,
             expect=listeners,
             directory=self.directory,
