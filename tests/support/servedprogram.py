@@ -8,13 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from typing import Any
 
 from tests.support.modules import CHECKOUT
 
 SECONDS = 60.0
 """Longer than any wait takes on a busy machine."""
+
+
+_PAUSE_SECONDS = 0.02
+
+_never = Event()
 
 
 class ServedProgram:
@@ -101,6 +106,8 @@ class ServedProgram:
         """Ask until a response is as wanted, and return it."""
         while not done(found := self.ask(path)):
             assert self.process.poll() is None, self.log
+            # The requests take their time from the program that is waited for.
+            _never.wait(_PAUSE_SECONDS)
         return found
 
     def signal(self, number: int) -> None:
