@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from tests.browser.pages import DIALOGS, PAGES, VIEWS, PagesCase
+from tests.browser.pages import BUCKET, DIALOGS, PAGES, VIEWS, PagesCase
+from tests.support.clients import botoClient
 from tests.support.nodepackages import AXE, nodeModules
 from tests.support.selection import long
 
@@ -90,6 +91,29 @@ class AccessibilityTests(PagesCase):
             self.page.show(f"{VIEWS['object']}&tab={tab}")
             self.page.wait("document.querySelector('.drawer .facts')")
             found += self.violations(f"object, {tab}")
+        self.assertEqual(found, [], "\n\n".join(found))
+
+    def test_beside(self) -> None:
+        """A key and a request beside their lists, and the result of a call, have none."""
+        self.enter()
+        found = []
+        self.page.show("live")
+        self.page.waitText("Connected")
+        botoClient(self.daemon.url("s3")).list_objects_v2(Bucket=BUCKET)
+        self.page.press("ListObjectsV2")
+        for view, shown in (
+            ("", ".drawer .facts"),
+            (f"keys/{self.reader.accessKey}", ".drawer .code"),
+            (VIEWS["method"], ".answers pre"),
+        ):
+            if view:
+                self.page.show(view)
+            if view == VIEWS["method"]:
+                self.page.press("Call")
+            self.page.wait(f"document.querySelector('{shown}')")
+            for theme in ("light", "dark"):
+                self.theme(theme)
+                found += self.violations(f"{view} {theme}")
         self.assertEqual(found, [], "\n\n".join(found))
 
     def test_narrow(self) -> None:
