@@ -141,7 +141,10 @@ class ConsoleMonitor:
             # This process is one of those that reply.
             replies = await self._link.ask(_REFUSALS)
             found = [one for each in replies for one in msgspec.convert(each, list[RequestEvent])]
-        return sorted(found, key=lambda each: each.atMs, reverse=True)[:MOST_REFUSALS]
+        # Requests of one batch have one time.
+        found.reverse()
+        found.sort(key=lambda each: each.atMs, reverse=True)
+        return found[:MOST_REFUSALS]
 
     def _forget(self) -> None:
         now = self._clock.seconds()

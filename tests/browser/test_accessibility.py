@@ -4,7 +4,8 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from tests.browser.pages import DIALOGS, PAGES, SHEET, VIEWS, PagesCase
+from tests.browser.pages import BUCKET, DIALOGS, PAGES, SHEET, VIEWS, PagesCase
+from tests.support.clients import botoClient
 from tests.support.nodepackages import AXE, nodeModules
 from tests.support.selection import long
 
@@ -142,6 +143,29 @@ class AccessibilityTests(PagesCase):
         page.show(VIEWS["objects"] + f"?prefix=folder%2F&object={quote(SHEET, safe='')}")
         page.wait("document.querySelector('.sheet td') && document.querySelector('#code-aws')")
         look("table")
+        self.assertEqual(found, [], "\n\n".join(found))
+
+    def test_beside(self) -> None:
+        """A key and a request beside their lists, and the result of a call, have none."""
+        self.enter()
+        found = []
+        self.page.show("live")
+        self.page.waitText("Connected")
+        botoClient(self.daemon.url("s3")).list_objects_v2(Bucket=BUCKET)
+        self.page.press("ListObjectsV2")
+        for view, shown in (
+            ("", ".drawer .facts"),
+            (f"keys/{self.reader.accessKey}", ".drawer .code"),
+            (VIEWS["method"], ".answers pre"),
+        ):
+            if view:
+                self.page.show(view)
+            if view == VIEWS["method"]:
+                self.page.press("Call")
+            self.page.wait(f"document.querySelector('{shown}')")
+            for theme in ("light", "dark"):
+                self.theme(theme)
+                found += self.violations(f"{view} {theme}")
         self.assertEqual(found, [], "\n\n".join(found))
 
     def test_narrow(self) -> None:

@@ -288,6 +288,8 @@ class MonitorTests(SynchronousTestCase):
         other = record(b"other", 403)
         monitor.tap.observe([record(), record(b"x", 404), *refused, other])
         self.assertEqual((len(monitor.tap.refusals), len(explained)), (2, 1))
+        found = self.successResultOf(Deferred.fromCoroutine(monitor.refusals()))
+        self.assertEqual([each.key for each in found], ["other", "0"])
         for _ in range(10):
             self.clock.advance(1)
             monitor.tap.observe(refused)
