@@ -23,6 +23,10 @@ class AccessibilityTests(PagesCase):
         """Have the rules."""
         self.source = (nodeModules(AXE) / "axe-core" / "axe.min.js").read_text()
         super().setUp()
+        # Colours on their way to the ones of the other theme would be judged.
+        still = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+        self.page.send("Emulation.setEmulatedMedia", features=still)
+        self.addCleanup(self.page.send, "Emulation.setEmulatedMedia", features=[])
 
     def theme(self, name: str) -> None:
         """Choose the colours."""
@@ -100,10 +104,6 @@ class AccessibilityTests(PagesCase):
         page, found = self.page, []
         phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
         self.addCleanup(page.send, "Emulation.clearDeviceMetricsOverride")
-        # Colours that are on their way to those of the other theme would be judged.
-        still = [{"name": "prefers-reduced-motion", "value": "reduce"}]
-        page.send("Emulation.setEmulatedMedia", features=still)
-        self.addCleanup(page.send, "Emulation.setEmulatedMedia", features=[])
 
         def look(place: str) -> None:
             for theme in ("light", "dark"):

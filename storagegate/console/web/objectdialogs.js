@@ -65,7 +65,7 @@ export function Share({ bucket, object, versionId, onClose }) {
       <//>
       ${made && html`
         ${made.warning && html`<${Warning} text=${made.warning} />`}
-        <div class="code"><header>${say("object.link", { date: date(made.expiresMs) })}<${CopyButton} text=${made.url} /></header>
+        <div class="code"><header><span>${say("object.link", { date: date(made.expiresMs) })}</span><${CopyButton} text=${made.url} /></header>
           <pre id="link" tabindex="0">${made.url}</pre></div>
       `}
     <//>

@@ -17,6 +17,7 @@ addTexts({
   "objects.historyMore": "{deleted} deleted, {current} current, {older} older versions loaded, and more",
   "objects.historyBytes": "Older versions hold {size}",
   "objects.historyTitle": "Deleted objects and versions",
+  "objects.nullVersion": "stored before versions",
   "objects.versionOne": "1 version",
   "objects.versionCount": "{count} versions",
   "objects.emptyHistory": "No objects, deleted or present",
@@ -29,6 +30,9 @@ addTexts({
   "objects.restoredAll": "{count} objects are restored",
   "object.latest": "Current",
 });
+
+// The id of what was stored while versions were off.
+export const NULL_VERSION = "null";
 
 const LIMIT = 1000;
 const AHEAD_ROWS = 200;
@@ -78,7 +82,7 @@ function Row({ items, top, height, index, folder, href, may, act }) {
       <span role="gridcell" class="hidePhone"></span>
       <span role="gridcell" class="label"><a class=${isOld ? "isOld" : ""} href=${href(version)}>
         ${isOld
-          ? html`<code><span class="hidden">${shownBelow(key, folder)}</span> ${versionId.slice(0, 20)}</code>`
+          ? html`<code><span class="hidden">${shownBelow(key, folder)}</span> ${versionId === NULL_VERSION ? say("objects.nullVersion") : versionId.slice(0, 20)}</code>`
           : html`<${Icon} name=${icon} /><bdi>${shownBelow(key, folder)}</bdi>`}
         ${isDeleteMarker
           ? html`<span class="badge gone">${say("objects.deletedBadge")}</span>`

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
 import { base, download } from "./objectactions.js";
 import { deleteObjects } from "./objectdeletion.js";
-import { restore } from "./objecthistory.js";
+import { NULL_VERSION, restore } from "./objecthistory.js";
 import { bytes, date, number, say } from "./messages.js";
 import { link } from "./router.js";
 import { announce, Button, Check, Dialog, Form, html, IconButton, Loaded, Problem, useAction, useLoad } from "./ui.js";
@@ -64,7 +64,7 @@ export function Versions({ bucket, name, versionId, where, query, may, changed }
           ${isDeleteMarker && html`<span class="badge gone">${say("objects.deletedBadge")}</span>`}
           ${isLatest && !isDeleteMarker && html`<span class="badge current">${say("object.latest")}</span>`}
           ${id === versionId && html`<span class="badge">${say("object.shownVersion")}</span>`}
-          <small>${!isDeleteMarker && bytes(version.size) + " · "}<code title=${id}>${id.slice(0, 16)}</code></small></span>
+          <small>${!isDeleteMarker && bytes(version.size) + " · "}${id === NULL_VERSION ? say("objects.nullVersion") : html`<code title=${id}>${id.slice(0, 16)}</code>`}</small></span>
         ${may.write && (isDeleteMarker ? isLatest : !isLatest) && html`
           <${Button} kind="small" busy=${bringing} onClick=${() => bring(version)}>
             ${say(isDeleteMarker ? "objects.restore" : "objects.makeCurrent")}<//>
