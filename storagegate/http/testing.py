@@ -30,7 +30,7 @@ import mimetypes
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import partial, partialmethod
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 from urllib.parse import urlencode, urljoin
@@ -530,20 +530,33 @@ class Client:
         if not isDone():
             runThreads(isOver)
 
-    get = partialmethod(request, "GET")
-    """Send a GET request."""
-    post = partialmethod(request, "POST")
-    """Send a POST request."""
-    put = partialmethod(request, "PUT")
-    """Send a PUT request."""
-    patch = partialmethod(request, "PATCH")
-    """Send a PATCH request."""
-    delete = partialmethod(request, "DELETE")
-    """Send a DELETE request."""
-    head = partialmethod(request, "HEAD")
-    """Send a HEAD request."""
-    options = partialmethod(request, "OPTIONS")
-    """Send an OPTIONS request."""
+    def get(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send a GET request; see L{request}."""
+        return self.request("GET", path, **keywords)
+
+    def post(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send a POST request; see L{request}."""
+        return self.request("POST", path, **keywords)
+
+    def put(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send a PUT request; see L{request}."""
+        return self.request("PUT", path, **keywords)
+
+    def patch(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send a PATCH request; see L{request}."""
+        return self.request("PATCH", path, **keywords)
+
+    def delete(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send a DELETE request; see L{request}."""
+        return self.request("DELETE", path, **keywords)
+
+    def head(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send a HEAD request; see L{request}."""
+        return self.request("HEAD", path, **keywords)
+
+    def options(self, path: str, **keywords: Unpack[RequestDict]) -> TestResponse:
+        """Send an OPTIONS request; see L{request}."""
+        return self.request("OPTIONS", path, **keywords)
 
     # Asynchronous calls
 
