@@ -16,30 +16,29 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_$]+", re.ASCII)
 # Line ends of JavaScript, other control characters, and characters that change the direction.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 
-_RESERVED = frozenset(
-    {
-        *("any", "as", "async", "await", "bigint", "boolean", "break", "case", "catch", "class"),
-        *("const", "continue", "debugger", "declare", "default", "delete", "do", "else", "enum"),
-        *("export", "extends", "false", "finally", "for", "from", "function", "get", "if"),
-        *("implements", "import", "in", "infer", "instanceof", "interface", "is", "keyof", "let"),
-        *("module", "namespace", "never", "new", "null", "number", "object", "of", "package"),
-        *("private", "protected", "public", "readonly", "return", "set", "static", "string"),
-        *("super", "switch", "symbol", "this", "throw", "true", "try", "type", "typeof"),
-        *("undefined", "unique", "unknown", "var", "void", "while", "with", "yield"),
-        # The globals that a client uses.
-        *("AbortController", "AbortSignal", "Array", "AsyncIterable", "AsyncIterableIterator"),
-        *("Error", "Headers", "Iterable", "JSON", "Map", "Math", "Object", "Promise", "Record"),
-        *("RequestCredentials", "Response", "ReturnType", "Set", "String", "TextDecoder"),
-        *("URLSearchParams", "WebSocket", "clearTimeout", "encodeURIComponent", "fetch"),
-        *("setTimeout",),
-        # The names of the file itself.
-        *("CallOptions", "Client", "ClientOptions", "Credential", "HTTPTransport", "Lifetime"),
-        *("MAX_BUFFERED", "MAX_LINE", "MAX_WAITING", "Requests", "Routes", "ServiceError"),
-        *("SocketCall", "Transport", "Value", "WebSocketTransport", "createClient", "current"),
-        *("aborted", "errorOf", "headersOf", "joined", "lines", "only", "pause", "responseError"),
-        *("transportOf",),
-    }
+_KEYWORDS = (
+    "any as async await bigint boolean break case catch class const continue debugger declare "
+    "default delete do else enum export extends false finally for from function get if "
+    "implements import in infer instanceof interface is keyof let module namespace never new "
+    "null number object of package private protected public readonly return set static string "
+    "super switch symbol this throw true try type typeof undefined unique unknown var void "
+    "while with yield"
 )
+# The globals that a client uses.
+_GLOBALS = (
+    "AbortController AbortSignal Array AsyncIterable AsyncIterableIterator Error Headers "
+    "Iterable JSON Map Math Object Promise Record RequestCredentials Response ReturnType Set "
+    "String TextDecoder URLSearchParams WebSocket clearTimeout encodeURIComponent fetch "
+    "setTimeout"
+)
+# The names of the file itself.
+_OWN = (
+    "CallOptions Client ClientOptions Credential HTTPTransport Lifetime MAX_BUFFERED MAX_LINE "
+    "MAX_WAITING Requests Routes ServiceError SocketCall Transport Value WebSocketTransport "
+    "createClient current aborted errorOf headersOf joined lines only pause responseError "
+    "transportOf"
+)
+_RESERVED = frozenset(f"{_KEYWORDS} {_GLOBALS} {_OWN}".split())
 """The names that no declaration may have."""
 
 _SCALARS = {

@@ -32,10 +32,20 @@ TYPESCRIPT = "typescript@5.9.3"
 _SECONDS = 120
 
 _STRICT = (
-    *("--strict", "--declaration", "--noUnusedLocals", "--noUnusedParameters"),
-    *("--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes", "--target", "es2022"),
-    *("--module", "esnext", "--moduleResolution", "bundler"),
-    *("--lib", "es2022,dom,dom.iterable,dom.asynciterable"),
+    "--strict",
+    "--declaration",
+    "--noUnusedLocals",
+    "--noUnusedParameters",
+    "--noUncheckedIndexedAccess",
+    "--exactOptionalPropertyTypes",
+    "--target",
+    "es2022",
+    "--module",
+    "esnext",
+    "--moduleResolution",
+    "bundler",
+    "--lib",
+    "es2022,dom,dom.iterable,dom.asynciterable",
 )
 
 _NODE = """
