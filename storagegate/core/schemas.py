@@ -26,13 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from storagegate.core.addresses import SCHEMES
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.errors import ServiceError
-from storagegate.core.typeschemas import (
-    TypeSchema,
-    UnionSchema,
-    declaredPath,
-    errorDetail,
-    untaggedMembers,
-)
+from storagegate.core.typeschemas import TypeSchema, UnionSchema, declaredPath, untaggedMembers
+from storagegate.core.validationerrors import errorDetail
 
 if TYPE_CHECKING:
     from fastjsonschema import JsonSchemaValueException
