@@ -35,7 +35,7 @@ from storagegate.core.parameters import (
 )
 from storagegate.core.streams import SharedFuture
 from storagegate.core.task import IdleWaiters, fromCoroutine
-from storagegate.core.typeschemas import MAX_MISTAKES, errorDetails
+from storagegate.core.validationerrors import MAX_MISTAKES, errorDetails
 
 Reader = Callable[[Any], Any]
 """Reads the value of a parameter from the call of a front end."""
@@ -526,8 +526,8 @@ def contextReader(parameter: FunctionParameter, name: str) -> Reader:
     """
     Make the reader of a parameter that every transport has: the call itself, or a header field.
 
-    @param parameter: Annotated as L{CallContext<storagegate.core.context.CallContext>}, or marked
-        as L{Header<storagegate.core.parameters.Header>}.
+    @param parameter: Annotated as C{CallContext}, or marked
+        as C{Header}.
     @param name: Names the parameter, for the error.
     @raise DefinitionError: If it is neither.
     """
@@ -562,7 +562,7 @@ def headerReader(parameter: FunctionParameter, name: str) -> Reader:
     """
     Make the reader of a header field.
 
-    @param parameter: Marked as L{Header<storagegate.core.parameters.Header>}; with a list as its
+    @param parameter: Marked as C{Header}; with a list as its
         type, it holds the parts of the field between commas.
     @param name: Names the parameter, for the error.
     @raise DefinitionError: If text cannot be converted to its type.

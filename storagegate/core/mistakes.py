@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from storagegate.core.errors import ServiceError
 from storagegate.core.resultshapes import shapeOfPart
-from storagegate.core.typeschemas import MAX_MISTAKES, asValidationError, errorDetails
+from storagegate.core.validationerrors import MAX_MISTAKES, asValidationError, errorDetails
 
 _Check = Callable[[Any, str, list[dict[str, str]]], None]
 """Appends the mistakes of a value at a path."""

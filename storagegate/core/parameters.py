@@ -38,7 +38,8 @@ from msgspec import NODEFAULT
 
 from storagegate.core.definitions import DefinitionError
 from storagegate.core.schemas import convertTexts
-from storagegate.core.typeschemas import asValidationError, documentOf, errorDetail
+from storagegate.core.typeschemas import documentOf
+from storagegate.core.validationerrors import asValidationError, errorDetail
 
 
 class Constraints(TypedDict, total=False):

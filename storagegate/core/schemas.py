@@ -30,10 +30,10 @@ from storagegate.core.typeschemas import (
     TypeSchema,
     UnionSchema,
     declaredPath,
-    errorDetail,
     isDescribed,
     untaggedMembers,
 )
+from storagegate.core.validationerrors import errorDetail
 
 if TYPE_CHECKING:
     from fastjsonschema import JsonSchemaValueException

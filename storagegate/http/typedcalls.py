@@ -18,7 +18,8 @@ from storagegate.core.errors import ServiceError
 from storagegate.core.modeldefaults import completerOf
 from storagegate.core.schemas import AnySchema, convertTexts, fittedResult
 from storagegate.core.task import resolve
-from storagegate.core.typeschemas import TypeSchema, errorDetail, errorDetails, isModel
+from storagegate.core.typeschemas import TypeSchema, isModel
+from storagegate.core.validationerrors import errorDetail, errorDetails
 from storagegate.http.encoding import INLINE_SIZE
 from storagegate.http.middleware.bodyparser import parseJSON, urlencoded
 from storagegate.http.middleware.upload import upload

@@ -50,13 +50,8 @@ from storagegate.core.parameters import (
     withoutNone,
 )
 from storagegate.core.schemas import AnySchema, Schema, makeSchema
-from storagegate.core.typeschemas import (
-    awaitedType,
-    documentOf,
-    errorDetail,
-    isModel,
-    itemOfList,
-)
+from storagegate.core.typeschemas import awaitedType, documentOf, isModel, itemOfList
+from storagegate.core.validationerrors import errorDetail
 from storagegate.http.dispatch import Handler, readHandler
 from storagegate.http.middleware.upload import UploadedFile
 from storagegate.http.request import HTTPRequest

@@ -37,7 +37,6 @@ from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.websocket.handshake import HandshakeRefused
 
 if TYPE_CHECKING:
-    from storagegate.http.typedcalls import TypedSocket
     from storagegate.net.websocket.connection import WebSocketConnection
 
 WebSocketHandler = Callable[["WebSocket"], Any]
@@ -330,14 +329,15 @@ def webSocketHandler(
     handler: WebSocketHandler,
     subprotocols: Sequence[str],
     cancelOnDisconnect: bool,
-    typed: "TypedSocket | None" = None,
+    typed: Any = None,
 ) -> Callable[[HTTPRequest, HTTPResponse], Any]:
     """
     Make a request handler that upgrades requests to WebSockets.
 
     @param subprotocols: The subprotocols that the handler supports.
     @param cancelOnDisconnect: Whether the handler is cancelled when its WebSocket closes.
-    @param typed: Reads the parameters of a handler that has others than the WebSocket.
+    @param typed: Reads the parameters of a handler that has others than the WebSocket, see
+        C{TypedSocket}; C{None} for a handler of the WebSocket alone.
     @raise TypeError: If the handler is invalid.
     """
     if isinstance(subprotocols, str):

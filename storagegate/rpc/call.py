@@ -233,7 +233,7 @@ class Call:
 
     @property
     def protocol(self) -> str:
-        """C{grpc}; see L{CallContext<storagegate.core.context.CallContext>}."""
+        """C{grpc}; see C{CallContext}."""
         return PROTOCOL
 
     @cached_property

@@ -17,7 +17,7 @@ from attrs import define, field
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import EncodeError
 
-from storagegate.core.typeschemas import errorDetail
+from storagegate.core.validationerrors import errorDetail
 from storagegate.rpc.codec import MessageCodec, findExtension, isMap
 from storagegate.rpc.converters import (
     ANY,
