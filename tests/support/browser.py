@@ -107,6 +107,8 @@ class Browser:
         target = command("Target.createTarget", url="about:blank", browserContextId=self.context)
         address = f"ws://127.0.0.1:{self._chromium.port}/devtools/page/{target['targetId']}"
         self._socket = connect(address, max_size=None).__enter__()
+        # Only one window has the focus, and focus events come only there.
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)
         return self
 
     def __exit__(
