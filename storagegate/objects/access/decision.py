@@ -173,8 +173,24 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 # The writer's account may set the ACL of its new object.
                 isOwn = action == "s3:PutObjectAcl" and not identity.isAnonymous
                 writer = identity.account if isOwn else None
-                if not self.allows(identity, action, context, writer):
+                if not self.allows(identity, action, context, writer) and not (
+                    self._isOfGrantedWrite(identity, action, context)
+                ):
                     raise self._refused(context, action, writer)
+
+    def _isOfGrantedWrite(
+        self, identity: Identity, action: str, context: Callable[[], AccessContext]
+    ) -> bool:
+        """
+        Return whether an action on a new object comes with the bucket's grant to write it: as in S3,
+        such a grant includes the ACL and the tags in the request.
+        """
+        return (
+            action in ("s3:PutObjectAcl", "s3:PutObjectTagging")
+            and not self.isEnforced
+            and self._isGranted(identity, "s3:PutObject", None, None)
+            and not self._denies(action, context)
+        )
 
     def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
         """

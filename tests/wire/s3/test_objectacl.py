@@ -322,10 +322,15 @@ class FormTests(ObjectAclCase):
         self.assertEqual(self.post(key="f"), 403)
         self.ann.put_bucket_acl(Bucket=self.bucket, ACL="public-read-write")
         self.assertEqual(self.post(key="g"), 204)
-        self.assertEqual(self.post(key="g", **{"x-amz-tagging": "a=b"}), 403)
-        self.setPolicy(statement(self.bucket, "*", "s3:PutObjectAcl"))
+        self.assertEqual(self.post(key="g", **{"x-amz-tagging": "a=b"}), 204)
         self.assertEqual(self.post(key="h", acl="public-read"), 204)
         self.assertEqual(self.statuses("get_object", Key="h"), [200] * 4)
+        retention = {"x-amz-object-lock-legal-hold": "ON"}
+        self.assertEqual(self.post(key="i", **retention), 403)
+        for action in "s3:PutObjectTagging", "s3:PutObjectAcl":
+            self.setPolicy(statement(self.bucket, "*", action, Effect="Deny"))
+            denied = {"x-amz-tagging": "a=b"} if "Tag" in action else {"acl": "public-read"}
+            self.assertEqual(self.post(key="j", **denied), 403)
 
     def test_halfSigned(self) -> None:
         """A form with a part of a signature is none without credentials, nor one with a policy."""
