@@ -182,8 +182,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         self, identity: Identity, action: str, context: Callable[[], AccessContext]
     ) -> bool:
         """
-        Return whether an action on a new object comes with the bucket's grant to write it: as in S3,
-        such a grant includes the ACL and the tags in the request.
+        Return whether an action on a new object comes with the grant to write it: the C{WRITE} of a
+        bucket's ACL includes the ACL and the tags in the request.
         """
         return (
             action in ("s3:PutObjectAcl", "s3:PutObjectTagging")
