@@ -68,13 +68,16 @@ def _read(invocation: Invocation) -> dict[str, Any]:
 
 def _stopped(invocation: Invocation, error: CommandError) -> dict[str, Any]:
     from storagegate.cli.administration import catalogPath
+    from storagegate.storage.commandresults import readResult
     from storagegate.storage.embedded.keyadmin import openForTools
 
     path = catalogPath(invocation)
     with closing(openForTools(path)) as catalog:
         usage = catalog.usage(_MOST_BUCKETS)
     rows = (*usage.buckets, usage.others)
-    disk = os.statvfs(os.path.dirname(path))
+    directory = os.path.dirname(path)
+    disk = os.statvfs(directory)
+    backup = readResult(directory, "backup")
     return {
         "status": STOPPED,
         "error": str(error),
@@ -85,12 +88,22 @@ def _stopped(invocation: Invocation, error: CommandError) -> dict[str, Any]:
         "workers": 0,
         "disk": {"free": disk.f_bavail * disk.f_frsize, "total": disk.f_blocks * disk.f_frsize},
         "store": {
+            "kind": "embedded",
             "objects": sum(each.objects for each in rows),
             "bytes": sum(each.bytes for each in rows),
             "buckets": len(usage.buckets),
+            "uploads": sum(each.uploads for each in rows),
+            "uploadBytes": sum(each.uploadBytes for each in rows),
+            # Only a daemon knows the blobs that it found to be damaged.
+            "damaged": None,
+            "backupMs": 0 if backup is None or backup.error or backup.problems else backup.endedMs,
             "readOnly": None,
         },
         "wires": {},
+        "growth": None,
+        "top": [],
+        "listeners": {},
+        "refusals": [],
     }
 
 

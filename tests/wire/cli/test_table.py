@@ -583,6 +583,7 @@ class UnreachedTests(CommandCase):
         self.assertEqual((stopped.code, stopped.json["status"]), (3, "stopped"))
         running = self.run_("status", "--json").json
         self.assertEqual(set(stopped.json), set(running))
+        self.assertEqual(set(stopped.json["store"]), set(running["store"]))
         self.assertEqual(self.run_(environment=local).code, 0)
         port = heldPort(self)
         for url in (f"http://127.0.0.1:{port}", self.endpoint):
@@ -725,7 +726,8 @@ class TableTests(CommandCase):
         meaning = next(key.meaning for key in KEYS if key.name == "data")
         for command in COMMANDS:
             found = {each.names[0]: each for each in argumentsOf(command)}
-            self.assertEqual("--json" in found, command.path != "serve", command.path)
+            isProgram = command.path in ("serve", "run")
+            self.assertEqual("--json" in found, not isProgram, command.path)
             self.assertEqual(
                 "--url" in found, command.place is CommandPlace.EITHER or command.path == "doctor"
             )

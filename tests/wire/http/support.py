@@ -50,22 +50,31 @@ class RawClient(Protocol):
     """
     A client.
 
-    @ivar received: Everything that has come.
     @ivar closed: Fires with C{received} when the connection is over, however it ended.
     @ivar reset: Whether it ended by a reset, which may cost a client what it has not read yet.
     """
 
     def __init__(self) -> None:
-        self.received = b""
+        # Appended to in place: copies of a long body would take seconds.
+        self._received = bytearray()
         self.reset = False
         self.closed: Deferred[bytes] = Deferred()
-        self._waiting: list[tuple[Callable[[bytes], bool], Deferred[bytes]]] = []
+        self._waiting: list[tuple[Callable[[bytearray], bool], Deferred[bytes]]] = []
+
+    @property
+    def received(self) -> bytes:
+        """Return everything that has come since it was last set."""
+        return bytes(self._received)
+
+    @received.setter
+    def received(self, received: bytes) -> None:
+        self._received = bytearray(received)
 
     def dataReceived(self, data: bytes) -> None:
         """Keep it."""
-        self.received += data
+        self._received += data
         for waiting in self._waiting[:]:
-            if waiting[0](self.received):
+            if waiting[0](self._received):
                 self._waiting.remove(waiting)
                 waiting[1].callback(self.received)
 
@@ -96,11 +105,11 @@ class RawClient(Protocol):
         transport: Any = self.transport
         transport.abortConnection()
 
-    def until(self, enough: bytes | Callable[[bytes], bool]) -> Deferred[bytes]:
+    def until(self, enough: bytes | Callable[[bytearray], bool]) -> Deferred[bytes]:
         """Wait until what has come holds some bytes, or is enough by some other measure."""
         isEnough = enough if callable(enough) else lambda received: enough in received
         waiting: Deferred[bytes] = Deferred()
-        if isEnough(self.received):
+        if isEnough(self._received):
             waiting.callback(self.received)
         elif self.closed.called:
             waiting.errback(EOFError(self.received))
