@@ -18,7 +18,7 @@ from attrs import define, evolve
 from storagegate.cli.client import ConsoleClient, escapeSegment
 from storagegate.cli.daemonclient import apiOf, runningDaemon
 from storagegate.cli.invocation import CommandError, Invocation
-from storagegate.console.buckets import NO_USAGE, viewBucket
+from storagegate.console.buckets import MOST_COUNTED_EACH, NO_OLDER, NO_USAGE, viewBucket
 from storagegate.console.keys import (
     KeyChange,
     NewKey,
@@ -180,8 +180,17 @@ class LocalAdministration:
         with self._ownCatalog() as catalog:
             found = catalog.buckets(prefix)
             usage = {each.bucket: each for each in catalog.usage(USAGE_LIMIT).buckets}
+            older = {
+                each.name: catalog.olderVersions(each.name, MOST_COUNTED_EACH)
+                if each.versioning
+                else NO_OLDER
+                for each in found
+            }
         root = self._root()
-        return [_document(viewBucket(root, each, usage.get(each.name, NO_USAGE))) for each in found]
+        return [
+            _document(viewBucket(root, each, usage.get(each.name, NO_USAGE), older[each.name]))
+            for each in found
+        ]
 
     def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
         """Create a bucket that the root account owns."""
@@ -197,7 +206,7 @@ class LocalAdministration:
             except BucketExists as error:
                 own = error.bucket.account == ROOT_ACCOUNT
                 raise (BucketAlreadyOwnedByYou if own else BucketAlreadyExists)() from error
-        return _document(viewBucket(self._root(), bucket, NO_USAGE))
+        return _document(viewBucket(self._root(), bucket, NO_USAGE, NO_OLDER))
 
     def deleteBucket(self, name: str) -> None:
         """

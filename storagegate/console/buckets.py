@@ -97,8 +97,8 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
     items = []
     left = _MOST_COUNTED
     for each in shown:
-        older = await _older(call, each, min(left, _MOST_COUNTED_EACH))
-        left = max(0, left - (_MOST_COUNTED_EACH if older is None else older.count))
+        older = await _older(call, each, min(left, MOST_COUNTED_EACH))
+        left = max(0, left - (MOST_COUNTED_EACH if older is None else older.count))
         items.append(viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older))
     mayCreate = call.who.identity.policy.allows("admin", None, None)
     return BucketPage(items, shown[-1].name if len(found) > limit else None, mayCreate)
@@ -156,7 +156,7 @@ async def _usage(call: ConsoleCall) -> dict[str, BucketUsage]:
 
 
 _MOST_COUNTED = 100_000
-_MOST_COUNTED_EACH = 10_000
+MOST_COUNTED_EACH = 10_000
 """
 Older versions that a request counts, in total and for each bucket of a list: 10,000 take some
 milliseconds.

@@ -158,4 +158,4 @@ class PolicyTests(BrowserCase):
         page.choose("select[name=checkKey]", key)
         page.fill("input[name=checkObject]", "public/a")
         page.press("Check")
-        page.waitText("Refused: a statement of the bucket's policy denies it")
+        page.waitText(f"Refused: statement 1 of the policy of {self.bucket} denies s3:GetObject")

@@ -22,11 +22,11 @@ from storagegate.storage.embedded.connections import Durability, Purpose, connec
 from storagegate.storage.embedded.expiry import putProgress
 from storagegate.storage.embedded.groupcommit import Apply, QueuedMutation, runTogether
 from storagegate.storage.embedded.lists import listBuckets
-from storagegate.storage.embedded.usage import readUsage
+from storagegate.storage.embedded.usage import countOlder, readUsage
 from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
 from storagegate.storage.mutations import PutProgress
-from storagegate.storage.records import AccessKey, Bucket, StoreUsage
+from storagegate.storage.records import AccessKey, Bucket, OlderVersions, StoreUsage
 from storagegate.storage.sqlite import Fault, classify, leave
 
 
@@ -87,6 +87,10 @@ class CatalogAdmin:
     def usage(self, limit: int) -> StoreUsage:
         """Read the usage of the C{limit} oldest buckets; see L{readUsage}."""
         return readUsage(self._connection, limit)
+
+    def olderVersions(self, bucket: str, limit: int) -> OlderVersions | None:
+        """Count the older versions in a bucket; see L{countOlder}."""
+        return countOlder(self._connection, bucket, limit)
 
     def createBucket(self, bucket: Bucket) -> None:
         """

@@ -156,6 +156,8 @@ class JSONTests(CommandCase):
             "fsck": ("--data", str(copy)),
             "buckets delete": (bucket,),
             "doctor": (),
+            "proto": ("tests.support.everytype:app", "--lock", str(directory / "lock")),
+            "client": ("tests.support.everygateway:gateway", "--typescript"),
         }
 
     @long("takes a second or more")
@@ -163,7 +165,8 @@ class JSONTests(CommandCase):
         """Each command of the table prints one object and nothing besides."""
         rows = self.rows()
         elsewhere = {each.path for each in COMMANDS if each.path.startswith("cluster")}
-        self.assertEqual({each.path for each in COMMANDS} - elsewhere, {*rows, "serve"})
+        programs = {"serve", "run"}
+        self.assertEqual({each.path for each in COMMANDS} - elsewhere, {*rows, *programs})
         for path, arguments in rows.items():
             if path in ("trace", "buckets delete"):
                 continue
