@@ -18,13 +18,20 @@ from storagegate.daemon.gatewayservice import readMonitoringTable
 from storagegate.http.testing import Client
 from storagegate.tap import Options
 from tests.support import documents
-from tests.support.documents import DOCS, codeBlocks, table
+from tests.support.documents import DOCS, codeBlocks, table, unusedLiterals
 from tests.support.modules import CHECKOUT
 from tests.support.selection import long
 
 README = documents.README.read_text()
 
 START = DOCS / "start.rst"
+
+MIGRATIONS = {
+    "express.rst": "From Express",
+    "fastapi.rst": "From FastAPI",
+    "grpcaio.rst": "From grpc.aio",
+}
+"""The pages for users of other libraries, with the titles of their tables."""
 
 RUN = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/twistd -n storagegate"
 TEST = (
@@ -204,6 +211,45 @@ class PageTests(SynchronousTestCase):
                 },
             )
             self.assertEqual(told.getvalue(), "")
+
+
+class MigrationTests(SynchronousTestCase):
+    """The pages for users of other libraries; the tests of each package run their programs."""
+
+    def test_tables(self) -> None:
+        """Each has twenty things at least, with code that its programs contain and a difference."""
+        for name, title in MIGRATIONS.items():
+            rows = table(DOCS / name, title)
+            self.assertGreaterEqual(len(rows), 20, name)
+            self.assertEqual(unusedLiterals(DOCS / name, title), [], name)
+            for row in rows:
+                self.assertTrue(all(row) and row[1].startswith("``"), row)
+                self.assertTrue(row[2].endswith("."), row)
+
+    def test_theirs(self) -> None:
+        """The programs of the other libraries in Python can be compiled."""
+        for name in ("fastapi.rst", "grpcaio.rst"):
+            [block] = codeBlocks(DOCS / name, "py")
+            compile(block.code, name, "exec")
+
+    def test_commands(self) -> None:
+        """The script understands their commands."""
+        for name in MIGRATIONS:
+            [block] = codeBlocks(DOCS / name, "sh")
+            for line in block.code.strip().splitlines():
+                program, *words = shlex.split(line)
+                self.assertEqual(program, "storagegate")
+                scriptParser().parse_args(words)
+
+    def test_unused(self) -> None:
+        """Code of a table that no program has is found."""
+        page = Path(self.mktemp())
+        page.write_text(
+            ".. code-block:: python\n\n    app.run(3000)\n\n"
+            ".. csv-table:: From X\n    :header: X, here\n\n"
+            '    ``listen``,"``app.run(3000)``, ``app.fly()``"\n'
+        )
+        self.assertEqual(unusedLiterals(page, "From X"), ["app.fly()"])
 
 
 def anchors(page: Path) -> set[str]:

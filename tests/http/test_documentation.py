@@ -197,6 +197,10 @@ class BlockTests(SynchronousTestCase):
         """So do the ports of Express's and Klein's programs."""
         runBlocks(DOCS / "express.rst")
 
+    def test_fastapi(self) -> None:
+        """So do the ports of FastAPI's programs."""
+        runBlocks(DOCS / "fastapi.rst")
+
     def test_typedHandlers(self) -> None:
         """So do those of typed handlers and dependencies."""
         runBlocks(DOCS / "typedhandlers.rst")

@@ -8,6 +8,7 @@ import re
 import typing
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from attrs import fields
@@ -41,7 +42,7 @@ from storagegate.rpc.schemaprotos import GeneratedMessages
 from storagegate.rpc.typedclient import TypedGrpcClient
 from storagegate.services.users import makeUserService
 from tests.support import everytype
-from tests.support.documents import DOCS, literal, table
+from tests.support.documents import DOCS, codeBlocks, literal, runBlocks, table
 from tests.support.signatures import attributeDefaults, defaults, firstWords, publicNames
 
 PAGE = DOCS / "grpc.rst"
@@ -331,3 +332,19 @@ class DaemonTests(SynchronousTestCase):
         self.assertEqual(rows, expected)
         proto = loadProto(protoPath() / "user.proto").UserService
         self.assertEqual([name for name, _ in rows], list(proto.methods))
+
+
+class MigrationTests(SynchronousTestCase):
+    """The page for those who know grpc.aio."""
+
+    def test_blocks(self) -> None:
+        """Its programs serve the file that it shows, and its sessions print what it says."""
+        page = DOCS / "grpcaio.rst"
+        [proto] = codeBlocks(page, "proto")
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "shop.proto").write_text(proto.code)
+        self.addCleanup(os.chdir, Path.cwd())
+        os.chdir(folder)
+        names = runBlocks(page)
+        self.assertEqual(names["app"].settings.grpc.keepaliveTimeMs, 30_000)

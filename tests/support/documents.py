@@ -69,6 +69,18 @@ def table(page: Path, title: str = "") -> list[list[str]]:
     return rows
 
 
+def unusedLiterals(page: Path, title: str) -> list[str]:
+    """
+    Return the code in the second column of a table that no block of its page contains.
+
+    A test that runs the blocks of the page thus also runs each line of the table.
+    """
+    blocks = codeBlocks(page, "python", "pycon", "sh")
+    text = " ".join(" ".join(block.code for block in blocks).split())
+    used = [each for row in table(page, title) for each in re.findall(r"``(.+?)``", row[1])]
+    return [each for each in used if " ".join(each.split()) not in text]
+
+
 def literal(cell: str) -> str:
     """Remove the quotes of a cell that is one literal; an empty cell stays empty."""
     if not cell:
