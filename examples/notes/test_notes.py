@@ -1,8 +1,8 @@
 """Tests of the application. They open no socket."""
 
 import os
-
-from twisted.trial.unittest import SynchronousTestCase
+from tempfile import TemporaryDirectory
+from unittest import TestCase
 
 from storagegate.http.testing import Client
 from storagegate.rpc.testing import RPCTestClient
@@ -12,16 +12,16 @@ from .app import makeApplication
 from .calls import makeServer
 
 
-class NotesTests(SynchronousTestCase):
+class NotesTests(TestCase):
     """The notes of a user who has logged in."""
 
     def setUp(self) -> None:
         """Make both front ends with one store, and a login."""
-        os.environ["NOTES_DATA"] = self.mktemp()
+        os.environ["NOTES_DATA"] = self.enterContext(TemporaryDirectory())
         self.addCleanup(os.environ.pop, "NOTES_DATA")
         self.app, self.rpc = makeApplication(), makeServer()
         self.rpc.dependencies = self.app.dependencies
-        self.addCleanup(lambda: self.successResultOf(self.app.close()))
+        self.addCleanup(self.app.close)
         self.app.overrides[browserUser] = lambda: User(1, "ada")
         self.rpc.overrides[tokenUser] = lambda: User(2, "bob")
         self.client = Client(self.app)

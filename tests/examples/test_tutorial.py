@@ -266,7 +266,7 @@ class StepTests(TutorialCase):
             case = self.module("test_notes").NotesTests
             defaultTestLoader.loadTestsFromTestCase(case).run(result)
             self.assertTrue(result.wasSuccessful(), result.errors + result.failures)
-            [count] = re.findall(r"``PASSED \(successes=(\d+)\)``", PAGE.read_text())
+            [count] = re.findall(r"``Ran (\d+) tests``", PAGE.read_text())
             self.assertEqual(result.testsRun, int(count))
 
     def test_example(self) -> None:
