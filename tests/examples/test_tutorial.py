@@ -2,19 +2,22 @@
 
 import doctest
 import importlib
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import TestResult, defaultTestLoader
+from urllib.request import Request, urlopen
 
 from twisted.trial.unittest import SynchronousTestCase
+from websockets.sync.client import connect
 
 from storagegate import GrpcError
 from storagegate.cli.commands import parser
@@ -22,6 +25,7 @@ from storagegate.cli.main import main
 from storagegate.http.testing import Client, CookieJar
 from storagegate.rpc.testing import RPCTestClient
 from tests.examples.support import EXAMPLES
+from tests.support.daemon import Daemon
 from tests.support.documents import (
     DOCS,
     FLAGS,
@@ -31,9 +35,13 @@ from tests.support.documents import (
     commands,
     packageFile,
 )
+from tests.support.ports import heldPort, waitForPort
+from tests.support.programs import needs
+from tests.support.selection import long
 
 PAGE = DOCS / "tutorial.rst"
 STEPS = range(1, 10)
+SECONDS = 60
 ADA = {"name": "ada", "password": "correct horse"}
 
 
@@ -277,3 +285,76 @@ class StepTests(TutorialCase):
         self.assertEqual(sorted(files), sorted(paths))
         for path in set(files) - {"notes/__init__.py"}:
             self.assertEqual(files[path], (EXAMPLES / path).read_text(), path)
+
+
+class Program(Daemon):
+    """The program of step 9, with two workers on free ports."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, directory=directory, expect=("http", "grpc"))
+        addresses = ["127.0.0.1:0", "127.0.0.1:0"]
+        self._command = [sys.executable, "-m", "notes", *addresses, "2"]
+
+
+@long("starts nginx and two workers")
+@needs("nginx")
+class ProductionTests(TutorialCase):
+    """Step 9, behind nginx with the file of the page."""
+
+    def test_feed(self) -> None:
+        """A note that one worker takes reaches the WebSockets of both."""
+        self.write(9)
+        program = Program(Path.cwd())
+        self.addCleanup(program.kill)
+        program.start()
+        program.waitForLog("2 workers are serving")
+        port = self.startNginx(program.address("http")[1])
+        self.post(port, "users", ADA)
+        token = self.post(port, "login", ADA)["token"]
+        login = {"Authorization": f"Bearer {token}"}
+        place = f"ws://127.0.0.1:{port}/feed"
+        # The kernel hands each connection to either worker.
+        sockets = [
+            self.enterContext(connect(place, additional_headers=login, open_timeout=SECONDS))
+            for _each in range(8)
+        ]
+        for number in range(4):
+            self.post(port, "notes", {"text": f"{number}"}, login)
+        for socket in sockets:
+            texts = [json.loads(socket.recv(SECONDS))["text"] for _each in range(4)]
+            self.assertEqual(sorted(texts), ["0", "1", "2", "3"])
+        for socket in sockets:
+            socket.close()
+        self.assertEqual(program.stop(), 0)
+
+    def startNginx(self, there: int) -> int:
+        """Start nginx before the port of the program; return its own port."""
+        [block] = blocksOf(9, "nginx")
+        port = heldPort(self)
+        text = block.code.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+        text = text.replace("127.0.0.1:3000", f"127.0.0.1:{there}")
+        folders = "".join(
+            f"{name}_temp_path {Path.cwd() / name};\n"
+            for name in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
+        )
+        text = text.replace("/run/notes-nginx.pid", "nginx.pid")
+        text = text.replace("http {\n", f"http {{\n{folders}", 1)
+        Path("nginx.conf").write_text(f"daemon off;\nuser root;\n{text}")
+        with Path("nginx.log").open("wb") as log:
+            process = subprocess.Popen(
+                ["nginx", "-p", str(Path.cwd()), "-c", "nginx.conf", "-e", "stderr"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        waitForPort(port, process)
+        return port
+
+    def post(self, port: int, path: str, value: object, headers: Mapping[str, str] = {}) -> Any:
+        """Send JSON, and return the JSON of the answer."""
+        fields = {"Content-Type": "application/json", **headers}
+        request = Request(f"http://127.0.0.1:{port}/{path}", json.dumps(value).encode(), fields)
+        with urlopen(request, timeout=SECONDS) as response:
+            return json.load(response)
