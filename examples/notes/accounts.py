@@ -3,80 +3,102 @@
 import hashlib
 import hmac
 import secrets
+import sqlite3
+from dataclasses import dataclass
 from typing import Annotated
 
+from msgspec import Meta
 from twisted.internet.threads import deferToThread
 
 from storagegate import ServiceError
 from storagegate.http import CallContext, Cookie, Depends, HTTPResponse, Router
 
-from .models import Credentials, Token, User
-from .store import Store, openStore
+from .store import Notes, Store
 
-COOKIE = "notes"
-"""The cookie that has the token of a browser."""
 
-Notes = Annotated[Store, Depends(openStore, scope="application")]
-"""The store, as a parameter of handlers and dependencies."""
+@dataclass
+class Credentials:
+    """A name and a password."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=40)]
+    password: Annotated[str, Meta(min_length=8, max_length=200)]
+
+
+@dataclass
+class User:
+    """The user of a call."""
+
+    id: int
+    name: str
+
+
+@dataclass
+class Token:
+    """The bearer token of further calls."""
+
+    token: str
+
+
+def _login(store: Store, token: str | None) -> User:
+    statement = "SELECT u.* FROM tokens t JOIN users u ON u.id = t.user WHERE t.token = ?"
+    for row in store.rows(statement, token):
+        return User(row["id"], row["name"])
+    raise ServiceError("UNAUTHENTICATED", "Log in first", 401)
+
+
+def tokenUser(context: CallContext[User], store: Notes) -> User:
+    """Return the user of a call by its bearer token."""
+    return _login(store, context.token)
+
+
+def browserUser(
+    context: CallContext[User], store: Notes, notes: Annotated[str | None, Cookie()] = None
+) -> User:
+    """Return the user by the bearer token or, in a browser, by the cookie C{notes}."""
+    return _login(store, context.token or notes)
+
+
+CurrentUser = Annotated[User, Depends(browserUser)]
+"""The user, as a parameter of handlers."""
 
 accounts = Router()
 
 
-async def currentUser(
-    context: CallContext[User],
-    store: Notes,
-) -> User:
-    """Return the user of a call by its bearer token."""
-    return _login(context, store, context.token)
-
-
-async def browserUser(
-    context: CallContext[User],
-    store: Notes,
-    cookie: Annotated[str | None, Cookie(COOKIE)] = None,
-) -> User:
-    """Return the user by the bearer token or, in a browser, by the cookie."""
-    return _login(context, store, context.token or cookie)
-
-
-def _login(context: CallContext[User], store: Store, token: str | None) -> User:
-    user = None if token is None else store.userOf(token)
-    if user is None:
-        raise ServiceError("UNAUTHENTICATED", "Log in first", 401)
-    context.user = user
-    return user
-
-
-def _hash(password: str, salt: bytes) -> str:
-    """Hash a password, which takes 50 ms: it runs in a thread."""
-    return f"{salt.hex()}:{hashlib.scrypt(password.encode(), salt=salt, n=2**14, r=8, p=1).hex()}"
+def _hash(password: str, salt: str) -> str:
+    made = hashlib.scrypt(password.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1)
+    return f"{salt}:{made.hex()}"
 
 
 @accounts.post("/users")
 async def signUp(body: Credentials, res: HTTPResponse, store: Notes) -> User:
     """Make an account."""
-    password = await deferToThread(_hash, body.password, secrets.token_bytes(16))
-    user = store.addUser(body.name, password)
+    # A hash takes 50 ms, so a thread makes it.
+    password = await deferToThread(_hash, body.password, secrets.token_hex(16))
+    try:
+        statement = "INSERT INTO users (name, password) VALUES (?, ?)"
+        user = User(store.insert(statement, body.name, password), body.name)
+    except sqlite3.IntegrityError:
+        raise ServiceError("ALREADY_EXISTS", "This name is taken", 409) from None
     res.status(201)
     return user
 
 
 @accounts.post("/login")
 async def logIn(body: Credentials, res: HTTPResponse, store: Notes) -> Token:
-    """Log in: returns a token, and sets it as a cookie."""
-    found = store.findUser(body.name)
-    user, known = found if found is not None else (None, f"{'00' * 16}:")
-    salt = bytes.fromhex(known.partition(":")[0])
-    password = await deferToThread(_hash, body.password, salt)
-    if user is None or not hmac.compare_digest(password, known):
+    """Log in: return a token, and set it as a cookie."""
+    rows = store.rows("SELECT * FROM users WHERE name = ?", body.name)
+    # An unknown name takes as long as a wrong password.
+    known: str = rows[0]["password"] if rows else f"{'00' * 16}:"
+    password = await deferToThread(_hash, body.password, known.partition(":")[0])
+    if not hmac.compare_digest(password, known):
         raise ServiceError("UNAUTHENTICATED", "The name or the password is wrong", 401)
     token = secrets.token_urlsafe(24)
-    store.addToken(token, user)
-    res.cookie(COOKIE, token, httpOnly=True, sameSite="lax")
+    store.insert("INSERT INTO tokens VALUES (?, ?)", token, rows[0]["id"])
+    res.cookie("notes", token, httpOnly=True, sameSite="lax")
     return Token(token)
 
 
 @accounts.get("/me")
-def showUser(user: Annotated[User, Depends(browserUser)]) -> User:
+def showUser(user: CurrentUser) -> User:
     """Show the user."""
     return user

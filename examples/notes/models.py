@@ -1,4 +1,4 @@
-"""The values that clients send and receive."""
+"""The notes that clients send and receive."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,43 +8,11 @@ from msgspec import Meta
 
 
 @dataclass
-class Credentials:
-    """An account, as a client signs up or logs in."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=40)]
-    password: Annotated[str, Meta(min_length=8, max_length=200)]
-
-
-@dataclass
-class User:
-    """The user of a call."""
-
-    id: int
-    name: str
-
-
-@dataclass
-class Token:
-    """The result of a login: the bearer token of further calls."""
-
-    token: str
-
-
-@dataclass
 class NewNote:
-    """A note to be made."""
+    """A note to add."""
 
     text: Annotated[str, Meta(min_length=1, max_length=2000)]
     tags: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Attachment:
-    """A file of a note."""
-
-    id: int
-    name: str
-    size: int
 
 
 @dataclass
@@ -56,4 +24,3 @@ class Note:
     text: str
     tags: list[str]
     created: datetime
-    attachments: list[Attachment] = field(default_factory=list)

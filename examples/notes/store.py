@@ -1,8 +1,4 @@
-"""
-The notes in SQLite.
-
-A statement takes far less than a millisecond, so it runs in the reactor thread.
-"""
+"""The tables of the application, in SQLite."""
 
 import json
 import os
@@ -10,26 +6,26 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 from storagegate import ServiceError
+from storagegate.http import Depends
 
-from .models import Attachment, NewNote, Note, User
+from .models import NewNote, Note
 
 _SCHEMA = """
+CREATE TABLE IF NOT EXISTS notes
+    (id INTEGER PRIMARY KEY, author TEXT, text TEXT, tags TEXT, created REAL);
 CREATE TABLE IF NOT EXISTS users (id INTEGER PRIMARY KEY, name TEXT UNIQUE, password TEXT);
 CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, user INTEGER);
-CREATE TABLE IF NOT EXISTS notes
-    (id INTEGER PRIMARY KEY, user INTEGER, text TEXT, tags TEXT, created REAL);
 CREATE TABLE IF NOT EXISTS attachments
-    (id INTEGER PRIMARY KEY, note INTEGER, name TEXT, size INTEGER, path TEXT);
+    (id INTEGER PRIMARY KEY, note INTEGER, name TEXT, size INTEGER, file TEXT);
 """
-
-_NOTES = "SELECT n.*, u.name FROM notes n JOIN users u ON u.id = n.user"
 
 
 class Store:
     """
-    The tables.
+    The tables. A statement takes far less than a millisecond, so it needs no thread.
 
     @ivar uploads: The directory of attachments.
     """
@@ -40,101 +36,47 @@ class Store:
         self._database = sqlite3.connect(folder / "notes.db", isolation_level=None)
         self._database.row_factory = sqlite3.Row
         self._database.executescript(_SCHEMA)
+        self.close = self._database.close
 
-    def close(self) -> None:
-        """Close the database."""
-        self._database.close()
-
-    def _insert(self, statement: str, *values: object) -> int:
-        return self._database.execute(statement, values).lastrowid or 0
-
-    def _rows(self, statement: str, *values: object) -> list[sqlite3.Row]:
+    def rows(self, statement: str, *values: object) -> list[sqlite3.Row]:
+        """Run a statement and return its rows."""
         return self._database.execute(statement, values).fetchall()
 
-    # Accounts
+    def insert(self, statement: str, *values: object) -> int:
+        """Run a statement and return the id of the new row."""
+        return self._database.execute(statement, values).lastrowid or 0
 
-    def addUser(self, name: str, password: str) -> User:
-        """Add a user with the hash of a password."""
-        try:
-            added = self._insert("INSERT INTO users (name, password) VALUES (?, ?)", name, password)
-        except sqlite3.IntegrityError:
-            raise ServiceError("ALREADY_EXISTS", "This name is taken", 409) from None
-        return User(added, name)
-
-    def findUser(self, name: str) -> tuple[User, str] | None:
-        """Return a user and the hash of the password."""
-        for row in self._rows("SELECT * FROM users WHERE name = ?", name):
-            return User(row["id"], row["name"]), row["password"]
-        return None
-
-    def addToken(self, token: str, user: User) -> None:
-        """Add a token of a user."""
-        self._insert("INSERT INTO tokens VALUES (?, ?)", token, user.id)
-
-    def userOf(self, token: str) -> User | None:
-        """Return the user of a token."""
-        statement = "SELECT u.* FROM tokens t JOIN users u ON u.id = t.user WHERE t.token = ?"
-        for row in self._rows(statement, token):
-            return User(row["id"], row["name"])
-        return None
-
-    # Notes
-
-    def addNote(self, user: User, note: NewNote) -> Note:
+    def add(self, author: str, new: NewNote) -> Note:
         """Add a note."""
-        created = datetime.now(UTC)
-        added = self._insert(
-            "INSERT INTO notes (user, text, tags, created) VALUES (?, ?, ?, ?)",
-            user.id,
-            note.text,
-            json.dumps(note.tags),
-            created.timestamp(),
-        )
-        return Note(added, user.name, note.text, note.tags, created)
+        created, tags = datetime.now(UTC), json.dumps(new.tags)
+        statement = "INSERT INTO notes (author, text, tags, created) VALUES (?, ?, ?, ?)"
+        id = self.insert(statement, author, new.text, tags, created.timestamp())
+        return Note(id, author, new.text, new.tags, created)
 
-    def notes(self, search: str = "", after: int = 0, limit: int = 20) -> list[Note]:
-        """Return notes in the order of their ids."""
-        statement = f"{_NOTES} WHERE n.id > ? AND instr(n.text, ?) ORDER BY n.id LIMIT ?"
-        return [self._note(row) for row in self._rows(statement, after, search, limit)]
+    def find(self, search: str = "", after: int = 0, limit: int = 20) -> list[Note]:
+        """Return the notes with a text, in the order of their ids."""
+        statement = "SELECT * FROM notes WHERE id > ? AND instr(text, ?) ORDER BY id LIMIT ?"
+        return [_note(row) for row in self.rows(statement, after, search, limit)]
 
-    def note(self, id: int) -> Note:
+    def get(self, id: int) -> Note:
         """Return a note."""
-        for row in self._rows(f"{_NOTES} WHERE n.id = ?", id):
-            return self._note(row)
+        for row in self.rows("SELECT * FROM notes WHERE id = ?", id):
+            return _note(row)
         raise ServiceError("NOT_FOUND", "There is no such note", 404)
 
-    def removeNote(self, note: Note) -> None:
-        """Remove a note with its attachments."""
-        for row in self._rows("SELECT path FROM attachments WHERE note = ?", note.id):
-            os.unlink(row["path"])
-        self._insert("DELETE FROM attachments WHERE note = ?", note.id)
-        self._insert("DELETE FROM notes WHERE id = ?", note.id)
 
-    def attach(self, note: Note, name: str, size: int, path: str) -> Attachment:
-        """Add a stored file to a note."""
-        statement = "INSERT INTO attachments (note, name, size, path) VALUES (?, ?, ?, ?)"
-        return Attachment(self._insert(statement, note.id, name, size, path), name, size)
-
-    def attachment(self, id: int) -> tuple[Attachment, str]:
-        """Return an attachment and its path."""
-        for row in self._rows("SELECT * FROM attachments WHERE id = ?", id):
-            return _attachment(row), row["path"]
-        raise ServiceError("NOT_FOUND", "There is no such attachment", 404)
-
-    def _note(self, row: sqlite3.Row) -> Note:
-        tags: list[str] = json.loads(row["tags"])
-        created = datetime.fromtimestamp(row["created"], UTC)
-        files = self._rows("SELECT * FROM attachments WHERE note = ?", row["id"])
-        attachments = [_attachment(each) for each in files]
-        return Note(row["id"], row["name"], row["text"], tags, created, attachments)
-
-
-def _attachment(row: sqlite3.Row) -> Attachment:
-    return Attachment(row["id"], row["name"], row["size"])
+def _note(row: sqlite3.Row) -> Note:
+    tags: list[str] = json.loads(row["tags"])
+    created = datetime.fromtimestamp(row["created"], UTC)
+    return Note(row["id"], row["author"], row["text"], tags, created)
 
 
 def openStore() -> Iterator[Store]:
-    """Open the store of the application, in the directory that C{NOTES_DATA} names."""
+    """Open the store of an application, in the directory that C{NOTES_DATA} names."""
     store = Store(Path(os.environ.get("NOTES_DATA", "notes-data")).absolute())
     yield store
     store.close()
+
+
+Notes = Annotated[Store, Depends(openStore, scope="application")]
+"""The store, as a parameter of handlers and dependencies."""

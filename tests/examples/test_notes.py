@@ -6,8 +6,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from examples.notes.app import makeApplication
 from examples.notes.calls import makeServer
-from examples.notes.web import makeApplication
 from storagegate import GrpcError
 from storagegate.http.testing import Client, WebSocketRefused
 from storagegate.rpc.testing import RPCTestClient

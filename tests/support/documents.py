@@ -53,6 +53,31 @@ def codeBlocks(page: Path, *languages: str) -> list[Block]:
     ]
 
 
+def packageFile(block: Block) -> str | None:
+    """Return the path that a block begins with, C{# notes/app.py}, if it is a file of a package."""
+    named = re.match(r"# (\w+/\w+\.py)\n", block.code)
+    return None if named is None else named[1]
+
+
+def applyDiff(code: str, files: dict[str, str]) -> None:
+    """
+    Change a file as a block of the language C{diff} says.
+
+    @param code: The path after C{---}, and parts between lines of C{@@}.
+    @param files: The text by path.
+    @raise AssertionError: If the old lines of a part are not in the file, or more than once.
+    """
+    head, _, body = code.partition("\n")
+    path = head.removeprefix("--- ")
+    for part in body.split("\n@@\n"):
+        lines = part.strip("\n").split("\n")
+        old, new = (
+            "".join(f"{line[1:]}\n" for line in lines if line[:1] != skipped) for skipped in "+-"
+        )
+        assert files[path].count(old) == 1, f"{path} has {files[path].count(old)} times:\n{old}"
+        files[path] = files[path].replace(old, new)
+
+
 def table(page: Path, title: str = "") -> list[list[str]]:
     """
     Return the rows of a C{csv-table}.
@@ -120,11 +145,14 @@ def pageModules(page: Path) -> dict[str, str]:
     Return the programs and sessions of a page as modules for type checkers.
 
     @return: The source by name: the whole page, with its line numbers, as a function if it awaits;
-        and each block that begins with the name of its file, such as C{# greeter.py}.
+        and each block that begins with the name of its file, such as C{# greeter.py}. The files of
+        packages are no modules of their own.
     """
     lines: dict[int, str] = {}
     modules: dict[str, str] = {}
     for block in codeBlocks(page, "python", "pycon"):
+        if packageFile(block) is not None:
+            continue
         parts = [(0, block.code)]
         named = re.match(r"# (\w+)\.py\n", block.code)
         if named is not None:
