@@ -197,7 +197,7 @@ class ProgramTests(SynchronousTestCase):
     @long("takes a second or more")
     def test_notes(self) -> None:
         """The typed client calls the service of types, and its file is as the page shows."""
-        run = f"from notes import app; app.run({self.address.rpartition(':')[2]}, quiet=True)"
+        run = f"from typednotes import app; app.run({self.address.rpartition(':')[2]}, quiet=True)"
         server = subprocess.Popen(
             [sys.executable, "-c", run], cwd=self.directory, env=daemonEnvironment()
         )
