@@ -212,8 +212,7 @@ def createGrpcClient(
     protoLock: str | None = None,
     options: ClientOptionsDict | None = None,
     reactor: Any = None,
-) -> "TypedGrpcClient[T]":
-    """Make a client with the methods of a class."""
+) -> "TypedGrpcClient[T]": ...
 
 
 @overload
@@ -224,13 +223,11 @@ def createGrpcClient(
     *,
     options: ClientOptionsDict | None = None,
     reactor: Any = None,
-) -> "GrpcClient":
-    """Make a client whose calls take and return dictionaries."""
+) -> "GrpcClient": ...
 
 
 @overload
-def createGrpcClient(address: Mapping[str, Any], /, **more: Any) -> "GrpcClient":
-    """Make a client from a mapping of the parameters."""
+def createGrpcClient(address: Mapping[str, Any], /, **more: Any) -> "GrpcClient": ...
 
 
 @takesMapping
