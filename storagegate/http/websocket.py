@@ -284,7 +284,9 @@ class _SocketTask(Task):
 
     def onError(self, error: BaseException) -> None:
         """Log the error, unless it results from the close, and close."""
-        if isinstance(error, WebSocketClosed | CancelledError) and not self._socket.isOpen:
+        # A close of ours ends the handler before its frame is sent.
+        isClosed = self._socket.closeCode is not None or not self._socket.isOpen
+        if isClosed and isinstance(error, WebSocketClosed | CancelledError):
             return
         request = self._socket.request
         if isinstance(error, MalformedMessage):

@@ -399,6 +399,22 @@ class EndTests(Case):
 
         self.assertFreed(handle, lambda socket: socket.close(), cancelOnDisconnect=True)
 
+    def test_closedByServer(self) -> None:
+        """A handler that is cancelled because the server closes logs no error."""
+        cancelled: list[str] = []
+
+        async def handle(socket: WebSocket) -> None:
+            try:
+                await Deferred()
+            finally:
+                cancelled.append("now")
+
+        self.app.ws("/", handle, cancelOnDisconnect=True)
+        self.client.webSocket("/")
+        self.app.webSockets.close(0)
+        self.client.advance(CLOSE_SECONDS + 1)
+        self.assertEqual(cancelled, ["now"])
+
     def test_tooLarge(self) -> None:
         """After a message that was too long."""
         self.app.withOptions(ws={"maxMessageSize": 10})
