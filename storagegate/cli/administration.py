@@ -181,10 +181,7 @@ class LocalAdministration:
             found = catalog.buckets(prefix)
             usage = {each.bucket: each for each in catalog.usage(USAGE_LIMIT).buckets}
             older = {
-                each.name: catalog.olderVersions(each.name, MOST_COUNTED_EACH)
-                if each.versioning
-                else NO_OLDER
-                for each in found
+                each.name: catalog.olderVersions(each.name, MOST_COUNTED_EACH) for each in found
             }
         root = self._root()
         return [

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
+from storagegate.cli.targets import importModule, importTarget
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, readService
-from storagegate.daemon.gatewayservice import NamingError, importingServices, loadObject
+from storagegate.daemon.gatewayservice import importingServices
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.transports.registry import GRPC
 from storagegate.rpc.application import GRPCServer
@@ -145,16 +146,19 @@ def loadTarget(name: str) -> Any:
     """
     Load a gateway, a gRPC application, an HTTP application or a service.
 
-    @param name: C{MODULE:OBJECT}, or a module with one such object.
+    @param name: C{MODULE:OBJECT}, C{MODULE:FUNCTION()}, or a module with one such object.
     @return: The object; a service as a L{ServiceDefinition}.
     @raise CommandError: There is none, or a module has several.
     """
     module, _, path = name.partition(":")
     with importingServices():
         try:
-            found = loadObject(name) if path else loadObject(f"{module}:__dict__")
-        except NamingError as error:
-            raise CommandError(str(error), MISUSED) from error
+            found = importTarget(name) if path else vars(importModule(module))
+        except CommandError:
+            raise
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise CommandError(f"cannot import {module}: {reason}", MISUSED) from error
     try:
         candidates = {path: found} if path else found
         targets = dict(_targets(candidates))

@@ -7,27 +7,23 @@ workers, see L{storagegate.serving.supervisor}. Each worker imports the module a
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping
-from importlib import import_module
-from inspect import isawaitable, signature
 from threading import Thread
 from typing import Any
 
 from storagegate.cli.invocation import MISUSED, CommandError, Invocation
+from storagegate.cli.targets import importTarget
 from storagegate.core.options import parseDecimal
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.workers import IDLE_GRACE_SECONDS
 from storagegate.server import serve
-from storagegate.serving import currentWorker, importingProgram
+from storagegate.serving import currentWorker
 from storagegate.serving.group import ServerGroup
 from storagegate.serving.program import findProgram
 from storagegate.serving.supervisor import MAX_WORKERS
 from storagegate.serving.worker import ProgramWorker
-
-_TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)(\(\))?")
 
 _MAX_SECONDS = 3600
 
@@ -107,7 +103,7 @@ def loadGroup(flags: Mapping[str, Any]) -> ServerGroup:
     @param flags: C{target}, and C{addresses} by flag, of which an absent one is C{None}.
     @raise CommandError: If the target is no server, or an address is invalid.
     """
-    found = loadTarget(flags["target"])
+    found = importTarget(flags["target"])
     try:
         group = found if isinstance(found, ServerGroup) else serve(found)
     except TypeError:
@@ -119,62 +115,6 @@ def loadGroup(flags: Mapping[str, Any]) -> ServerGroup:
             except ValueError as error:
                 raise CommandError(f"--{name}: {error}", MISUSED) from None
     return group
-
-
-def loadTarget(target: str) -> Any:
-    """
-    Import the object that a target names.
-
-    @param target: C{MODULE:NAME}, or C{MODULE:NAME()} for the result of a function.
-    @raise CommandError: If the target is misspelt, or the module has no such name.
-    """
-    match = _TARGET.fullmatch(target)
-    file = re.match(r"(.+)\.py(?::|$)", target)
-    if match is None or file is not None:
-        hint = "as in notes:app"
-        if file is not None:
-            module = file[1].strip("./").replace(os.sep, ".")
-            hint = f"such as {module}:app, instead of a file"
-        raise CommandError(f"{target} is no MODULE:APP, {hint}", MISUSED)
-    name, path, call = match.groups()
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        with importingProgram(name):
-            found: Any = import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            # The module lacks something.
-            raise
-        raise CommandError(f"there is no module {error.name} in {os.getcwd()}", MISUSED) from None
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise CommandError(f"{name} has no {path}", MISUSED)
-        found = getattr(found, part)
-    return _called(target, found) if call else found
-
-
-def _called(target: str, function: Any) -> Any:
-    """
-    Return the result of a function that makes a server.
-
-    @raise CommandError: If it is no function, has parameters, or is asynchronous.
-    """
-    if not callable(function):
-        raise CommandError(f"{target}: {target[:-2]} is no function: omit ()", MISUSED)
-    try:
-        signature(function).bind()
-    except TypeError:
-        raise CommandError(f"{target}: the function needs arguments", MISUSED) from None
-    made = function()
-    if isawaitable(made):
-        close = getattr(made, "close", None)
-        if close is not None:
-            close()
-        raise CommandError(
-            f"{target}: the function is asynchronous; make the server in a plain function", MISUSED
-        )
-    return made
 
 
 def _noServer(target: str, found: object) -> str:

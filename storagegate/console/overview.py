@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from twisted.logger import Logger
 
+from storagegate.console.buckets import MOST_COUNTED_EACH
 from storagegate.console.call import ConsoleCall
 from storagegate.console.history import NO_REQUESTS, STEP_SECONDS, WireFigures
 from storagegate.console.requesttap import RequestEvent
@@ -41,9 +42,6 @@ _NO_WIRE = "admin"
 
 _TOP_BUCKETS = 6
 """The largest buckets that the overview lists."""
-
-_MOST_COUNTED = 10_000
-"""Older versions that are counted in each of them, which takes some milliseconds."""
 
 
 class StoreView(Struct):
@@ -180,7 +178,7 @@ async def _top(catalog: ICatalog, usage: StoreUsage, grown: Mapping[str, int]) -
     """Describe the largest buckets."""
     found = []
     for each in nlargest(_TOP_BUCKETS, usage.buckets, key=lambda each: each.bytes):
-        older = await catalog.olderVersions(each.bucket, _MOST_COUNTED)
+        older = await catalog.olderVersions(each.bucket, MOST_COUNTED_EACH)
         count = None if older is None else older.count
         growth = grown.get(each.bucket)
         found.append(TopBucket(each.bucket, each.objects, count, each.bytes, growth))

@@ -10,7 +10,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct
@@ -25,6 +25,7 @@ from storagegate.core.definitions import (
     ServiceMethod,
     isMethodName,
 )
+from storagegate.core.dependencyowner import DependencyOwner
 from storagegate.core.errors import (
     GRPC_STATUSES,
     ServiceError,
@@ -39,9 +40,6 @@ from storagegate.core.ratelimit import Count, IRateLimitStore, RateStoreMaker, m
 from storagegate.core.schemas import AnySchema, Fits, checkedResults, checkResult, makeSchema
 from storagegate.core.streams import GuardedRequests
 from storagegate.core.task import nameRemedy, resolve
-
-if TYPE_CHECKING:
-    from storagegate.core.dependencies import DependencyContainer
 
 
 def _derived(compute: Callable[[Any], Any]) -> Any:
@@ -198,7 +196,7 @@ class InvocationObserver(Protocol):
         """Record the end of a call; C{error} is C{None} if it succeeded."""
 
 
-class Invoker:
+class Invoker(DependencyOwner):
     """
     Calls the methods of services.
 
@@ -239,24 +237,11 @@ class Invoker:
         self._methods: dict[str, dict[str, MethodEntry]] = {}
         # The methods for undefined names, by service.
         self._others: dict[str, MethodEntry] = {}
-        self._dependencies: DependencyContainer | None = None
         self.isServing: Callable[[], bool] = lambda: False
 
-    @property
-    def dependencies(self) -> "DependencyContainer":
-        """Return the dependencies of the handlers; may be assigned."""
-        if self._dependencies is None:
-            # Imported with the first dependency.
-            from storagegate.core.dependencies import DependencyContainer
-
-            self.dependencies = DependencyContainer()
-            return self.dependencies
-        return self._dependencies
-
-    @dependencies.setter
-    def dependencies(self, dependencies: "DependencyContainer") -> None:
-        self._dependencies = dependencies
-        dependencies.join(lambda: self.isServing())
+    def hasOpenPorts(self) -> bool:
+        """Return whether a listener is open."""
+        return self.isServing()
 
     @property
     def hasDependencies(self) -> bool:

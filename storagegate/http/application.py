@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
+from storagegate.core.dependencyowner import DependencyOwner
 from storagegate.core.options import joinOptions, listenArguments
 from storagegate.core.task import portable
 from storagegate.http.options import (
@@ -37,7 +38,6 @@ from storagegate.net.tls import ServerTLSOptions
 from storagegate.serving import claimRun, currentWorker
 
 if TYPE_CHECKING:
-    from storagegate.core.dependencies import DependencyContainer
     from storagegate.http.fetch import Request, Response
     from storagegate.http.httpxtransport import TestTransport
     from storagegate.net.websocket.server import WebSocketServer
@@ -100,7 +100,7 @@ def readCallback(function: Callable[..., Any]) -> Callable[[Any], Any]:
     return function
 
 
-class Application(Router):
+class Application(DependencyOwner, Router):
     """
     An HTTP application.
 
@@ -128,7 +128,6 @@ class Application(Router):
         # The number of leading layers installed by options.
         self._builtIn = 0
         self._webSockets: WebSocketServer | None = None
-        self._dependencies: DependencyContainer | None = None
 
     def withOptions(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
@@ -313,31 +312,9 @@ class Application(Router):
         """Return its open ports, without those of gateways."""
         return [cast(ListeningPort, port) for port, _ in self._serving]
 
-    @property
-    def dependencies(self) -> "DependencyContainer":
-        """
-        Return the dependencies of the application.
-
-        Assign those of another application, gateway or gRPC server to share the values with the
-        scope of an application; they end when the last one that serves has closed.
-        """
-        if self._dependencies is None:
-            # Imported with the first dependency.
-            from storagegate.core.dependencies import DependencyContainer
-
-            self.dependencies = DependencyContainer()
-            return self.dependencies
-        return self._dependencies
-
-    @dependencies.setter
-    def dependencies(self, dependencies: "DependencyContainer") -> None:
-        self._dependencies = dependencies
-        dependencies.join(lambda: bool(self._serving))
-
-    @property
-    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """Return the functions that are called in place of dependencies, for tests."""
-        return self.dependencies.overrides
+    def hasOpenPorts(self) -> bool:
+        """Return whether it serves."""
+        return bool(self._serving)
 
     @property
     def connections(self) -> int:

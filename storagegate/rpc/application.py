@@ -20,6 +20,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from storagegate.core.definitions import DefinitionError
+from storagegate.core.dependencyowner import DependencyOwner
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBytes
 from storagegate.core.injection import injectedHandler
 from storagegate.core.options import (
@@ -66,7 +67,6 @@ from storagegate.rpc.reflection import reflectionServices
 from storagegate.serving import claimRun
 
 if TYPE_CHECKING:
-    from storagegate.core.dependencies import DependencyContainer
     from storagegate.rpc.schemaprotos import GeneratedMessages
 
 _KEYS = "storagegate.keys"
@@ -460,7 +460,7 @@ class RPCPort:
         return stopped.addCallback(lambda _: self._closed())
 
 
-class GRPCServer:
+class GRPCServer(DependencyOwner):
     """
     A gRPC application.
 
@@ -494,7 +494,6 @@ class GRPCServer:
         self._clock: Any = None
         self._ports: list[RPCPort] = []
         self._closing: list[RPCPort] = []
-        self._dependencies: DependencyContainer | None = None
 
     @property
     def activeCalls(self) -> int:
@@ -618,31 +617,9 @@ class GRPCServer:
             self.dependencies.clock = self._clock
         return found
 
-    @property
-    def dependencies(self) -> "DependencyContainer":
-        """
-        Return the dependencies of the handlers.
-
-        Assign those of an application or a gateway to share the values with the scope of an
-        application; they end when the last one that serves has closed.
-        """
-        if self._dependencies is None:
-            # Imported with the first dependency.
-            from storagegate.core.dependencies import DependencyContainer
-
-            self.dependencies = DependencyContainer()
-            return self.dependencies
-        return self._dependencies
-
-    @dependencies.setter
-    def dependencies(self, dependencies: "DependencyContainer") -> None:
-        self._dependencies = dependencies
-        dependencies.join(lambda: bool(self._ports))
-
-    @property
-    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """Return the functions that are called in place of dependencies, for tests."""
-        return self.dependencies.overrides
+    def hasOpenPorts(self) -> bool:
+        """Return whether it serves."""
+        return bool(self._ports)
 
     def setServingStatus(self, service: str, status: str) -> None:
         """

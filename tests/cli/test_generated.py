@@ -88,6 +88,12 @@ class ProtoTests(GeneratedCase):
         self.assertEqual((code, errors), (0, ""))
         self.assertTrue((self.folder / "own.lock").exists())
 
+    def test_function(self) -> None:
+        """The result of a function is named as for C{storagegate run}."""
+        self.write(SOURCE + "def make():\n    return gateway\n")
+        self.assertEqual(self.proto(name=":make()")[:2], (0, self.proto(name=":gateway")[1]))
+        self.assertIn("the function needs arguments", self.proto(name=":take()")[2])
+
     def test_application(self) -> None:
         """A gRPC application with an outdated lock is read nevertheless, and updates it."""
         application = "app = server.grpc().withOptions(grpc={'protoLock': 'notes.lock'})"
@@ -143,7 +149,7 @@ class ProtoTests(GeneratedCase):
     def test_wrong(self) -> None:
         """What is no service, or not there, is a wrong command line."""
         for name, text in (
-            ("nothing", "cannot import nothing"),
+            ("nothing", "there is no module nothing"),
             (f"{self.module}:nothing", "has no nothing"),
             (f"{self.module}:Note", "is no gateway, application or service"),
             ("os", "os is no gateway, application or service"),
@@ -151,6 +157,8 @@ class ProtoTests(GeneratedCase):
             code, _, errors = self.execute("proto", name)
             self.assertEqual(code, 2, name)
             self.assertIn(text, errors)
+        self.write("1 / 0\n")
+        self.assertIn(f"cannot import {self.module}: ZeroDivisionError", self.proto()[2])
         self.write(SOURCE + "other = createProtocolGateway()\n")
         self.assertIn(f"has several: {self.module}:gateway, {self.module}:other", self.proto()[2])
         self.assertIn("--rename is OLD=NEW", self.proto("--rename", "x", name=":gateway")[2])

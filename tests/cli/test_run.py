@@ -8,7 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import server
 from storagegate.cli.invocation import MISUSED, CommandError
-from storagegate.cli.run import loadGroup, loadTarget, readCount
+from storagegate.cli.run import loadGroup, readCount
+from storagegate.cli.targets import importTarget
 from storagegate.gateway.gateway import createProtocolGateway
 
 
@@ -87,7 +88,7 @@ class TargetTests(SynchronousTestCase):
 
     def test_failedImport(self) -> None:
         """An error inside the module is not hidden."""
-        self.assertRaises(ModuleNotFoundError, loadTarget, "tests.cli.runbroken:app")
+        self.assertRaises(ModuleNotFoundError, importTarget, "tests.cli.runbroken:app")
 
     def test_counts(self) -> None:
         """Numbers are digits, within limits."""
