@@ -16,7 +16,7 @@ class DependencyOwner:
 
     _dependencies: "DependencyContainer | None" = None
 
-    def hasOpenPorts(self) -> bool:
+    def _hasOpenPorts(self) -> bool:
         """Return whether it serves, and so keeps the values with the scope of an application."""
         raise NotImplementedError
 
@@ -39,7 +39,7 @@ class DependencyOwner:
     @dependencies.setter
     def dependencies(self, dependencies: "DependencyContainer") -> None:
         self._dependencies = dependencies
-        dependencies.join(self.hasOpenPorts)
+        dependencies.join(self._hasOpenPorts)
 
     @property
     def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:

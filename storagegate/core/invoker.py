@@ -239,7 +239,7 @@ class Invoker(DependencyOwner):
         self._others: dict[str, MethodEntry] = {}
         self.isServing: Callable[[], bool] = lambda: False
 
-    def hasOpenPorts(self) -> bool:
+    def _hasOpenPorts(self) -> bool:
         """Return whether a listener is open."""
         return self.isServing()
 

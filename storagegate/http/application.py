@@ -312,7 +312,7 @@ class Application(DependencyOwner, Router):
         """Return its open ports, without those of gateways."""
         return [cast(ListeningPort, port) for port, _ in self._serving]
 
-    def hasOpenPorts(self) -> bool:
+    def _hasOpenPorts(self) -> bool:
         """Return whether it serves."""
         return bool(self._serving)
 

@@ -617,7 +617,7 @@ class GRPCServer(DependencyOwner):
             self.dependencies.clock = self._clock
         return found
 
-    def hasOpenPorts(self) -> bool:
+    def _hasOpenPorts(self) -> bool:
         """Return whether it serves."""
         return bool(self._ports)
 
