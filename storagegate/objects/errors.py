@@ -364,6 +364,42 @@ class MalformedPolicy(DomainError):
         self.place: Mapping[str, int | str] = place or {}
 
 
+class MalformedPolicyDocument(DomainError):
+    """A policy of a user, a group or a role is invalid; the message names the problem."""
+
+    text = "The policy is not in the valid JSON format."
+
+
+class NoSuchEntity(DomainError):
+    """The user, group, role, policy or key does not exist."""
+
+    text = "The request was rejected because it referenced a resource entity that does not exist."
+
+
+class EntityAlreadyExists(DomainError):
+    """The account has an entity of this name, which may differ by case."""
+
+    text = "The request was rejected because it attempted to create a resource that already exists."
+
+
+class DeleteConflict(DomainError):
+    """An entity that others need cannot be deleted."""
+
+    text = "The request was rejected because the entity has subordinate entities."
+
+
+class LimitExceeded(DomainError):
+    """An account or an entity would get too many or too large entities."""
+
+    text = "The request was rejected because it attempted to exceed a limit."
+
+
+class ValidationError(DomainError):
+    """A parameter of a call on users is missing or invalid."""
+
+    text = "The request is not valid."
+
+
 class MetadataTooLarge(DomainError):
     """An object would get too much metadata."""
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from storagegate.objects.access.acl import RequestedList
     from storagegate.objects.access.context import Caller
     from storagegate.objects.access.decision import BucketAccess
+    from storagegate.objects.identities.store import IdentityStore
     from storagegate.objects.operations import Operation
     from storagegate.objects.settings import BucketSettings, SettingsCache
 
@@ -110,6 +111,13 @@ class ObjectService:
         from storagegate.objects.settings import SettingsCache
 
         return SettingsCache(self.catalog)
+
+    @cached_property
+    def identities(self) -> "IdentityStore":
+        """The users, groups, roles and policies of accounts."""
+        from storagegate.objects.identities.store import IdentityStore
+
+        return IdentityStore(self.catalog, self.store.accessKeys)
 
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""

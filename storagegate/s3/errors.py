@@ -37,6 +37,11 @@ _LINES = {
         "409 Your previous request to create the named bucket succeeded and you already own it."
     ),
     "BucketNotEmpty": "409 The bucket you tried to delete is not empty",
+    "DeleteConflict": ("409 The request was rejected because the entity has subordinate entities."),
+    "EntityAlreadyExists": (
+        "409 The request was rejected because it attempted to create a resource that already "
+        "exists."
+    ),
     "EntityTooLarge": "400 Your proposed upload exceeds the maximum allowed size",
     "EntityTooSmall": "400 Your proposed upload is smaller than the minimum allowed size",
     "ExpectationFailed": "417 The only expectation is 100-continue.",
@@ -81,11 +86,13 @@ _LINES = {
     "InvalidToken": "400 The provided token is malformed or otherwise invalid.",
     "InvalidURI": "400 Couldn't parse the specified URI.",
     "KeyTooLongError": "400 Your key is too long",
+    "LimitExceeded": "409 The request was rejected because it attempted to exceed a limit.",
     "MalformedACLError": (
         "400 The ACL that you provided was not well formed or did not validate against our "
         "published schema"
     ),
     "MalformedPolicy": "400 This policy contains invalid Json",
+    "MalformedPolicyDocument": "400 The policy is not in the valid JSON format.",
     "MalformedPOSTRequest": (
         "400 The body of your POST request is not well-formed multipart/form-data."
     ),
@@ -107,6 +114,9 @@ _LINES = {
     "NoSuchBucketPolicy": "404 The bucket policy does not exist",
     "NoSuchCORSConfiguration": "404 The CORS configuration does not exist",
     "NoSuchConfiguration": "404 The specified configuration does not exist.",
+    "NoSuchEntity": (
+        "404 The request was rejected because it referenced a resource entity that does not exist."
+    ),
     "NoSuchKey": "404 The specified key does not exist.",
     "NoSuchLifecycleConfiguration": "404 The lifecycle configuration does not exist",
     "NoSuchObjectLockConfiguration": (
@@ -149,6 +159,7 @@ _LINES = {
     "UnresolvableGrantByEmailAddress": (
         "400 The e-mail address you provided does not match any account on record."
     ),
+    "ValidationError": "400 The request is not valid.",
     "XAmzContentSHA256Mismatch": (
         "400 The provided 'x-amz-content-sha256' header does not match what was computed."
     ),
@@ -274,6 +285,12 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.MalformedDocument: "MalformedXML",
     errors.MalformedList: "MalformedACLError",
     errors.MalformedPolicy: "MalformedPolicy",
+    errors.MalformedPolicyDocument: "MalformedPolicyDocument",
+    errors.NoSuchEntity: "NoSuchEntity",
+    errors.EntityAlreadyExists: "EntityAlreadyExists",
+    errors.DeleteConflict: "DeleteConflict",
+    errors.LimitExceeded: "LimitExceeded",
+    errors.ValidationError: "ValidationError",
     errors.MetadataTooLarge: "MetadataTooLarge",
     errors.BucketNotFound: "NoSuchBucket",
     errors.ObjectNotFound: "NoSuchKey",

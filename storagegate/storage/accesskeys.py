@@ -15,7 +15,9 @@ from storagegate.core.task import IdleWaiters
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import NoteKeyUses
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, AccountDocuments
+
+_NO_IDENTITIES: Mapping[str, AccountDocuments] = {}
 
 KEYS_POLL_SECONDS = 0.5
 """Half of the second within which a key revoked by another process must stop working."""
@@ -47,6 +49,8 @@ class AccessKeySnapshot:
         fails.
     @ivar generation: The catalog's generation of this snapshot; -1 before the first.
     @ivar keys: The keys by name. The mapping is replaced, never mutated.
+    @ivar identities: The documents of accounts, by account. The mapping is replaced, never mutated;
+        the documents of an unchanged account stay the same object.
     @ivar problem: Why the last poll failed; L{None} if it succeeded.
     @ivar users: The sources of key uses, which are recorded in the catalog once a minute.
     """
@@ -58,6 +62,7 @@ class AccessKeySnapshot:
     _staleSeconds: float | None = None
     generation: int = field(default=-1, init=False)
     keys: Mapping[str, AccessKey] = field(factory=dict, init=False)
+    identities: Mapping[str, AccountDocuments] = field(factory=dict, init=False)
     problem: str | None = field(default=None, init=False)
     users: "WeakSet[KeyUser]" = field(factory=WeakSet, init=False)
     _notedAt: float = field(init=False)
@@ -65,6 +70,8 @@ class AccessKeySnapshot:
     _waiters: IdleWaiters = field(factory=IdleWaiters, init=False)
     _begun: int = field(default=0, init=False)
     _taken: int = field(default=0, init=False)
+    # The generation to which the documents are complete.
+    _complete: int = field(default=0, init=False)
     # Keys that were never read are in doubt.
     _takenAt: float = field(default=float("-inf"), init=False)
 
@@ -104,14 +111,20 @@ class AccessKeySnapshot:
         number, began = self._begun, self._clock.seconds()
         try:
             generation, keys = await self._catalog.keysGeneration(), None
+            complete, changed = self._complete, _NO_IDENTITIES
             if generation != self.generation:
                 generation, keys = await self._catalog.accessKeys()
+                # Read last, so these are as new as the keys; a newer generation is read again.
+                complete, changed = await self._catalog.identities(complete)
             # The older of two concurrent reads may end last.
             if number > self._taken:
                 self._taken, self._takenAt = number, began
                 if keys is not None:
                     self.generation = generation
                     self.keys = {key.accessKey: key for key in keys}
+                    self._complete = complete
+                    if changed:
+                        self.identities = {**self.identities, **changed}
         except CancelledError:
             raise
         except Exception as error:

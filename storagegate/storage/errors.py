@@ -131,3 +131,7 @@ class CorruptObject(StoreError):
 
 class KeyExists(StoreError):
     """An access key of this name has already been issued."""
+
+
+class IdentitiesChanged(StoreError):
+    """The users or keys of an account have changed since they were read; retry."""

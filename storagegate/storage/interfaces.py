@@ -20,6 +20,7 @@ from storagegate.storage.mutations import Mutation, T
 from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
+    AccountDocuments,
     BlobRow,
     Bucket,
     ExpiryRow,
@@ -244,6 +245,14 @@ class ICatalog(Interface):
 
     async def keysGeneration() -> int:
         """Read the number that changes whenever any process issues or revokes a key."""
+
+    async def identities(after: int) -> tuple[int, Mapping[str, AccountDocuments]]:
+        """
+        Read the documents of the accounts whose revision is greater than C{after}, and the
+        generation of the keys, in one snapshot.
+
+        An account without documents that once had some is included, with its revision.
+        """
 
     async def keyUses() -> Mapping[str, int]:
         """Read when each issued key was last used, in ms; unused keys are absent."""

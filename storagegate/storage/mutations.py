@@ -402,6 +402,30 @@ class NoteKeyUses(StoreMutation[None], frozen=True):
     uses: Mapping[str, int]
 
 
+class PutIdentities(StoreMutation[int], frozen=True):
+    """
+    Store documents and keys of an account atomically. The result is the account's new revision,
+    which is also the new generation of the keys.
+
+    @ivar account: The account of all documents and keys.
+    @ivar revision: The revision from which the change was computed; 0 for an account without
+        documents.
+    @ivar documents: JSON by kind and name in lower case; L{None} removes a document.
+    @ivar addedKeys: Keys to issue.
+    @ivar changedKeys: Keys that replace the ones with the same C{accessKey}.
+    @ivar removedKeys: Access keys to revoke; absent ones are ignored.
+    @raise IdentitiesChanged: The account has another revision, or a changed key does not exist.
+    @raise KeyExists: The access key of a new key is taken.
+    """
+
+    account: str
+    revision: int
+    documents: Mapping[tuple[str, str], bytes | None]
+    addedKeys: Sequence[AccessKey] = ()
+    changedKeys: Sequence[AccessKey] = ()
+    removedKeys: Sequence[str] = ()
+
+
 class ForgetBlobs(BlobMutation, frozen=True):
     """Remove the rows of removed blobs. Rows with references stay."""
 

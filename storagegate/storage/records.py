@@ -460,6 +460,12 @@ class AccessKey:
     @ivar expiresMs: When the key expires, in milliseconds since the epoch; 0 for never.
     @ivar disabled: Whether requests with the key are refused.
     @ivar note: Free text for operators.
+    @ivar userName: The user of the account whose rights the key has; empty for a key of no user,
+        which has the rights of its policy, and for a service key.
+    @ivar parent: For a service key, the identity whose rights bound it: C{user/NAME}, or C{key/}
+        and an access key, in the same account or the root pair's; empty for other keys.
+    @ivar sessionPolicy: For a service key, the JSON policy that must also allow each request; empty
+        for all rights of its parent.
     """
 
     accessKey: str
@@ -474,6 +480,25 @@ class AccessKey:
     expiresMs: int = 0
     disabled: bool = False
     note: str = ""
+    userName: str = ""
+    parent: str = ""
+    sessionPolicy: str = ""
+
+
+ACCOUNT = "account"
+"""The kind of the row that has the revision of an account, which is no entity."""
+
+
+class AccountDocuments(Struct, frozen=True):
+    """
+    The documents of the users, groups, roles, policies and OIDC providers of an account.
+
+    @ivar revision: Differs after each change of a document, and never repeats.
+    @ivar documents: JSON by kind and name in lower case.
+    """
+
+    revision: int
+    documents: Mapping[tuple[str, str], bytes]
 
 
 class BlobRow(Struct, frozen=True):

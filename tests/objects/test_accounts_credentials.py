@@ -11,7 +11,7 @@ from storagegate.objects.accounts import ROLES, AccessKeyStore
 from storagegate.storage.accesskeys import KEYS_POLL_SECONDS, USES_SECONDS, AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.mutations import NoteKeyUses
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, AccountDocuments
 
 
 class Issued:
@@ -46,6 +46,10 @@ class Issued:
             self.late.append(waiting)
             await waiting
         return found
+
+    async def identities(self, after: int) -> tuple[int, Mapping[str, AccountDocuments]]:
+        """As ICatalog says: there are none."""
+        return self.generation, {}
 
 
 def issuedKeys() -> AccessKeySnapshot:

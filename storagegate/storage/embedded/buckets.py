@@ -1,7 +1,7 @@
 """
-Buckets and access keys.
+Buckets, access keys, and the documents of users and policies.
 
-Each change of the keys increments a generation, which other processes poll.
+Each change of keys or documents increments a generation, which other processes poll.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,18 @@ from storagegate.storage.errors import (
     BucketExists,
     BucketLocked,
     BucketNotEmpty,
+    IdentitiesChanged,
     KeyExists,
     NoSuchBucket,
 )
-from storagegate.storage.mutations import PutSettings, RemoveBucket, SetVersioning
-from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
+from storagegate.storage.mutations import PutIdentities, PutSettings, RemoveBucket, SetVersioning
+from storagegate.storage.records import (
+    ACCOUNT,
+    VERSIONING_ENABLED,
+    AccessKey,
+    AccountDocuments,
+    Bucket,
+)
 from storagegate.storage.versionids import VersionIds
 
 BUCKET = "name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
@@ -191,6 +198,83 @@ def readKeysGeneration(connection: Connection) -> int:
     return generation
 
 
+def readIdentities(
+    connection: Connection, after: int = 0
+) -> tuple[int, dict[str, AccountDocuments]]:
+    """
+    Read the generation of the keys and the documents of accounts, in one statement.
+
+    @param after: Only accounts with a greater revision.
+    """
+    rows = connection.execute(
+        "SELECT m.value, a.account, a.revision, i.kind, i.name, i.document FROM meta AS m"
+        " LEFT JOIN identities AS a ON a.kind = ? AND a.revision > ?"
+        " LEFT JOIN identities AS i ON i.account = a.account"
+        " WHERE m.name = 'keysGeneration'",
+        (ACCOUNT, after),
+    ).fetchall()
+    found: dict[str, AccountDocuments] = {}
+    documents: dict[tuple[str, str], bytes] = {}
+    for _, account, revision, kind, name, document in rows:
+        if account is None:
+            continue
+        if account not in found:
+            documents = {}
+            found[account] = AccountDocuments(revision, documents)
+        if kind != ACCOUNT:
+            documents[kind, name] = document
+    return rows[0][0], found
+
+
+@oneByOne
+def putIdentities(transaction: Transaction, change: PutIdentities) -> int:
+    """
+    Store documents and keys of an account; return the account's new revision.
+
+    @raise IdentitiesChanged: The account has another revision, or a changed key does not exist.
+    @raise KeyExists: The access key of a new key is taken.
+    """
+    account = change.account
+    found = transaction.value(
+        "SELECT revision FROM identities WHERE account = ? AND kind = ? AND name = ''",
+        (account, ACCOUNT),
+    )
+    if (found or 0) != change.revision:
+        raise IdentitiesChanged
+    for key in change.addedKeys:
+        if _hasKey(transaction, key.accessKey):
+            raise KeyExists
+    if not all(_hasKey(transaction, key.accessKey) for key in change.changedKeys):
+        raise IdentitiesChanged
+    # Nothing is written before all of it is known to be valid.
+    _incrementGeneration(transaction)
+    revision = transaction.value("SELECT value FROM meta WHERE name = 'keysGeneration'")
+    assert isinstance(revision, int)
+    for accessKey in (*change.removedKeys, *(key.accessKey for key in change.changedKeys)):
+        _deleteKey(transaction, accessKey)
+    for accessKey in change.removedKeys:
+        transaction.execute("DELETE FROM keyUses WHERE accessKey = ?", (accessKey,))
+    for key in (*change.changedKeys, *change.addedKeys):
+        _insertKey(transaction, key)
+    for (kind, name), document in ((ACCOUNT, ""), b"{}"), *change.documents.items():
+        if document is None:
+            transaction.execute(
+                "DELETE FROM identities WHERE account = ? AND kind = ? AND name = ?",
+                (account, kind, name),
+            )
+        else:
+            transaction.execute(
+                "INSERT OR REPLACE INTO identities VALUES (?, ?, ?, ?, ?)",
+                (account, kind, name, revision, document),
+            )
+    return revision
+
+
+def _hasKey(transaction: Transaction, accessKey: str) -> bool:
+    found = transaction.value("SELECT 1 FROM accessKeys WHERE accessKey = ?", (accessKey,))
+    return found is not None
+
+
 @oneByOne
 def addAccessKey(transaction: Transaction, key: AccessKey) -> None:
     """
@@ -198,7 +282,7 @@ def addAccessKey(transaction: Transaction, key: AccessKey) -> None:
 
     @raise KeyExists: The access key is taken.
     """
-    if transaction.value("SELECT 1 FROM accessKeys WHERE accessKey = ?", (key.accessKey,)):
+    if _hasKey(transaction, key.accessKey):
         raise KeyExists
     _insertKey(transaction, key)
     _incrementGeneration(transaction)

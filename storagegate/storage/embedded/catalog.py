@@ -83,6 +83,7 @@ from storagegate.storage.mutations import (
     Mutation,
     NoteKeyUses,
     PutAcl,
+    PutIdentities,
     PutLegalHold,
     PutObject,
     PutPart,
@@ -101,6 +102,7 @@ from storagegate.storage.mutations import (
 from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
+    AccountDocuments,
     BlobRow,
     Bucket,
     ExpiryRow,
@@ -327,6 +329,7 @@ MUTATIONS = dict(
             RemoveAccessKey,
             lambda ids, change: QueuedMutation(buckets.removeAccessKey, change.accessKey, True),
         ),
+        _row(PutIdentities, lambda ids, change: QueuedMutation(buckets.putIdentities, change)),
         _row(NoteKeyUses, lambda ids, change: QueuedMutation(buckets.noteKeyUses, change.uses)),
         _row(
             ForgetBlobs,
@@ -549,6 +552,10 @@ class SQLiteCatalog:
     async def keysGeneration(self) -> int:
         """Read the generation of the keys."""
         return buckets.readKeysGeneration(self._connection)
+
+    async def identities(self, after: int) -> tuple[int, dict[str, AccountDocuments]]:
+        """Read the documents of the accounts that have changed after a revision."""
+        return buckets.readIdentities(self._connection, after)
 
     def findBlobs(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row."""

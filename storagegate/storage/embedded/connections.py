@@ -267,7 +267,24 @@ _FIFTH = (
     """,
 )
 
-MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH = (
+    "ALTER TABLE accessKeys ADD COLUMN userName TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE accessKeys ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE accessKeys ADD COLUMN sessionPolicy TEXT NOT NULL DEFAULT ''",
+    # The row of the kind 'account' has the revision of the account.
+    """
+    CREATE TABLE identities (
+        account TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        revision INTEGER NOT NULL,
+        document BLOB NOT NULL,
+        PRIMARY KEY (account, kind, name)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 
 
 def migrate(connection: Connection, name: str) -> None:

@@ -13,7 +13,9 @@ from storagegate.storage.embedded.buckets import (
     changeAccessKey,
     createBucket,
     deleteBucket,
+    putIdentities,
     readAccessKeys,
+    readIdentities,
     readKeyUses,
     readSettings,
     removeAccessKey,
@@ -25,8 +27,14 @@ from storagegate.storage.embedded.lists import listBuckets
 from storagegate.storage.embedded.usage import countOlder, readUsage
 from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
-from storagegate.storage.mutations import PutProgress
-from storagegate.storage.records import AccessKey, Bucket, OlderVersions, StoreUsage
+from storagegate.storage.mutations import PutIdentities, PutProgress
+from storagegate.storage.records import (
+    AccessKey,
+    AccountDocuments,
+    Bucket,
+    OlderVersions,
+    StoreUsage,
+)
 from storagegate.storage.sqlite import Fault, classify, leave
 
 
@@ -72,6 +80,21 @@ class CatalogAdmin:
     def removeAccessKey(self, accessKey: str) -> bool:
         """Revoke a key; return whether it existed."""
         return self._change(removeAccessKey, accessKey) is True
+
+    def identities(self) -> dict[str, AccountDocuments]:
+        """Read the documents of all accounts."""
+        return readIdentities(self._connection)[1]
+
+    def putIdentities(self, mutation: PutIdentities) -> int:
+        """
+        Store documents and keys of an account; return its new revision.
+
+        @raise IdentitiesChanged: The account has changed.
+        @raise KeyExists: The access key of a new key is taken.
+        """
+        revision = self._change(putIdentities, mutation)
+        assert isinstance(revision, int)
+        return revision
 
     def buckets(self, prefix: str) -> list[Bucket]:
         """List all buckets with a name prefix, by name."""

@@ -1,0 +1,1 @@
+"""Users, groups, roles and managed policies of accounts, and the rights that they give."""
