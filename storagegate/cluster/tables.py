@@ -81,11 +81,11 @@ SETTINGS = Table(
 )
 ACCESS_KEYS = Table(
     2,
-    "accesskeys",
+    "issuedkeys",
     _columns(
         "accesskey text, secretkey text, account text, policy text, bucketpattern text,"
         " prefixpattern text, email text, createdms int8, role text, expiresms int8,"
-        " disabled bool, note text"
+        " disabled bool, note text, username text, parent text, sessionpolicy text"
     ),
     lambda row: (0, b"", 0, row[0]),
     1000,
@@ -118,10 +118,17 @@ UPLOADS = Table(
     # Each upload may have ten thousand parts.
     16,
 )
+IDENTITIES = Table(
+    7,
+    "identities",
+    _columns("account text, kind text, name text, revision int8, document bytea"),
+    lambda row: (0, b"", 0, "\n".join(row[:3])),
+    100,
+)
 PARTS = _columns("number int4, size int8, etag text, modifiedms int8, checksum text, segments text")
 """The columns of a part after the key of its upload."""
 
-TABLES = (BUCKETS, SETTINGS, ACCESS_KEYS, BLOBS, OBJECTS, VERSIONS, UPLOADS)
+TABLES = (BUCKETS, SETTINGS, ACCESS_KEYS, BLOBS, OBJECTS, VERSIONS, UPLOADS, IDENTITIES)
 """The tables in the order in which they are copied."""
 
 

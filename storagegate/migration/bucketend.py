@@ -16,6 +16,7 @@ from storagegate.cluster.tables import (
     ACCESS_KEYS,
     BLOBS,
     BUCKETS,
+    IDENTITIES,
     OBJECTS,
     VERSIONS,
     MigrationError,
@@ -164,7 +165,7 @@ class BucketEnd(SharedEnd):
         self._execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
 
     def _scopeOf(self, table: Table) -> str:
-        if table in (BLOBS, ACCESS_KEYS):
+        if table in (BLOBS, ACCESS_KEYS, IDENTITIES):
             return "AND false"
         return f"AND {'id' if table is BUCKETS else 'bucketid'} = {self.number}"
 

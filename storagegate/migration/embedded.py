@@ -21,6 +21,7 @@ from storagegate.cluster.tables import (
     ACCESS_KEYS,
     BLOBS,
     BUCKETS,
+    IDENTITIES,
     OBJECTS,
     SETTINGS,
     TABLES,
@@ -97,6 +98,9 @@ _AT = "o.bucketId = :number AND o.key = :key AND o.sequence = :sequence"
 _ROWS = "FROM {} AS o LEFT JOIN inline AS i ON i.sequence = o.sequence"
 _LATER = "(o.bucketId, o.key) > (:number, :key)"
 
+_ENTITY = "account || char(10) || kind || char(10) || identities.name"
+"""The name in the key of an entity; names have no line feed."""
+
 _SOURCES = {
     BUCKETS: _FileTable(
         "id, name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
@@ -113,10 +117,16 @@ _SOURCES = {
     ),
     ACCESS_KEYS: _FileTable(
         "accessKey, secretKey, account, policy, bucketPattern, prefixPattern, email, createdMs,"
-        " role, expiresMs, disabled, note FROM accessKeys",
+        " role, expiresMs, disabled, note, userName, parent, sessionPolicy FROM accessKeys",
         "accessKey",
         ("accessKey > :name",),
         "accessKey = :name",
+    ),
+    IDENTITIES: _FileTable(
+        "account, kind, name, revision, document FROM identities",
+        "account, kind, name",
+        (f"{_ENTITY} > :name",),
+        f"{_ENTITY} = :name",
     ),
     BLOBS: _FileTable(
         "id, size, crc, refs, damaged FROM blobs",
@@ -157,6 +167,10 @@ _NOTED = {
     BUCKETS: ("buckets", "{0}.id, x'', 0, ''"),
     SETTINGS: ("bucketSettings", "{0}.bucketId, x'', 0, {0}.name"),
     ACCESS_KEYS: ("accessKeys", "0, x'', 0, {0}.accessKey"),
+    IDENTITIES: (
+        "identities",
+        "0, x'', 0, {0}.account || char(10) || {0}.kind || char(10) || {0}.name",
+    ),
     BLOBS: ("blobs", "0, x'', 0, {0}.id"),
     OBJECTS: ("objects", "{0}.bucketId, {0}.key, {0}.sequence, ''"),
     VERSIONS: ("versions", "{0}.bucketId, {0}.key, {0}.sequence, ''"),
@@ -173,7 +187,8 @@ _INSERTS = {
         9,
     ),
     SETTINGS: ("bucketSettings", 3),
-    ACCESS_KEYS: ("accessKeys", 12),
+    ACCESS_KEYS: ("accessKeys", 15),
+    IDENTITIES: ("identities", 5),
     BLOBS: ("blobs", 5),
     OBJECTS: (
         "objects (bucketId, key, sequence, versionId, size, etag, modifiedMs, account,"
@@ -289,7 +304,7 @@ class EmbeddedEnd:
 
     def isEmpty(self) -> bool:
         """See L{IMigrationEnd.isEmpty}."""
-        tables = ("buckets", "accessKeys", "blobs", "uploads")
+        tables = ("buckets", "accessKeys", "identities", "blobs", "uploads")
         exists = " OR ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)
         return not self._value(f"SELECT {exists}")
 
@@ -528,7 +543,7 @@ class EmbeddedEnd:
         if table is BLOBS:
             return (*row[:4], bool(row[4]))
         if table is ACCESS_KEYS:
-            return (*row[:10], bool(row[10]), row[11])
+            return (*row[:10], bool(row[10]), *row[11:])
         return row
 
     def _insert(self, table: Table, rows: Sequence[Row]) -> None:

@@ -25,6 +25,7 @@ from storagegate.cluster.tables import (
     ACCESS_KEYS,
     BLOBS,
     BUCKETS,
+    IDENTITIES,
     OBJECTS,
     PARTS,
     SETTINGS,
@@ -91,6 +92,9 @@ _AT = "bucketid = {number} AND o.key = {key} AND o.sequence = {sequence}"
 _LATER = "(bucketid, o.key) > ({number}, {key})"
 _VERSION = "NEW.bucketid, NEW.key, NEW.sequence, ''"
 
+_ENTITY = "({0}.account || chr(10) || {0}.kind || chr(10) || {0}.name)"
+"""The name in the key of an entity; names have no line feed."""
+
 _SOURCES = {
     BUCKETS: _ServerTable("id", ("id > {number}",), "id = {number}", "NEW.id, '', 0, ''"),
     SETTINGS: _ServerTable(
@@ -101,6 +105,12 @@ _SOURCES = {
     ),
     ACCESS_KEYS: _ServerTable(
         "accesskey", ("accesskey > {name}",), "accesskey = {name}", "0, '', 0, NEW.accesskey"
+    ),
+    IDENTITIES: _ServerTable(
+        "account, kind, o.name",
+        (f"{_ENTITY.format('o')} > {{name}}",),
+        f"{_ENTITY.format('o')} = {{name}}",
+        f"0, '', 0, {_ENTITY.format('NEW')}",
     ),
     BLOBS: _ServerTable(
         "id", ("id > {name} AND refs > 0",), "id = {name} AND refs > 0", "0, '', 0, NEW.id"
@@ -202,7 +212,16 @@ class SharedEnd:
 
     def isEmpty(self) -> bool:
         """See L{IMigrationEnd.isEmpty}."""
-        tables = ("buckets", "accesskeys", "blobs", "uploads", "objects", "versions", "bucketmoves")
+        tables = (
+            "buckets",
+            "issuedkeys",
+            "identities",
+            "blobs",
+            "uploads",
+            "objects",
+            "versions",
+            "bucketmoves",
+        )
         exists = " OR ".join(f"EXISTS (SELECT FROM {table})" for table in tables)
         return not self._value(f"SELECT {exists} OR EXISTS (SELECT FROM leases WHERE alive)")
 
@@ -379,12 +398,13 @@ class SharedEnd:
         """See L{IMigrationEnd.retire}."""
         with self._connection.transaction() as transaction:
             # Access keys are issued and revoked without a lease.
-            self._execute("LOCK TABLE accesskeys IN EXCLUSIVE MODE")
+            self._execute("LOCK TABLE issuedkeys, identities IN EXCLUSIVE MODE")
             if self.pending():
                 raise psycopg.Rollback(transaction)
             self._unfollow()
             self._refuse("leases", mark.refuses)
-            self._refuse("accesskeys", mark.refuses)
+            self._refuse("issuedkeys", mark.refuses)
+            self._refuse("identities", mark.refuses)
             self._setMark(mark)
             return True
         return False

@@ -2,12 +2,12 @@
 The forms of rows that all catalogs share: pages of listings, attributes, and segments as JSON.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from storagegate.storage.records import Attributes, Content, Segment
+from storagegate.storage.records import ACCOUNT, AccountDocuments, Attributes, Content, Segment
 
 _Row = TypeVar("_Row")
 
@@ -57,3 +57,23 @@ def segmentsText(content: Content) -> str | None:
 def readSegments(text: str | None) -> tuple[Segment, ...]:
     """Decode the result of L{segmentsText}."""
     return () if text is None else tuple(Segment(*each) for each in _decodeSegments(text))
+
+
+def gatherIdentities(rows: Iterable[Sequence[Any]]) -> dict[str, AccountDocuments]:
+    """
+    Gather the documents of accounts.
+
+    @param rows: In any order: account, its revision, and kind, name and document of one of its
+        entities.
+    """
+    revisions: dict[str, int] = {}
+    documents: dict[str, dict[tuple[str, str], bytes]] = {}
+    for account, revision, kind, name, document in rows:
+        revisions[account] = revision
+        found = documents.setdefault(account, {})
+        if kind != ACCOUNT:
+            found[kind, name] = document
+    return {
+        account: AccountDocuments(revision, documents[account])
+        for account, revision in revisions.items()
+    }

@@ -5,6 +5,7 @@ A case mixes it in before C{TestCase} and gives L{makeCatalog<CatalogCase.makeCa
 """
 
 from tests.contract.catalogexpiry import ExpiryContract
+from tests.contract.catalogidentities import IdentityContract
 from tests.contract.catalogkeys import KeyContract
 from tests.contract.cataloglists import ListContract
 from tests.contract.cataloglocks import LockContract
@@ -28,5 +29,6 @@ class CatalogContract(
     ExpiryContract,
     ListContract,
     KeyContract,
+    IdentityContract,
 ):
     """The whole of L{storagegate.storage.interfaces.ICatalog}."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from attrs import evolve
+from twisted.internet.defer import Deferred
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import Files
@@ -16,6 +17,7 @@ from storagegate.storage.mutations import (
     ChangeAccessKey,
     NoteKeyUses,
     PutAcl,
+    PutIdentities,
     PutProgress,
     PutSettings,
     RemoveAccessKey,
@@ -177,6 +179,36 @@ class StoreChanges:
             self._settle(catalog.commit(ChangeAccessKey(changed)))
             self._settle(catalog.commit(NoteKeyUses({name: self._count})))
 
+    def changeIdentities(self) -> None:
+        """Change the users of an account together with a key of one."""
+        catalog, name = self.driver.store.catalog, f"user{self._random.randrange(3)}"
+        _, found = self._settle(Deferred.fromCoroutine(catalog.identities(0)))
+        revision = found["account"].revision if "account" in found else 0
+        _, keys = self._settle(Deferred.fromCoroutine(catalog.accessKeys()))
+        known = {key.accessKey for key in keys if key.userName}
+        key = AccessKey(
+            f"USER{self._random.randrange(3)}",
+            "secret",
+            "account",
+            createdMs=self._count,
+            userName=name,
+            sessionPolicy=str(self._count),
+        )
+        isNew = key.accessKey not in known
+        document = b"%d" % self._count if self._random.random() < 0.7 else None
+        self._settle(
+            catalog.commit(
+                PutIdentities(
+                    "account",
+                    revision,
+                    {("user", name): document, ("group", "all"): b"{}"},
+                    [key] if isNew else [],
+                    [] if isNew else [key],
+                    sorted(known - {key.accessKey})[:1],
+                )
+            )
+        )
+
     def progress(self) -> None:
         """Store the progress of a background task."""
         document = msgspec.json.encode(self._count)
@@ -201,6 +233,7 @@ _KINDS = (
     StoreChanges.changeBucket,
     StoreChanges.setSettings,
     StoreChanges.changeKeys,
+    StoreChanges.changeIdentities,
     StoreChanges.progress,
 )
 

@@ -274,7 +274,8 @@ class AccountState(Struct, frozen=True, kw_only=True):
         return replace(self, keys={k: v for k, v in self.keys.items() if k != accessKey})
 
     def _find(self, kind: type[E], name: str) -> E | None:
-        found: Any = self.entities.get((kind.kind, name.lower()))
+        entities: Mapping[tuple[str, str], Any] = self.entities
+        found: E | None = entities.get((kind.kind, name.lower()))
         return found
 
     def _all(self, kind: type[E]) -> list[E]:

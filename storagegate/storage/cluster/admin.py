@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 from storagegate.storage.blobids import SHARDS
 from storagegate.storage.cluster.interfaces import Backlog, NodeRow
-from storagegate.storage.cluster.lookups import keyDocument, readBucket, readKey
+from storagegate.storage.cluster.lookups import keyDocument, keyDocuments, readBucket, readKey
 from storagegate.storage.cluster.primary import findPrimary, unreached
 from storagegate.storage.cluster.schema import (
     CONNECT_SECONDS,
@@ -21,10 +21,17 @@ from storagegate.storage.cluster.schema import (
 )
 from storagegate.storage.cluster.statements import CLUSTER, STATUSES
 from storagegate.storage.errors import NoStandby, StoreBusy
-from storagegate.storage.records import AccessKey, Bucket
+from storagegate.storage.mutations import PutIdentities
+from storagegate.storage.records import AccessKey, AccountDocuments, Bucket
+from storagegate.storage.rows import gatherIdentities
 from storagegate.storage.sqlite import CatalogUnusable
 
-_KEYS = "SELECT to_json(k)::text FROM accesskeys AS k ORDER BY accesskey"
+_IDENTITIES = """
+    SELECT a.account, a.revision, i.kind, i.name, i.document FROM identities AS a
+    JOIN identities AS i ON i.account = a.account WHERE a.kind = 'account'
+"""
+
+_KEYS = "SELECT to_json(k)::text FROM issuedkeys AS k ORDER BY accesskey"
 
 _SETTINGS = """
     SELECT b.described, s.name, s.document FROM (
@@ -145,6 +152,33 @@ class ClusterAdmin:
         """Revoke a key; return whether it existed."""
         [(found,)] = self._change("SELECT removeaccesskey(%s)", accessKey)
         return found is True
+
+    def identities(self) -> dict[str, AccountDocuments]:
+        """Read the documents of all accounts."""
+        return gatherIdentities(self._run(_IDENTITIES))
+
+    def putIdentities(self, mutation: PutIdentities) -> int:
+        """
+        Store documents and keys of an account; return its new revision.
+
+        @raise IdentitiesChanged: The account has changed.
+        @raise KeyExists: The access key of a new key is taken.
+        """
+        [(status, revision)] = self._change(
+            "SELECT rstatus, rrevision FROM putidentities(%s, %s, %s::text[], %s::text[],"
+            " %s::bytea[], %s::json, %s::json, %s::text[])",
+            mutation.account,
+            mutation.revision,
+            [kind for kind, _ in mutation.documents],
+            [name for _, name in mutation.documents],
+            list(mutation.documents.values()),
+            keyDocuments(mutation.addedKeys).decode(),
+            keyDocuments(mutation.changedKeys).decode(),
+            list(mutation.removedKeys),
+        )
+        if status:
+            raise STATUSES[status]()
+        return int(revision)
 
     def settings(self) -> Iterator[tuple[Bucket, dict[str, bytes]]]:
         """Read the buckets that have settings, and the settings of each, by shard and name."""

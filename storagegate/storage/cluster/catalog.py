@@ -54,6 +54,7 @@ from storagegate.storage.mutations import (
 from storagegate.storage.ranges import ObjectRange, PartRange, UploadRange, VersionRange
 from storagegate.storage.records import (
     AccessKey,
+    AccountDocuments,
     BlobRow,
     Bucket,
     ExpiryRow,
@@ -260,6 +261,10 @@ class PostgreSQLCatalog:
     async def keysGeneration(self) -> int:
         """Read the generation of the keys."""
         return await self._lookups.keysGeneration()
+
+    async def identities(self, after: int) -> tuple[int, Mapping[str, AccountDocuments]]:
+        """Read the documents of the accounts that have changed after a revision."""
+        return await self._lookups.identities(after)
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row."""

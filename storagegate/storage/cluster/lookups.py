@@ -29,6 +29,7 @@ from storagegate.storage.records import (
     NULL_VERSION,
     UNLOCKED,
     AccessKey,
+    AccountDocuments,
     BlobRow,
     Bucket,
     Content,
@@ -36,7 +37,7 @@ from storagegate.storage.records import (
     ObjectLock,
     ObjectRecord,
 )
-from storagegate.storage.rows import readAttributes, readSegments
+from storagegate.storage.rows import gatherIdentities, readAttributes, readSegments
 from storagegate.storage.versionids import VersionIds
 
 _RECENT = 1024
@@ -48,6 +49,11 @@ _KEY_FIELDS = {each.name.lower(): each.name for each in fields(AccessKey)}
 def keyDocument(key: AccessKey) -> bytes:
     """Encode an access key as JSON, with the columns of the table as members."""
     return msgspec.json.encode({name.lower(): value for name, value in asdict(key).items()})
+
+
+def keyDocuments(keys: Sequence[AccessKey]) -> bytes:
+    """Encode access keys as a JSON array; see L{keyDocument}."""
+    return b"[%s]" % b",".join(map(keyDocument, keys))
 
 
 def readKey(document: str | bytes) -> AccessKey:
@@ -188,6 +194,18 @@ class Lookups:
     async def keysGeneration(self) -> int:
         """Read the generation of the keys."""
         return integer((await self._read(b"keysgeneration")).get_value(0, 0))
+
+    async def identities(self, after: int) -> tuple[int, dict[str, AccountDocuments]]:
+        """Read the documents of the accounts that have changed after a revision."""
+        rows = await self._read(b"identities", int8(after))
+        found = [
+            (account.decode(), integer(revision), kind.decode(), name.decode(), document)
+            for _, account, revision, kind, name, document in (
+                _row(rows, n) for n in range(rows.ntuples)
+            )
+            if account is not None
+        ]
+        return integer(rows.get_value(0, 0)), gatherIdentities(found)
 
     async def knownBlobs(self, ids: Sequence[str]) -> frozenset[str]:
         """Find which of these blobs have a row."""

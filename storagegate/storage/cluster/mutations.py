@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from storagegate.core.files import crcFunction
 from storagegate.storage.cluster.connection import Rows, Step
-from storagegate.storage.cluster.lookups import keyDocument, readBucket
+from storagegate.storage.cluster.lookups import keyDocument, keyDocuments, readBucket
 from storagegate.storage.cluster.statements import STATUSES
 from storagegate.storage.cluster.values import (
     FALSE,
@@ -46,6 +46,7 @@ from storagegate.storage.mutations import (
     Mutation,
     NoteKeyUses,
     PutAcl,
+    PutIdentities,
     PutLegalHold,
     PutObject,
     PutPart,
@@ -354,6 +355,26 @@ def changeAccessKey(ids: VersionIds, change: ChangeAccessKey) -> PendingMutation
     return PendingMutation(_STORE, ((_KEYS, step),), _wasFound)
 
 
+def putIdentities(ids: VersionIds, change: PutIdentities) -> PendingMutation:
+    """Store documents and keys of an account; the outcome is its new revision."""
+
+    def read(results: Sequence[Rows]) -> int:
+        _checked(results)
+        return integer(results[0].get_value(0, 1))
+
+    values = (
+        change.account.encode(),
+        int8(change.revision),
+        textArray([kind for kind, _ in change.documents]),
+        textArray([name for _, name in change.documents]),
+        byteaArray(list(change.documents.values())),
+        keyDocuments(change.addedKeys),
+        keyDocuments(change.changedKeys),
+        textArray(change.removedKeys),
+    )
+    return PendingMutation(_STORE, ((_KEYS, (b"putidentities", values)),), read)
+
+
 def noteKeyUses(ids: VersionIds, change: NoteKeyUses) -> PendingMutation:
     """Record when keys were last used."""
     step = (b"notekeyuses", (textArray([*change.uses]), int8Array([*change.uses.values()])))
@@ -659,6 +680,7 @@ MUTATIONS = dict(
         _row(MarkCorrupt, markCorrupt),
         _row(NoteKeyUses, noteKeyUses),
         _row(PutAcl, putAcl),
+        _row(PutIdentities, putIdentities),
         _row(PutLegalHold, putLegalHold),
         _row(PutObject, putObject),
         _row(PutPart, putPart),

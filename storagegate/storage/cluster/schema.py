@@ -37,6 +37,7 @@ from psycopg.rows import TupleRow
 from storagegate.storage.blobids import SHARDS
 from storagegate.storage.cluster.eventfunctions import EVENT_TABLES
 from storagegate.storage.cluster.functions import FUNCTIONS
+from storagegate.storage.cluster.identityfunctions import IDENTITIES
 from storagegate.storage.cluster.movefunctions import MOVE_TABLES
 from storagegate.storage.records import MIGRATION
 from storagegate.storage.sqlite import CatalogUnusable
@@ -278,7 +279,7 @@ _FIRST = (
     *FUNCTIONS,
 )
 
-MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST,)
+MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST, IDENTITIES)
 
 
 def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> None:

@@ -98,6 +98,7 @@ class ShardedCatalog:
         self.checkVersionId = self._first.checkVersionId
         self.accessKeys = self._first.accessKeys
         self.keysGeneration = self._first.keysGeneration
+        self.identities = self._first.identities
         self.progress = self._first.progress
         self.health = self._first.health
 

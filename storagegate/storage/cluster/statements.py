@@ -10,6 +10,7 @@ from storagegate.storage.errors import (
     BucketNotLocked,
     BucketNotVersioned,
     ConcurrentChange,
+    IdentitiesChanged,
     InvalidPart,
     KeyExists,
     NoSuchBucket,
@@ -34,6 +35,7 @@ STATUSES: dict[int, type[StoreError]] = {
     11: BucketNotVersioned,
     12: KeyExists,
     13: BucketChanged,
+    14: IdentitiesChanged,
 }
 
 
@@ -79,10 +81,11 @@ WRITES = {
     b"setobjectlock": _call("setobjectlock", 2),
     b"addaccesskey": _call("addaccesskey", 1),
     b"changeaccesskey": _call("changeaccesskey", 1),
+    b"putidentities": _call("putidentities", 8),
     b"notekeyuses": """
         INSERT INTO keyuses SELECT k.accesskey, u.used
         FROM unnest($1::text[], $2::bigint[]) AS u (name, used)
-            JOIN accesskeys AS k ON k.accesskey = u.name
+            JOIN issuedkeys AS k ON k.accesskey = u.name
         ORDER BY k.accesskey
         ON CONFLICT (accesskey) DO UPDATE
             SET lastusedms = greatest(keyuses.lastusedms, excluded.lastusedms)
@@ -168,7 +171,13 @@ LOOKUPS = {
     """,
     b"accesskeys": """
         SELECT m.number, to_json(k) FROM meta AS m
-        LEFT JOIN accesskeys AS k ON true WHERE m.name = 'keysgeneration' ORDER BY k.accesskey
+        LEFT JOIN issuedkeys AS k ON true WHERE m.name = 'keysgeneration' ORDER BY k.accesskey
+    """,
+    b"identities": """
+        SELECT m.number, a.account, a.revision, i.kind, i.name, i.document FROM meta AS m
+        LEFT JOIN identities AS a ON a.kind = 'account' AND a.revision > $1::bigint
+        LEFT JOIN identities AS i ON i.account = a.account
+        WHERE m.name = 'keysgeneration'
     """,
     b"keyuses": "SELECT accesskey, lastusedms FROM keyuses",
     b"keysgeneration": "SELECT number FROM meta WHERE name = 'keysgeneration'",
@@ -373,7 +382,7 @@ LISTS = {
             WHERE v.bucketid = (SELECT id FROM buckets WHERE name = $1::text)
             LIMIT $2::int) AS scanned
     """,
-    b"keycount": "SELECT count(*) FROM accesskeys",
+    b"keycount": "SELECT count(*) FROM issuedkeys",
     b"expiryolder": _expirySQL("key = $3::bytea AND sequence < $4::bigint"),
     b"expiryfrom": _expirySQL("key > $3::bytea AND key >= $4::bytea AND key < $5::bytea"),
     b"expiryfirst": _expirySQL("key >= $3::bytea AND key >= $4::bytea AND key < $5::bytea"),

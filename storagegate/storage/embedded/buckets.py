@@ -29,6 +29,7 @@ from storagegate.storage.records import (
     AccountDocuments,
     Bucket,
 )
+from storagegate.storage.rows import gatherIdentities
 from storagegate.storage.versionids import VersionIds
 
 BUCKET = "name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
@@ -213,16 +214,7 @@ def readIdentities(
         " WHERE m.name = 'keysGeneration'",
         (ACCOUNT, after),
     ).fetchall()
-    found: dict[str, AccountDocuments] = {}
-    documents: dict[tuple[str, str], bytes] = {}
-    for _, account, revision, kind, name, document in rows:
-        if account is None:
-            continue
-        if account not in found:
-            documents = {}
-            found[account] = AccountDocuments(revision, documents)
-        if kind != ACCOUNT:
-            documents[kind, name] = document
+    found = gatherIdentities(row for _, *row in rows if row[0] is not None)
     return rows[0][0], found
 
 

@@ -5,7 +5,7 @@ C{schemas/} has the stores as text. The last program with a schema made each, ov
 an inline object and its copy, an object in a blob and its copy, and an upload of two parts.
 C{owned} was created with an object ownership, which the first schema could not keep. A key may read
 C{photos}. From the fourth schema on, C{photos} has settings, and C{kept} has versions, a delete
-marker and locks.
+marker and locks. From the sixth schema on, the account C{ann} has a user in a group.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from storagegate.objects.access.decision import PublicAccessBlock
 from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import PolicyNotFound
+from storagegate.objects.identities.entities import User
 from storagegate.objects.operations import (
     DeleteObject,
     GetBucketCors,
@@ -57,6 +58,9 @@ ROOT = PlainCaller(Identity("AK", "root", isRoot=True), "GetObject")
 
 VERSIONED = 4
 """The first schema with versions and settings."""
+
+IDENTITIES = 6
+"""The first schema with users and groups."""
 
 
 def write(schema: int, directory: str) -> None:
@@ -210,6 +214,22 @@ class SchemaTests(TestCase):
         with self.assertRaises(ObjectLocked):
             await perform(ROOT, DeleteObject("kept", b"k", second.versionId))
 
+    async def checkIdentities(self) -> None:
+        """The user and the group of an account, and a user that is added."""
+        state = await self.objects.identities.read("ann")
+        if self.schema < IDENTITIES:
+            self.assertEqual(state.entities, {})
+        else:
+            (user,), (group,) = state.users(), state.groups()
+            self.assertEqual((user.name, user.groups), ("Eve", (group.key,)))
+            self.assertEqual(user.tags, {"team": "red"})
+            self.assertIn("s3:GetObject", group.policies["read"])
+        await self.objects.identities.change(
+            "ann", lambda state: (state.withEntity(User(name="New")), None)
+        )
+        state = await self.objects.identities.read("ann")
+        self.assertIn("New", [each.name for each in state.users()])
+
     async def checkWrites(self) -> None:
         """The store takes changes of all kinds that its schema had no columns for."""
         perform = self.objects.perform
@@ -232,6 +252,7 @@ class SchemaTests(TestCase):
         await self.checkKeysAndUsage()
         await self.checkSettings()
         await self.checkVersions()
+        await self.checkIdentities()
         await self.checkWrites()
 
     async def test_first(self) -> None:
@@ -253,3 +274,7 @@ class SchemaTests(TestCase):
     async def test_fifth(self) -> None:
         """Roles, expiry and use of keys were added."""
         await self.check(5)
+
+    async def test_sixth(self) -> None:
+        """Users, groups, roles and policies of accounts were added."""
+        await self.check(6)
