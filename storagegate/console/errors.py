@@ -74,6 +74,6 @@ def asServiceError(error: BaseException) -> ServiceError | None:
     status = STATUSES[type(found)]
     if status >= 500:
         return None
-    isOfPolicy = isinstance(found, errors.MalformedPolicy | errors.MalformedPolicyDocument)
-    place = found.place if isOfPolicy else {}
+    policies = (errors.MalformedPolicy, errors.MalformedPolicyDocument)
+    place = found.place if isinstance(found, policies) else {}
     return ServiceError(found.code, found.message, status, dict(place) or None)

@@ -207,7 +207,7 @@ async def perform(
     Perform an operation for a caller that has the right to it.
 
     @param account: The account; L{None} for the caller's. Only the root pair and keys with the
-        administration role C{admin} may name another.
+        administration role C{admin} may name another; keys with the role C{auditor} may read it.
     @raise DomainError: The operation is refused, or one of its values is invalid.
     """
     checkOperation(operation)
@@ -215,15 +215,19 @@ async def perform(
     role = _roleOf(service, caller)
     if account is None:
         account = identity.account
-    if identity.isAnonymous or (account != identity.account and role not in ("admin", "root")):
-        raise AccessDenied()
     kind = type(operation)
+    isAudit = role == "auditor" and kind in READS
+    isOwn = account == identity.account and not identity.isAnonymous
+    if not (isOwn or isAudit or role in ("admin", "root")):
+        raise AccessDenied()
     uses: Mapping[str, int] = {}
     if kind is operations.GetAccessKeyLastUsed:
         uses = await service.catalog.keyUses()
     request = IdentityRequest(service.nowMs(), identity, role, uses, service.region)
 
     def authorise(state: AccountState) -> None:
+        if isAudit:
+            return
         for resource in resourcesOf(state, operation, request):
             authoriseAction(caller, role, f"iam:{kind.__name__}", resource)
 
