@@ -5,6 +5,7 @@ The operations are those of IAM (L{storagegate.objects.identities.operations}), 
 JSON. An administrator may name any account, and an auditor may read any.
 """
 
+from collections.abc import Mapping
 from time import time
 from typing import Any
 
@@ -82,7 +83,9 @@ async def changeIdentities(call: ConsoleCall, body: Any) -> Any:
 async def _perform(
     call: ConsoleCall, given: dict[str, Any], account: str, *, isChange: bool
 ) -> Any:
-    operation = _operation(call.params["operation"], given, isChange=isChange)
+    operation = makeOperation(call.params["operation"], given)
+    if type(operation) not in (CHANGES if isChange else READS):
+        raise codedError("NOT_FOUND", "The API has no such operation")
     if call.services.store.admit is not None:
         call.services.store.admit()
     caller = PlainCaller(
@@ -95,20 +98,21 @@ async def _perform(
     return await perform(call.services.objects, caller, operation, account or None)
 
 
-def _operation(name: str, given: dict[str, Any], *, isChange: bool) -> IdentityOperation[Any]:
+def makeOperation(name: str, given: Mapping[str, Any]) -> IdentityOperation[Any]:
     """
     Make an operation of its fields.
 
     @raise ServiceError: C{NOT_FOUND} for another operation, C{INVALID_ARGUMENT} for other fields.
     """
     kind = OPERATIONS.get(name)
-    if kind is None or kind not in (CHANGES if isChange else READS):
+    if kind is None:
         raise codedError("NOT_FOUND", "The API has no such operation")
     unknown = set(given).difference(field.name for field in fields(kind))
     if unknown:
         first = min(unknown)
         raise codedError("INVALID_ARGUMENT", f"{name} has no field {first}", {"field": first})
     try:
-        return msgspec.convert(given, kind)
+        operation: IdentityOperation[Any] = msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise codedError("INVALID_ARGUMENT", str(error)) from error
+    return operation

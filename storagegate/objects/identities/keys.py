@@ -3,7 +3,12 @@
 from attrs import evolve
 
 from storagegate.objects.accounts import ROLES
-from storagegate.objects.errors import AccessDenied, NoSuchEntity
+from storagegate.objects.errors import (
+    AccessDenied,
+    LimitExceeded,
+    NoSuchEntity,
+    ValidationError,
+)
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import (
     AccessKeyPage,
@@ -14,13 +19,24 @@ from storagegate.objects.identities.answers import (
     NewAccessKeyView,
 )
 from storagegate.objects.identities.entities import AccountState
-from storagegate.objects.identities.lookup import IdentityRequest, checkCount, pageOf, userOf
+from storagegate.objects.identities.lookup import (
+    IdentityRequest,
+    changeableUser,
+    checkCount,
+    pageOf,
+    userOf,
+)
+from storagegate.objects.identities.rights import checkPolicy
 from storagegate.objects.identities.users import callerName, userNameOf
 from storagegate.objects.issuedkeys import generateKeyPair
 from storagegate.storage.records import AccessKey
 
 KEYS_LIMIT = 2
 """Keys of a user: Amazon's limit. Service keys do not count."""
+
+
+SESSION_POLICY_LIMIT = 6144
+"""Characters of the policy of a service key, without white space: as a managed policy."""
 
 
 def createAccessKey(
@@ -60,6 +76,52 @@ def createAccessKey(
         createDate=key.createdMs,
     )
     return state.withKey(key), AccessKeyResult(view)
+
+
+def addIssuedKey(
+    state: AccountState, key: AccessKey, rootKey: str = ""
+) -> tuple[AccountState, AccessKey]:
+    """
+    Add a key that an operator issues for a user, or as a service key.
+
+    @param key: The new key.
+    @param rootKey: The root pair's access key, which can also be a parent.
+    @return: The new state, and the key with the stored name of its user.
+    @raise NoSuchEntity: The user or the parent does not exist.
+    @raise LimitExceeded: The user has two keys, or the policy is too long.
+    @raise ValidationError: The key has both, an administration role, or a policy without a parent.
+    @raise MalformedPolicyDocument: The policy is invalid.
+    """
+    if (key.userName and key.parent) or (key.sessionPolicy and not key.parent):
+        raise ValidationError("A key has either a user or a parent, and a policy needs a parent")
+    if key.role != "none":
+        raise ValidationError("The key of a user and a service key have no administration role")
+    if key.userName:
+        user = changeableUser(state, key.userName)
+        checkCount(len(state.keysOf(user)), "AccessKeysPerUser", KEYS_LIMIT)
+        key = evolve(key, userName=user.key)
+    if key.parent:
+        key = evolve(key, parent=_parentOf(state, key.parent, rootKey))
+    if key.sessionPolicy:
+        checkPolicy(key.sessionPolicy)
+        if len("".join(key.sessionPolicy.split())) > SESSION_POLICY_LIMIT:
+            raise LimitExceeded(f"Cannot exceed quota for PolicySize: {SESSION_POLICY_LIMIT}")
+    return state.withKey(key), key
+
+
+def _parentOf(state: AccountState, name: str, rootKey: str) -> str:
+    """
+    Return a parent as keys name it.
+
+    @param name: An access key, or C{user/} and the name of a user.
+    @raise NoSuchEntity: It does not exist.
+    """
+    if name.startswith("user/"):
+        return f"user/{changeableUser(state, name.removeprefix('user/')).key}"
+    name = name.removeprefix("key/")
+    if name not in state.keys and (not rootKey or name != rootKey):
+        raise NoSuchEntity(f"The Access Key with id {name} cannot be found.")
+    return f"key/{name}"
 
 
 def _checkOwnUser(state: AccountState, maker: AccessKey, name: str) -> None:

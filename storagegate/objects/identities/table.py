@@ -35,6 +35,7 @@ from storagegate.objects.identities.entities import AccountState
 from storagegate.objects.identities.lookup import IdentityRequest, allUsers, holderOf, userOf
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.rights import authoriseAction
+from storagegate.objects.identities.store import BlockingIdentities, changeNow, readNow
 from storagegate.objects.identities.validation import checkOperation
 
 if TYPE_CHECKING:
@@ -241,6 +242,27 @@ async def perform(
     state = await service.identities.read(account)
     authorise(state)
     answer: T = READS[kind](state, operation, request)
+    return answer
+
+
+def performNow(
+    admin: BlockingIdentities,
+    account: str,
+    operation: IdentityOperation[T],
+    request: IdentityRequest,
+) -> T:
+    """
+    Perform an operation for an operator with the files of the store, who may do everything. Blocks.
+
+    @raise DomainError: As L{perform}, except C{AccessDenied}.
+    """
+    checkOperation(operation)
+    kind = type(operation)
+    answer: T
+    if kind in CHANGES:
+        answer = changeNow(admin, account, lambda state: CHANGES[kind](state, operation, request))
+    else:
+        answer = READS[kind](readNow(admin, account), operation, request)
     return answer
 
 
