@@ -1,5 +1,5 @@
 """
-Changes and listings of keys and buckets, over the API or on the local catalog.
+Changes and listings of keys, identities and buckets, over the API or on the local catalog.
 
 Documents have the shape of the console's API, as C{dict}: a key as
 L{KeyView<storagegate.console.keys.KeyView>}, a bucket as
@@ -9,6 +9,7 @@ L{BucketView<storagegate.console.buckets.BucketView>}.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,17 +29,23 @@ from storagegate.console.keys import (
     viewNewKey,
 )
 from storagegate.console.usagehistory import USAGE_LIMIT
+from storagegate.console.users import makeOperation
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.objects.access.reuse import checkReuseNow
 from storagegate.objects.accounts import ROOT_ACCOUNT, Identity
-from storagegate.objects.errors import BucketAlreadyExists, BucketAlreadyOwnedByYou
+from storagegate.objects.errors import BucketAlreadyExists, BucketAlreadyOwnedByYou, DomainError
+from storagegate.objects.identities.entities import AccountState
+from storagegate.objects.identities.keys import addIssuedKey
+from storagegate.objects.identities.lookup import IdentityRequest
+from storagegate.objects.identities.store import changeNow
+from storagegate.objects.identities.table import performNow
 from storagegate.objects.names import checkBucketName
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import BucketExists, KeyExists
-from storagegate.storage.records import VERSIONING_ENABLED, Bucket
+from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
 
 if TYPE_CHECKING:
     from storagegate.storage.cluster.admin import ClusterAdmin
@@ -71,6 +78,15 @@ class Administration(Protocol):
 
     def revokeKey(self, accessKey: str) -> None:
         """Revoke a key."""
+
+    def perform(self, operation: str, account: str, fields: Mapping[str, Any]) -> Document:
+        """
+        Perform an operation of IAM.
+
+        @param operation: Its name.
+        @param fields: Its fields.
+        @return: Its answer; empty for none.
+        """
 
     def buckets(self, prefix: str) -> list[Document]:
         """List the buckets whose names begin with a prefix."""
@@ -112,6 +128,14 @@ class RemoteAdministration:
         """Revoke a key."""
         self._api.request("DELETE", f"keys/{escapeSegment(accessKey)}")
 
+    def perform(self, operation: str, account: str, fields: Mapping[str, Any]) -> Document:
+        """Perform an operation of IAM."""
+        path, given = f"identities/{operation}", {**fields, "account": account}
+        if operation.startswith(("Get", "List")):
+            found: Document = self._api.get(path, **given)
+            return found
+        return self._api.request("POST", path, given) or {}
+
     def buckets(self, prefix: str) -> list[Document]:
         """List the buckets that the caller's key may see."""
         return self._api.items("buckets", prefix=prefix)
@@ -142,13 +166,16 @@ class LocalAdministration:
 
     def createKey(self, wanted: Mapping[str, Any]) -> Document:
         """Issue a key."""
-        with _errors():
+        with _errors(), domainErrors():
             body = msgspec.convert(wanted, NewKey)
             key = makeKey(body, int(time.time() * 1000))
             self._refuseRoot(key.accessKey)
             with self._catalog() as catalog:
                 if not body.reuse:
                     checkReuseNow(catalog.settings(), key, catalog.accessKeys())
+                if key.userName or key.parent:
+                    key = changeNow(catalog, key.account, partial(_add, key))
+                    return _document(viewNewKey(key))
                 try:
                     catalog.addAccessKey(key)
                 except KeyExists as error:
@@ -174,6 +201,17 @@ class LocalAdministration:
         with _errors(), self._catalog() as catalog:
             if not catalog.removeAccessKey(accessKey):
                 raise codedError("NOT_FOUND", "No such access key")
+
+    def perform(self, operation: str, account: str, fields: Mapping[str, Any]) -> Document:
+        """Perform an operation of IAM with the rights of the root pair."""
+        with _errors(), domainErrors(), self._catalog() as catalog:
+            request = IdentityRequest(
+                int(time.time() * 1000),
+                uses=catalog.keyUses(),
+                region=self._invocation.configuration.s3.region,
+            )
+            answer = performNow(catalog, account, makeOperation(operation, fields), request)
+        return {} if answer is None else _document(answer)
 
     def buckets(self, prefix: str) -> list[Document]:
         """List the buckets whose names begin with a prefix."""
@@ -316,6 +354,11 @@ def catalogPath(invocation: Invocation) -> str:
     return str(path)
 
 
+def _add(key: AccessKey, state: AccountState) -> tuple[AccountState, AccessKey]:
+    # Without the daemon the root pair's name may be unknown, and it bounds nothing.
+    return addIssuedKey(state, key)
+
+
 def _document(view: msgspec.Struct) -> Document:
     document: Document = msgspec.to_builtins(view)
     return document
@@ -329,4 +372,6 @@ def _errors() -> Iterator[None]:
     except msgspec.ValidationError as error:
         raise CommandError(f"{error} (INVALID_ARGUMENT)", error="INVALID_ARGUMENT") from error
     except ServiceError as error:
+        raise CommandError(f"{error.message} ({error.code})", error=error.code) from error
+    except DomainError as error:
         raise CommandError(f"{error.message} ({error.code})", error=error.code) from error

@@ -122,6 +122,33 @@ _OUT = _arg("--out", metavar="FILE", help="the file to write, instead of standar
 _BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
 
 
+_ACCOUNT = _arg(
+    "--account", required=True, type=reader(f"{_KEYS}:readName"), metavar="NAME", help="the account"
+)
+_USER = _arg("name", metavar="USER", help="the name of the user")
+_GROUP = _arg("name", metavar="GROUP", help="the name of the group")
+_MEMBER = _arg("userName", metavar="USER", help="the name of the user")
+_MANAGED = _arg("name", metavar="POLICY", help="the ARN or the name of the managed policy")
+_INLINE = _arg("name", metavar="NAME", help="the name of the inline policy")
+_PATH = _arg("--path", metavar="PATH", help="the path, such as /staff/; default: /")
+_POLICY_FILE = _arg(
+    "--policy-file",
+    dest="policyFile",
+    required=True,
+    metavar="FILE",
+    help="the policy, JSON; - reads standard input",
+)
+_HOLDERS = tuple(
+    _arg(f"--{kind}", dest=f"{kind}Name", metavar="NAME", help=f"the {kind} that has the policy")
+    for kind in ("user", "group", "role")
+)
+
+
+def _identities(path: str, function: str, meaning: str, *arguments: Argument) -> "Command":
+    """Return a command on the users, groups and policies of an account."""
+    return Command(path, f"identities:{function}", meaning, arguments=(*arguments, _ACCOUNT))
+
+
 def _keyFields(emptied: str) -> tuple[Argument, ...]:
     """
     Return the flags for the fields of a key.
@@ -253,6 +280,25 @@ COMMANDS: tuple[Command, ...] = (
                 help="the permissions of the key",
             ),
             *_keyFields(""),
+            _arg(
+                "--user",
+                type=reader(f"{_KEYS}:readName"),
+                metavar="NAME",
+                help="make a key of a user, with the rights of its policies",
+            ),
+            _arg(
+                "--parent",
+                type=reader(f"{_KEYS}:readName"),
+                metavar="K",
+                help="make a service key, with at most the rights of this key or user/NAME",
+            ),
+            _arg(
+                "--policy-file",
+                dest="policyFile",
+                metavar="FILE",
+                help="a policy that must also allow each request of the service key, JSON; needs"
+                " --parent",
+            ),
             _switch("--reuse", "issue it even if buckets still name its removed account or user"),
         ),
     ),
@@ -284,6 +330,81 @@ COMMANDS: tuple[Command, ...] = (
             _arg("--bucket", required=True, metavar="BUCKET", help="the name of the bucket"),
             _arg("--key", metavar="KEY", help="the key of the object; default: any key"),
         ),
+    ),
+    _identities("users list", "listUsers", "list the users of an account"),
+    _identities(
+        "users create",
+        "createUser",
+        "create a user, who has no rights and no keys",
+        _USER,
+        _PATH,
+        _arg(
+            "--tag",
+            dest="tags",
+            action="append",
+            type=reader("cli.identities:readTag"),
+            metavar="KEY=VALUE",
+            help="a tag; can be repeated",
+        ),
+    ),
+    _identities("users show", "showUser", "show a user with its groups, policies and keys", _USER),
+    _identities(
+        "users delete", "deleteUser", "delete a user without keys, policies and groups", _USER
+    ),
+    _identities("groups list", "listGroups", "list the groups of an account with their users"),
+    _identities("groups create", "createGroup", "create a group", _GROUP, _PATH),
+    _identities(
+        "groups delete", "deleteGroup", "delete a group without users and policies", _GROUP
+    ),
+    _identities("groups add", "addToGroup", "add a user to a group", _GROUP, _MEMBER),
+    _identities("groups remove", "removeFromGroup", "remove a user from a group", _GROUP, _MEMBER),
+    _identities("policies list", "listPolicies", "list the managed policies of an account"),
+    _identities(
+        "policies create",
+        "createPolicy",
+        "create a managed policy",
+        _arg("name", metavar="NAME", help="the name of the policy"),
+        _POLICY_FILE,
+        _PATH,
+    ),
+    _identities(
+        "policies show",
+        "showPolicy",
+        "print a managed policy, or with --user, --group or --role an inline policy",
+        _arg("name", metavar="POLICY", help="the ARN or the name of the policy"),
+        *_HOLDERS,
+    ),
+    _identities(
+        "policies delete", "deletePolicy", "delete a managed policy that is not attached", _MANAGED
+    ),
+    _identities(
+        "policies attach",
+        "attachPolicy",
+        "attach a managed policy to a user, group or role",
+        _MANAGED,
+        *_HOLDERS,
+    ),
+    _identities(
+        "policies detach",
+        "detachPolicy",
+        "detach a managed policy from a user, group or role",
+        _MANAGED,
+        *_HOLDERS,
+    ),
+    _identities(
+        "policies put",
+        "putPolicy",
+        "add an inline policy to a user, group or role, or replace it",
+        _INLINE,
+        _POLICY_FILE,
+        *_HOLDERS,
+    ),
+    _identities(
+        "policies remove",
+        "removePolicy",
+        "remove an inline policy of a user, group or role",
+        _INLINE,
+        *_HOLDERS,
     ),
     Command(
         "buckets list",
@@ -607,6 +728,9 @@ COMMANDS: tuple[Command, ...] = (
 
 GROUPS = {
     "keys": "issue, list, change and revoke access keys",
+    "users": "create, list and delete the users of an account",
+    "groups": "create, list and delete groups, and change their users",
+    "policies": "create, attach and remove policies of users, groups and roles",
     "buckets": "list, create and delete buckets",
     "config": "show, check and reload the configuration",
     "clock": "trust the machine's clock after it was set",
@@ -618,7 +742,15 @@ GROUPS = {
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Run": ("serve", "run", "init", "config", "doctor", "completion"),
     "Generate": ("proto", "client"),
-    "Keys and buckets": ("keys", "buckets", "share", "connect"),
+    "Keys and buckets": (
+        "keys",
+        "users",
+        "groups",
+        "policies",
+        "buckets",
+        "share",
+        "connect",
+    ),
     "Monitor": ("status", "trace", "call"),
     "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
     "Several machines": ("cluster",),
@@ -635,6 +767,23 @@ EXAMPLES: Mapping[str, str] = {
     "keys edit": "keys edit --access-key AKEXAMPLE --disabled yes",
     "keys revoke": "keys revoke --access-key AKEXAMPLE",
     "keys judge": "keys judge --access-key AKEXAMPLE --access read --bucket photos --key a.jpg",
+    "users list": "users list --account acme",
+    "users create": "users create ann --account acme --path /staff/ --tag team=blue",
+    "users show": "users show ann --account acme",
+    "users delete": "users delete ann --account acme",
+    "groups list": "groups list --account acme",
+    "groups create": "groups create readers --account acme",
+    "groups delete": "groups delete readers --account acme",
+    "groups add": "groups add readers ann --account acme",
+    "groups remove": "groups remove readers ann --account acme",
+    "policies list": "policies list --account acme",
+    "policies create": "policies create photos --policy-file photos.json --account acme",
+    "policies show": "policies show photos --account acme",
+    "policies delete": "policies delete photos --account acme",
+    "policies attach": "policies attach AmazonS3ReadOnlyAccess --group readers --account acme",
+    "policies detach": "policies detach AmazonS3ReadOnlyAccess --group readers --account acme",
+    "policies put": "policies put own --user ann --policy-file own.json --account acme",
+    "policies remove": "policies remove own --user ann --account acme",
     "buckets list": "buckets list --prefix release-",
     "buckets create": "buckets create photos --locked",
     "buckets delete": "buckets delete photos",

@@ -10,6 +10,7 @@ from typing import Any
 from storagegate.cli.administration import administrationOf
 from storagegate.cli.client import escapeSegment
 from storagegate.cli.daemonclient import apiOf
+from storagegate.cli.identities import readPolicyFile
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import Cell, formatTime
 from storagegate.daemon.rootcredentials import shellText
@@ -56,6 +57,12 @@ def create(invocation: Invocation) -> int:
         wanted |= {"accessKey": options.accessKey, "secretKey": _readSecret()}
     if options.reuse:
         wanted["reuse"] = True
+    if options.user:
+        wanted["user"] = options.user
+    if options.parent:
+        wanted["parent"] = options.parent
+    if options.policyFile:
+        wanted["sessionPolicy"] = readPolicyFile(options.policyFile)
     try:
         key = administrationOf(invocation).createKey(wanted)
     except CommandError as error:

@@ -47,6 +47,7 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.EntityAlreadyExists: 409,
     errors.DeleteConflict: 409,
     errors.LimitExceeded: 409,
+    errors.UnmodifiableEntity: 400,
     errors.ValidationError: 400,
     errors.MetadataTooLarge: 400,
     errors.BucketNotFound: 404,
@@ -73,5 +74,6 @@ def asServiceError(error: BaseException) -> ServiceError | None:
     status = STATUSES[type(found)]
     if status >= 500:
         return None
-    place = found.place if isinstance(found, errors.MalformedPolicy) else {}
+    policies = (errors.MalformedPolicy, errors.MalformedPolicyDocument)
+    place = found.place if isinstance(found, policies) else {}
     return ServiceError(found.code, found.message, status, dict(place) or None)

@@ -13,6 +13,7 @@ from storagegate.console.paging import MOST, Page, page
 from storagegate.core.errors import codedError
 from storagegate.objects.access.reuse import checkReuse
 from storagegate.objects.accounts import ROLES, ROOT_ACCOUNT, AccountKey, KeyPolicy
+from storagegate.objects.identities.keys import addIssuedKey
 from storagegate.objects.issuedkeys import (
     generateKeyPair,
     readBucketPattern,
@@ -39,6 +40,8 @@ class KeyView(Struct, kw_only=True):
     @ivar bucket: A glob; empty for every bucket.
     @ivar prefix: A glob; empty for every key.
     @ivar lastUsedMs: 0 if the key was never used.
+    @ivar user: The user whose rights the key has; empty for none.
+    @ivar parent: The key, or C{user/NAME}, that bounds a service key; empty for other keys.
     """
 
     accessKey: str
@@ -53,6 +56,8 @@ class KeyView(Struct, kw_only=True):
     expiresMs: int
     lastUsedMs: int
     disabled: bool
+    user: str
+    parent: str
 
 
 class NewKeyView(KeyView, kw_only=True):
@@ -67,6 +72,9 @@ class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
 
     @ivar reuse: Whether to issue the key even if its account or user was removed and a policy or an
         ACL of a bucket still names it.
+    @ivar user: The user whose key it becomes.
+    @ivar parent: The key, or C{user/NAME}, that bounds a service key.
+    @ivar sessionPolicy: A policy that must also allow each request of a service key, JSON.
     """
 
     account: str
@@ -81,6 +89,9 @@ class NewKey(Struct, kw_only=True, forbid_unknown_fields=True):
     expiresMs: int = 0
     disabled: bool = False
     reuse: bool = False
+    user: str = ""
+    parent: str = ""
+    sessionPolicy: str = ""
 
 
 class KeyChange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -176,6 +187,12 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
         await call.services.store.accessKeys.refresh()
         keys = call.services.store.accessKeys.keys.values()
         await checkReuse(call.services.store.catalog, key, keys)
+    if key.userName or key.parent:
+        rootKey = key.parent.removeprefix("key/") if _isRoot(call, key.parent) else ""
+        key = await call.services.objects.identities.change(
+            key.account, lambda state: addIssuedKey(state, key, rootKey)
+        )
+        return viewNewKey(key)
     try:
         await call.services.store.catalog.commit(AddAccessKey(key))
     except KeyExists as error:
@@ -311,6 +328,9 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
         expiresMs=_read("expiresMs", partial(readExpiry, nowMs=nowMs), body.expiresMs),
         disabled=body.disabled,
         note=_read("note", readNote, body.note),
+        userName=_read("user", readName, body.user) if body.user else "",
+        parent=_read("parent", readName, body.parent) if body.parent else "",
+        sessionPolicy=body.sessionPolicy,
     )
 
 
@@ -358,6 +378,8 @@ def viewKey(key: AccessKey, lastUsedMs: int) -> KeyView:
         expiresMs=key.expiresMs,
         lastUsedMs=lastUsedMs,
         disabled=key.disabled,
+        user=key.userName,
+        parent=key.parent.removeprefix("key/"),
     )
 
 

@@ -154,6 +154,12 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("POST", "keys/{key}/judge", "judgeAccess", "none", "Check whether a key allows an access"),
     ),
     *_rows(
+        "users",
+        ("GET", "accounts", "listAccounts", "auditor", "List the accounts"),
+        ("GET", "identities/{operation}", "readIdentities", "none", "Read users and policies"),
+        ("POST", "identities/{operation}", "changeIdentities", "none", "Change users and policies"),
+    ),
+    *_rows(
         "buckets",
         ("GET", "buckets", "listBuckets", "none", "List buckets with their usage"),
         ("POST", "buckets", "createBucket", "none", "Create a bucket"),

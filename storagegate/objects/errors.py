@@ -365,9 +365,19 @@ class MalformedPolicy(DomainError):
 
 
 class MalformedPolicyDocument(DomainError):
-    """A policy of a user, a group or a role is invalid; the message names the problem."""
+    """
+    A policy of a user, a group or a role is invalid; the message names the problem.
+
+    @ivar place: See L{MalformedPolicy}.
+    """
 
     text = "The policy is not in the valid JSON format."
+
+    def __init__(
+        self, message: str | None = None, place: Mapping[str, int | str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.place: Mapping[str, int | str] = place or {}
 
 
 class NoSuchEntity(DomainError):
@@ -392,6 +402,12 @@ class LimitExceeded(DomainError):
     """An account or an entity would get too many or too large entities."""
 
     text = "The request was rejected because it attempted to exceed a limit."
+
+
+class UnmodifiableEntity(DomainError):
+    """The user is the key of an operator, which is not kept as a user."""
+
+    text = "The entity cannot be modified."
 
 
 class ValidationError(DomainError):

@@ -61,9 +61,9 @@ def checkedTags(pairs: Iterable[tuple[str, str]], rules: TagRules) -> Tags:
     for key, value in pairs:
         if len(found) == rules.most:
             raise errors.TooManyTags(rules.tooMany)
-        if not key or not _isValid(key, _KEY_UNITS):
+        if not key or not isTagText(key, _KEY_UNITS):
             raise _invalid("The TagKey you have provided is invalid", key)
-        if not _isValid(value, _VALUE_UNITS):
+        if not isTagText(value, _VALUE_UNITS):
             raise errors.InvalidTag(
                 "The TagValue you have provided is invalid", tagKey=key, tagValue=value
             )
@@ -79,7 +79,12 @@ def _invalid(message: str, key: str) -> errors.InvalidTag:
     return errors.InvalidTag(message, tagKey=key)
 
 
-def _isValid(text: str, units: int) -> bool:
+def isTagText(text: str, units: int) -> bool:
+    """
+    Return whether a text may be the key or the value of a tag.
+
+    @param units: Largest number of UTF-16 units.
+    """
     # A character beyond U+FFFF takes two UTF-16 units.
     if len(text) > units or len(text) + sum(each > "\uffff" for each in text) > units:
         return False

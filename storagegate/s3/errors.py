@@ -52,6 +52,7 @@ _LINES = {
     "IncompleteBody": (
         "400 You did not provide the number of bytes specified by the Content-Length HTTP header"
     ),
+    "IncompleteSignature": "400 The request signature does not conform to the standards.",
     "IncorrectNumberOfFilesInPostRequest": "400 POST requires exactly one file upload per request.",
     "InsufficientStorage": "507 There is not enough space to store the object.",
     "InternalError": "500 We encountered an internal error. Please try again.",
@@ -66,6 +67,7 @@ _LINES = {
         "400 The value of the expected bucket owner parameter must be an AWS account ID."
     ),
     "InvalidBucketState": ("409 The request is not valid for the current state of the bucket."),
+    "InvalidClientTokenId": "403 The security token included in the request is invalid.",
     "InvalidDigest": "400 The Content-MD5 you specified was invalid.",
     "InvalidLocationConstraint": "400 The specified location-constraint is not valid",
     "InvalidPart": (
@@ -156,6 +158,7 @@ _LINES = {
         "your key and signing method."
     ),
     "SlowDown": "503 Please reduce your request rate.",
+    "UnmodifiableEntity": "400 The entity cannot be modified.",
     "UnresolvableGrantByEmailAddress": (
         "400 The e-mail address you provided does not match any account on record."
     ),
@@ -290,6 +293,7 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.EntityAlreadyExists: "EntityAlreadyExists",
     errors.DeleteConflict: "DeleteConflict",
     errors.LimitExceeded: "LimitExceeded",
+    errors.UnmodifiableEntity: "UnmodifiableEntity",
     errors.ValidationError: "ValidationError",
     errors.MetadataTooLarge: "MetadataTooLarge",
     errors.BucketNotFound: "NoSuchBucket",

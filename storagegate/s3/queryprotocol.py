@@ -1,14 +1,14 @@
 """
-Errors for calls in Amazon's query protocol, in which SDKs call IAM and STS::
+Calls in Amazon's query protocol, in which SDKs call IAM and STS, and their errors::
 
     POST / HTTP/1.1
     Content-Type: application/x-www-form-urlencoded
 
     Action=AssumeRole&Version=2011-06-15&...
 
-A call can also be a C{GET} with the same parameters in its query. Neither service is implemented.
-A program that is configured with one endpoint for all services calls them at the S3 listener, and
-its SDK reads no other document than this::
+A call can also be a C{GET} with the same parameters in its query. L{storagegate.s3.iam} serves IAM;
+STS is not implemented. A program that is configured with one endpoint for all services calls them
+at the S3 listener, and its SDK reads no other document for an error than this::
 
     ErrorResponse = Error RequestId
     Error         = Type Code Message       ; Type is "Sender" or "Receiver"
@@ -49,13 +49,33 @@ def serviceOf(request: ChannelRequest) -> str:
     return "sts" if found is None else found[1].decode("ascii")
 
 
-def refusal(error: S3Error) -> S3Error:
+# IAM's codes for requests that fail to authenticate, by S3's.
+_CODES = {
+    "AuthorizationHeaderMalformed": "IncompleteSignature",
+    "AuthorizationQueryParametersError": "IncompleteSignature",
+    "InvalidAccessKeyId": "InvalidClientTokenId",
+    "InvalidRequest": "IncompleteSignature",
+    "InvalidToken": "InvalidClientTokenId",
+    "RequestTimeTooSkewed": "SignatureDoesNotMatch",
+}
+
+
+def refusal(error: S3Error, service: str) -> S3Error:
     """
     Return the error for a call to IAM or STS.
 
     @param error: The error of the request as one of S3; an error of the server is kept.
+    @param service: From L{serviceOf}.
     """
-    return error if error.status >= 500 else S3Error("InvalidAction")
+    if error.status >= 500:
+        return error
+    if service != "iam":
+        return S3Error("InvalidAction")
+    code = _CODES.get(error.code)
+    if code is None:
+        return error
+    # An unknown key has no message of its own: IAM does not tell it from a wrong token.
+    return S3Error(code, None if code == "InvalidClientTokenId" else error.message)
 
 
 def queryErrorDocument(error: S3Error, service: str, requestId: str) -> bytes:

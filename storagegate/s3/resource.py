@@ -134,6 +134,12 @@ class S3Resource(CoroutineResource):
                 if request.method == b"OPTIONS":
                     request.respond(200, (), b"", commonHeaders)
                     return
+            if bucket is None and (request.method == b"POST" or b"Action=" in request.queryString):
+                from storagegate.s3.queryprotocol import serviceOf
+
+                if serviceOf(request) == "iam":
+                    await self._respondToIAM(request, record, signed, commonHeaders)
+                    return
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; any other body is read only after authentication.
             form = head = None
@@ -181,6 +187,28 @@ class S3Resource(CoroutineResource):
         finally:
             if record is not None:
                 self.observers.completed(record, request)
+
+    async def _respondToIAM(
+        self,
+        request: ChannelRequest,
+        record: S3RequestRecord | None,
+        signed: Mapping[bytes, bytes],
+        commonHeaders: bytes,
+    ) -> None:
+        """Respond to a call to IAM."""
+        from storagegate.s3.iam.endpoint import IAMEndpoint
+
+        endpoint = IAMEndpoint(self.services)
+        body = await endpoint.readBody(request)
+        try:
+            authenticated = endpoint.authenticate(request, signed, body)
+        except S3Error as error:
+            await self._slowDown(request, error)
+            raise
+        if record is not None:
+            record.accessKey = authenticated.identity.accessKey or None
+        requestId = commonHeaders.partition(b"\r\n")[0].rpartition(b" ")[2].decode("ascii")
+        await endpoint.respond(request, record, authenticated, body, requestId, commonHeaders)
 
     def _openCall(
         self,
@@ -287,7 +315,7 @@ class S3Resource(CoroutineResource):
             from storagegate.s3.queryprotocol import queryErrorDocument, refusal, serviceOf
 
             service = serviceOf(request)
-            s3Error = refusal(s3Error) if service else s3Error
+            s3Error = refusal(s3Error, service) if service else s3Error
         record: S3RequestRecord | None = request.handlerState
         if record is None:
             requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)

@@ -33,6 +33,7 @@ STATES = {
     "buckets": State("buckets", "buckets", (200, NOTHING)),
     "transfers": State("buckets", "transfers"),
     "keys": State("keys", "keys", (200, NOTHING)),
+    "users": State("identities/ListUsers", "users/groups"),
     "gateway": State("gateway", "gateway", (404, ABSENT)),
     "live": State("events", "live?key=absent"),
     "jobs": State("jobs", "jobs", (200, NOTHING)),

@@ -12,7 +12,7 @@ from tests.support.programs import needs
 LINES = {
     "storagegate ke": {"keys"},
     "storagegate keys ": {"create", "list", "edit", "revoke", "judge"},
-    "storagegate keys create --pol": {"--policy"},
+    "storagegate keys create --pol": {"--policy", "--policy-file"},
     "storagegate keys create --policy read": {"readwrite", "readonly"},
     "storagegate --version keys r": {"revoke"},
     "storagegate keys create --account keys --r": {"--role", "--reuse"},

@@ -63,6 +63,7 @@ def botoClient(
     patient: bool = True,
     connections: int = 10,
     signature: str | None = None,
+    service: str = "s3",
 ) -> Any:
     """
     Make a boto3 client with its default settings.
@@ -72,6 +73,7 @@ def botoClient(
     @param patient: Whether to retry failures, as boto3 does by default.
     @param connections: The maximum of open connections.
     @param signature: The signature version; the default is boto3's choice.
+    @param service: Amazon's name of the API.
     """
     settings: dict[str, Any] = {
         "max_pool_connections": connections,
@@ -81,7 +83,7 @@ def botoClient(
         settings["retries"] = {"total_max_attempts": 1}
     with _making:
         return _session().client(
-            "s3",
+            service,
             endpoint_url=endpoint,
             aws_access_key_id=account.accessKey,
             aws_secret_access_key=account.secretKey,

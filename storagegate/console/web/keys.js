@@ -18,8 +18,6 @@ addTexts({
   "keys.empty": "No access keys yet",
   "keys.emptyText": "A key lets a colleague or a program use buckets.",
   "keys.emptyOwn": "You work with the root pair, or no key matches.",
-  "keys.accessKey": "Access key",
-  "keys.secretKey": "Secret key",
   "keys.account": "Account",
   "keys.role": "Role",
   "keys.roleHelp": "What the key may administer in this console; the policy limits objects.",

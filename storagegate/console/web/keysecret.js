@@ -6,6 +6,8 @@ import { addTexts, say } from "./messages.js";
 import { Button, CopyButton, Dialog, html, Icon, useLoad } from "./ui.js";
 
 addTexts({
+  "keys.accessKey": "Access key",
+  "keys.secretKey": "Secret key",
   "keys.made": "Key created",
   "keys.secretOnce": "The secret is shown once. Store it now; later it can only be rotated.",
   "keys.done": "I have stored it",

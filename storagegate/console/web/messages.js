@@ -54,6 +54,7 @@ const TEXTS = {
   "nav.buckets": "Objects",
   "nav.transfers": "Transfers",
   "nav.keys": "Keys",
+  "nav.users": "Users",
   "nav.gateway": "Gateway",
   "nav.jobs": "Jobs",
   "nav.maintenance": "Maintenance",

@@ -17,6 +17,7 @@ const PAGES = [
   ["overview", "overview", "auditor", () => import("./overview.js")],
   ["buckets", "bucket", "none", () => import("./buckets.js")],
   ["keys", "key", "none", () => import("./keys.js")],
+  ["users", "users", "auditor", () => import("./users.js")],
   ["live", "live", "none", () => import("./live.js")],
   ["gateway", "gateway", "auditor", () => import("./gateway.js")],
   ["transfers", "transfers", "none", () => import("./transfers.js")],
@@ -28,7 +29,7 @@ const PAGES = [
 ];
 
 // The first pages are the ones of each day; the others stand below a heading.
-const DAILY = 5;
+const DAILY = 6;
 const TABS = ["overview", "buckets", "keys", "live"];
 
 export const visiblePages = () => PAGES.filter(([, , role]) => has(role));

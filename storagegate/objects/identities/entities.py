@@ -154,16 +154,23 @@ class ManagedPolicy(Entity, frozen=True, kw_only=True, omit_defaults=True):
 
 class OIDCProvider(Entity, frozen=True, kw_only=True, omit_defaults=True):
     """
-    An issuer of tokens. Its name is its URL without C{https://}.
+    An issuer of tokens. Its name is its URL without the scheme.
 
+    @ivar scheme: C{https}, or C{http} for an issuer on a trusted network.
     @ivar clientIds: The accepted audiences.
     """
 
     kind: ClassVar[str] = "oidc-provider"
     idPrefix: ClassVar[str] = ""
 
+    scheme: str = "https"
     clientIds: tuple[str, ...] = ()
     thumbprints: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The issuer."""
+        return f"{self.scheme}://{self.name}"
 
 
 E = TypeVar("E", bound=Entity)

@@ -65,6 +65,9 @@ _TOKEN_HEADER = b"x-amz-security-token"
 REGION_FIELD = b"x-amz-bucket-region"
 """The response header with the region of a bucket."""
 
+GLOBAL_REGION = "us-east-1"
+"""The region for which SDKs sign calls to services without regions, such as IAM."""
+
 SKEW_LIMIT = 900
 """Tolerated skew of a client's clock, in seconds: S3's own 15 minutes."""
 
@@ -639,6 +642,7 @@ def verify(
     region: str,
     now: float,
     keys: SigningKeys,
+    service: str = "s3",
 ) -> SigningKey:
     """
     Verify a claim.
@@ -647,12 +651,13 @@ def verify(
         signature is computed anyway, so that the refusal takes as long.
     @param region: The only region of this server.
     @param now: Seconds since the epoch.
+    @param service: The service that the claim must name.
     @return: The signing key, which may also sign the chunks of the body.
     @raise S3Error: For another service or region, an invalid time, an unsigned header, an unknown
         key (C{InvalidAccessKeyId}) or a wrong signature (C{SignatureDoesNotMatch}).
     """
     scope = claim.scope
-    _checkScope(claim, region)
+    _checkScope(claim, region, service)
     _checkTime(claim, now)
     headers, signed = request.headers, scope.signedHeaders
     unsigned = [name for name in headers if name[:6] == b"x-amz-" and name not in signed]
@@ -682,12 +687,13 @@ def _prove(
     return signingKey
 
 
-def _checkScope(claim: SignatureParams, region: str) -> None:
+def _checkScope(claim: SignatureParams, region: str, service: str = "s3") -> None:
     scope = claim.scope
-    if scope.service != "s3":
-        detail = f'incorrect service "{scope.service}". This endpoint belongs to "s3".'
+    if scope.service != service:
+        detail = f'incorrect service "{scope.service}". This endpoint belongs to "{service}".'
         raise claim.source.malformed(detail)
-    if scope.region != region:
+    # SDKs sign calls to services without regions for Amazon's first one.
+    if scope.region != region and (service == "s3" or scope.region != GLOBAL_REGION):
         raise claim.source.wrongRegion(scope.region, region)
     if not claim.timestamp.startswith(scope.date):
         raise S3Error(

@@ -34,6 +34,14 @@ PAIR = {
 }
 
 
+READ_POLICY = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}],
+    }
+)
+
+
 @frozen
 class Done:
     """What a command has printed, and its exit code."""
@@ -128,6 +136,9 @@ class JSONTests(CommandCase):
         bucket = self.makeBucket("json")
         self.s3.put_object(Bucket=bucket, Key="k", Body=b"x")
         key = self.issueKey("json").accessKey
+        document = directory / "policy.json"
+        document.write_text(READ_POLICY)
+        account, policy = ("--account", "json"), ("--policy-file", str(document))
         # A copy, for what locks the data.
         copy = directory / "copy"
         return {
@@ -138,6 +149,23 @@ class JSONTests(CommandCase):
             "keys edit": ("--access-key", key, "--note", "of a test"),
             "keys judge": ("--access-key", key, "--access", "read", "--bucket", bucket),
             "keys revoke": ("--access-key", key),
+            "users create": ("ann", *account),
+            "users list": account,
+            "groups create": ("readers", *account),
+            "groups add": ("readers", "ann", *account),
+            "groups list": account,
+            "policies create": ("reading", *policy, *account),
+            "policies list": account,
+            "policies show": ("reading", *account),
+            "policies attach": ("reading", "--user", "ann", *account),
+            "policies put": ("own", "--user", "ann", *policy, *account),
+            "users show": ("ann", *account),
+            "policies remove": ("own", "--user", "ann", *account),
+            "policies detach": ("reading", "--user", "ann", *account),
+            "policies delete": ("reading", *account),
+            "groups remove": ("readers", "ann", *account),
+            "groups delete": ("readers", *account),
+            "users delete": ("ann", *account),
             "buckets list": (),
             "buckets create": (self.makeName("json"),),
             "buckets usage": (),
@@ -234,6 +262,50 @@ class BothTests(CommandCase):
         words = ("keys", "edit", "--access-key", key, "--note", "x")
         self.assertTrue(eventually(lambda: here(*words).errors == absent))
         self.assertEqual(there("keys", "revoke", "--access-key", key).errors, absent)
+
+    def test_identities(self) -> None:
+        """A user is made in one place and shown in the other, with the same words and errors."""
+        document = self.makeDirectory() / "policy.json"
+        document.write_text(READ_POLICY)
+        for name, here, there in (
+            ("local", self.run_, self.remote),
+            ("remote", self.remote, self.run_),
+        ):
+            account = ("--account", f"people-{name}")
+            made = self.succeed(here("users", "create", "Ann", "--tag", "a=b", *account, "--json"))
+            self.assertEqual(made.json["tags"], [{"key": "a", "value": "b"}])
+            words = ("policies", "put", "own", "--user", "ann", "--policy-file", str(document))
+            self.succeed(there(*words, *account))
+            self.succeed(
+                here("policies", "attach", "amazons3fullaccess", "--user", "ann", *account)
+            )
+            key = self.succeed(there("keys", "create", "--user", "ANN", *account, "--json")).json
+            self.assertEqual((key["user"], key["parent"]), ("ann", ""))
+            given = ("--parent", key["accessKey"], "--policy-file", str(document))
+            service = self.succeed(here("keys", "create", *given, *account, "--json")).json
+            self.assertEqual((service["user"], service["parent"]), ("", key["accessKey"]))
+            first = self.succeed(here("users", "show", "ann", *account, "--json"))
+            self.assertEqual(first, there("users", "show", "ann", *account, "--json"))
+            self.assertEqual(
+                first.json["attachedPolicies"], ["arn:aws:iam::aws:policy/AmazonS3FullAccess"]
+            )
+            shown = there("policies", "show", "own", "--user", "ann", *account)
+            self.assertEqual(shown.output, f"{READ_POLICY}\n")
+            for words in (
+                ("users", "delete", "ann", *account),
+                ("users", "create", "ANN", *account),
+                ("users", "create", "a b", *account),
+                ("users", "show", "bob", *account),
+                ("policies", "delete", "none", *account),
+                ("policies", "attach", "none", *account),
+                ("keys", "create", "--user", "bob", *account),
+                ("keys", "create", "--parent", "bob", *account),
+                ("keys", "create", "--user", "ann", "--role", "admin", *account),
+                ("keys", "create", "--user", "ann", "--policy-file", str(document), *account),
+            ):
+                refused = self.both(*words)
+                self.assertEqual(refused[0], refused[1])
+                self.assertNotEqual((refused[0].code, refused[0].errors), (0, ""), words)
 
     @long("takes a second or more")
     def test_buckets(self) -> None:

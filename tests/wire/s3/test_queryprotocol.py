@@ -1,4 +1,4 @@
-"""Calls to IAM and STS at the S3 listener, with the clients of their SDK."""
+"""Calls to STS at the S3 listener, with the clients of its SDK, and the errors of the protocol."""
 
 from typing import Any
 
@@ -31,7 +31,6 @@ class QueryCallTests(S3Case):
         role = {"RoleArn": "arn:aws:iam::123456789012:role/r", "RoleSessionName": "session"}
         unsigned = self.client("sts", signature_version=UNSIGNED)
         for call in (
-            lambda: self.client("iam").list_users(),
             lambda: self.client("sts").get_caller_identity(),
             lambda: self.client("sts").assume_role(**role),
             lambda: unsigned.assume_role_with_web_identity(**role, WebIdentityToken="token"),

@@ -1,0 +1,118 @@
+"""Roles of an account."""
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from storagegate.objects.errors import DeleteConflict, EntityAlreadyExists
+from storagegate.objects.identities import operations
+from storagegate.objects.identities.answers import Done, RolePage, RoleResult, RoleView
+from storagegate.objects.identities.entities import AccountState, Role
+from storagegate.objects.identities.lookup import (
+    IdentityRequest,
+    checkCount,
+    newId,
+    pageOf,
+    roleOf,
+    tagsOf,
+)
+from storagegate.objects.identities.rights import checkTrustPolicy
+
+ROLES_LIMIT = 1000
+"""Roles of an account: Amazon's limit."""
+
+
+def viewRole(state: AccountState, role: Role, *, isWhole: bool = False) -> RoleView:
+    """
+    Describe a role.
+
+    @param isWhole: Whether to show the tags, which lists omit.
+    """
+    return RoleView(
+        path=role.path,
+        roleName=role.name,
+        roleId=role.id,
+        arn=role.arn(state.account),
+        createDate=role.createdMs,
+        assumeRolePolicyDocument=role.trust,
+        description=role.description or None,
+        maxSessionDuration=role.maxSessionSeconds,
+        tags=tagsOf(role) if isWhole and role.tags else None,
+    )
+
+
+def createRole(
+    state: AccountState, operation: operations.CreateRole, request: IdentityRequest
+) -> tuple[AccountState, RoleResult]:
+    """Create a role."""
+    if state.role(operation.roleName) is not None:
+        raise EntityAlreadyExists(f"Role with name {operation.roleName} already exists.")
+    checkTrustPolicy(operation.assumeRolePolicyDocument)
+    checkCount(len(state.roles()), "RolesPerAccount", ROLES_LIMIT)
+    role = Role(
+        name=operation.roleName,
+        id=newId(state, Role),
+        path=operation.path,
+        createdMs=request.nowMs,
+        trust=operation.assumeRolePolicyDocument,
+        description=operation.description,
+        maxSessionSeconds=operation.maxSessionDuration,
+        tags={tag.key: tag.value for tag in operation.tags},
+    )
+    return state.withEntity(role), RoleResult(viewRole(state, role, isWhole=True))
+
+
+def getRole(
+    state: AccountState, operation: operations.GetRole, request: IdentityRequest
+) -> RoleResult:
+    """Return a role."""
+    return RoleResult(viewRole(state, roleOf(state, operation.roleName), isWhole=True))
+
+
+def listRoles(
+    state: AccountState, operation: operations.ListRoles, request: IdentityRequest
+) -> RolePage:
+    """List roles by name."""
+    found = [role for role in state.roles() if role.path.startswith(operation.pathPrefix)]
+    rows, page = pageOf(found, lambda role: role.key, operation.marker, operation.maxItems)
+    return RolePage(roles=tuple(viewRole(state, role) for role in rows), **page)
+
+
+def updateRole(
+    state: AccountState, operation: operations.UpdateRole, request: IdentityRequest
+) -> tuple[AccountState, Done]:
+    """Change the description and the longest session of a role."""
+    role = roleOf(state, operation.roleName)
+    if not isinstance(operation.description, UnsetType):
+        role = replace(role, description=operation.description)
+    if not isinstance(operation.maxSessionDuration, UnsetType):
+        role = replace(role, maxSessionSeconds=operation.maxSessionDuration)
+    return state.withEntity(role), Done()
+
+
+def updateRoleDescription(
+    state: AccountState, operation: operations.UpdateRoleDescription, request: IdentityRequest
+) -> tuple[AccountState, RoleResult]:
+    """Change the description of a role."""
+    role = replace(roleOf(state, operation.roleName), description=operation.description)
+    return state.withEntity(role), RoleResult(viewRole(state, role, isWhole=True))
+
+
+def updateAssumeRolePolicy(
+    state: AccountState, operation: operations.UpdateAssumeRolePolicy, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """Replace the trust policy of a role."""
+    role = roleOf(state, operation.roleName)
+    checkTrustPolicy(operation.policyDocument)
+    return state.withEntity(replace(role, trust=operation.policyDocument)), None
+
+
+def deleteRole(
+    state: AccountState, operation: operations.DeleteRole, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """Delete a role without policies."""
+    role = roleOf(state, operation.roleName)
+    if role.policies:
+        raise DeleteConflict("Cannot delete entity, must delete policies first.")
+    if role.attached:
+        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+    return state.withoutEntity(role), None
