@@ -254,23 +254,22 @@ class AccountKey:
 
     @ivar issued: The row of the catalog; C{None} for the root pair.
     @ivar isUsed: Whether the key has proved an identity since this was reset.
-    @ivar parent: The key that bounds a service key.
     """
 
     identity: Identity
     secretKey: str = field(repr=False)
     issued: AccessKey | None = None
     isUsed: bool = False
-    parent: "AccountKey | None" = field(default=None, repr=False)
 
     @property
     def role(self) -> str:
         """
-        The administration role of the key's owner: one of L{ROLES}. A service key has none that its
-        parent does not have.
+        The administration role of the key's owner: one of L{ROLES}. The key of a user and a service
+        key have none: an administrator can issue keys that no policy bounds.
         """
-        role = "root" if self.issued is None else self.issued.role
-        return role if self.parent is None else min(role, self.parent.role, key=ROLES.index)
+        if self.identity.rights is not None:
+            return "none"
+        return "root" if self.issued is None else self.issued.role
 
 
 class Signing(Struct, frozen=True):

@@ -233,7 +233,7 @@ class KeyBinder:
         )
         policy = _limitsOf(key, above.policy)
         identity = Identity(key.accessKey, key.account, policy, rights=rights)
-        return AccountKey(identity, key.secretKey, key, parent=parent)
+        return AccountKey(identity, key.secretKey, key)
 
     def _ofUser(self, key: AccessKey, name: str) -> AccountKey | None:
         """Make a key or a service key of a user; L{None} if the user is missing or disabled."""
@@ -340,7 +340,8 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     Decide on a request to administer the caller's account.
 
     The root pair and keys with the administration role C{admin} may do everything; a user needs a
-    policy that allows the action. A service key also needs it from its own policy.
+    policy that allows the action. A service key of a user also needs it from its own policy; other
+    service keys have no such rights.
 
     @param role: The administration role of the caller's key: one of L{ROLES
         <storagegate.objects.accounts.ROLES>}.
@@ -350,13 +351,11 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     """
     identity = caller.identity
     rights = identity.rights
-    isAdmin = role in ("admin", "root") and not identity.isAnonymous
     if rights is None:
-        if not (identity.isRoot or isAdmin):
+        if not identity.isRoot and (identity.isAnonymous or role not in ("admin", "root")):
             raise errors.AccessDenied()
         return
     context = AccessContext(identity, caller, "", "", identity.account, caller.operationName)
     named = f"{identity.account}:*" if resource == "*" else resource.removeprefix(_IAM)
-    found = rights.evaluate(action, context, named)
-    if found is False or not (isAdmin or (found and rights.isUser)):
+    if not (rights.isUser and rights.evaluate(action, context, named)):
         raise errors.AccessDenied(explain=lambda: rights.explain(action, context, named))
