@@ -22,7 +22,7 @@ from storagegate.objects.access.identitypolicy import (
 )
 from storagegate.objects.errors import MalformedPolicy, Refusal
 from storagegate.objects.identities.awspolicies import AWS_POLICIES
-from storagegate.objects.identities.entities import Group, ManagedPolicy, User, readEntity
+from storagegate.objects.identities.entities import Group, IAMUser, ManagedPolicy, readEntity
 from storagegate.objects.principals import AccountKey, Identity, KeyPolicy
 from storagegate.storage.records import AccessKey, AccountDocuments
 
@@ -57,7 +57,7 @@ class Rights:
     def __init__(
         self,
         principal: str,
-        user: User | None = None,
+        user: IAMUser | None = None,
         documents: Iterable[str] = (),
         parent: "Rights | None" = None,
         serviceKey: AccessKey | None = None,
@@ -72,7 +72,7 @@ class Rights:
         @param serviceKey: The service key that narrows the rights.
         """
         self.principal = principal
-        self.user: User | None = user if parent is None else parent.user
+        self.user: IAMUser | None = user if parent is None else parent.user
         self.isUser = self.user is not None
         self.isRoot: bool = isRoot or (parent is not None and parent.isRoot)
         self.sources = sources
@@ -242,7 +242,7 @@ class KeyBinder:
         if account is None or document is None:
             return None
         user = readEntity("user", document)
-        assert isinstance(user, User)
+        assert isinstance(user, IAMUser)
         if user.disabled:
             return None
         documents = documentsOf(user, key.account, account)
@@ -268,7 +268,7 @@ def _sources(key: AccountKey) -> tuple[object, ...]:
     return rights.sources if isinstance(rights, Rights) else ()
 
 
-def documentsOf(user: User, account: str, documents: AccountDocuments) -> tuple[str, ...]:
+def documentsOf(user: IAMUser, account: str, documents: AccountDocuments) -> tuple[str, ...]:
     """
     Return the policies that apply to a user: inline and attached, its own and those of its groups.
 
