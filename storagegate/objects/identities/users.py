@@ -12,7 +12,6 @@ from storagegate.objects.identities.answers import (
     UserView,
 )
 from storagegate.objects.identities.entities import AccountState, User
-from storagegate.objects.identities.groups import viewGroup
 from storagegate.objects.identities.lookup import (
     IdentityRequest,
     allUsers,
@@ -21,25 +20,13 @@ from storagegate.objects.identities.lookup import (
     newId,
     operatorKey,
     pageOf,
-    tagsOf,
     userOf,
+    viewGroup,
+    viewUser,
 )
 
 USERS_LIMIT = 5000
 """Users of an account: Amazon's limit."""
-
-
-def viewUser(state: AccountState, user: User, *, withTags: bool = False) -> UserView:
-    """Describe a user."""
-    return UserView(
-        path=user.path,
-        userName=user.name,
-        # The policy variable aws:userid has the same value.
-        userId=user.id or user.name,
-        arn=user.arn(state.account),
-        createDate=user.createdMs,
-        tags=tagsOf(user) if withTags and user.tags else None,
-    )
 
 
 def createUser(
