@@ -246,7 +246,7 @@ def pageOf(rows: list[R], key: Any, marker: str, most: int) -> tuple[tuple[R, ..
     @param key: Returns the position of a row, a text.
     @param marker: The position of the last row of the page before; empty for the first page.
     @param most: Largest number of rows.
-    @return: The rows, and the fields of L{IdentityPage<storagegate.objects.identities.answers.IdentityPage>}.
+    @return: The rows, and the fields of an C{IdentityPage}.
     @raise ValidationError: The marker is none of such a list.
     """
     if marker:
