@@ -16,7 +16,13 @@ from storagegate.objects.errors import DomainError
 from storagegate.objects.operations import CreateBucket, DeleteBucket, ListBuckets
 from storagegate.storage.records import Bucket, BucketUsage, OlderVersions
 
-_ACCESSES = ("read", "write", "list", "admin")
+_ACCESSES = {
+    "read": "s3:GetObject",
+    "write": "s3:PutObject",
+    "list": "s3:ListBucket",
+    "admin": "s3:PutBucketPolicy",
+}
+"""The kinds of access, each with an action that represents it."""
 
 NO_USAGE = BucketUsage("", 0, 0, 0, 0)
 
@@ -100,7 +106,7 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
         older = await _older(call, each, min(left, MOST_COUNTED_EACH))
         left = max(0, left - (MOST_COUNTED_EACH if older is None else older.count))
         items.append(viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older))
-    mayCreate = call.who.identity.policy.allows("admin", None, None)
+    mayCreate = _mayCreate(call.who.identity)
     return BucketPage(items, shown[-1].name if len(found) > limit else None, mayCreate)
 
 
@@ -183,7 +189,7 @@ def viewBucket(
     for access in _ACCESSES:
         try:
             identity.authorise(access, bucket.name)
-            may[access] = identity.isRoot or bucket.account == identity.account
+            may[access] = identity.isRoot or _mayOwn(identity, bucket, access)
         except DomainError:
             may[access] = False
     return BucketView(
@@ -203,6 +209,22 @@ def viewBucket(
         may=may,
         keyPattern=identity.policy.prefixPattern,
         keyPrefix=literalStart(identity.policy.prefixPattern),
+    )
+
+
+def _mayOwn(identity: Identity, bucket: Bucket, access: str) -> bool:
+    """Return whether an identity may have an access to the buckets of its account."""
+    if bucket.account != identity.account:
+        return False
+    rights = identity.rights
+    return rights is None or rights.couldAllow(identity, _ACCESSES[access]) is True
+
+
+def _mayCreate(identity: Identity) -> bool:
+    """Return whether an identity may create some bucket."""
+    rights = identity.rights
+    return identity.policy.allows("admin", None, None) and (
+        rights is None or rights.couldAllow(identity, "s3:CreateBucket") is True
     )
 
 

@@ -2,7 +2,7 @@
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller
 from storagegate.core.errors import codedError
-from storagegate.objects.accounts import Identity, KeyPolicy
+from storagegate.objects.accounts import Identity
 from storagegate.objects.errors import AccessDenied, DomainError, Refusal
 from storagegate.storage.records import AccessKey
 
@@ -41,8 +41,11 @@ async def judge(
     if key.expiresMs and key.expiresMs <= call.services.now() * 1000:
         return False, Refusal("the key has expired")
     operation, granted, isOfKey = _OPERATIONS[access]
-    policy = KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern)
-    identity = Identity(key.accessKey, key.account, policy)
+    credential = call.services.accounts.find(key.accessKey)
+    if credential is None or credential.issued is None:
+        return False, Refusal("the user or the parent of the key is missing or disabled")
+    identity: Identity = credential.identity
+    policy = identity.policy
     encoded = name.encode() if isOfKey else b""
     prefix = None if isOfKey else name
     try:
@@ -55,7 +58,7 @@ async def judge(
         found = await objects.find(bucket)
     except DomainError:
         return False, Refusal("the bucket does not exist")
-    if found.account == key.account and not found.generation:
+    if found.account == identity.ownerAccount and not found.generation:
         return True, Refusal("the account of the key owns the bucket")
     record = None
     if isOfKey and name:
@@ -70,5 +73,7 @@ async def judge(
         return False, refusal if isOwn or not refusal.statement else HIDDEN_STATEMENT
     if found.account == key.account:
         text = "the account of the key owns the bucket, and its policy does not deny it"
+        if identity.rights is not None:
+            text = "a policy allows it, and none denies it"
         return True, Refusal(text)
     return True, Refusal("the bucket's policy or a grant allows it")

@@ -15,14 +15,19 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from hashlib import sha256
 from math import inf
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from storagegate.objects import errors
 from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
+
+if TYPE_CHECKING:
+    from storagegate.objects.identities.rights import Rights
 
 _GRANTS = {
     "readwrite": frozenset({"read", "write", "list", "admin"}),
@@ -62,18 +67,21 @@ class KeyPolicy:
     @ivar kind: One of L{POLICIES}.
     @ivar bucketPattern: A glob; empty for every bucket.
     @ivar prefixPattern: A glob of keys; empty for every key.
+    @ivar parent: The policy of the key that bounds a service key, which must also grant an access.
     @ivar isUnlimited: Whether the policy grants every access.
     """
 
     kind: str = "readwrite"
     bucketPattern: str = ""
     prefixPattern: str = ""
+    parent: "KeyPolicy | None" = None
     isUnlimited: bool = field(init=False, repr=False)
     _matchers: list[Callable[[str], bool]] = field(factory=list, init=False, repr=False, eq=False)
 
     @isUnlimited.default
     def _isUnlimited(self) -> bool:
-        return self.kind == "readwrite" and not (self.bucketPattern or self.prefixPattern)
+        isOpen = self.kind == "readwrite" and not (self.bucketPattern or self.prefixPattern)
+        return isOpen and (self.parent is None or self.parent.isUnlimited)
 
     def allows(self, access: str, bucket: str | None, key: str | None) -> bool:
         """
@@ -86,6 +94,8 @@ class KeyPolicy:
         """
         if access not in _GRANTS[self.kind]:
             return False
+        if self.parent is not None and not self.parent.allows(access, bucket, key):
+            return False
         if access == "admin" and self.prefixPattern:
             return False  # a bucket contains more than the matching keys
         matchesBucket, matchesKey = self._matchers or self._compile()
@@ -96,6 +106,8 @@ class KeyPolicy:
     def coversPrefix(self, prefix: str) -> bool:
         """Return whether the pattern matches every key that begins with C{prefix}."""
         pattern = self.prefixPattern
+        if self.parent is not None and not self.parent.coversPrefix(prefix):
+            return False
         # A trailing star matches any continuation, so one match covers all keys.
         if not pattern:
             return True
@@ -108,12 +120,17 @@ class KeyPolicy:
 
         @param bucket: Empty for the service itself.
         """
+        parent = self.parent
+        if parent is not None and not parent.allows(access, bucket or None, None):
+            return parent.explain(access, bucket)
         if not KeyPolicy(self.kind).allows(access, bucket or None, None):
             return errors.Refusal(f"the policy {self.kind} of the key does not include {access}")
         if access == "admin" and self.prefixPattern:
             return errors.Refusal("a key that is limited to some objects cannot administer")
         if not KeyPolicy(self.kind, self.bucketPattern).allows(access, bucket or None, None):
             return errors.Refusal(f"the key is limited to buckets that match {self.bucketPattern}")
+        if parent is not None and not self.prefixPattern:
+            return parent.explain(access, bucket)
         return errors.Refusal(f"the key is limited to object keys that match {self.prefixPattern}")
 
     def _compile(self) -> list[Callable[[str], bool]]:
@@ -165,6 +182,13 @@ class Identity(Struct, frozen=True):
     @ivar account: The owner of new buckets and objects.
     @ivar isRoot: Whether the request may use the buckets of other accounts.
     @ivar isAnonymous: Whether the request has no credentials.
+    @ivar rights: The rights of a user or a service key; L{None} for the root pair and other keys,
+        which have all rights of their account.
+    @ivar principal: The name in the ARN of the identity, C{user/PRINCIPAL}: the path and name of a
+        user, or the access key of another key. A service key has the one of its parent.
+    @ivar ownerAccount: The account whose buckets and objects need no permission, if no policy
+        denies; empty for users and service keys. Compare it, and never C{account}, with the owner
+        of a bucket or an object to skip a decision.
     """
 
     accessKey: str
@@ -172,6 +196,14 @@ class Identity(Struct, frozen=True):
     policy: KeyPolicy = FULL_ACCESS
     isRoot: bool = False
     isAnonymous: bool = False
+    rights: "Rights | None" = None
+    principal: str = ""
+    ownerAccount: str = ""
+
+    def __post_init__(self) -> None:
+        rights = self.rights
+        force_setattr(self, "principal", self.accessKey if rights is None else rights.principal)
+        force_setattr(self, "ownerAccount", self.account if rights is None else "")
 
     def authorise(
         self, access: str, bucket: str = "", key: bytes = b"", prefix: str | None = None
@@ -205,17 +237,23 @@ class AccountKey:
 
     @ivar issued: The row of the catalog; C{None} for the root pair.
     @ivar isUsed: Whether the key has proved an identity since this was reset.
+    @ivar parent: The key that bounds a service key.
     """
 
     identity: Identity
     secretKey: str = field(repr=False)
     issued: AccessKey | None = None
     isUsed: bool = False
+    parent: "AccountKey | None" = field(default=None, repr=False)
 
     @property
     def role(self) -> str:
-        """The administration role of the key's owner: one of L{ROLES}."""
-        return "root" if self.issued is None else self.issued.role
+        """
+        The administration role of the key's owner: one of L{ROLES}. A service key has none that its
+        parent does not have.
+        """
+        role = "root" if self.issued is None else self.issued.role
+        return role if self.parent is None else min(role, self.parent.role, key=ROLES.index)
 
 
 class AccessKeyStore:
@@ -251,6 +289,8 @@ class AccessKeyStore:
         """Replace the root pair."""
         identity = Identity(accessKey, ROOT_ACCOUNT, isRoot=True)
         self._root = AccountKey(identity, secretKey)
+        # Its service keys are bound again.
+        self._generation = -1
 
     def find(self, accessKey: str) -> AccountKey | None:
         """
@@ -281,12 +321,17 @@ class AccessKeyStore:
         before, self._issued = self._issued, {}
         now, self._expiry = self._now(), inf
         self._judgedAt = now
-        self._areLimited = any(key.expiresMs for key in self._keys.keys.values())
-        for name, key in self._keys.keys.items():
+        keys = self._keys.keys
+        self._areLimited = any(key.expiresMs for key in keys.values())
+        bound: list[AccessKey] = []
+        for name, key in keys.items():
             expiry = key.expiresMs / 1000 if key.expiresMs else inf
             if key.disabled or expiry <= now:
                 continue
             self._expiry = min(self._expiry, expiry)
+            if key.userName or key.parent:
+                bound.append(key)
+                continue
             known = before.get(name)
             # An unchanged key keeps its compiled patterns.
             if known is None or known.issued != key:
@@ -294,6 +339,11 @@ class AccessKeyStore:
                 identity = Identity(key.accessKey, key.account, policy)
                 known = AccountKey(identity, key.secretKey, key)
             self._issued[name] = known
+        if bound:
+            # Most stores have no users.
+            from storagegate.objects.identities.rights import KeyBinder
+
+            KeyBinder(bound, self._keys.identities, self._root, self._issued, before).bind()
         self._generation = self._keys.generation
 
     def isAccountId(self, accountId: str) -> bool:
@@ -306,12 +356,36 @@ class AccessKeyStore:
         """Return whether an account of this name exists: the root account, or a key's account."""
         return canonicalId(account) in self._accounts()
 
-    def hasUser(self, account: str, accessKey: str) -> bool:
-        """Return whether an account has a key, usable or not."""
-        key = self._keys.keys.get(accessKey)
-        if key is not None:
-            return key.account == account
-        return account == ROOT_ACCOUNT and accessKey == self._root.identity.accessKey
+    def hasUser(self, account: str, name: str) -> bool:
+        """
+        Return whether an account has a user, or a key of no user, usable or not.
+
+        @param name: An access key, or the path and name of a user without the leading slash.
+        """
+        key = self._keys.keys.get(name)
+        if key is not None and key.account == account and not key.userName:
+            return True
+        if account == ROOT_ACCOUNT and name == self._root.identity.accessKey:
+            return True
+        return self._hasEntity(account, "user", name)
+
+    def hasRole(self, account: str, name: str) -> bool:
+        """
+        Return whether an account has a role.
+
+        @param name: Its path and name without the leading slash.
+        """
+        return self._hasEntity(account, "role", name)
+
+    def _hasEntity(self, account: str, kind: str, name: str) -> bool:
+        documents = self._keys.identities.get(account)
+        if documents is None:
+            return False
+        from storagegate.objects.identities.entities import readEntity
+
+        last = name.rpartition("/")[2].lower()
+        document = documents.documents.get((kind, last))
+        return document is not None and readEntity(kind, document).resource == f"{kind}/{name}"
 
     async def refresh(self) -> None:
         """Reload the issued keys: another process may have issued one."""
@@ -335,7 +409,9 @@ class AccessKeyStore:
         """Return the names of accounts by canonical id; only listings use them, which are rare."""
         keys = self._keys
         if keys.generation != self._namesGeneration:
-            names = accountNames(keys.keys.values())
+            names = accountNames(keys.keys.values()) | {
+                account for account, found in keys.identities.items() if found.documents
+            }
             self._names = {canonicalId(name): name for name in names}
             self._namesGeneration = keys.generation
         return self._names

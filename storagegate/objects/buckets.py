@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from storagegate.objects import errors
 from storagegate.objects.access.acl import encodeList
-from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED
+from storagegate.objects.access.actions import LIST_BUCKETS
+from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, decideAlone
 from storagegate.objects.names import checkBucketName, isRegion
 from storagegate.objects.operations import CreateBucket, DeleteBucket, ListBuckets
 from storagegate.objects.service import ObjectService
@@ -33,7 +34,9 @@ async def listBuckets(
     identity = caller.identity
     if identity.isAnonymous:
         raise errors.AccessDenied()
-    account = None if identity.isRoot else identity.account
+    decideAlone(caller, LIST_BUCKETS)
+    isOfRoot = identity.isRoot or (identity.rights is not None and identity.rights.isRoot)
+    account = None if isOfRoot else identity.account
     policy = identity.policy
     isWhole = policy.isUnlimited and not wanted.region
     size = wanted.limit if isWhole else max(wanted.limit, _BUCKETS)
@@ -58,6 +61,7 @@ async def createBucket(service: ObjectService, caller: "Caller", wanted: CreateB
     if identity.isAnonymous:
         raise errors.AccessDenied()
     checkBucketName(name)
+    _checkCreation(caller, wanted)
     if wanted.region and wanted.region != service.region:
         if not isRegion(wanted.region):
             raise errors.InvalidRegion(region=wanted.region)
@@ -91,6 +95,27 @@ async def createBucket(service: ObjectService, caller: "Caller", wanted: CreateB
         # The bucket is private until this point.
         await service.catalog.commit(PutSettings(name, {ACL: acl}))
     return bucket
+
+
+def _checkCreation(caller: "Caller", wanted: CreateBucket) -> None:
+    """
+    Decide on the creation of a bucket, and on the settings that the request gives to it.
+
+    @raise AccessDenied: The caller lacks one of the rights.
+    """
+    if caller.identity.rights is None:
+        return
+    actions = ["s3:CreateBucket"]
+    if wanted.acl is not None:
+        actions.append("s3:PutBucketAcl")
+    if wanted.ownership:
+        actions.append("s3:PutBucketOwnershipControls")
+    if wanted.locked:
+        actions += ["s3:PutBucketObjectLockConfiguration", "s3:PutBucketVersioning"]
+    if wanted.tags:
+        actions.append("s3:PutBucketTagging")
+    for action in actions:
+        decideAlone(caller, action, wanted.bucket)
 
 
 def _storedList(wanted: CreateBucket, account: str) -> bytes | None:

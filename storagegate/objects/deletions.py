@@ -43,7 +43,7 @@ async def _delete(
     found = await service.find(bucket)
     identity = caller.identity
     results: dict[int, Removal | Exception] = {}
-    if found.generation or found.account != identity.account:
+    if found.generation or found.account != identity.ownerAccount:
         results.update(await _refused(service, caller, found, entries))
     rows = []
     for position, entry in enumerate(entries):

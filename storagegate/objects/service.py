@@ -152,7 +152,7 @@ class ObjectService:
         @raise AccessDenied: The caller has no right to it.
         """
         found = await self.find(name)
-        if found.generation or found.account != caller.identity.account:
+        if found.generation or found.account != caller.identity.ownerAccount:
             settings = self.settings.kept(found.generation) or await self.settings.find(found)
             settings.access.decide(caller, found, key, operation=operation, initiator=initiator)
         return found
@@ -194,7 +194,7 @@ class ObjectService:
             raise invalidId("versionId", versionId or "") from error
         if home is None:
             raise errors.BucketNotFound(bucket=bucket)
-        account = caller.identity.account
+        account = caller.identity.ownerAccount
         if (
             home.generation
             or home.account != account
@@ -311,7 +311,7 @@ class ObjectService:
         if recent is not None and not condition.absent:
             found, revision = recent
             try:
-                if found.generation or found.account != caller.identity.account:
+                if found.generation or found.account != caller.identity.ownerAccount:
                     (await self.accessOf(found)).decide(caller, found, key)
                 owner = await self._ownerOfNew(caller, found, acl)
             except DomainError:

@@ -7,6 +7,7 @@ processes need not be notified of changes.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -83,6 +84,13 @@ def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
     )
 
 
+# Users need a decision on each request, mostly for buckets without settings of few accounts.
+@lru_cache(maxsize=256)
+def _withoutSettings(account: str, ownership: str) -> BucketSettings:
+    access = BucketAccess(account, ownership=ownership or OBJECT_WRITER)
+    return BucketSettings({}, access, (), ())
+
+
 def ownershipOf(bucket: Bucket, documents: Mapping[str, bytes]) -> str:
     """Return the object ownership of a bucket; empty if it has none."""
     document = documents.get(OWNERSHIP)
@@ -113,7 +121,7 @@ class SettingsCache:
         if kept is not None:
             return kept
         if not bucket.generation:
-            return _compile(bucket, {})
+            return _withoutSettings(bucket.account, bucket.ownership)
         generation, documents = await self._catalog.settings(bucket.name)
         settings = _compile(bucket, documents)
         if generation and generation not in self._kept:

@@ -162,28 +162,39 @@ def principalArn(identity: Identity) -> str | None:
     """Return the ARN of an identity; L{None} for an anonymous request."""
     if identity.isAnonymous:
         return None
-    if identity.isRoot:
+    if _actsAsRoot(identity):
         return f"arn:aws:iam::{identity.account}:root"
-    return f"arn:aws:iam::{identity.account}:user/{identity.accessKey}"
+    return f"arn:aws:iam::{identity.account}:user/{identity.principal}"
+
+
+def _actsAsRoot(identity: Identity) -> bool:
+    """Return whether an identity is the root pair or a service key of it."""
+    return identity.isRoot or (identity.rights is not None and identity.rights.isRoot)
 
 
 def _principalType(context: AccessContext) -> str:
     identity = context.identity
     if identity.isAnonymous:
         return "Anonymous"
-    return "Account" if identity.isRoot else "User"
+    return "Account" if _actsAsRoot(identity) else "User"
 
 
 def _userName(context: AccessContext) -> str | None:
     identity = context.identity
-    return None if identity.isAnonymous or identity.isRoot else identity.accessKey
+    if identity.isAnonymous or _actsAsRoot(identity):
+        return None
+    user = None if identity.rights is None else identity.rights.user
+    return identity.principal if user is None else user.name
 
 
 def _userId(context: AccessContext) -> str:
     identity = context.identity
     if identity.isAnonymous:
         return "anonymous"
-    return canonicalId(identity.account) if identity.isRoot else identity.accessKey
+    if _actsAsRoot(identity):
+        return canonicalId(identity.account)
+    user = None if identity.rights is None else identity.rights.user
+    return identity.principal if user is None else user.id
 
 
 def _account(context: AccessContext) -> str | None:
@@ -436,8 +447,15 @@ _KEYS = (
 CONDITION_KEYS: Mapping[str, ConditionKey] = {key.name.lower(): key for key in _KEYS}
 """All keys except tag keys, by lower-case name: policies may use any case."""
 
+
+def _principalTags(context: AccessContext) -> Mapping[str, str]:
+    rights = context.identity.rights
+    return _NOTHING if rights is None else rights.tags
+
+
 _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
     "s3:existingobjecttag/": lambda context: context.existingTags,
+    "aws:principaltag/": _principalTags,
     "s3:requestobjecttag/": lambda context: context.request.requestTags,
 }
 

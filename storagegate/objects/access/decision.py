@@ -4,12 +4,16 @@ The access decision on a request, in this order.
   1. The front end authenticates the request, or establishes that it is anonymous.
   2. The limits of the access key apply; nothing widens them
      (L{Identity.authorise<storagegate.objects.accounts.Identity.authorise>}).
-  3. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root
+  3. For a user or a service key, a deny statement of its policies refuses, and the own policy of a
+     service key must allow the request.
+  4. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root
      key, and the unlimited keys of the bucket's account can always change the policy.
-  4. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
-  5. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
+  5. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
+  6. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
      object the object's account; an allow statement; a grant of an ACL.
-  6. Otherwise the access is denied.
+  7. A user also needs a policy that allows the request. Only in its own account, an allow statement
+     that names the user, or everyone, is enough.
+  8. Otherwise the access is denied.
 
 As in S3, an allow statement does not open an object of another account: only its own account can.
 An object that the root key writes in the bucket of another account is that account's to use. Under
@@ -100,6 +104,31 @@ def _describe(
     )
 
 
+def decideAlone(caller: Caller, action: str, bucket: str = "") -> None:
+    """
+    Decide on an action that the settings of no bucket concern: lists of buckets, and the creation
+    of a bucket. Keys of no user may perform it within their limits.
+
+    @param action: The action with its prefix.
+    @param bucket: The name of the new bucket.
+    @raise AccessDenied: No policy of a user, or of a service key, allows it.
+    """
+    identity = caller.identity
+    rights = identity.rights
+    if rights is None:
+        return
+    context = AccessContext(identity, caller, bucket, "", identity.account, caller.operationName)
+    # Amazon's policies name the service as all buckets.
+    resource = bucket or "*"
+    if rights.evaluate(action, context, resource) is not True:
+        explain = partial(rights.explain, action, context, resource)
+        raise errors.AccessDenied(explain=explain)
+
+
+def _same(described: AccessContext) -> AccessContext:
+    return described
+
+
 class BucketAccess(Struct, frozen=True, eq=False):
     """
     The compiled access settings of a bucket.
@@ -163,7 +192,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
             explain = partial(self._explainMissing, context, actionsOf(operation, versionId)[0])
             raise errors.AccessDenied(explain=explain)
         for action in actionsOf(operation, versionId):
-            if isMissing and not self._denies(action, context):
+            if isMissing and not self._denies(identity, action, context):
                 continue
             if not self.allows(identity, action, context, owner, acl):
                 raise self._refused(context, action, owner)
@@ -189,7 +218,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
             action in ("s3:PutObjectAcl", "s3:PutObjectTagging")
             and not self.isEnforced
             and self._isGranted(identity, "s3:PutObject", None, None)
-            and not self._denies(action, context)
+            and not self._denies(identity, action, context)
+            and (identity.rights is None or identity.rights.evaluate(action, context()) is True)
         )
 
     def mayBypass(self, caller: Caller, bucket: Bucket, key: bytes, versionId: str | None) -> bool:
@@ -254,16 +284,31 @@ class BucketAccess(Struct, frozen=True, eq=False):
         """
         if identity.isRoot:
             return True
+        rights = identity.rights
+        if rights is not None:
+            known = context()
+            found = rights.evaluate(action, known)
+            if found is None:
+                return self._allowsDirectly(identity, action, known, owner)
+            if not found or rights.isRoot:
+                return found
+            # The user may do what its account may do.
+            context = partial(_same, known)
         account = self.account
         isOwner = identity.account == account and not identity.isAnonymous
         policy, described = self.policy, None
         if policy is not None:
-            if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
+            if (
+                isOwner
+                and action in POLICY_ACTIONS
+                and identity.policy.isUnlimited
+                and (rights is None or not rights.isUser)
+            ):
                 return True
             denies, grants = policy.rules[action]
             if denies.rows:
                 described = context()
-                if denies.hold(described):
+                if denies.hold(described, described.key):
                     return False
             if not isOwner:
                 if policy.isPublic and self.block.restrictPublicBuckets:
@@ -274,13 +319,39 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if owner in (None, account, ROOT_ACCOUNT) or isEnforced or action not in WRITER_ACTIONS:
             if isOwner:
                 return True
-            if policy is not None and described is not None and grants.hold(described):
+            if (
+                policy is not None
+                and described is not None
+                and grants.hold(described, described.key)
+            ):
                 return True
             if action in INITIATOR_ACTIONS and owner == identity.account:
                 return not identity.isAnonymous
         elif owner == identity.account and not identity.isAnonymous:
             return True
         return not isEnforced and self._isGranted(identity, action, owner, acl)
+
+    def _allowsDirectly(
+        self, identity: Identity, action: str, described: AccessContext, owner: str | None
+    ) -> bool:
+        """
+        Decide on a request of a user whose policies do not mention it: only the policy of a bucket
+        of its account can allow it, for objects of the account.
+
+        @param owner: See L{allows}.
+        """
+        policy, account = self.policy, self.account
+        if policy is None or identity.account != account:
+            return False
+        if policy.rules[action][0].hold(described, described.key):
+            return False
+        if not policy.direct[action][1].hold(described, described.key):
+            return False
+        return (
+            owner in (None, account, ROOT_ACCOUNT)
+            or self.isEnforced
+            or action not in WRITER_ACTIONS
+        )
 
     def _refused(
         self, context: Callable[[], AccessContext], action: str, owner: str | None = None
@@ -293,7 +364,9 @@ class BucketAccess(Struct, frozen=True, eq=False):
     ) -> errors.Refusal:
         """Find the rule by which L{allows} has refused an action; see there for the parameters."""
         described, policy = context(), self.policy
-        bucket = described.bucket
+        bucket, rights = described.bucket, described.identity.rights
+        if rights is not None and rights.evaluate(action, described) is False:
+            return rights.explain(action, described)
         isOwner = described.identity.account == self.account and not described.identity.isAnonymous
         if policy is not None:
             found = policy.findDeny(action, described)
@@ -305,6 +378,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
             if not isOwner and policy.isPublic and self.block.restrictPublicBuckets:
                 text = f"{bucket} has a public policy, and admits only its own account"
                 return errors.Refusal(text)
+        if rights is not None and rights.evaluate(action, described) is None:
+            return rights.explain(action, described)
         if isOwner and owner is not None:
             return errors.Refusal(f"the object belongs to the account {owner}")
         text = f"no statement of the policy of {bucket} and no grant allows {action}"
@@ -318,12 +393,19 @@ class BucketAccess(Struct, frozen=True, eq=False):
         denied = self._explain(context, "s3:ListBucket", None)
         return errors.Refusal(f"the object does not exist, and {denied.rule}", denied.statement)
 
-    def _denies(self, action: str, context: Callable[[], AccessContext]) -> bool:
-        """Return whether a statement of the policy denies an action."""
+    def _denies(
+        self, identity: Identity, action: str, context: Callable[[], AccessContext]
+    ) -> bool:
+        """Return whether a statement of a policy denies an action."""
+        if identity.rights is not None and identity.rights.evaluate(action, context()) is False:
+            return True
         if self.policy is None:
             return False
         denies, _ = self.policy.rules[action]
-        return bool(denies.rows) and denies.hold(context())
+        if not denies.rows:
+            return False
+        described = context()
+        return denies.hold(described, described.key)
 
     def _isGranted(
         self, identity: Identity, action: str, owner: str | None, acl: AccessControlList | None
@@ -351,7 +433,19 @@ class BucketAccess(Struct, frozen=True, eq=False):
 
         @param action: The action with its prefix.
         """
-        if identity.isRoot or (identity.account == self.account and not identity.isAnonymous):
+        if identity.isRoot:
+            return True
+        rights, isOwner = identity.rights, identity.account == self.account
+        if rights is not None:
+            found = rights.couldAllow(identity, action)
+            if found is None:
+                policy = self.policy
+                return (
+                    isOwner and policy is not None and policy.direct[action][1].couldHold(identity)
+                )
+            if not found or rights.isRoot:
+                return found
+        if isOwner and not identity.isAnonymous:
             return True
         if self.policy is not None and self.policy.rules[action][1].couldHold(identity):
             return True

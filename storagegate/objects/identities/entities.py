@@ -10,6 +10,7 @@ policies of buckets::
 
 import secrets
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -285,10 +286,21 @@ class AccountState(Struct, frozen=True, kw_only=True):
         return found
 
 
+# Decoding the entities of an unchanged account again costs only a look-up.
+@lru_cache(maxsize=4096)
+def readEntity(kind: str, document: bytes) -> Entity:
+    """
+    Decode an entity.
+
+    @param kind: A key of L{KINDS}.
+    """
+    return msgspec.json.decode(document, type=KINDS[kind])
+
+
 def readEntities(documents: AccountDocuments) -> dict[tuple[str, str], Entity]:
     """Decode the entities of an account."""
     return {
-        key: msgspec.json.decode(document, type=KINDS[key[0]])
+        key: readEntity(key[0], document)
         for key, document in documents.documents.items()
         if key[0] in KINDS
     }

@@ -1,13 +1,306 @@
 """
-The rights of identities: identity policies, and the rights that they give.
+The rights of users and service keys.
+
+A user has the rights that its policies, and the policies of its groups, allow and do not deny. A
+service key has the rights of its parent that its own policy also allows; without an own policy it
+has all of them. Its parent is a user, another key, or another service key.
+
+L{storagegate.objects.access.decision} combines these rights with the settings of buckets.
 """
 
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
+from twisted.logger import Logger
+
 from storagegate.objects import errors
+from storagegate.objects.access.context import AccessContext
+from storagegate.objects.access.identitypolicy import (
+    PolicyRules,
+    compileIdentityPolicy,
+    resourceOf,
+)
+from storagegate.objects.accounts import AccountKey, Identity, KeyPolicy
+from storagegate.objects.errors import MalformedPolicy, Refusal
+from storagegate.objects.identities.entities import Group, ManagedPolicy, User, readEntity
+from storagegate.objects.identities.managedpolicies import AMAZON_POLICIES
+from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
+
+_IAM = "arn:aws:iam::"
+_NO_TAGS: Mapping[str, str] = {}
+
+_DEEPEST = 8
+"""Service keys that bound each other; each adds the evaluation of a policy to each request."""
+
+_MISSING = ""
+"""In the place of the document of a missing policy. It is not valid, so nothing is allowed."""
+
+
+class Rights:
+    """
+    The rights of a user or a service key.
+
+    @ivar isUser: Whether the rights are those of a user; otherwise those of a key of no user, all
+        rights of its account, are the ones that service keys narrow.
+    @ivar isRoot: Whether they are the rights of the root pair.
+    @ivar principal: See L{Identity.principal<storagegate.objects.accounts.Identity.principal>}.
+    @ivar user: The user, if C{isUser}.
+    @ivar serviceKeys: The service key, and the service keys that bound it.
+    @ivar sources: The objects from which the rights were made; equal sources make equal rights.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        principal: str,
+        user: User | None = None,
+        documents: Iterable[str] = (),
+        parent: "Rights | None" = None,
+        serviceKey: AccessKey | None = None,
+        sources: tuple[object, ...] = (),
+        *,
+        isRoot: bool = False,
+    ) -> None:
+        """
+        @param documents: The policies of the user.
+        @param parent: The rights that a service key narrows; L{None} for a user, and for the child
+            of a key of no user.
+        @param serviceKey: The service key that narrows the rights.
+        """
+        self.principal = principal
+        self.user: User | None = user if parent is None else parent.user
+        self.isUser = self.user is not None
+        self.isRoot: bool = isRoot or (parent is not None and parent.isRoot)
+        self.sources = sources
+        self.serviceKeys: tuple[str, ...] = () if parent is None else parent.serviceKeys
+        self._documents: tuple[str, ...] = tuple(documents) if parent is None else parent._documents
+        self._sessions: tuple[str, ...] = () if parent is None else parent._sessions
+        if serviceKey is not None:
+            self.serviceKeys += (serviceKey.accessKey,)
+            if serviceKey.sessionPolicy:
+                self._sessions += (serviceKey.sessionPolicy,)
+        self._rules: PolicyRules | None = None
+        self._bounds: tuple[PolicyRules, ...] = ()
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags of the user."""
+        return _NO_TAGS if self.user is None else self.user.tags
+
+    def evaluate(
+        self, action: str, context: AccessContext, resource: str | None = None
+    ) -> bool | None:
+        """
+        Evaluate the policies for a request.
+
+        @param action: The action with its prefix.
+        @param resource: The resource as L{resourceOf
+            <storagegate.objects.access.identitypolicy.resourceOf>} returns it; L{None} for the
+            bucket or the key of C{context}.
+        @return: L{False} if a policy denies the action, or an own policy of a service key does not
+            allow it; L{True} if all that is needed allows it; L{None} if only a policy of the user
+            is missing.
+        """
+        rules = self._rules
+        if rules is None:
+            rules = self._compile()
+        if resource is None:
+            resource = resourceOf(action, context.bucket, context.key)
+        for bound in self._bounds:
+            denies, allows = bound[action]
+            if denies.rows and denies.hold(context, resource):
+                return False
+            if not allows.hold(context, resource):
+                return False
+        if not self.isUser:
+            return True
+        denies, allows = rules[action]
+        if denies.rows and denies.hold(context, resource):
+            return False
+        return True if allows.hold(context, resource) else None
+
+    def couldAllow(self, identity: Identity, action: str) -> bool | None:
+        """Return what L{evaluate} could return for some resource and context."""
+        rules = self._rules
+        if rules is None:
+            rules = self._compile()
+        if not all(bound[action][1].couldHold(identity) for bound in self._bounds):
+            return False
+        return True if not self.isUser or rules[action][1].couldHold(identity) else None
+
+    def explain(self, action: str, context: AccessContext, resource: str | None = None) -> Refusal:
+        """Find the rule by which L{evaluate} has not returned L{True}."""
+        name = "the key" if self.user is None else f"the user {self.user.name}"
+        if resource is None:
+            resource = resourceOf(action, context.bucket, context.key)
+        for bound in self._bounds:
+            denies, allows = bound[action]
+            if denies.hold(context, resource) or not allows.hold(context, resource):
+                return Refusal(f"the policy of the service key does not allow {action}")
+        rules = self._rules or self._compile()
+        if self.isUser and rules[action][0].hold(context, resource):
+            return Refusal(f"a policy of {name} denies {action}")
+        return Refusal(f"no policy of {name} allows {action}")
+
+    def _compile(self) -> PolicyRules:
+        """Compile the policies, on the first request."""
+        try:
+            bounds = tuple(PolicyRules([compileIdentityPolicy(each)]) for each in self._sessions)
+            rules = PolicyRules(compileIdentityPolicy(each) for each in self._documents)
+        except MalformedPolicy as error:
+            # A later version may have written a policy that this one does not know.
+            self._log.error(
+                "{principal} has no rights, because a policy cannot be used: {error}",
+                principal=self.principal,
+                error=error.message,
+            )
+            rules = PolicyRules([])
+            bounds = (rules,)
+        self._rules, self._bounds = rules, bounds
+        return rules
+
+
+class KeyBinder:
+    """Finds the rights of the keys of users and of service keys."""
+
+    def __init__(
+        self,
+        keys: Iterable[AccessKey],
+        identities: Mapping[str, AccountDocuments],
+        root: AccountKey,
+        issued: MutableMapping[str, AccountKey],
+        before: Mapping[str, AccountKey],
+    ) -> None:
+        """
+        @param keys: The keys that are neither disabled nor expired.
+        @param identities: The documents of accounts.
+        @param root: The root pair.
+        @param issued: All other keys by name; L{bind} adds the keys that have rights.
+        @param before: Keys of an earlier state, which are used again if nothing has changed.
+        """
+        self._keys = {key.accessKey: key for key in keys}
+        self._identities = identities
+        self._root = root
+        self._issued = issued
+        self._before = before
+
+    def bind(self) -> None:
+        """Add the keys. A key whose user or parent is missing or disabled is not added."""
+        for key in self._keys.values():
+            self._bind(key, 0)
+
+    def _bind(self, key: AccessKey, depth: int) -> AccountKey | None:
+        found = self._issued.get(key.accessKey)
+        if found is not None or depth > _DEEPEST:
+            return found
+        kind, _, name = key.parent.partition("/")
+        if key.parent and kind == "key":
+            made = self._childOfKey(key, name, depth)
+        else:
+            made = self._ofUser(key, name if key.parent else key.userName)
+        if made is not None:
+            known = self._before.get(key.accessKey)
+            if known is not None and known.issued == key and _sources(known) == _sources(made):
+                # It keeps its compiled policies.
+                made = known
+            self._issued[key.accessKey] = made
+        return made
+
+    def _childOfKey(self, key: AccessKey, name: str, depth: int) -> AccountKey | None:
+        """Make a service key that another key bounds; L{None} if there is no such key."""
+        if name == self._root.identity.accessKey:
+            parent: AccountKey | None = self._root
+        else:
+            bound = self._keys.get(name)
+            parent = self._issued.get(name) if bound is None else self._bind(bound, depth + 1)
+        if parent is None or parent.identity.account != key.account:
+            return None
+        above = parent.identity
+        rights = Rights(
+            above.principal,
+            parent=above.rights,
+            serviceKey=key,
+            sources=(parent,),
+            isRoot=above.isRoot,
+        )
+        policy = _limitsOf(key, above.policy)
+        identity = Identity(key.accessKey, key.account, policy, rights=rights)
+        return AccountKey(identity, key.secretKey, key, parent=parent)
+
+    def _ofUser(self, key: AccessKey, name: str) -> AccountKey | None:
+        """Make a key or a service key of a user; L{None} if the user is missing or disabled."""
+        account = self._identities.get(key.account)
+        document = None if account is None else account.documents.get(("user", name.lower()))
+        if account is None or document is None:
+            return None
+        user = readEntity("user", document)
+        assert isinstance(user, User)
+        if user.disabled:
+            return None
+        documents = documentsOf(user, key.account, account)
+        rights = Rights(
+            user.resource.removeprefix("user/"),
+            user,
+            documents,
+            sources=(document, *documents),
+        )
+        if key.parent:
+            rights = Rights(rights.principal, parent=rights, serviceKey=key, sources=rights.sources)
+        identity = Identity(key.accessKey, key.account, _limitsOf(key, None), rights=rights)
+        return AccountKey(identity, key.secretKey, key)
+
+
+def _limitsOf(key: AccessKey, parent: KeyPolicy | None) -> KeyPolicy:
+    above = None if parent is None or parent.isUnlimited else parent
+    return KeyPolicy(key.policy, key.bucketPattern, key.prefixPattern, above)
+
+
+def _sources(key: AccountKey) -> tuple[object, ...]:
+    rights = key.identity.rights
+    return () if rights is None else rights.sources
+
+
+def documentsOf(user: User, account: str, documents: AccountDocuments) -> tuple[str, ...]:
+    """
+    Return the policies that apply to a user: inline and attached, its own and those of its groups.
+
+    @param documents: The documents of the account.
+    """
+    found = list(user.policies.values())
+    attached = list(user.attached)
+    for name in user.groups:
+        document = documents.documents.get(("group", name))
+        if document is None:
+            found.append(_MISSING)
+            continue
+        group = readEntity("group", document)
+        assert isinstance(group, Group)
+        found += group.policies.values()
+        attached += group.attached
+    for arn in dict.fromkeys(attached):
+        policy = findPolicy(arn, account, documents)
+        found.append(_MISSING if policy is None else policy.document)
+    return tuple(found)
+
+
+def findPolicy(arn: str, account: str, documents: AccountDocuments) -> ManagedPolicy | None:
+    """
+    Find a managed policy of an account or of Amazon.
+
+    @param documents: The documents of the account.
+    """
+    if arn in AMAZON_POLICIES:
+        return AMAZON_POLICIES[arn]
+    document = documents.documents.get(("policy", arn.rpartition("/")[2].lower()))
+    if document is None:
+        return None
+    policy = readEntity("policy", document)
+    assert isinstance(policy, ManagedPolicy)
+    return policy if policy.arn(account) == arn else None
 
 
 def checkPolicy(document: str) -> None:
@@ -18,6 +311,10 @@ def checkPolicy(document: str) -> None:
 
     @raise MalformedPolicyDocument: The policy is invalid; the message names the problem.
     """
+    try:
+        compileIdentityPolicy(document)
+    except MalformedPolicy as error:
+        raise errors.MalformedPolicyDocument(error.message) from None
 
 
 def checkTrustPolicy(document: str) -> None:
@@ -26,6 +323,12 @@ def checkTrustPolicy(document: str) -> None:
 
     @raise MalformedPolicyDocument: The policy is invalid; the message names the problem.
     """
+    from storagegate.objects.access.trustpolicy import readTrustPolicy
+
+    try:
+        readTrustPolicy(document)
+    except MalformedPolicy as error:
+        raise errors.MalformedPolicyDocument(error.message) from None
 
 
 def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> None:
@@ -41,6 +344,15 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     @param resource: The ARN of the entity, or C{*} for actions that concern none.
     @raise AccessDenied: The caller has no right to it.
     """
-    if caller.identity.isRoot or role in ("admin", "root"):
+    identity = caller.identity
+    rights = identity.rights
+    isAdmin = role in ("admin", "root") and not identity.isAnonymous
+    if rights is None:
+        if not (identity.isRoot or isAdmin):
+            raise errors.AccessDenied()
         return
-    raise errors.AccessDenied()
+    context = AccessContext(identity, caller, "", "", identity.account, caller.operationName)
+    named = f"{identity.account}:*" if resource == "*" else resource.removeprefix(_IAM)
+    found = rights.evaluate(action, context, named)
+    if found is False or not (isAdmin or (found and rights.isUser)):
+        raise errors.AccessDenied(explain=lambda: rights.explain(action, context, named))
