@@ -83,8 +83,10 @@ def userNameOf(state: AccountState, accessKey: str) -> str:
     @param accessKey: A service key belongs to the user of its parent.
     """
     key = state.keys.get(accessKey)
-    # A chain of service keys has no circle: each key is younger than its parent.
-    while key is not None and key.parent:
+    seen = set()
+    # A key that was deleted and issued again, with a child as its parent, makes a circle.
+    while key is not None and key.parent and accessKey not in seen:
+        seen.add(accessKey)
         kind, _, name = key.parent.partition("/")
         if kind == "user":
             user = state.user(name)

@@ -112,6 +112,14 @@ class StateTests(SynchronousTestCase):
         key = self.state.keys[made.accessKeyId]
         self.assertEqual((key.parent, key.role), ("key/OPERATOR", "none"))
 
+    def test_circle(self) -> None:
+        """Service keys that bound each other, because one was issued again, have a name."""
+        for name, parent in (("A", "key/B"), ("B", "key/A")):
+            key = AccessKey(name, "secret", "acme", parent=parent)
+            self.state = self.state.withKey(key)
+        found = self.read(operations.ListAccessKeys(userName="ann")).accessKeyMetadata
+        self.assertEqual(found, ())
+
     def test_issued(self) -> None:
         """An operator's keys of users and service keys are checked as those of IAM."""
         for more, kind in (
