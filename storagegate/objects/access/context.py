@@ -18,9 +18,9 @@ from msgspec import Struct, field
 from storagegate.core.addresses import readAddress
 from storagegate.core.options import parseDecimal
 from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
-from storagegate.objects.accounts import Identity, Signing, canonicalId
 from storagegate.objects.dates import isoTimestamp, parseUntil
 from storagegate.objects.pagination import PAGE_LIMIT
+from storagegate.objects.principals import Identity, Signing, canonicalId
 from storagegate.storage.records import ObjectLock
 
 _UNTIL = b"x-amz-object-lock-retain-until-date"

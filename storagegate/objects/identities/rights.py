@@ -20,10 +20,10 @@ from storagegate.objects.access.identitypolicy import (
     compileIdentityPolicy,
     resourceOf,
 )
-from storagegate.objects.accounts import AccountKey, Identity, KeyPolicy
 from storagegate.objects.errors import MalformedPolicy, Refusal
 from storagegate.objects.identities.awspolicies import AWS_POLICIES
 from storagegate.objects.identities.entities import Group, ManagedPolicy, User, readEntity
+from storagegate.objects.principals import AccountKey, Identity, KeyPolicy
 from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
@@ -220,11 +220,13 @@ class KeyBinder:
         if parent is None or parent.identity.account != key.account:
             return None
         above = parent.identity
-        if above.rights is not None and len(above.rights.serviceKeys) >= _DEEPEST:
+        bounds = above.rights
+        assert bounds is None or isinstance(bounds, Rights)
+        if bounds is not None and len(bounds.serviceKeys) >= _DEEPEST:
             return None
         rights = Rights(
             above.principal,
-            parent=above.rights,
+            parent=bounds,
             serviceKey=key,
             sources=(parent,),
             isRoot=above.isRoot,
@@ -263,7 +265,7 @@ def _limitsOf(key: AccessKey, parent: KeyPolicy | None) -> KeyPolicy:
 
 def _sources(key: AccountKey) -> tuple[object, ...]:
     rights = key.identity.rights
-    return () if rights is None else rights.sources
+    return rights.sources if isinstance(rights, Rights) else ()
 
 
 def documentsOf(user: User, account: str, documents: AccountDocuments) -> tuple[str, ...]:
