@@ -318,7 +318,7 @@ def checkPolicy(document: str) -> None:
     try:
         compileIdentityPolicy(document)
     except MalformedPolicy as error:
-        raise errors.MalformedPolicyDocument(error.message) from None
+        raise errors.MalformedPolicyDocument(error.message, error.place) from None
 
 
 def checkTrustPolicy(document: str) -> None:
@@ -332,7 +332,7 @@ def checkTrustPolicy(document: str) -> None:
     try:
         readTrustPolicy(document)
     except MalformedPolicy as error:
-        raise errors.MalformedPolicyDocument(error.message) from None
+        raise errors.MalformedPolicyDocument(error.message, error.place) from None
 
 
 def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> None:

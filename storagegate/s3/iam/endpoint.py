@@ -7,7 +7,7 @@ from storagegate.net.http.message import ChannelRequest
 from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.checksums import BodyExpectation
 from storagegate.objects.errors import EntityTooLarge
-from storagegate.objects.identities.table import perform
+from storagegate.objects.identities.table import OPERATIONS, perform
 from storagegate.s3.auth.authenticator import Authenticated
 from storagegate.s3.auth.sigv4 import SignedRequest
 from storagegate.s3.checksums import gather
@@ -66,12 +66,13 @@ class IAMEndpoint:
         @param record: Gets the name of the operation.
         @param commonHeaders: The encoded fields of every response.
         """
-        operation = readOperation(
-            parseCall(body if request.method == b"POST" else request.queryString)
-        )
-        name = type(operation).__name__
-        if record is not None:
+        isForm = request.method == b"POST"
+        parameters = parseCall(body if isForm else request.queryString)
+        name = parameters.get("Action", "")
+        # Any other name could be a label of too many metrics.
+        if record is not None and name in OPERATIONS:
             record.operation = name
+        operation = readOperation(parameters)
         services = self._services
         caller = PlainCaller(
             authenticated.identity,
