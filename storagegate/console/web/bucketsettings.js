@@ -1,4 +1,4 @@
-// The settings of a bucket: each a section that is loaded when it is opened, as a form and as JSON.
+// The settings of a bucket: all of them, or one as a form and as JSON.
 
 import { useState } from "preact/hooks";
 import { APIError, call, segment } from "./api.js";
@@ -16,6 +16,7 @@ export const styled = Promise.all([figures, loadStyle(STYLE)]);
 
 addTexts({
   "setting.sections": "Settings",
+  "setting.all": "All settings",
   "setting.name.versioning": "Versions",
   "setting.name.lock": "Object lock",
   "setting.name.lifecycle": "Lifecycle",
@@ -273,8 +274,8 @@ function DeleteBucket({ bucket }) {
 export function BucketSettings({ bucket, info, tab, query, reload }) {
   const names = SETTINGS[tab];
   const { setting, view } = query;
-  const name = names.includes(setting) ? setting : names[0];
-  const asJSON = FORMS[name] !== undefined && view === "json";
+  // All settings stand below each other, unless one is chosen; a policy takes a page of its own.
+  const chosen = names.includes(setting) ? setting : tab === "access" ? names[0] : "";
   const to = (values, isCurrent, text) => html`
     <a href=${link(["buckets", bucket, tab], values)} aria-current=${isCurrent ? "page" : undefined}
       onClick=${(event) => {
@@ -282,17 +283,16 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
         go(["buckets", bucket, tab], values, true);
       }}>${text}</a>
   `;
-  return html`
-    <div class="settings">
-      <nav class="settingsNav" aria-label=${say("setting.sections")}>
-        ${names.map((each) => to({ setting: each, view }, each === name, say("setting.name." + each)))}
-      </nav>
-      <section class="card">
-        <h2>${say("setting.name." + name)}</h2>
+  function section(name) {
+    const asJSON = FORMS[name] !== undefined && chosen !== "" && view === "json";
+    return html`
+      <section class="card" key=${name}>
+        <header><h2>${say("setting.name." + name)}</h2>
+          ${!chosen && FORMS[name] && to({ setting: name, view: "json" }, false, say("setting.asJSON"))}</header>
         ${name === "delete"
           ? html`<${DeleteBucket} bucket=${bucket} />`
           : html`
-            ${FORMS[name] && html`
+            ${chosen && FORMS[name] && html`
               <nav class="tabs" aria-label=${say("setting.name." + name)}>
                 ${to({ setting: name }, !asJSON, say("setting.asForm"))}
                 ${to({ setting: name, view: "json" }, asJSON, say("setting.asJSON"))}
@@ -301,6 +301,15 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
             <${Setting} key=${name} bucket=${bucket} info=${info} name=${name} asJSON=${asJSON} reload=${reload} statement=${query.statement} />
           `}
       </section>
+    `;
+  }
+  return html`
+    <div class="settings">
+      <nav class="settingsNav" aria-label=${say("setting.sections")}>
+        ${tab === "settings" && to({}, !chosen, say("setting.all"))}
+        ${names.map((each) => to({ setting: each, view }, each === chosen, say("setting.name." + each)))}
+      </nav>
+      <div>${(chosen ? [chosen] : names).map(section)}</div>
     </div>
   `;
 }

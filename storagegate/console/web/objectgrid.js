@@ -42,8 +42,8 @@ export class ObjectArray {
     return this.rows.slice(first, last + 1).map(nameOf);
   }
 
-  loadedNames() {
-    return this.rows.map(nameOf);
+  loadedRows() {
+    return this.rows;
   }
 }
 
@@ -84,7 +84,7 @@ export function useSelection(pages) {
       if (last - first >= MOST_SELECTED) choose({ size: last - first + 1 });
       else choose(new Set(await pages.names(first, last)));
     },
-    loaded: () => choose(new Set(pages.loadedNames())),
+    loaded: () => choose(new Set(pages.loadedRows().map(nameOf))),
     all: () => setSelection({ all: true, names: new Set() }),
     clear: () => setSelection(NOTHING),
     keep: (some) => choose(new Set(some)),
@@ -131,12 +131,12 @@ function Row({ index, top, height, row, measured, folder, href, isActive, isSele
 const COLUMNS = [["name", "label"], ["size", "number"], ["type", "hidePhone hideMid hideDrawer"],
   ["modified", "hidePhone"], ["class", "hidePhone hideMid hideDrawer"]];
 
-function Heads({ sort, onSort, onAll }) {
+function Heads({ sort, onSort, onAll, picked }) {
   const [column, sign] = sort;
   return html`
     <div role="row" class="listHead" aria-rowindex="1">
       <span role="columnheader" class="pick" onClick=${onAll}><span class="hidden">${say("objects.selection")}</span>
-        <span class="tick"></span></span>
+        <span class=${"tick " + picked}></span></span>
       ${COLUMNS.map(([name, kind]) => html`
         <span role="columnheader" class=${kind} aria-sort=${column === name ? (sign > 0 ? "ascending" : "descending") : undefined}>
           ${onSort
@@ -179,6 +179,8 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
     if (event.target.closest("a") && !event.shiftKey && !isAdding) return;
     event.preventDefault();
     setActive(index);
+    // The ring of the active row is for the keyboard.
+    event.target.closest("[role=grid]").dataset.pointed = "";
     if (event.shiftKey) select.range(anchor.current, index);
     else if (isAdding || event.target.closest(".pick")) select.toggle(name);
     else select.only(name);
@@ -186,6 +188,7 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
   }
   function pressed(event) {
     const { page } = handle.current;
+    delete event.currentTarget.dataset.pointed;
     const row = pages.row(active);
     const isControl = event.ctrlKey || event.metaKey;
     const steps = {
@@ -212,6 +215,7 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
     event.preventDefault();
     step();
   }
+  const picked = selection.all || (pages.isComplete && selection.names.size >= pages.count) ? "isAll" : selection.names.size ? "isSome" : "";
   const draw = (index, top) => {
     const row = pages.row(index);
     return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} measured=${measured} folder=${folder} href=${href}
@@ -220,7 +224,7 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
   };
   return html`
     <${VirtualList} key=${height} count=${pages.count} row=${draw} height=${height} handle=${handle} onSpan=${onSpan} role="grid"
-      head=${html`<${Heads} sort=${sort} onSort=${onSort}
+      head=${html`<${Heads} sort=${sort} onSort=${onSort} picked=${picked}
         onAll=${() => (selection.all || selection.names.size ? select.clear() : select.loaded())} />`} headHeight=${HEAD_PX}
       aria-label=${label} aria-multiselectable="true"
       aria-rowcount=${pages.isComplete ? pages.count + 1 : -1} aria-activedescendant=${pages.count ? "row-" + active : undefined}

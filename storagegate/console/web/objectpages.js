@@ -86,8 +86,8 @@ export class ObjectPages {
     return found;
   }
 
-  loadedNames() {
-    return this.pages.flatMap((page) => (page.rows || []).map(nameOf));
+  loadedRows() {
+    return this.pages.flatMap((page) => page.rows || []);
   }
 
   retry() {

@@ -183,7 +183,9 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
   const isPart = contains !== undefined;
   return html`
     ${info && info.keyPattern && html`
-      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", { key: state.session.accessKey })}${" "}
+      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", {
+        key: state.session.accessKey, verb: say("objects.narrowed." + (may.write ? (may.read ? "both" : "write") : "read")),
+      })}${" "}
         <code>${bucket}/${info.keyPattern}</code></span></p>
     `}
     ${jobs.map((job) => html`
