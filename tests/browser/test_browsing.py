@@ -222,6 +222,27 @@ class BrowsingTests(BrowserCase):
         self.page.wait("!document.querySelector('.bulk')")
         self.assertEqual(self.page.evaluate(head), "tick ")
 
+    def test_copySelection(self) -> None:
+        """Selected objects and folders are copied and moved together; nothing is replaced."""
+        self.put("folder/a", "b", "c", "new/c")
+        self.page.show(self.bucket)
+        self.page.waitRow("c")
+        for row in (0, 2, 3):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.page.waitText("1 folder, 2 objects")
+        self.page.press("Copy to…")
+        self.page.fill("dialog input[name=toFolder]", "new")
+        self.page.press("Copy")
+        self.page.waitText("1 failed, the first: c")
+        kept = ["b", "c", "folder/a", "new/b", "new/c", "new/folder/a"]
+        self.eventually(self.keys, kept)
+        self.page.waitText("1 selected")
+        self.page.press("Move to…")
+        self.page.fill("dialog input[name=toFolder]", "other/")
+        self.page.press("Move")
+        self.page.waitText("1 moved to")
+        self.eventually(self.keys, [each for each in kept if each != "c"] + ["other/c"])
+
     def test_focusRing(self) -> None:
         """The active row has a ring for those who use the keyboard only."""
         self.put("a", "b")

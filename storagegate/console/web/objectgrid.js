@@ -103,7 +103,15 @@ function folderSize(row, measured) {
   return measured.state === "done" ? text : "≥ " + text;
 }
 
-function Row({ index, top, height, row, measured, folder, href, isActive, isSelected, isOpen, onPointer }) {
+// A name in which what was searched for is marked.
+function Marked({ text, wanted }) {
+  const at = wanted ? text.toLowerCase().indexOf(wanted.toLowerCase()) : -1;
+  if (at < 0) return text;
+  const end = at + wanted.length;
+  return html`${text.slice(0, at)}<mark>${text.slice(at, end)}</mark>${text.slice(end)}`;
+}
+
+function Row({ index, top, height, row, measured, folder, wanted, href, isActive, isSelected, isOpen, onPointer }) {
   const style = { top: top + "px", height: height + "px" };
   if (row === undefined)
     return html`<div role="row" class="listRow" aria-rowindex=${index + 2} style=${style}>
@@ -117,7 +125,7 @@ function Row({ index, top, height, row, measured, folder, href, isActive, isSele
       <span role="gridcell" class="pick" aria-label=${say("objects.select", { name: shown(name) })}>
         <span class="tick"></span></span>
       <span role="gridcell" class=${isFolder(row) ? "label isFolder" : "label"}><a href=${href(row)} tabindex="-1">
-        <${Icon} name=${icon} /><bdi>${shownBelow(name, folder)}</bdi></a></span>
+        <${Icon} name=${icon} /><bdi><${Marked} text=${shownBelow(name, folder)} wanted=${wanted} /></bdi></a></span>
       <span role="gridcell" class="number">${isFolder(row) ? folderSize(row, measured) : bytes(row[1])}</span>
       <span role="gridcell" class="quiet hidePhone hideMid hideDrawer">${type}</span>
       <span role="gridcell" class="when">${isFolder(row) ? "–" : date(row[2])}</span>
@@ -151,7 +159,7 @@ function Heads({ sort, onSort, onAll, picked }) {
 }
 
 // `acts` are {open(row), menu(row, element), up(), rename(row), remove(names)}; those absent are not offered.
-export function ObjectGrid({ label, folder, pages, measured, selection, select, href, opened, sort, onSort, acts }) {
+export function ObjectGrid({ label, folder, wanted, pages, measured, selection, select, href, opened, sort, onSort, acts }) {
   const [active, setActive] = useState(0);
   const anchor = useRef(0);
   const handle = useRef(null);
@@ -218,7 +226,7 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
   const picked = selection.all || (pages.isComplete && selection.names.size >= pages.count) ? "isAll" : selection.names.size ? "isSome" : "";
   const draw = (index, top) => {
     const row = pages.row(index);
-    return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} measured=${measured} folder=${folder} href=${href}
+    return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} measured=${measured} folder=${folder} wanted=${wanted} href=${href}
       isActive=${index === active} onPointer=${pointed} isOpen=${row !== undefined && opened === nameOf(row)}
       isSelected=${selection.all || (row !== undefined && selection.names.has(nameOf(row)))} />`;
   };

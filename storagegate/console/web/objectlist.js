@@ -35,7 +35,7 @@ const inWords = ({ folders, objects }) =>
   [...counted(folders, "objects.folderOne", "objects.folders"), ...counted(objects, "objects.one", "objects.many")].join(", ");
 
 // Takes the place of the toolbar, by its style, while something is selected.
-function BulkBar({ bucket, prefix, pages, selection, select, may, onDelete }) {
+function BulkBar({ bucket, prefix, pages, selection, select, may, ask }) {
   const [zip, busy, error] = useAction(() => downloadSelection(bucket, prefix, selection));
   const { all, names } = selection;
   const text = all
@@ -52,8 +52,12 @@ function BulkBar({ bucket, prefix, pages, selection, select, may, onDelete }) {
       ${may.read && html`
         <${Button} icon="download" kind="bare" busy=${busy} onClick=${zip}>${say(isOne ? "objects.download" : "objects.zip")}<//>
       `}
+      ${may.read && may.write && !all && html`
+        <${Button} icon="copy" kind="bare" onClick=${() => ask("CopySelection")}>${say("objects.copyTo")}<//>
+        <${Button} icon="move" kind="bare" onClick=${() => ask("MoveSelection")}>${say("objects.moveTo")}<//>
+      `}
       ${may.write && html`
-        <${Button} icon="trash" kind="bare danger" onClick=${onDelete}>${say("app.delete")}<//>
+        <${Button} icon="trash" kind="bare danger" onClick=${() => ask("DeleteSelection")}>${say("app.delete")}<//>
       `}
       <span class="fill"></span>
       ${!all && html`<button type="button" class="link" onClick=${select.all}>${say("objects.selectAll")}</button>`}
@@ -105,8 +109,8 @@ function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
 }
 
 // A list with its bar, its menu and its dialogs. `pages` are the rows.
-export function ObjectList({ bucket, info, measured, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, onMeasure, empty, between, isSearch }) {
-  const [asks, setAsks] = useState(false);
+export function ObjectList({ bucket, info, measured, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, onMeasure, empty, between, isSearch, wanted }) {
+  const [asks, setAsks] = useState("");
   const [menu, setMenu] = useState(null);
   const [dialog, setDialog] = useState(null);
   const [selection, select] = useSelection(pages);
@@ -118,17 +122,16 @@ export function ObjectList({ bucket, info, measured, prefix, folder, pages, quer
     menu: (row, at) => row !== undefined && setMenu({ row, at }),
     up: folder && (() => go(where, { prefix: folderOf(folder.slice(0, -1)), versions: query.versions })),
     rename: may.write && may.read && ((row) => setDialog({ kind: isFolder(row) ? "RenameFolder" : "Rename", row })),
-    remove: may.write && (() => setAsks(true)),
+    remove: may.write && (() => setAsks("DeleteSelection")),
   };
   return html`
     ${isAny && html`
-      <${BulkBar} bucket=${bucket} prefix=${prefix} pages=${pages} selection=${selection} select=${select} may=${may}
-        onDelete=${() => setAsks(true)} />
+      <${BulkBar} bucket=${bucket} prefix=${prefix} pages=${pages} selection=${selection} select=${select} may=${may} ask=${setAsks} />
     `}
     ${between}
     ${pages.count > 0
       ? html`<div class="listBox">
-          <${ObjectGrid} label=${say("objects.title", { bucket })} folder=${folder} pages=${pages} measured=${measured} selection=${selection}
+          <${ObjectGrid} label=${say("objects.title", { bucket })} folder=${folder} wanted=${wanted} pages=${pages} measured=${measured} selection=${selection}
             select=${select} href=${href} opened=${query.object} sort=${sort} onSort=${onSort} acts=${acts} />
           <${Foot} pages=${pages} isSearch=${isSearch} onMeasure=${onMeasure} />
         </div>`
@@ -140,7 +143,7 @@ export function ObjectList({ bucket, info, measured, prefix, folder, pages, quer
           open: () => (location.hash = href(menu.row)),
           remove: () => {
             select.only(nameOf(menu.row));
-            setAsks(true);
+            setAsks("DeleteSelection");
           },
         })} />
     `}
@@ -153,9 +156,9 @@ export function ObjectList({ bucket, info, measured, prefix, folder, pages, quer
         }} />
     `}
     ${asks && html`
-      <${Lazy} load=${() => import("./objectdeletion.js")} part="DeleteSelection" bucket=${bucket} info=${info} prefix=${prefix} selection=${selection} reload=${reload}
-        onClose=${() => setAsks(false)} onDone=${(jobs, failed) => {
-          setAsks(false);
+      <${Lazy} key=${asks} load=${() => (asks === "DeleteSelection" ? import("./objectdeletion.js") : import("./objectjobs.js"))} part=${asks} bucket=${bucket} info=${info} prefix=${prefix} selection=${selection} reload=${reload}
+        onClose=${() => setAsks("")} onDone=${(jobs, failed) => {
+          setAsks("");
           select.keep(failed);
           addJobs(jobs);
           reload();

@@ -54,6 +54,8 @@ addTexts({
   "objects.share": "Share…",
   "objects.copyTo": "Copy to…",
   "objects.moveTo": "Move to…",
+  "objects.copy": "Copy",
+  "objects.move": "Move",
   "objects.rename": "Rename…",
   "objects.showVersions": "Show versions",
   "objects.wholeBucket": "the whole bucket",

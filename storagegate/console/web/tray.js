@@ -57,9 +57,9 @@ export function Tray() {
       </header>
       ${isOpen && html`
         <div class="traySum"><progress max=${total || 1} value=${total ? sent : 1} aria-label=${say("transfers.progress")}></progress>
-          <p class="row"><small>${say("transfers.sent", { sent: bytes(sent), bytes: bytes(total) })}${perSecond > 0 && !isOver
+          <div class="row"><small>${say("transfers.sent", { sent: bytes(sent), bytes: bytes(total) })}${perSecond > 0 && !isOver
             && " · " + say("transfers.speed", { speed: bytes(perSecond) })}</small>
-            <a href=${link(["transfers"])}>${say("transfers.show")}</a></p></div>
+            <a href=${link(["transfers"])}>${say("transfers.show")}</a></div></div>
         <ul>${some.map((item) => html`<${Item} key=${item.bucket + "/" + item.key} item=${item} uploads=${uploads} />`)}</ul>
       `}
     </section>
