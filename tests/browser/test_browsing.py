@@ -303,6 +303,12 @@ class BrowsingTests(BrowserCase):
         self.page.waitRow("x/y/report-2026.txt")
         self.assertEqual(self.page.rows(), ["x/y/report-2026.txt"])
         self.page.waitText("3 names")
+        self.assertEqual(
+            self.page.evaluate("document.querySelector('.listRow mark').textContent"), "port-20"
+        )
+        self.page.evaluate("document.querySelector('[aria-label=\"Clear the field\"]').click()")
+        self.page.wait("document.querySelector('input[name=find]').value === ''")
+        self.assertEqual(self.page.evaluate("document.activeElement.name"), "find")
 
     def test_insteadContains(self) -> None:
         """What no name begins with is offered as a part of names."""
@@ -325,6 +331,7 @@ class BrowsingTests(BrowserCase):
         sizes = "[...document.querySelectorAll('.listRow .number')].map((each) => each.innerText)"
         self.assertEqual(self.page.evaluate(sizes), ["2 kB", "9 kB", "5 B"])
         self.page.press("Size")
+        self.page.wait("document.querySelector('[aria-sort]').innerText === 'Size'")
         self.page.press("Size")
         self.page.wait("document.querySelector('#row-0 bdi').textContent === 'c/'")
         self.assertEqual(self.page.rows(), ["c/", "a/", "d"])

@@ -157,6 +157,7 @@ function tabOf(part, { setting }) {
 export default function Buckets({ route }) {
   const [, name, part] = route.path;
   return name === undefined
-    ? html`<${Lazy} load=${() => import("./bucketlist.js")} part="BucketList" prefix=${route.query.prefix || ""} />`
+    ? html`<${Lazy} load=${() => import("./bucketlist.js")} part="BucketList" prefix=${route.query.prefix || ""}
+        until=${html`<${Page} title=${say("nav.buckets")} />`} />`
     : html`<${BucketPage} key=${name} name=${name} tab=${tabOf(part, route.query)} query=${route.query} />`;
 }

@@ -27,6 +27,7 @@ const TEXTS = {
   "app.copy": "Copy",
   "app.copied": "Copied",
   "app.more": "Show more",
+  "app.clear": "Clear the field",
   "app.noPage": "Page not found",
   "app.never": "Never",
   "app.none": "None",

@@ -9,8 +9,8 @@ import { nameOf, sumsOf } from "./objectpages.js";
 import { go, link } from "./router.js";
 import { announce, Button, html, IconButton, Problem, useAction } from "./ui.js";
 
-// A part of the page that is fetched when it is first shown.
-export function Lazy({ load, part, ...given }) {
+// A part of the page that is fetched when it is first shown; `until` is shown before that.
+export function Lazy({ load, part, until = null, ...given }) {
   const [module, setModule] = useState(null);
   const [isMissing, setIsMissing] = useState(false);
   const fetchIt = () => {
@@ -22,7 +22,7 @@ export function Lazy({ load, part, ...given }) {
   };
   useEffect(fetchIt, []);
   if (isMissing) return html`<${Problem} error=${{ message: say("app.missing") }} retry=${fetchIt} />`;
-  return module && html`<${module[part]} ...${given} />`;
+  return module ? html`<${module[part]} ...${given} />` : until;
 }
 
 // The dialogs of a row by their names: where they are.

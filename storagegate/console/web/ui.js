@@ -367,7 +367,12 @@ export function LiveRegion() {
 export const Search = ({ label, ...rest }) => html`
   <div class="search"><${Icon} name="search" />
     <input type="search" aria-label=${label} placeholder=${label} autocomplete="off" spellcheck=${false} ...${rest} />
-    <kbd aria-hidden="true">/</kbd></div>
+    ${rest.value
+      ? html`<${IconButton} icon="close" kind="small" label=${say("app.clear")} onClick=${(event) => {
+          event.currentTarget.parentNode.querySelector("input").focus();
+          rest.onInput({ target: { value: "" } });
+        }} />`
+      : html`<kbd aria-hidden="true">/</kbd>`}</div>
 `;
 
 export function CopyButton({ text, label }) {
