@@ -242,7 +242,9 @@ def _objects(page: ConsoleBrowser, client: Any) -> None:
     client.put_bucket_policy(Bucket="invoices", Policy=policy)
     versions = {"Status": "Enabled"}
     client.put_bucket_versioning(Bucket="invoices", VersioningConfiguration=versions)
-    rows = b"".join(b"2026-%02d,%d,%d.00\n" % (each, each * 90, each * 7000) for each in range(12))
+    rows = b"".join(
+        b"2026-%02d,%d,%d.00\n" % (each, each * 90, each * 7000) for each in range(1, 13)
+    )
     for body in (rows[:60], rows[:120], rows):
         name, kind = "annual-report.csv", "text/csv"
         head = b"month,invoices,net\n"
