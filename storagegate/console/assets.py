@@ -62,11 +62,84 @@ def readLibraries() -> list[dict[str, Any]]:
     return found
 
 
+_WORD = re.compile(r"[\w$]")
+
+_BEFORE_PATTERN = re.compile(r"(?:^|[^\w$)\]}\s]|\b(?:return|typeof|case|of|in))\s*$")
+"""The end of a text after which a slash begins a regular expression, and is no division."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+    |"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'
+    |(?P<slash>/)
+    |[\w$]+
+    |.
+    """,
+    re.VERBOSE,
+)
+
+_PATTERN = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/\w*")
+
+_TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^\\`$])*(?:`|\$\{)", re.DOTALL)
+"""The text of a template up to its end, or to an expression in it."""
+
+
+def squeeze(script: str) -> str:
+    """
+    Remove the spaces that a script without comments does not need: a fortieth of its size after
+    compression. Line ends stay wherever they could end a statement.
+    """
+    made: list[str] = []
+    last = ""
+    # Braces that are open in each expression of a template.
+    depths: list[int] = []
+    position, isText = 0, False
+    while position < len(script):
+        if isText:
+            found = _TEMPLATE.match(script, position)
+            assert found is not None, "the template has no end"
+            isText = False
+            if found[0].endswith("{"):
+                depths.append(0)
+        else:
+            found = _TOKEN.match(script, position)
+            assert found is not None
+            if found["slash"] and _BEFORE_PATTERN.search(script, max(0, position - 10), position):
+                found = _PATTERN.match(script, position) or found
+        position = found.end()
+        token = found[0]
+        if found.re is _TOKEN and found["space"]:
+            token = _neededSpace(token, last, script[position : position + 1])
+        elif found.re is _TOKEN and token == "`":
+            isText = True
+        elif found.re is _TOKEN and depths and token in "{}":
+            depths[-1] += 1 if token == "{" else -1
+            if depths[-1] < 0:
+                depths.pop()
+                isText = True
+        made.append(token)
+        last = token[-1:] or last
+    return "".join(made)
+
+
+def _neededSpace(space: str, last: str, following: str) -> str:
+    """
+    Return what has to stay of spaces between two tokens.
+
+    @param last: The character before them; empty at the beginning.
+    @param following: The character after them; empty at the end.
+    """
+    if "\n" in space:
+        return "" if last in "{,;(=>:?&|[" or following in "})].,?:&|" else "\n"
+    areWords = _WORD.match(last) and _WORD.match(following)
+    return " " if areWords or last == following else ""
+
+
 def _bare(path: Path) -> str:
     """Return a source without its comments."""
     text = path.read_text()
     if path.suffix == ".js":
-        return _COMMENT.sub("", text)
+        return squeeze(_COMMENT.sub("", text))
     return _STYLE_COMMENT.sub("", text) if path.suffix == ".css" else text
 
 
@@ -149,7 +222,7 @@ def makeAssets() -> dict[str, bytes]:
 
 def writeAssets(directory: Path) -> None:
     """
-    Write each file below a directory, plain and compressed with gzip. Blocks for 0.1 s.
+    Write each file below a directory, plain and compressed with gzip. Blocks for 0.3 s.
 
     @param directory: Created if it does not exist.
     """

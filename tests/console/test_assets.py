@@ -8,7 +8,7 @@ from pathlib import Path
 import brotli
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.console.assets import SOURCES, VENDOR, makeAssets, readLibraries
+from storagegate.console.assets import SOURCES, VENDOR, makeAssets, readLibraries, squeeze
 from storagegate.console.pages import pagesDirectory
 
 ALL_BYTES = 150_000
@@ -74,6 +74,26 @@ class AssetsTests(SynchronousTestCase):
                 )
         (preact,) = [body for name, body in files.items() if "/preact." in name]
         self.assertIn((VENDOR / "preact.js").read_text().split("\n")[0], preact.decode())
+
+    def test_squeeze(self) -> None:
+        """A script loses needless spaces; texts, patterns and templates keep theirs."""
+        for source, expected in (
+            ("const a = b + c ;\n", "const a=b+c;"),
+            ("return x in y ? [1, 2] : {};\n", "return x in y?[1,2]:{};"),
+            ("a = b + +c - -d;\n", "a=b+ +c- -d;"),
+            ("i++\nj\n", "i++\nj"),
+            ("f(\n  a,\n  b,\n)\n.then()\n", "f(a,b,).then()"),
+            ("if (a) {\n b();\n}\nc();\n", "if(a){b();}\nc();"),
+            ("say(\"a  'b\", 'c  \"d');\n", "say(\"a  'b\",'c  \"d');"),
+            ("x = a / b / c;\n", "x=a/b/c;"),
+            ('t.replace(/ "[/ ]`/g, b) / 2;\n', 't.replace(/ "[/ ]`/g,b)/2;'),
+            ("return / '/.test(a);\n", "return/ '/.test(a);"),
+            (
+                "html`<a  b=${c + { d: 1 }.d}>  ${e && html`  $f \\` `} g</a>` + 1;\n",
+                "html`<a  b=${c+{d:1}.d}>  ${e&&html`  $f \\` `} g</a>`+1;",
+            ),
+        ):
+            self.assertEqual(squeeze(source), expected, source)
 
     def test_libraries(self) -> None:
         """Libraries are as they were published, and each has its licence."""
