@@ -102,3 +102,6 @@ export function bytes(value) {
   const digits = unit && value < 100 ? 1 : 0;
   return new Intl.NumberFormat(undefined, { maximumFractionDigits: digits }).format(value) + " " + UNITS[unit];
 }
+
+// A change of a value, with its sign.
+export const signed = (value, format) => (value > 0 ? "+" : value < 0 ? "−" : "") + format(Math.abs(value));

@@ -7,6 +7,7 @@ import { addTexts, bytes, date, number, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { deleteObjects } from "./objectdeletion.js";
 import { CARD_PX, ROW_PX } from "./objectgrid.js";
+import { useBeside } from "./objectlist.js";
 import { shown, shownBelow } from "./objectnames.js";
 import { link } from "./router.js";
 import { announce, Button, Empty, html, Icon, Loaded, Problem, useAction, useLoad } from "./ui.js";
@@ -99,7 +100,7 @@ function Row({ items, top, height, index, folder, href, may, act }) {
   `;
 }
 
-export function ObjectHistory({ bucket, prefix, folder, query, may, round, reload }) {
+export function ObjectHistory({ bucket, prefix, folder, query, may, round, reload, onBeside }) {
   const found = useLoad((signal) => load(bucket, prefix, null, signal), [round]);
   const [all, restoring, refusal] = useAction(async (markers) => {
     const { failed } = await deleteObjects(bucket, markers.map(({ key, versionId }) => ({ key, versionId })));
@@ -133,6 +134,11 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
   const href = (version) => link(where, {
     ...query, object: version.key, versionId: version.isLatest || version.isDeleteMarker ? "" : version.versionId,
     tab: version.isDeleteMarker ? "versions" : "",
+  });
+  const rows = found.data ? found.data.items.filter((each) => each.isLatest) : [];
+  useBeside(rows.length, query.object !== undefined, onBeside, (name, step) => {
+    const at = rows.findIndex((each) => each.key === name);
+    return at >= 0 && rows[at + step] ? href(rows[at + step]) : "";
   });
   const head = html`
     <div role="row" class="listHead history" aria-rowindex="1">

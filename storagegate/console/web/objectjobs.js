@@ -13,6 +13,7 @@ addTexts({
   "objects.job.deletePrefix": "Deleting below {prefix}",
   "objects.job.copyPrefix": "Copying {prefix} to {to}",
   "objects.job.movePrefix": "Moving {prefix} to {to}",
+  "objects.job.emptyBucket": "Emptying {bucket}",
   "objects.jobRuns": "{what}: {count} done",
   "objects.jobEnded": "{what}: {state}, {count} done",
   "objects.jobFailed": "{count} failed, the first: {first}",
@@ -134,7 +135,7 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
   }, []);
   const [again, busy, error] = useAction(async () => {
     const { kind, bucket, prefix, toBucket, toPrefix } = now;
-    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, ...(kind === "deletePrefix" ? {} : { toBucket, toPrefix }) } }));
+    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, toBucket, toPrefix } }));
   });
   const [stop, stopping, problem] = useAction(() => call("DELETE", "jobs/" + segment(now.id)));
   useEffect(() => {
@@ -145,6 +146,7 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
     return () => clearTimeout(timer);
   }, [found.atMs, found.error]);
   const what = say("objects.job." + now.kind, {
+    bucket: now.bucket,
     prefix: shown(now.prefix) || say("objects.wholeBucket"),
     to: (now.toBucket ? now.toBucket + "/" : "") + (shown(now.toPrefix) || say("objects.wholeBucket")),
   });

@@ -175,11 +175,11 @@ function Toolbar({ bucket, folder, prefix, query, canShowVersions }) {
 }
 
 // `info` is the bucket, or null where its description may not be read.
-export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
+export function Objects({ bucket, info, query, jobs, round, reload, setJobs, onBeside }) {
   const { prefix = "", from = "", contains, versions } = query;
   const folder = folderOf(prefix);
   const may = { read: true, write: true, ...(info ? info.may : {}) };
-  const common = { bucket, info, prefix, may, query, reload, addJobs: (some) => setJobs((before) => [...before, ...some]) };
+  const common = { bucket, info, prefix, may, query, reload, onBeside, addJobs: (some) => setJobs((before) => [...before, ...some]) };
   const isPart = contains !== undefined;
   return html`
     ${info && info.keyPattern && html`
