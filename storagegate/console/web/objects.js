@@ -112,7 +112,9 @@ function Folder({ bucket, prefix, from, first, load, may, ...rest }) {
       onMeasure=${measured ? null : measure.start}
       sort=${isSorting ? BY_NAME : sort} onSort=${(wanted) => {
         setIsTooLong(false);
-        setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted);
+        // The heads show the order of the rows: a second click may come before it has changed.
+        if (isSorting && wanted[0] === sort[0]) setSort([sort[0], -sort[1]]);
+        else setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted);
       }}
       between=${html`
         ${isSorting && !first.isWhole && html`<div class="notice" role="status"><span class="fill">${say("objects.sorting", {
