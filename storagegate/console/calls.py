@@ -306,7 +306,8 @@ class _Answers:
 
     def _ms(self) -> float:
         """Return the milliseconds since the call began."""
-        return round((self._clock.seconds() - self._began) * 1000, 2)
+        ms: float = round((self._clock.seconds() - self._began) * 1000, 2)
+        return ms
 
     async def _send(self, at: str, data: Any, size: int, **times: float) -> None:
         line = {"at": at, "data": data, "ms": self._ms(), "bytes": size, **times}
