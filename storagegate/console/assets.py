@@ -46,11 +46,15 @@ _COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 
 _STYLE_COMMENT = re.compile(r"/\*.*?\*/\n*", re.DOTALL)
 
+_STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
+"""Space of a style sheet that means nothing. No string of a sheet has any of these characters."""
+
 _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
 
 _LINK = re.compile(r'(href|src)="\./([\w.-]+)"')
 
-_HASH_LENGTH = 10
+_HASH_LENGTH = 6
+"""Each import has the hash of another file, which compresses to as many half bytes."""
 
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 """Spaces that begin a line. No text of a script goes over several lines."""
@@ -136,11 +140,13 @@ def _neededSpace(space: str, last: str, following: str) -> str:
 
 
 def _bare(path: Path) -> str:
-    """Return a source without its comments."""
+    """Return a source without comments and blank lines, and a style sheet without spaces."""
     text = path.read_text()
     if path.suffix == ".js":
         return squeeze(_COMMENT.sub("", text))
-    return _STYLE_COMMENT.sub("", text) if path.suffix == ".css" else text
+    if path.suffix == ".css":
+        return _STYLE_SPACE.sub(r"\1", _STYLE_COMMENT.sub("", text))
+    return text
 
 
 def sources() -> dict[str, str]:
@@ -153,13 +159,13 @@ def sources() -> dict[str, str]:
     for library in readLibraries():
         licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
         notices.append(f"{library['name']} {library['version']}, {library['license']}\n\n{licence}")
-    notices.append(f"Inter, OFL-1.1\n\n{(FONTS / 'OFL.txt').read_text()}")
     found["licences.txt"] = "\n\n".join(notices)
+    found["inter.txt"] = (FONTS / "OFL.txt").read_text()
     versions = ["name", "version", "license"]
     shown = [{name: library[name] for name in versions} for library in readLibraries()]
     shown.append({"name": "Inter", "version": "", "license": "OFL-1.1"})
     found["libraries.js"] = f"export const LIBRARIES = {json.dumps(shown)};\n" + (
-        'export const LICENCES = "./licences.txt";\n'
+        'export const LICENCES = "./licences.txt";\nexport const FONT_LICENCE = "./inter.txt";\n'
     )
     return found
 
