@@ -87,6 +87,9 @@ _PATTERN = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/\w*")
 _TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^\\`$])*(?:`|\$\{)", re.DOTALL)
 """The text of a template up to its end, or to an expression in it."""
 
+_TAG_LINE = re.compile(r"\s*\n\s*(?=[<`]|\$\{)|(?<=>)\s*\n\s*")
+"""Space with a line end beside a tag or an expression, of which htm makes nothing."""
+
 
 def squeeze(script: str) -> str:
     """
@@ -95,8 +98,9 @@ def squeeze(script: str) -> str:
     """
     made: list[str] = []
     last = ""
-    # Braces that are open in each expression of a template.
+    # Braces that are open in each expression of a template, and whether the template is HTML.
     depths: list[int] = []
+    areHTML: list[bool] = []
     position, isText = 0, False
     while position < len(script):
         if isText:
@@ -105,6 +109,7 @@ def squeeze(script: str) -> str:
             isText = False
             if found[0].endswith("{"):
                 depths.append(0)
+            isHTML = areHTML[-1] if found[0].endswith("{") else areHTML.pop()
         else:
             found = _TOKEN.match(script, position)
             assert found is not None
@@ -112,10 +117,13 @@ def squeeze(script: str) -> str:
                 found = _PATTERN.match(script, position) or found
         position = found.end()
         token = found[0]
-        if found.re is _TOKEN and found["space"]:
+        if found.re is _TEMPLATE:
+            token = _TAG_LINE.sub("", token) if isHTML else token
+        elif found.re is _TOKEN and found["space"]:
             token = _neededSpace(token, last, script[position : position + 1])
         elif found.re is _TOKEN and token == "`":
             isText = True
+            areHTML.append(made[-1:] == ["html"])
         elif found.re is _TOKEN and depths and token in "{}":
             depths[-1] += 1 if token == "{" else -1
             if depths[-1] < 0:

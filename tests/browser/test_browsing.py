@@ -203,6 +203,66 @@ class BrowsingTests(BrowserCase):
         self.page.press("Show as text")
         self.page.waitText("The first 131 kB are shown.")
 
+    def test_selection(self) -> None:
+        """A selection says how much it is; the head shows whether it is everything."""
+        self.put("folder/a", "b", body=b"x" * 1500)
+        self.put("c", body=b"x" * 500)
+        self.page.show(self.bucket)
+        self.page.waitRow("c")
+        for row in (0, 1):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.page.waitText("2 selected")
+        self.page.waitText("1 folder, 1 object, 1.5 kB")
+        head = "document.querySelector('.listHead .tick').className"
+        self.assertEqual(self.page.evaluate(head), "tick isSome")
+        self.page.evaluate("document.querySelector('#row-2 .pick').click()")
+        self.page.waitText("1 folder, 2 objects, 2 kB")
+        self.assertEqual(self.page.evaluate(head), "tick isAll")
+        self.page.evaluate("document.querySelector('[aria-label=\"Clear the selection\"]').click()")
+        self.page.wait("!document.querySelector('.bulk')")
+        self.assertEqual(self.page.evaluate(head), "tick ")
+
+    def test_copySelection(self) -> None:
+        """Selected objects and folders are copied and moved together; nothing is replaced."""
+        self.put("folder/a", "b", "c", "new/c")
+        self.page.show(self.bucket)
+        self.page.waitRow("c")
+        for row in (0, 2, 3):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.page.waitText("1 folder, 2 objects")
+        self.page.press("Copy to…")
+        self.page.fill("dialog input[name=toFolder]", "new")
+        self.page.press("Copy")
+        self.page.waitText("1 failed, the first: c")
+        kept = ["b", "c", "folder/a", "new/b", "new/c", "new/folder/a"]
+        self.eventually(self.keys, kept)
+        self.page.waitText("1 selected")
+        self.page.press("Move to…")
+        self.page.fill("dialog input[name=toFolder]", "other/")
+        self.page.press("Move")
+        self.page.waitText("1 moved to")
+        self.eventually(self.keys, [each for each in kept if each != "c"] + ["other/c"])
+
+    def test_focusRing(self) -> None:
+        """The active row has a ring for those who use the keyboard only."""
+        self.put("a", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("b")
+        ring = "getComputedStyle(document.querySelector('.listRow.active')).outlineStyle"
+        place = self.page.evaluate(
+            "(({right, y}) => ({x: right - 200, y: y + 10}))"
+            "(document.querySelector('#row-1').getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.page.send(
+                "Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place
+            )
+        self.page.wait("document.querySelector('#row-1.active')")
+        self.assertEqual(self.page.evaluate(ring), "none")
+        self.page.key("ArrowUp")
+        self.page.wait("document.querySelector('#row-0.active')")
+        self.assertEqual(self.page.evaluate(ring), "solid")
+
     def test_narrowed(self) -> None:
         """A key for one folder opens the bucket at that folder, and reads which one it has."""
         self.put("2026/a", "2027/b")
@@ -377,9 +437,16 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("reaches no object")
 
     def test_tray(self) -> None:
-        """Uploads stay in sight while pages change, and can be collapsed and closed."""
+        """
+        Uploads stay in sight while pages change, take one line when all is sent, and can be
+        opened and closed.
+        """
         self.page.show(self.bucket)
         self.page.waitText("No objects here")
+        self.page.evaluate(
+            "window.setTimeout = ((real) => (act, ms, ...more) => real(act, ms / 20, ...more))"
+            "(setTimeout); undefined"
+        )
         self.page.evaluate(
             "(() => { const input = document.querySelector('input[type=file]');"
             " const files = new DataTransfer();"
@@ -390,6 +457,11 @@ class BrowsingTests(BrowserCase):
         self.page.waitRow("sent.txt")
         self.page.press("Keys")
         self.page.wait("document.querySelector('main h1').innerText === 'Keys'")
+        self.page.wait(
+            "document.querySelector('.tray').innerText.trim() === '1 file uploaded'"
+            " && !document.querySelector('.tray li')"
+        )
+        self.page.evaluate("document.querySelector('.tray [aria-expanded]').click()")
         self.page.wait("document.querySelector('.tray li').innerText.includes('sent.txt')")
         self.page.evaluate("document.querySelector('.tray [aria-expanded]').click()")
         self.page.wait("!document.querySelector('.tray li')")
@@ -428,6 +500,8 @@ class BrowsingTests(BrowserCase):
         self.page.wait("document.querySelectorAll('[role=option]').length === 3")
         first = "document.querySelector('[role=option] .fill').innerText"
         self.assertEqual(self.page.evaluate(first), self.bucket)
+        self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
 
 
 @long("drives Chromium")

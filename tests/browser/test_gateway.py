@@ -39,6 +39,10 @@ class GatewayPageTests(SynchronousTestCase):
                 "(document.querySelector('.results').getBoundingClientRect())"
             )
             page.waitText(f"The results of {len(WIRES)} protocols differ")
+            form = "document.querySelector('.request').offsetParent !== null"
+            self.assertFalse(page.evaluate(form))
+            page.press("Back to the request")
+            page.wait(form)
             self._editor(page)
             page.fill("textarea[name=request]", "[")
             page.press("Call")

@@ -100,7 +100,7 @@ class LivePagesTests(ConsoleCase):
         page.press("Open in Access")
         page.wait(f"location.hash === '#/buckets/{bucket}/access?statement=1'")
         page.evaluate("location.hash = '#/overview'")
-        page.press(f"statement KeepAll of the policy of {bucket} denies s3:GetObject")
+        page.press(f"Statement KeepAll of the policy of {bucket} denies s3:GetObject")
         page.wait(f"location.hash === '#/buckets/{bucket}/access?statement=1'")
         page.evaluate("location.hash = '#/overview'")
         page.waitText("Full in about")

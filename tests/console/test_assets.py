@@ -92,6 +92,10 @@ class AssetsTests(SynchronousTestCase):
                 "html`<a  b=${c + { d: 1 }.d}>  ${e && html`  $f \\` `} g</a>` + 1;\n",
                 "html`<a  b=${c+{d:1}.d}>  ${e&&html`  $f \\` `} g</a>`+1;",
             ),
+            (
+                "html`\n  <a\n    b=${c}\n    d>\n    ${`e\n<f`}\n    ${g} h\n i\n  </a>\n`;\n",
+                "html`<a\n    b=${c}\n    d>${`e\n<f`}${g} h\n i</a>`;",
+            ),
         ):
             self.assertEqual(squeeze(source), expected, source)
 

@@ -98,7 +98,7 @@ function BucketPage({ name, tab, query }) {
   const isList = tab === "objects";
   const actions = isList && isKnown && may.write && html`
     <${Button} icon="folderPlus" kind="shrinks" aria-label=${say("objects.newFolder")} onClick=${() => setAsks(true)}>${say("objects.newFolder")}<//>
-    <${DropTarget} bucket=${name} prefix=${folderOf(prefix)} onDone=${reload} />
+    <${DropTarget} bucket=${name} prefix=${folderOf(prefix)} keeps=${info && info.versioning === "Enabled"} onDone=${reload} />
   `;
   const drawer = isList && object !== undefined && html`
     <${Lazy} key=${object + "\n" + versionId} load=${() => import("./objectdetails.js")} part="ObjectDetails" bucket=${name} info=${info} name=${object}

@@ -1,4 +1,4 @@
-// The settings of a bucket: each a section that is loaded when it is opened, as a form and as JSON.
+// The settings of a bucket: all of them, or one as a form and as JSON.
 
 import { useState } from "preact/hooks";
 import { APIError, call, has, segment } from "./api.js";
@@ -18,6 +18,7 @@ export const styled = Promise.all([figures, loadStyle(STYLE)]);
 
 addTexts({
   "setting.sections": "Settings",
+  "setting.all": "All settings",
   "setting.name.versioning": "Versions",
   "setting.name.lock": "Object lock",
   "setting.name.lifecycle": "Lifecycle",
@@ -272,8 +273,8 @@ function Removal({ info, onJob }) {
 export function BucketSettings({ bucket, info, tab, query, reload, onJob }) {
   const names = SETTINGS[tab];
   const { setting, view } = query;
-  const name = names.includes(setting) ? setting : names[0];
-  const asJSON = FORMS[name] !== undefined && view === "json";
+  // All settings stand below each other, unless one is chosen; a policy takes a page of its own.
+  const chosen = names.includes(setting) ? setting : tab === "access" ? names[0] : "";
   const to = (values, isCurrent, text) => html`
     <a href=${link(["buckets", bucket, tab], values)} aria-current=${isCurrent ? "page" : undefined}
       onClick=${(event) => {
@@ -281,17 +282,16 @@ export function BucketSettings({ bucket, info, tab, query, reload, onJob }) {
         go(["buckets", bucket, tab], values, true);
       }}>${text}</a>
   `;
-  return html`
-    <div class="settings">
-      <nav class="settingsNav" aria-label=${say("setting.sections")}>
-        ${names.map((each) => to({ setting: each, view }, each === name, say("setting.name." + each)))}
-      </nav>
-      <div><section class="card">
-        <h2>${say("setting.name." + name)}</h2>
+  function section(name) {
+    const asJSON = FORMS[name] !== undefined && chosen !== "" && view === "json";
+    return html`
+      <section class="card" key=${name}>
+        <header><h2>${say("setting.name." + name)}</h2>
+          ${!chosen && FORMS[name] && to({ setting: name, view: "json" }, false, say("setting.asJSON"))}</header>
         ${name === "delete"
           ? html`<${Removal} info=${info} onJob=${onJob} />`
           : html`
-            ${FORMS[name] && html`
+            ${chosen && FORMS[name] && html`
               <nav class="tabs" aria-label=${say("setting.name." + name)}>
                 ${to({ setting: name }, !asJSON, say("setting.asForm"))}
                 ${to({ setting: name, view: "json" }, asJSON, say("setting.asJSON"))}
@@ -300,7 +300,16 @@ export function BucketSettings({ bucket, info, tab, query, reload, onJob }) {
             <${Setting} key=${name} bucket=${bucket} info=${info} name=${name} asJSON=${asJSON} reload=${reload} statement=${query.statement} />
           `}
       </section>
-      ${tab === "access" && has("auditor") && html`<${BucketKeys} bucket=${bucket} info=${info} />`}</div>
+    `;
+  }
+  return html`
+    <div class="settings">
+      <nav class="settingsNav" aria-label=${say("setting.sections")}>
+        ${tab === "settings" && to({}, !chosen, say("setting.all"))}
+        ${names.map((each) => to({ setting: each, view }, each === chosen, say("setting.name." + each)))}
+      </nav>
+      <div>${(chosen ? [chosen] : names).map(section)}
+        ${tab === "access" && has("auditor") && html`<${BucketKeys} bucket=${bucket} info=${info} />`}</div>
     </div>
   `;
 }

@@ -143,7 +143,7 @@ export default function Jobs({ route }) {
     <${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("jobs.new")}<//>
   `;
   return html`
-    <${Page} title=${say("nav.jobs")} actions=${add}>
+    <${Page} title=${say("nav.jobs")} actions=${found.data && found.data.items.length > 0 && add}>
       <${Loaded} of=${found} isEmpty=${({ items }) => !items.length} empty=${html`
         <${Empty} title=${say("jobs.empty")} text=${say("jobs.emptyText")}>${add}<//>
       `}>

@@ -202,9 +202,10 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
       <header>
         <${Icon} name=${typeOf(name)[0]} />
         <h2 ref=${heading} tabindex="-1" title=${shown(name)}>${shownBelow(name, folderOf(name))}</h2>
-        ${[[-1, "chevronLeft", "previous"], [1, "chevronRight", "next"]].map(([step, icon, label]) => neighbour(step) && html`
-          <a class="button bare only small" href=${neighbour(step)} aria-label=${say("object." + label)}><${Icon} name=${icon} /></a>
-        `)}
+        ${[[-1, "chevronLeft", "previous"], [1, "chevronRight", "next"]].map(([step, icon, label]) => (neighbour(step)
+          ? html`<a class="button bare only small" href=${neighbour(step)} aria-label=${say("object." + label)} title=${say("object." + label)}>
+              <${Icon} name=${icon} /></a>`
+          : html`<${IconButton} icon=${icon} kind="small" label=${say("object." + label)} disabled />`))}
         <${IconButton} icon="close" kind="small" label=${say("app.close")} onClick=${onClose} />
       </header>
       <div class="drawerBody">

@@ -1,13 +1,13 @@
 // What is done with a whole folder: copied, moved, renamed or deleted by a job of the daemon, which is shown while it
 // runs, can be stopped, and can be run again for the rest.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call, segment } from "./api.js";
 import { addTexts, number, say } from "./messages.js";
-import { base } from "./objectactions.js";
+import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
 import { link } from "./router.js";
-import { Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
+import { announce, Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "objects.job.deletePrefix": "Deleting below {prefix}",
@@ -38,6 +38,12 @@ addTexts({
   "folder.merges": "{name} already has objects: those with the same names are replaced.",
   "folder.inside": "A folder cannot be copied or moved into itself",
   "folder.noSlash": "A name has no slash; use Move to for another folder",
+  "selection.copyTitle": "Copy {count} selected",
+  "selection.moveTitle": "Move {count} selected",
+  "selection.copied": "{count} copied to {to}",
+  "selection.moved": "{count} moved to {to}",
+  "selection.failed": "{count} failed, the first: {first}",
+  "selection.running": "{done} of {count}",
   "folder.jobText": "The job runs on the server, and continues when you leave this page.",
 });
 
@@ -124,6 +130,66 @@ export function RenameFolder({ bucket, folder, onClose, onDone }) {
     <//>
   `;
 }
+
+// A selection to another folder: objects one after the other, and folders by jobs. Nothing is replaced.
+function SelectionForm({ bucket, prefix, selection, move, onClose, onDone }) {
+  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
+  const [toBucket, setToBucket] = useState(bucket);
+  const [typed, setTyped] = useState(folderOf(prefix));
+  const [done, setDone] = useState(0);
+  const isClosed = useRef(false);
+  useEffect(() => () => {
+    isClosed.current = true;
+  }, []);
+  const names = [...selection.names];
+  const count = number(names.length);
+  const folder = typed && !typed.endsWith("/") ? typed + "/" : typed;
+  const targetOf = (name) => folder + name.slice(name.lastIndexOf("/", name.length - 2) + 1);
+  async function begin(name) {
+    const to = targetOf(name);
+    if (toBucket === bucket && to.startsWith(name)) throw placed(say("folder.inside"));
+    if (await hasObjects(toBucket, to)) throw placed(say("folder.taken", { name: shown(to) }), "ALREADY_EXISTS");
+    const kind = move ? "movePrefix" : "copyPrefix";
+    return start({ kind, bucket, prefix: name, toBucket: toBucket === bucket ? "" : toBucket, toPrefix: to });
+  }
+  async function submit() {
+    const jobs = [];
+    const failed = [];
+    for (const name of names.filter((each) => each.endsWith("/"))) jobs.push(await begin(name));
+    for (const name of names.filter((each) => !each.endsWith("/"))) {
+      if (isClosed.current) return;
+      try {
+        await call("POST", objectPath(bucket, name) + "/copy", { body: { toBucket, toKey: targetOf(name), move } });
+      } catch (error) {
+        failed.push([name, error.message]);
+      }
+      setDone((before) => before + 1);
+    }
+    announce(failed.length
+      ? say("selection.failed", { count: number(failed.length), first: shown(failed[0][0]) + ": " + failed[0][1] })
+      : say(move ? "selection.moved" : "selection.copied", { count, to: toBucket + "/" + shown(folder) }));
+    onDone(jobs, failed.map(([name]) => name));
+  }
+  const buckets = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
+  return html`
+    <${Dialog} title=${say(move ? "selection.moveTitle" : "selection.copyTitle", { count })} onClose=${onClose}>
+      <${Form} label=${say(move ? "objects.move" : "objects.copy")} onCancel=${onClose} submit=${submit}
+        disabled=${toBucket === bucket && folder === folderOf(prefix)}>
+        ${(error) => html`
+          <${Select} label=${say("folder.toBucket")} name="toBucket" value=${toBucket} onChange=${(event) => setToBucket(event.target.value)}
+            options=${buckets.map((each) => [each, each])} />
+          <${Field} label=${say("folder.toFolder")} help=${say("folder.toFolderHelp")} name="toFolder" autofocus value=${typed}
+            error=${error && error.isShown ? error.message : ""} onInput=${(event) => setTyped(event.target.value)} />
+          ${done > 0 && html`<p class="quiet" role="status">${say("selection.running", { done: number(done), count })}</p>`}
+        `}
+      <//>
+    <//>
+  `;
+}
+
+export const CopySelection = (given) => html`<${SelectionForm} ...${given} move=${false} />`;
+
+export const MoveSelection = (given) => html`<${SelectionForm} ...${given} move />`;
 
 // A job while it runs, and how it has ended. `onAgain(job)` replaces it by a new one.
 export function JobProgress({ job, onEnd, onClose, onAgain }) {

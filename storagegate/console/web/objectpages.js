@@ -95,8 +95,8 @@ export class ObjectPages {
     return -1;
   }
 
-  loadedNames() {
-    return this.pages.flatMap((page) => (page.rows || []).map(nameOf));
+  loadedRows() {
+    return this.pages.flatMap((page) => page.rows || []);
   }
 
   retry() {

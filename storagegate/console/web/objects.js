@@ -185,7 +185,9 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs, onB
   const isPart = contains !== undefined;
   return html`
     ${info && info.keyPattern && html`
-      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", { key: state.session.accessKey })}${" "}
+      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", {
+        key: state.session.accessKey, verb: say("objects.narrowed." + (may.write ? (may.read ? "both" : "write") : "read")),
+      })}${" "}
         <code>${bucket}/${info.keyPattern}</code></span></p>
     `}
     ${jobs.map((job) => html`

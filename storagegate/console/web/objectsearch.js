@@ -69,7 +69,7 @@ export function ObjectSearch({ bucket, folder, wanted, reload, ...rest }) {
   const { rows, scanned, state, error, stop } = useScan(bucket, folder, wanted, round);
   const values = { scanned: number(scanned), count: number(rows.count) };
   return html`
-    <${ObjectList} ...${rest} bucket=${bucket} folder=${folder} prefix=${folder} pages=${rows} sort=${["", 1]} isSearch
+    <${ObjectList} ...${rest} bucket=${bucket} folder=${folder} prefix=${folder} pages=${rows} sort=${["", 1]} isSearch wanted=${wanted}
       reload=${() => setRound((before) => before + 1)}
       between=${state !== "idle" && html`<div class="notice" role="status">
         <span class="fill">${say("objects.scan." + state, values)}</span>

@@ -77,6 +77,7 @@ export const Check = ({ label, ...rest }) => html`
   <label class="check"><input type="checkbox" ...${rest} /> ${label}</label>
 `;
 
+// One with a `kind` has its own head, and closes with a click beside it.
 export function Dialog({ title, onClose, children, wide, kind }) {
   const element = useRef();
   const id = useId();
@@ -87,13 +88,14 @@ export function Dialog({ title, onClose, children, wide, kind }) {
   }, []);
   return html`
     <dialog ref=${element} aria-labelledby=${id} class=${kind || (wide ? "wide" : "")}
+      onClick=${(event) => kind && event.target === element.current && onClose()}
       onCancel=${(event) => {
         event.preventDefault();
         if (onClose) onClose();
       }}>
       <header class="row">
         <h2 id=${id}>${title}</h2>
-        ${onClose && html`<${IconButton} icon="close" label=${say("app.close")} onClick=${onClose} />`}
+        ${onClose && !kind && html`<${IconButton} icon="close" label=${say("app.close")} onClick=${onClose} />`}
       </header>
       <div class="dialogBody">${children}</div>
     </dialog>
