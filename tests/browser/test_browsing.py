@@ -113,6 +113,18 @@ class BrowsingTests(BrowserCase):
         )
         self.assertEqual(cells, ["0", "6 B", "3"])
 
+    def test_meters(self) -> None:
+        """The list of buckets has rows of one line, also for a key without the overview."""
+        self.put("a")
+        reader = self.narrow("readonly")
+        self.page.press("Sign out")
+        # Without the styles that the overview has loaded.
+        self.page.visit()
+        self.page.signIn(reader.accessKey, reader.secretKey)
+        self.page.wait("document.querySelector('tbody .meter')")
+        height = "document.querySelector('tbody tr').getBoundingClientRect().height"
+        self.assertLess(self.page.evaluate(height), 60)
+
     def test_order(self) -> None:
         """A folder whose names are all here shows folders first, and names as people sort them."""
         self.put("B.txt", "a.txt", "Z/x", "file10", "file9")
