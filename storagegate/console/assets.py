@@ -44,13 +44,19 @@ _STYLE_ASSET = re.compile(r'url\("\./([\w-]+\.(?:svg|woff2))"\)')
 _COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 """A line of a script that is a comment. The served files have none."""
 
+_BLANK = re.compile(r"\n\s*\n")
+
 _STYLE_COMMENT = re.compile(r"/\*.*?\*/\n*", re.DOTALL)
+
+_STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
+"""Space of a style sheet that means nothing. No string of a sheet has any of these characters."""
 
 _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
 
 _LINK = re.compile(r'(href|src)="\./([\w.-]+)"')
 
-_HASH_LENGTH = 10
+_HASH_LENGTH = 6
+"""Each import has the hash of another file, which compresses to as many half bytes."""
 
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 """Spaces that begin a line. No text of a script goes over several lines."""
@@ -63,11 +69,13 @@ def readLibraries() -> list[dict[str, Any]]:
 
 
 def _bare(path: Path) -> str:
-    """Return a source without its comments."""
+    """Return a source without comments and blank lines, and a style sheet without spaces."""
     text = path.read_text()
     if path.suffix == ".js":
-        return _COMMENT.sub("", text)
-    return _STYLE_COMMENT.sub("", text) if path.suffix == ".css" else text
+        return _BLANK.sub("\n", _COMMENT.sub("", text))
+    if path.suffix == ".css":
+        return _STYLE_SPACE.sub(r"\1", _STYLE_COMMENT.sub("", text))
+    return text
 
 
 def sources() -> dict[str, str]:
@@ -80,13 +88,13 @@ def sources() -> dict[str, str]:
     for library in readLibraries():
         licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
         notices.append(f"{library['name']} {library['version']}, {library['license']}\n\n{licence}")
-    notices.append(f"Inter, OFL-1.1\n\n{(FONTS / 'OFL.txt').read_text()}")
     found["licences.txt"] = "\n\n".join(notices)
+    found["inter.txt"] = (FONTS / "OFL.txt").read_text()
     versions = ["name", "version", "license"]
     shown = [{name: library[name] for name in versions} for library in readLibraries()]
     shown.append({"name": "Inter", "version": "", "license": "OFL-1.1"})
     found["libraries.js"] = f"export const LIBRARIES = {json.dumps(shown)};\n" + (
-        'export const LICENCES = "./licences.txt";\n'
+        'export const LICENCES = "./licences.txt";\nexport const FONT_LICENCE = "./inter.txt";\n'
     )
     return found
 

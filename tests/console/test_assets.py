@@ -43,7 +43,7 @@ class AssetsTests(SynchronousTestCase):
         for name, content in makeAssets().items():
             if name != "index.html":
                 digest = hashlib.sha256(content).hexdigest()
-                self.assertEqual(name.split(".")[-2], digest[:10], name)
+                self.assertEqual(name.split(".")[-2], digest[:6], name)
 
     def test_directory(self) -> None:
         """A checkout serves the files that its sources make now."""
@@ -75,6 +75,14 @@ class AssetsTests(SynchronousTestCase):
         (preact,) = [body for name, body in files.items() if "/preact." in name]
         self.assertIn((VENDOR / "preact.js").read_text().split("\n")[0], preact.decode())
 
+    def test_fontLicence(self) -> None:
+        """The page about the console leads to the licence of the font."""
+        files = makeAssets()
+        (licence,) = [name for name in files if name.startswith("assets/inter.")]
+        self.assertIn(b"SIL OPEN FONT LICENSE", files[licence].upper())
+        (libraries,) = [body for name, body in files.items() if "/libraries." in name]
+        self.assertIn(f'"./{licence}"'.encode(), libraries)
+
     def test_libraries(self) -> None:
         """Libraries are as they were published, and each has its licence."""
         hashes = {}
@@ -96,6 +104,7 @@ class AssetsTests(SynchronousTestCase):
         fonts = [body for name, body in files.items() if name.endswith(".woff2")]
         self.assertEqual(len(fonts), 2)
         self.assertLess(sum(map(len, fonts)), FONT_BYTES)
+        fonts += [body for name, body in files.items() if name.startswith("assets/inter.")]
         files = {name: body for name, body in files.items() if body not in fonts}
         compressed = {name: len(brotli.compress(body)) for name, body in files.items()}
         self.assertLess(sum(compressed.values()), ALL_BYTES)
