@@ -1,7 +1,7 @@
 // A list of objects with its bar, the menu of its rows, and its dialogs.
 
 import { useEffect, useState } from "preact/hooks";
-import { bytes, number, say } from "./messages.js";
+import { bytes, counted, number, say } from "./messages.js";
 import { download, downloadSelection } from "./objectactions.js";
 import { isFolder, ObjectGrid, useSelection } from "./objectgrid.js";
 import { folderOf, shown } from "./objectnames.js";
@@ -52,8 +52,6 @@ function BulkBar({ bucket, prefix, selection, select, may, onDelete }) {
     ${error && html`<${Problem} error=${error} />`}
   `;
 }
-
-const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
 
 function Foot({ pages, isSearch, onMeasure }) {
   const { folders, objects, bytes: size } = pages.sums;
