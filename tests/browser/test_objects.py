@@ -301,6 +301,16 @@ class ObjectDetailsTests(BrowserCase):
         self.eventually(lambda: any(url.startswith(viewer) for url in page.problems()), True)
         self.assertIsNone(page.evaluate("window.ran || null"))
 
+    def test_keysBesidePDF(self) -> None:
+        """The viewer of a PDF, which takes the focus for its error, leaves the keys to the page."""
+        page = self.page
+        page.allowed.append("chrome-extension:")
+        self.put("a.pdf", body=b"%PDF-1.4\nbroken", ContentType="application/pdf")
+        page.show(self.bucket, object="a.pdf")
+        page.wait("document.querySelector('.preview iframe')")
+        page.evaluate("new Promise((done) => setTimeout(done, 1500))")
+        self.assertEqual(page.evaluate("document.activeElement.tagName"), "H2")
+
     def test_share(self) -> None:
         """A link works without signing in, and says that only this machine finds it."""
         page = self.page
