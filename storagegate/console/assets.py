@@ -51,6 +51,17 @@ _STYLE_COMMENT = re.compile(r"/\*.*?\*/\n*", re.DOTALL)
 _STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
 """Space of a style sheet that means nothing. No string of a sheet has any of these characters."""
 
+_SCRIPT = re.compile(
+    r"""(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+    # A regular expression stands where a value may begin.
+    r"|(?P<pattern>(?<=[(,=:\[!&|?{};])[ ]?/(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*)"
+    r"|(?P<mark>[`{}])"
+    r"|(?P<space>(?<=[=<>?:,{}()\[\];|&!*]) +| +(?=[=<>?:,{}()\[\];|&!*]))"
+)
+"""Texts, templates and blocks of a script, and the spaces beside its operators."""
+
+_TEMPLATE = re.compile(r"(?:[^`$\\]|\\.|\$(?!\{))*", re.DOTALL)
+
 _SOURCE_MAP = re.compile(r"\n//# sourceMappingURL=.*\n?")
 
 _LINK = re.compile(r'(href|src)="\./([\w.-]+)"')
@@ -68,11 +79,50 @@ def readLibraries() -> list[dict[str, Any]]:
     return found
 
 
+def _tight(script: str) -> str:
+    """Return a script without the spaces beside operators; texts and templates stay as they are."""
+    parts: list[str] = []
+    # For each open template: the number of open blocks in its present expression.
+    depths: list[int] = []
+    at = 0
+
+    def template() -> None:
+        """Take the text of a template up to its end or its next expression."""
+        nonlocal at
+        found = _TEMPLATE.match(script, at)
+        assert found is not None, at
+        ends = script[found.end()] == "`"
+        at = found.end() + (1 if ends else 2)
+        parts.append(script[found.start() : at])
+        if ends:
+            depths.pop()
+        else:
+            depths[-1] = 0
+
+    while found := _SCRIPT.search(script, at):
+        parts.append(script[at : found.start()])
+        at = found.end()
+        if found["space"] is not None:
+            continue
+        parts.append(found[0])
+        if found[0] == "`":
+            depths.append(0)
+            template()
+        elif found[0] == "{" and depths:
+            depths[-1] += 1
+        elif found[0] == "}" and depths:
+            if depths[-1]:
+                depths[-1] -= 1
+            else:
+                template()
+    return "".join([*parts, script[at:]])
+
+
 def _bare(path: Path) -> str:
-    """Return a source without comments and blank lines, and a style sheet without spaces."""
+    """Return a source without its comments, blank lines, and spaces that mean nothing."""
     text = path.read_text()
     if path.suffix == ".js":
-        return _BLANK.sub("\n", _COMMENT.sub("", text))
+        return _tight(_BLANK.sub("\n", _COMMENT.sub("", text)))
     if path.suffix == ".css":
         return _STYLE_SPACE.sub(r"\1", _STYLE_COMMENT.sub("", text))
     return text

@@ -2,14 +2,18 @@
 
 import gzip
 import hashlib
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import brotli
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.console.assets import SOURCES, VENDOR, makeAssets, readLibraries
+from storagegate.console.assets import SOURCES, VENDOR, makeAssets, readLibraries, sources
 from storagegate.console.pages import pagesDirectory
+from tests.support.programs import needs
+from tests.support.selection import long
 
 ALL_BYTES = 150_000
 
@@ -18,6 +22,18 @@ SIGN_IN_BYTES = 30_000
 OBJECTS_BYTES = 60_000
 
 FONT_BYTES = 60_000
+
+_DIFFERENT = """
+const { parse } = require("internal/deps/acorn/acorn/dist/acorn");
+const plain = (name, value) =>
+  name === "start" || name === "end" ? undefined : value instanceof RegExp ? String(value) : value;
+const options = { ecmaVersion: "latest", sourceType: "module" };
+const tree = (text) => JSON.stringify(parse(text, options), plain);
+const pairs = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const differs = ([, [one, other]]) => tree(one) !== tree(other);
+console.log(JSON.stringify(Object.entries(pairs).filter(differs).map(([name]) => name)));
+"""
+"""Prints the names of pairs of scripts that have different syntax trees."""
 
 _STATIC_IMPORT = re.compile(r'(?:\bfrom|\bimport)\s*"\./([\w.-]+)"')
 
@@ -74,6 +90,22 @@ class AssetsTests(SynchronousTestCase):
                 )
         (preact,) = [body for name, body in files.items() if "/preact." in name]
         self.assertIn((VENDOR / "preact.js").read_text().split("\n")[0], preact.decode())
+
+    @long("starts node")
+    @needs("node")
+    def test_sameProgram(self) -> None:
+        """Without its comments and spaces, each script has the same syntax tree."""
+        pairs = {
+            path.name: [path.read_text(), sources()[path.name]] for path in SOURCES.glob("*.js")
+        }
+        self.assertTrue(all(len(one) > len(other) for one, other in pairs.values()))
+        run = subprocess.run(
+            ["node", "--expose-internals", "-e", _DIFFERENT],
+            input=json.dumps({**pairs, "unlike": ["f(a / b)", "f(a)"]}).encode(),
+            capture_output=True,
+            check=True,
+        )
+        self.assertEqual(json.loads(run.stdout), ["unlike"])
 
     def test_fontLicence(self) -> None:
         """The page about the console leads to the licence of the font."""
