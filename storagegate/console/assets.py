@@ -68,6 +68,8 @@ def readLibraries() -> list[dict[str, Any]]:
 
 _WORD = re.compile(r"[\w$]")
 
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+
 _BEFORE_PATTERN = re.compile(r"(?:^|[^\w$)\]}\s]|\b(?:return|typeof|case|of|in))\s*$")
 """The end of a text after which a slash begins a regular expression, and is no division."""
 
@@ -129,8 +131,16 @@ def squeeze(script: str) -> str:
             if depths[-1] < 0:
                 depths.pop()
                 isText = True
+        if not token:
+            continue
+        if found.re is _TOKEN and token == "}" and last == ";":
+            made.pop()
+        isArrow = token == ">" and len(made) > 4 and made[-1] == "=" and made[-2] == ")"
+        if isArrow and made[-4] == "(" and not _WORD.match(made[-5][-1]):
+            # One parameter needs no parentheses, unless a word stands before it.
+            made[-4:-1] = [made[-3]] if _NAME.fullmatch(made[-3]) else made[-4:-1]
         made.append(token)
-        last = token[-1:] or last
+        last = token[-1]
     return "".join(made)
 
 

@@ -143,9 +143,14 @@ class JobView(Struct, kw_only=True):
 
 
 class Jobs(Struct):
-    """All jobs, newest first."""
+    """
+    All jobs, newest first.
+
+    @ivar mayStart: Whether the policy of the caller's key allows a job.
+    """
 
     items: list[JobView]
+    mayStart: bool
 
 
 @define(eq=False)
@@ -436,7 +441,8 @@ def _manager(call: ConsoleCall) -> JobManager:
 async def listJobs(call: ConsoleCall) -> Jobs:
     """List the jobs of the key, or of all keys for an auditor."""
     mine = None if call.who.has("auditor") else call.who.identity.accessKey
-    return Jobs(await _manager(call).jobs(mine))
+    mayStart = call.who.identity.policy.allows("write", None, None)
+    return Jobs(await _manager(call).jobs(mine), mayStart)
 
 
 async def startJob(call: ConsoleCall, body: NewJob) -> JobView:

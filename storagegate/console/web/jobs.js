@@ -139,7 +139,7 @@ export default function Jobs({ route }) {
     setOpen(false);
     go(["jobs"], {}, true);
   }
-  const add = html`
+  const add = found.data && found.data.mayStart && html`
     <${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("jobs.new")}<//>
   `;
   return html`

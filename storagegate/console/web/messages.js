@@ -83,6 +83,9 @@ const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 export const number = (value) => numbers.format(value);
 
+// How many, in a list of one text, or of none where there is none.
+export const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
+
 export const date = (ms) => (ms ? dates.format(ms) : say("app.never"));
 
 export function age(ms, now = Date.now()) {

@@ -1,7 +1,7 @@
 // A list of objects with its bar, the menu of its rows, and its dialogs.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { bytes, number, say } from "./messages.js";
+import { bytes, counted, number, say } from "./messages.js";
 import { download, downloadSelection } from "./objectactions.js";
 import { isFolder, ObjectGrid, useSelection } from "./objectgrid.js";
 import { folderOf, shown } from "./objectnames.js";
@@ -38,8 +38,6 @@ export function useBeside(count, isOpen, onBeside, of) {
 
 // The dialogs of a row by their names: where they are.
 const dialogs = (kind) => (kind.endsWith("Folder") ? import("./objectjobs.js") : import("./objectdialogs.js"));
-
-const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
 
 // "1 folder, 3 objects"
 const inWords = ({ folders, objects }) =>

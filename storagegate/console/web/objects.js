@@ -154,10 +154,18 @@ function Toolbar({ bucket, folder, prefix, query, canShowVersions }) {
   const isPart = contains !== undefined;
   const typed = isPart ? contains.trim() : prefix.slice(folder.length);
   const show = (values) => go(where, { versions, ...values }, true);
+  // The list is one key away from what was typed.
+  const pressed = (event) => {
+    const list = document.querySelector("main [role=grid]");
+    const leaves = event.key === "ArrowDown" || event.key === "Enter" || (event.key === "Escape" && !event.target.value);
+    if (!list || !leaves) return;
+    event.preventDefault();
+    list.focus();
+  };
   const find = (text, part) => (part ? show({ prefix: folder, contains: text || " " }) : show({ prefix: folder + text }));
   return html`
     <div class="toolbar" role="search">
-      <${Search} name="find" value=${typed}
+      <${Search} name="find" value=${typed} onKeyDown=${pressed}
         label=${say("objects.find", { place: shown(folder) || bucket })}
         onInput=${(event) => find(event.target.value, isPart)} />
       <div class="seg" role="group" aria-label=${say("objects.how")}>
@@ -191,7 +199,7 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs, onB
         <code>${bucket}/${info.keyPattern}</code></span></p>
     `}
     ${jobs.map((job) => html`
-      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${reload}
+      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} canUndo=${info && info.versioning === "Enabled"} onEnd=${reload}
         onClose=${() => setJobs((before) => before.filter((each) => each !== job))}
         onAgain=${(started) => setJobs((before) => before.map((each) => (each === job ? started : each)))} />
     `)}
