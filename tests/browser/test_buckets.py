@@ -135,7 +135,7 @@ class BucketListTests(BrowserCase):
         self.assertTrue(self.page.evaluate(disabled))
         self.page.fill("dialog input", self.bucket)
         self.page.press("Empty bucket")
-        self.page.waitText(f"Emptying {self.bucket}: finished, 5 done")
+        self.page.waitText(f"Emptied {self.bucket}: 5 versions, markers and uploads")
         self.assertEqual(self.stored(), [0, 0, 0])
         self.items()
         self.page.press("Delete bucket…")

@@ -14,6 +14,8 @@ addTexts({
   "objects.job.copyPrefix": "Copying {prefix} to {to}",
   "objects.job.movePrefix": "Moving {prefix} to {to}",
   "objects.job.emptyBucket": "Emptying {bucket}",
+  "objects.jobDone.emptyBucket": "Emptied {bucket}",
+  "objects.jobItems": "{count} versions, markers and uploads",
   "objects.jobDone.deletePrefix": "Deleted {prefix}",
   "objects.jobDone.copyPrefix": "Copied {prefix} to {to}",
   "objects.jobDone.movePrefix": "Moved {prefix} to {to}",
@@ -216,7 +218,7 @@ export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
     return () => clearTimeout(timer);
   }, [found.atMs, found.error]);
   const isShort = !isRunning && (now.state !== "done" || now.failures > 0);
-  const isDone = !isRunning && !isShort && now.kind !== "emptyBucket";
+  const isDone = !isRunning && !isShort;
   const [undo, undoing, refusal] = useAction(async () => {
     const { restoreBelow } = await import("./objectdeletion.js");
     await restoreBelow(now.bucket, now.prefix, now.startedMs);
@@ -230,7 +232,7 @@ export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
   };
   const what = isDone ? say("objects.jobDone." + now.kind, where) : say("objects.job." + now.kind, where);
   const count = now.done - now.failures;
-  const objects = counted(count, "objects.one", "objects.many")[0] || say("objects.none");
+  const objects = now.kind === "emptyBucket" ? say("objects.jobItems", { count: number(count) }) : counted(count, "objects.one", "objects.many")[0] || say("objects.none");
   const values = { what, count: number(count), objects, state: say("objects.jobState." + now.state) };
   const [first] = now.failed;
   return html`
