@@ -164,6 +164,16 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("DELETE", "buckets/{bucket}/settings/{name}", "deleteSetting", "none", "Remove a setting"),
     ),
     *_rows(
+        "bucketkeys",
+        (
+            "GET",
+            "buckets/{bucket}/keys",
+            "listBucketKeys",
+            "auditor",
+            "List the keys that reach it",
+        ),
+    ),
+    *_rows(
         "objects",
         ("GET", "buckets/{bucket}/objects", "listObjects", "none", "List a page of objects"),
         ("GET", "buckets/{bucket}/versions", "listVersions", "none", "List a page of versions"),
@@ -238,7 +248,7 @@ OPERATIONS: tuple[APIOperation, ...] = (
     *_rows(
         "jobs",
         ("GET", "jobs", "listJobs", "none", "List your own jobs, or all"),
-        ("POST", "jobs", "startJob", "none", "Delete, copy or move by prefix, or abort uploads"),
+        ("POST", "jobs", "startJob", "none", "Delete, copy, move, or empty a bucket"),
         ("DELETE", "jobs/{id}", "cancelJob", "none", "Cancel a job"),
     ),
     *_rows(

@@ -95,6 +95,75 @@ class BrowsingTests(BrowserCase):
         versions = self.s3.list_object_versions(Bucket=self.bucket)
         self.assertNotIn("DeleteMarkers", versions)
 
+    def test_undoByKeyboard(self) -> None:
+        """From the search to the rows, a deletion and its undoing take no more than keys."""
+        self.enable()
+        self.put("ab", "ac", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("b")
+        self.page.evaluate("document.querySelector('input[name=find]').focus()")
+        self.page.key("a")
+        self.page.wait("document.querySelectorAll('.listRow bdi').length === 2")
+        self.page.key("ArrowDown")
+        self.assertEqual(self.page.evaluate("document.activeElement.role"), "grid")
+        self.page.key(" ")
+        self.page.waitText("1 selected")
+        self.page.key("Delete")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.waitKeys("ac", "b")
+        self.page.waitText("1 object deleted")
+        self.page.key("z", 2)
+        self.waitKeys("ab", "ac", "b")
+
+    def test_undoFolder(self) -> None:
+        """A folder that was deleted comes back by Undo, without what was deleted before."""
+        self.enable()
+        self.put("d/1", "d/e/2", "d/old", "f")
+        self.s3.delete_object(Bucket=self.bucket, Key="d/old")
+        self.page.show(self.bucket)
+        self.page.waitRow("d/")
+        self.item(0, "Delete")
+        self.page.waitText("Delete the folder d/")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.page.waitText("Deleted d/: 2 objects")
+        self.waitKeys("f")
+        self.page.press("Undo")
+        self.waitKeys("d/1", "d/e/2", "f")
+        self.page.waitText("2 objects are restored")
+
+    def test_restoreFolder(self) -> None:
+        """Deleted folders are marked, and come back with all that is below them."""
+        self.enable()
+        self.put("d/1", "d/e/2", "kept/3")
+        for key in ("d/1", "d/e/2"):
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+        self.page.show(self.bucket, versions="1")
+        self.page.wait("document.querySelector('.notice .gone')")
+        gone = (
+            "[...document.querySelectorAll('.notice .gone')]"
+            ".map((each) => each.previousElementSibling.innerText)"
+        )
+        self.assertEqual(self.page.evaluate(gone), ["d/"])
+        self.page.show(self.bucket, prefix="d/", versions="1")
+        self.page.press("Restore all below d/")
+        self.page.wait("document.querySelector('dialog')")
+        self.page.evaluate("document.querySelector('dialog .primary').click()")
+        self.waitKeys("d/1", "d/e/2", "kept/3")
+
+    def test_dialogFocus(self) -> None:
+        """A dialog begins at its field; where nothing brings the objects back, at Cancel."""
+        self.put("a", "d/1")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        self.item(0, "Delete")
+        self.page.wait("document.activeElement.matches('dialog input')")
+        self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
+        self.item(1, "Delete")
+        self.page.wait("document.activeElement.innerText === 'Cancel'")
+
     def test_counts(self) -> None:
         """Current objects and older versions are counted apart, in the list and in the bucket."""
         self.enable()
@@ -112,6 +181,18 @@ class BrowsingTests(BrowserCase):
             "[...document.querySelectorAll('tbody td.number')].map((each) => each.innerText)"
         )
         self.assertEqual(cells, ["0", "6 B", "3"])
+
+    def test_meters(self) -> None:
+        """The list of buckets has rows of one line, also for a key without the overview."""
+        self.put("a")
+        reader = self.narrow("readonly")
+        self.page.press("Sign out")
+        # Without the styles that the overview has loaded.
+        self.page.visit()
+        self.page.signIn(reader.accessKey, reader.secretKey)
+        self.page.wait("document.querySelector('tbody .meter')")
+        height = "document.querySelector('tbody tr').getBoundingClientRect().height"
+        self.assertLess(self.page.evaluate(height), 60)
 
     def test_order(self) -> None:
         """A folder whose names are all here shows folders first, and names as people sort them."""
@@ -151,7 +232,7 @@ class BrowsingTests(BrowserCase):
         body = self.s3.get_object(Bucket=target, Key="x/1")["Body"].read()
         self.assertEqual(body, b"old")
         self.page.press("Copy folder")
-        self.page.waitText("finished, 2 done")
+        self.page.waitText(": 2 objects")
         self.assertIn("/objects", self.page.evaluate("location.hash"))
         found = self.s3.list_objects_v2(Bucket=target)["Contents"]
         self.assertEqual([each["Key"] for each in found], ["x/1", "x/e/2"])
@@ -168,7 +249,7 @@ class BrowsingTests(BrowserCase):
         self.page.wait("document.querySelector('dialog .help.bad')?.innerText.includes('taken/')")
         self.page.fill("dialog input[name=name]", "new")
         self.page.press("Rename folder")
-        self.page.waitText("finished, 2 done")
+        self.page.waitText(": 2 objects")
         self.waitKeys("new/1", "new/e/2", "taken/1")
         self.page.waitRow("new/")
         self.item(0, "Move")
@@ -292,6 +373,9 @@ class BrowsingTests(BrowserCase):
         self.page.evaluate("location.hash = '#/buckets'")
         self.page.wait("[...document.querySelectorAll('main th a, main td a')].length")
         self.assertNotIn("New bucket", self.page.evaluate("document.body.innerText"))
+        self.page.evaluate("location.hash = '#/jobs'")
+        self.page.waitText("No jobs yet")
+        self.assertNotIn("New job", self.page.evaluate("document.body.innerText"))
 
     def test_contains(self) -> None:
         """A name is found by a part of it, in any folder."""
@@ -326,7 +410,7 @@ class BrowsingTests(BrowserCase):
         self.put("d", body=bytes(5))
         self.page.show(self.bucket)
         self.page.waitRow("c/")
-        self.page.press("Add up folders")
+        self.page.press("Show folder sizes")
         self.page.waitText("Folders hold the current objects of 4 names")
         sizes = "[...document.querySelectorAll('.listRow .number')].map((each) => each.innerText)"
         self.assertEqual(self.page.evaluate(sizes), ["2 kB", "9 kB", "5 B"])
@@ -442,6 +526,16 @@ class BrowsingTests(BrowserCase):
         self.page.choose("select[name=account]", "")
         self.page.fill("input[name=newAccount]", "someone")
         self.page.waitText("reaches no object")
+
+    def test_openFolder(self) -> None:
+        """A folder without its slash says what else the key reaches."""
+        self.put("2026/a", "2026-old/b")
+        self.page.evaluate(f"location.hash = '#/keys?make=1&bucket={self.bucket}'")
+        self.page.wait("document.querySelector('input[name=prefix]:enabled')")
+        self.page.fill("input[name=prefix]", "2026")
+        self.page.waitText("Also reaches 2026-old/")
+        self.page.fill("input[name=prefix]", "2026/")
+        self.page.wait("!document.body.innerText.includes('Also reaches')")
 
     def test_tray(self) -> None:
         """

@@ -168,7 +168,8 @@ const RuleBox = ({ title, text, isOn: on, isOpen, children }) => html`
 `;
 
 function LifecycleRule({ rule, number: at, isNew, change, remove, error, info }) {
-  const wrong = error && error.details.rule === at ? error.message : "";
+  const isEmpty = !ACTIONS.some(([, member]) => rule[member]);
+  const wrong = isEmpty && error && error.details.rule === at ? error.message : "";
   const field = (name, value, members, more) => html`
     <${Field} label=${say("setting.rule." + name)} name=${name + at} value=${value || ""}
       onInput=${(event) => change(withMembers(rule, members(event.target.value)))} ...${more} />

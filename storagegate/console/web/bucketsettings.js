@@ -1,12 +1,14 @@
 // The settings of a bucket: all of them, or one as a form and as JSON.
 
 import { useState } from "preact/hooks";
-import { APIError, call, segment } from "./api.js";
+import { APIError, call, has, segment } from "./api.js";
 import { FORMS } from "./bucketforms.js";
 import { addTexts, say } from "./messages.js";
 import { go, link } from "./router.js";
 import { styled as figures } from "./figures.js";
 import { Policy } from "./bucketpolicy.js";
+import { BucketKeys } from "./bucketkeys.js";
+import { contentOf, DeleteBucket, EmptyBucket, mayEmpty } from "./bucketactions.js";
 import { announce, Button, Confirm, Field, Form, html, Loaded, loadStyle, useLoad } from "./ui.js";
 
 const STYLE = "./bucket.css";
@@ -35,10 +37,8 @@ addTexts({
   "setting.saved": "The setting is saved",
   "setting.removed": "The setting is removed",
   "setting.delete": "Delete",
-  "setting.name.delete": "Delete bucket",
+  "setting.name.delete": "Delete",
   "setting.deleteBucket": "Delete bucket",
-  "setting.deleteText": "Only an empty bucket can be deleted. This cannot be undone.",
-  "setting.deleted": "The bucket is deleted",
   "setting.remove": "Remove setting…",
   "setting.examples": "Start from an example:",
   "setting.example.read": "Anyone may read objects",
@@ -231,6 +231,7 @@ function Setting({ bucket, info, name, asJSON, statement, reload }) {
     announce(say("setting.removed"));
     setAsks(false);
     found.reload();
+    reload();
   }
   const Shown = name === "policy" ? Policy : asJSON ? JSONEditor : FORMS[name];
   const saysItself = name === "versioning" || name === "lock" || name === "policy";
@@ -253,25 +254,23 @@ function Setting({ bucket, info, name, asJSON, statement, reload }) {
   `;
 }
 
-function DeleteBucket({ bucket }) {
-  const [asks, setAsks] = useState(false);
-  async function remove() {
-    await call("DELETE", "buckets/" + segment(bucket));
-    announce(say("setting.deleted"));
-    go(["buckets"]);
-  }
+// `onJob(job)` gets the job that empties the bucket.
+function Removal({ info, onJob }) {
+  const [dialog, setDialog] = useState("");
+  const close = () => setDialog("");
   return html`
-    <p class="now">${say("setting.deleteText")}</p>
-    <${Button} icon="trash" kind="danger" onClick=${() => setAsks(true)}>${say("setting.deleteBucket")}<//>
-    ${asks && html`
-      <${Confirm} title=${say("setting.deleteBucket")} text=${say("setting.deleteText")} name=${bucket} act=${remove}
-        label=${say("setting.delete")} onClose=${() => setAsks(false)} />
-    `}
+    ${mayEmpty(info) && html`
+      <h3>${say("bucket.emptyRun")}</h3><p class="now">${say("bucket.emptyNow", { what: contentOf(info) })}</p>
+      <${Button} icon="close" kind="danger" onClick=${() => setDialog("empty")}>${say("bucket.empty")}<//>`}
+    <h3>${say("setting.deleteBucket")}</h3><p class="now">${say("bucket.deleteText")}</p>
+    <${Button} icon="trash" kind="danger" onClick=${() => setDialog("delete")}>${say("bucket.delete")}<//>
+    ${dialog === "empty" && html`<${EmptyBucket} bucket=${info} onClose=${close} onDone=${onJob} />`}
+    ${dialog === "delete" && html`<${DeleteBucket} bucket=${info} onClose=${close} onDone=${() => go(["buckets"])} />`}
   `;
 }
 
 // `query` says which section is open, {setting, view}, so that a link leads to it; `reload` describes the bucket anew.
-export function BucketSettings({ bucket, info, tab, query, reload }) {
+export function BucketSettings({ bucket, info, tab, query, reload, onJob }) {
   const names = SETTINGS[tab];
   const { setting, view } = query;
   // All settings stand below each other, unless one is chosen; a policy takes a page of its own.
@@ -290,7 +289,7 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
         <header><h2>${say("setting.name." + name)}</h2>
           ${!chosen && FORMS[name] && to({ setting: name, view: "json" }, false, say("setting.asJSON"))}</header>
         ${name === "delete"
-          ? html`<${DeleteBucket} bucket=${bucket} />`
+          ? html`<${Removal} info=${info} onJob=${onJob} />`
           : html`
             ${chosen && FORMS[name] && html`
               <nav class="tabs" aria-label=${say("setting.name." + name)}>
@@ -309,7 +308,8 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
         ${tab === "settings" && to({}, !chosen, say("setting.all"))}
         ${names.map((each) => to({ setting: each, view }, each === chosen, say("setting.name." + each)))}
       </nav>
-      <div>${(chosen ? [chosen] : names).map(section)}</div>
+      <div>${(chosen ? [chosen] : names).map(section)}
+        ${tab === "access" && has("auditor") && html`<${BucketKeys} bucket=${bucket} info=${info} />`}</div>
     </div>
   `;
 }

@@ -151,6 +151,20 @@ const resultOf = (answer) =>
 
 const BAR_PX = 240;
 
+// The times of a call: [[name, ms]]. Without the time of the method, all of it is that of the protocol.
+const timesOf = ({ ms, sendMs, methodMs }) =>
+  (methodMs === undefined ? [["rest", ms]] : [["send", sendMs], ["method", methodMs], ["rest", Math.max(0, ms - sendMs - methodMs)]]);
+
+function Times({ end, most }) {
+  let left = 0;
+  const label = timesOf(end).map(([name, ms]) => say("gateway.times." + name) + " " + number(ms) + " ms").join(", ");
+  return html`<svg class="bars" preserveAspectRatio="none" viewBox=${`0 0 ${BAR_PX} 8`} role="img" aria-label=${label}>${timesOf(end).map(([name, ms]) => {
+    const x = left;
+    left += (BAR_PX * ms) / most;
+    return html`<rect class=${name} height="8" x=${x} width=${left - x} />`;
+  })}</svg>`;
+}
+
 // The answers of several protocols side by side: which differ, and how long each took.
 function Comparison({ wires, answerOf }) {
   const rows = wires.map((wire) => [wire, answerOf(wire.name)]);
@@ -166,20 +180,16 @@ function Comparison({ wires, answerOf }) {
     <div class=${isSame ? "notice ok" : "notice warn"} role="status"><p>${say(isSame ? "gateway.same" : "gateway.different", {
       count: number(rows.length), ...fast })}</p></div>
     <div class="scroll" tabindex="0"><table class="dense">
-      <thead><tr>${[["wire"], ["code"], ["time", "hidePhone"], ["total", "number"], ["size", "number hidePhone"], ["result"]].map(([name, kind]) => html`
+      <thead><tr>${[["wire"], ["code"], ["time", "hidePhone"], ["method", "number hidePhone"], ["total", "number"], ["size", "number hidePhone"], ["result"]].map(([name, kind]) => html`
         <th scope="col" class=${kind}>${say("gateway." + name)}</th>`)}</tr></thead>
-      <tbody>${rows.map(([wire, answer]) => {
-        const first = answer.items.length ? answer.items[0].ms : answer.end.ms;
-        const wait = (BAR_PX * first) / most;
-        return html`
+      <tbody>${rows.map(([wire, answer]) => html`
           <tr key=${wire.name}><th scope="row">${wire.title}</th><td class=${answer.state === "end" ? "good" : "bad"}>${codeOf(answer)}</td>
-            <td class="hidePhone"><svg class="bars" preserveAspectRatio="none" viewBox=${`0 0 ${BAR_PX} 8`} role="img" aria-label=${say("gateway.bar", { first: number(first), ms: number(answer.end.ms) })}>
-              <rect height="8" rx="1" width=${wait} /><rect class="rest" height="8" x=${wait} width=${Math.max(0, (BAR_PX * answer.end.ms) / most - wait)} /></svg></td>
+            <td class="hidePhone"><${Times} end=${answer.end} most=${most} /></td>
+            <td class="number quiet hidePhone">${answer.end.methodMs === undefined ? "–" : number(answer.end.methodMs) + " ms"}</td>
             <td class="number">${number(answer.end.ms)} ms</td>
             <td class="number quiet hidePhone">${answer.end.bytes === undefined ? "–" : bytes(answer.end.bytes)}</td>
-            <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`;
-      })}</tbody></table></div>
-    <p class="quiet hidePhone">${say("gateway.barText")}</p>
+            <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`)}</tbody></table></div>
+    <p class="legend quiet hidePhone">${["send", "method", "rest"].map((name) => html`<span><span class=${"use " + name}></span>${say("gateway.times." + name)}</span>`)}</p>
   `;
 }
 

@@ -56,6 +56,9 @@ addTexts({
   "keys.changed": "The key is changed",
   "keys.remake": "Rotate secret",
   "keys.remakeMore": "Rotate secret…",
+  "keys.remakeTitle": "Rotate the secret of {name}",
+  "keys.lastUse": "Last used {age}.",
+  "keys.neverUsed": "The key was never used.",
   "keys.remakeText": "Programs with the old secret are refused, and sessions of the key end.",
   "keys.revoke": "Revoke",
   "keys.revokeMore": "Revoke…",
@@ -282,7 +285,8 @@ function KeyDialog({ kind, of, onClose, changed }) {
       changed(key);
     }} />`;
   if (kind === "remake") return html`
-    <${Confirm} title=${say("keys.remake")} text=${say("keys.remakeText")} label=${say("keys.remake")} onClose=${onClose}
+    <${Confirm} title=${say("keys.remakeTitle", { name: of.note || name })} label=${say("keys.remake")} onClose=${onClose}
+      text=${say("keys.remakeText") + " " + (of.lastUsedMs ? say("keys.lastUse", { age: age(of.lastUsedMs) }) : say("keys.neverUsed"))}
       act=${async () => changed(await call("PATCH", path(name), { body: { newSecret: true } }))} />`;
   return html`
     <${Confirm} title=${say("keys.revoke")} text=${say("keys.revokeText")} name=${name} label=${say("keys.revoke")} onClose=${onClose}

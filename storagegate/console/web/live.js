@@ -1,7 +1,7 @@
 // Requests as they end, on all protocols: filtered by the server, held while one looks, and explained.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, segment } from "./api.js";
+import { call, segment, state } from "./api.js";
 import { useEvents } from "./events.js";
 import { JSONLines } from "./json.js";
 import { addTexts, bytes, number, say } from "./messages.js";
@@ -20,7 +20,7 @@ addTexts({
   "live.waiting": "Connecting",
   "live.dropped": "{count} more were dropped",
   "live.empty": "No requests yet",
-  "live.emptyText": "Requests appear here as they end. Filters apply to new requests.",
+  "live.emptyText": "Requests appear here as they end, and the last refused ones at once. Filters apply to new requests.",
   "live.unfiltered": "Show all requests",
   "live.makeOne": "Objects",
   "live.table": "Requests",
@@ -287,18 +287,29 @@ function Table({ events, opened, onOpen, onScrolled, first, box, row, columns })
   `;
 }
 
+// What the page showed when it was left, for the key that saw it.
+let left = { accessKey: "", events: [] };
+
 // The events that are shown, and those that wait while the list is held.
 function useRequests(query, isHeld) {
+  const accessKey = state.session ? state.session.accessKey : "";
   const waiting = useRef([]);
-  const ids = useRef(0);
-  const [events, setEvents] = useState([]);
+  const [events, setEvents] = useState(left.accessKey === accessKey ? left.events : []);
+  const ids = useRef(events.length ? events[0].id : 0);
+  useEffect(() => {
+    left = { accessKey, events };
+  }, [events]);
   const [count, setCount] = useState(0);
   const [dropped, setDropped] = useState(0);
   const found = useEvents({ topics: "requests", ...query }, (name, document) => {
     if (name === "dropped") setDropped(document.total);
-    if (name !== "requests") return;
-    ids.current += 1;
-    waiting.current.push({ ...document, id: ids.current });
+    // What was refused before the first visit; later ones are here already.
+    const isFirst = name === "refusals" && !ids.current;
+    const fresh = isFirst ? document.items.reverse() : name === "requests" ? [document] : [];
+    for (const each of fresh) {
+      ids.current += 1;
+      waiting.current.push({ ...each, id: ids.current });
+    }
     if (waiting.current.length > MOST) waiting.current.shift();
   });
   const show = () => {

@@ -84,6 +84,9 @@ const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 export const number = (value) => numbers.format(value);
 
+// How many, in a list of one text, or of none where there is none.
+export const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
+
 export const date = (ms) => (ms ? dates.format(ms) : say("app.never"));
 
 export function age(ms, now = Date.now()) {
@@ -103,3 +106,6 @@ export function bytes(value) {
   const digits = unit && value < 100 ? 1 : 0;
   return new Intl.NumberFormat(undefined, { maximumFractionDigits: digits }).format(value) + " " + UNITS[unit];
 }
+
+// A change of a value, with its sign.
+export const signed = (value, format) => (value > 0 ? "+" : value < 0 ? "−" : "") + format(Math.abs(value));

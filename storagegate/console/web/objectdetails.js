@@ -251,7 +251,7 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
       </div>
       ${dialog === "delete" && html`
         <${Confirm} title=${say("objects.deleteOne", { name: shown(name) })} text=${info ? say("objects.deleteText." + info.versioning) : say("object.deleteText")}
-          act=${remove} label=${say("app.delete")} onClose=${close} />
+          canUndo=${info && info.versioning === "Enabled"} act=${remove} label=${say("app.delete")} onClose=${close} />
       `}
       ${menu && html`<${Menu} label=${say("object.more")} at=${menu} onClose=${() => setMenu(null)} items=${[
         { label: say("objects.rename"), icon: "rename", act: () => setDialog("rename") },

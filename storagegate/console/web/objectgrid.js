@@ -42,6 +42,10 @@ export class ObjectArray {
     return this.rows.slice(first, last + 1).map(nameOf);
   }
 
+  indexOf(name) {
+    return this.rows.findIndex((row) => nameOf(row) === name);
+  }
+
   loadedRows() {
     return this.rows;
   }

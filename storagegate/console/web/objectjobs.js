@@ -3,23 +3,30 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call, segment } from "./api.js";
-import { addTexts, number, say } from "./messages.js";
+import { addTexts, counted, number, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
 import { link } from "./router.js";
 import { announce, Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
 
 addTexts({
-  "objects.job.deletePrefix": "Deleting below {prefix}",
+  "objects.job.deletePrefix": "Deleting {prefix}",
   "objects.job.copyPrefix": "Copying {prefix} to {to}",
   "objects.job.movePrefix": "Moving {prefix} to {to}",
+  "objects.job.emptyBucket": "Emptying {bucket}",
+  "objects.jobDone.emptyBucket": "Emptied {bucket}",
+  "objects.jobItems": "{count} versions, markers and uploads",
+  "objects.jobDone.deletePrefix": "Deleted {prefix}",
+  "objects.jobDone.copyPrefix": "Copied {prefix} to {to}",
+  "objects.jobDone.movePrefix": "Moved {prefix} to {to}",
   "objects.jobRuns": "{what}: {count} done",
   "objects.jobEnded": "{what}: {state}, {count} done",
+  "objects.jobDone": "{what}: {objects}",
   "objects.jobFailed": "{count} failed, the first: {first}",
   "objects.jobShow": "All jobs",
   "objects.jobAgain": "Run again",
   "objects.jobAgainText": "Run it again to process the rest.",
-  "objects.jobState.done": "finished",
+  "objects.jobState.done": "finished with failures",
   "objects.jobState.cancelled": "stopped",
   "objects.jobState.failed": "failed",
   "objects.jobState.interrupted": "interrupted",
@@ -191,7 +198,7 @@ export const CopySelection = (given) => html`<${SelectionForm} ...${given} move=
 export const MoveSelection = (given) => html`<${SelectionForm} ...${given} move />`;
 
 // A job while it runs, and how it has ended. `onAgain(job)` replaces it by a new one.
-export function JobProgress({ job, onEnd, onClose, onAgain }) {
+export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
   const [now, setNow] = useState(job);
   const isRunning = now.state === "running";
   const found = useLoad(async (signal) => {
@@ -200,7 +207,7 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
   }, []);
   const [again, busy, error] = useAction(async () => {
     const { kind, bucket, prefix, toBucket, toPrefix } = now;
-    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, ...(kind === "deletePrefix" ? {} : { toBucket, toPrefix }) } }));
+    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, toBucket, toPrefix } }));
   });
   const [stop, stopping, problem] = useAction(() => call("DELETE", "jobs/" + segment(now.id)));
   useEffect(() => {
@@ -210,16 +217,27 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
     const timer = setTimeout(found.reload, POLL_MS);
     return () => clearTimeout(timer);
   }, [found.atMs, found.error]);
-  const what = say("objects.job." + now.kind, {
+  const isShort = !isRunning && (now.state !== "done" || now.failures > 0);
+  const isDone = !isRunning && !isShort;
+  const [undo, undoing, refusal] = useAction(async () => {
+    const { restoreBelow } = await import("./objectdeletion.js");
+    await restoreBelow(now.bucket, now.prefix, now.startedMs);
+    onEnd();
+    onClose();
+  });
+  const where = {
+    bucket: now.bucket,
     prefix: shown(now.prefix) || say("objects.wholeBucket"),
     to: (now.toBucket ? now.toBucket + "/" : "") + (shown(now.toPrefix) || say("objects.wholeBucket")),
-  });
-  const values = { what, count: number(now.done - now.failures), state: say("objects.jobState." + now.state) };
+  };
+  const what = isDone ? say("objects.jobDone." + now.kind, where) : say("objects.job." + now.kind, where);
+  const count = now.done - now.failures;
+  const objects = now.kind === "emptyBucket" ? say("objects.jobItems", { count: number(count) }) : counted(count, "objects.one", "objects.many")[0] || say("objects.none");
+  const values = { what, count: number(count), objects, state: say("objects.jobState." + now.state) };
   const [first] = now.failed;
-  const isShort = !isRunning && (now.state !== "done" || now.failures > 0);
   return html`
     <div class=${isShort ? "notice job warn" : "notice job"} role="status">
-      <span class="fill">${say(isRunning ? "objects.jobRuns" : "objects.jobEnded", values)}
+      <span class="fill">${say(isRunning ? "objects.jobRuns" : isDone ? "objects.jobDone" : "objects.jobEnded", values)}
         ${now.error && html` <span class="bad">${now.error}</span>`}
         ${first && html` <span class="bad">${say("objects.jobFailed", {
           count: number(now.failures), first: shown(first.key) + ": " + first.error,
@@ -229,8 +247,10 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
       <a href=${link(["jobs"])}>${say("objects.jobShow")}</a>
       ${isRunning && html`<${Button} kind="small" busy=${stopping} onClick=${stop}>${say("objects.stop")}<//>`}
       ${isShort && html`<${Button} kind="small" icon="retry" busy=${busy} onClick=${again}>${say("objects.jobAgain")}<//>`}
+      ${!isRunning && canUndo && now.kind === "deletePrefix" && count > 0 && html`
+        <${Button} kind="small" icon="restore" busy=${undoing} onClick=${undo}>${say("objects.undo")}<//>`}
       ${!isRunning && html`<${Button} kind="small" onClick=${onClose}>${say("app.close")}<//>`}
     </div>
-    ${(found.error || error || problem) && html`<${Problem} error=${found.error || error || problem} retry=${found.error && found.reload} />`}
+    ${(found.error || error || problem || refusal) && html`<${Problem} error=${found.error || error || problem || refusal} retry=${found.error && found.reload} />`}
   `;
 }

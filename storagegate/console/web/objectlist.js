@@ -1,7 +1,7 @@
 // A list of objects with its bar, the menu of its rows, and its dialogs.
 
-import { useEffect, useState } from "preact/hooks";
-import { bytes, number, say } from "./messages.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { bytes, counted, number, say } from "./messages.js";
 import { download, downloadSelection } from "./objectactions.js";
 import { isFolder, ObjectGrid, useSelection } from "./objectgrid.js";
 import { folderOf, shown } from "./objectnames.js";
@@ -25,10 +25,19 @@ export function Lazy({ load, part, until = null, ...given }) {
   return module ? html`<${module[part]} ...${given} />` : until;
 }
 
+// Tell the page `of(name, step)`, the address of the object beside one, whenever there are other rows while an object is open.
+export function useBeside(count, isOpen, onBeside, of) {
+  const latest = useRef();
+  latest.current = of;
+  useEffect(() => {
+    if (!isOpen || !count) return undefined;
+    onBeside({ of: (name, step) => latest.current(name, step) });
+    return () => onBeside(null);
+  }, [count, isOpen]);
+}
+
 // The dialogs of a row by their names: where they are.
 const dialogs = (kind) => (kind.endsWith("Folder") ? import("./objectjobs.js") : import("./objectdialogs.js"));
-
-const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
 
 // "1 folder, 3 objects"
 const inWords = ({ folders, objects }) =>
@@ -109,7 +118,7 @@ function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
 }
 
 // A list with its bar, its menu and its dialogs. `pages` are the rows.
-export function ObjectList({ bucket, info, measured, prefix, folder, pages, query, may, reload, addJobs, sort, onSort, onMeasure, empty, between, isSearch, wanted }) {
+export function ObjectList({ bucket, info, measured, prefix, folder, pages, query, may, reload, addJobs, onBeside, sort, onSort, onMeasure, empty, between, isSearch, wanted }) {
   const [asks, setAsks] = useState("");
   const [menu, setMenu] = useState(null);
   const [dialog, setDialog] = useState(null);
@@ -117,6 +126,11 @@ export function ObjectList({ bucket, info, measured, prefix, folder, pages, quer
   const where = ["buckets", bucket, "objects"];
   const isAny = selection.all || selection.names.size > 0;
   const href = (row) => (isFolder(row) ? link(where, { prefix: row, versions: query.versions }) : link(where, { ...query, object: row[0] }));
+  useBeside(pages.count, query.object !== undefined, onBeside, (name, step) => {
+    const at = pages.indexOf(name);
+    const row = at < 0 ? undefined : pages.row(at + step);
+    return row === undefined || isFolder(row) ? "" : href(row);
+  });
   const ask = (row) => (kind) => setDialog({ kind, row });
   const acts = {
     menu: (row, at) => row !== undefined && setMenu({ row, at }),

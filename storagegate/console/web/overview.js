@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { call } from "./api.js";
 import { Chart } from "./charts.js";
 import { useEvents } from "./events.js";
-import { addTexts, age, bytes, date, number, say } from "./messages.js";
+import { addTexts, age, bytes, date, number, say, signed } from "./messages.js";
 import { link } from "./router.js";
 import { html, Icon, Loaded, Page, useLoad } from "./ui.js";
 
@@ -91,7 +91,6 @@ const POLL_MS = 30000;
 
 const ms = (value) => number(value < 10 ? Math.round(value * 100) / 100 : Math.round(value)) + " ms";
 const few = (value) => number(Math.round(value * 100) / 100);
-const signed = (value, format) => (value < 0 ? "−" : "+") + format(Math.abs(value));
 const DAY_MS = 86400000;
 const LONGEST_DAYS = 5 * 365;
 
