@@ -146,6 +146,7 @@ class BrowsingTests(BrowserCase):
             ".map((each) => each.previousElementSibling.innerText)"
         )
         self.assertEqual(self.page.evaluate(gone), ["d/"])
+        self.assertNotIn("No objects", self.page.evaluate("document.body.innerText"))
         self.page.show(self.bucket, prefix="d/", versions="1")
         self.page.press("Restore all below d/")
         self.page.wait("document.querySelector('dialog')")
