@@ -42,7 +42,7 @@ function useLeave(isChanged) {
       const found = event.target.closest("a[href^='#/']");
       if (!found || event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
-      event.stopPropagation();
+      event.stopImmediatePropagation();
       setTo(found.hash);
     };
     addEventListener("click", clicked, true);
