@@ -146,6 +146,7 @@ class BrowsingTests(BrowserCase):
             ".map((each) => each.previousElementSibling.innerText)"
         )
         self.assertEqual(self.page.evaluate(gone), ["d/"])
+        self.assertNotIn("No objects", self.page.evaluate("document.body.innerText"))
         self.page.show(self.bucket, prefix="d/", versions="1")
         self.page.press("Restore all below d/")
         self.page.wait("document.querySelector('dialog')")
@@ -494,6 +495,21 @@ class BrowsingTests(BrowserCase):
         text = self.page.evaluate("document.querySelector('main').innerText")
         self.assertNotIn("XML", text)
         self.assertIn("Enter at least one number of days", text)
+
+    def test_unsaved(self) -> None:
+        """A link asks before it leaves a changed rule; Cancel keeps it, Leave drops it."""
+        self.page.evaluate(f"location.hash = '#/buckets/{self.bucket}?setting=lifecycle'")
+        self.page.press("Add rule")
+        self.page.fill("input[name=id1]", "mine")
+        self.page.press("CORS")
+        self.page.waitText("Leave without saving?")
+        self.page.press("Cancel")
+        self.page.wait("!document.querySelector('dialog')")
+        self.assertEqual(self.page.evaluate("document.querySelector('[name=id1]').value"), "mine")
+        self.page.press("CORS")
+        self.page.press("Leave")
+        self.page.wait("location.hash.includes('cors')")
+        self.page.wait("!document.querySelector('dialog')")
 
     def test_neverEnabled(self) -> None:
         """Versions of a bucket that never had any are not one careless click from being enabled."""

@@ -85,6 +85,11 @@ class TicketTests(ConsoleCase):
             self.assertEqual({each.date_time[0] > 2000 for each in archive.infolist()}, {True})
         self.assertEqual(found, {key[2:]: body for key, body in bodies.items()})
         self.assertUnzips(reply.body)
+        some = {"keys": ["d/e/big", "d/empty"], "purpose": "zip"}
+        for base, name in (("d/", "d.zip"), ("d/e/", "e.zip"), ("", f"{bucket}.zip")):
+            path = self.ticket(halves, bucket=bucket, base=base, **some)
+            disposition = self.fetch(path, halves).headers["Content-Disposition"]
+            self.assertEqual(disposition, f"attachment; filename*=UTF-8''{name}")
 
     def assertUnzips(self, archive: bytes) -> None:
         """Check a zip with unzip, where that is installed."""

@@ -1,11 +1,11 @@
 // The settings of a bucket as forms. Each is given the document of S3, and saves the changed one;
 // what a form does not show of a document stays as it is.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { APIError } from "./api.js";
 import { number, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
-import { Button, Check, Dialog, Field, Form, html, Select } from "./ui.js";
+import { Button, Check, Confirm, Dialog, Field, Form, html, Select } from "./ui.js";
 
 const list = (value) => (value === undefined || value === "" ? [] : [].concat(value));
 
@@ -33,6 +33,30 @@ const lacks = (text, field, more) => inField(new APIError(0, "", text), field, m
 
 const CLIENT_ERRORS = new Set([400, 409]);
 
+// Ask before a link leaves what is changed and not saved: the question, if there is one.
+function useLeave(isChanged) {
+  const [to, setTo] = useState("");
+  useEffect(() => {
+    if (!isChanged) return undefined;
+    const clicked = (event) => {
+      const found = event.target.closest("a[href^='#/']");
+      if (!found || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      setTo(found.hash);
+    };
+    addEventListener("click", clicked, true);
+    return () => removeEventListener("click", clicked, true);
+  }, [isChanged]);
+  const stay = () => setTo("");
+  return to && html`
+    <${Confirm} title=${say("setting.leave")} text=${say("setting.leaveText")} label=${say("setting.leaveUnsaved")} onClose=${stay}
+      act=${async () => {
+        location.hash = to;
+      }} />
+  `;
+}
+
 // A form that saves a change. Nothing changed, nothing to save; a `consequence` is a sentence that is confirmed first:
 // the change cannot be undone, or opens the bucket to others. A refusal is shown at the `field` that it concerns.
 export function ChangeForm({ isChanged, consequence, label = say("app.save"), save, field, children }) {
@@ -47,6 +71,7 @@ export function ChangeForm({ isChanged, consequence, label = say("app.save"), sa
     }
   }
   const close = () => setAsks(false);
+  const leave = useLeave(isChanged);
   async function confirmed() {
     try {
       await store();
@@ -61,6 +86,7 @@ export function ChangeForm({ isChanged, consequence, label = say("app.save"), sa
       submit=${async () => (consequence ? setAsks(true) : store())}>
       ${(error) => children(error || refusal)}
     <//>
+    ${leave}
     ${asks && html`
       <${Dialog} title=${label} onClose=${close}>
         <${Form} submit=${confirmed} label=${label} kind="danger" onCancel=${close}><p>${consequence}</p><//>

@@ -180,7 +180,8 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
     function pressed(event) {
       if (document.querySelector("dialog, :popover-open")) return;
       const isTyping = event.target.closest("input, textarea, select");
-      const inside = box.current.contains(event.target);
+      // A key may come after the drawer has gone and before this listener has.
+      const inside = box.current && box.current.contains(event.target);
       if (inside && !isTyping && event.key === "ArrowLeft" && neighbour(-1)) location.hash = neighbour(-1);
       else if (inside && !isTyping && event.key === "ArrowRight" && neighbour(1)) location.hash = neighbour(1);
     }

@@ -80,12 +80,10 @@ export function Share({ bucket, object, versionId, onClose }) {
         ${made.warning && html`<${Warning} text=${made.warning} />`}
         <div class="code"><header><span>${say("object.link", { date: date(made.expiresMs) })}</span></header>
           <pre id="link" tabindex="0">${made.url}</pre></div>
-        <div ref=${copied} class="buttons">
-          ${navigator.clipboard && html`<${Button} onClick=${onClose}>${say("object.done")}<//>`}
-          ${navigator.clipboard
-            ? html`<${Button} kind="primary" icon="copy" onClick=${copy}>${say("object.copyLink")}<//>`
-            : html`<${Button} kind="primary" onClick=${onClose}>${say("object.done")}<//>`}
-        </div>
+        <form ref=${copied}><div class="buttons">
+          <${Button} kind=${navigator.clipboard ? "" : "primary"} onClick=${onClose}>${say("object.done")}<//>
+          ${navigator.clipboard && html`<${Button} kind="primary" icon="copy" onClick=${copy}>${say("object.copyLink")}<//>`}
+        </div></form>
       `}
     <//>
   `;

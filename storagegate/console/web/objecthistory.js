@@ -202,7 +202,7 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
                 ${say("objects.restoreAll", { count: number(deletedOf(items).length) })}</button>`}
               <span>${say("objects.historyBytes", { size: bytes(items.reduce((sum, each) => sum + (each.isLatest ? 0 : each.size), 0)) })}</span></div>
             </div>`
-          : html`<${Empty} title=${say("objects.emptyHistory")} />`}
+          : !prefixes.length && html`<${Empty} title=${say("objects.emptyHistory")} />`}
         ${(error || failure || refusal) && html`<${Problem} error=${error || failure || refusal} />`}
       `}
     <//>
