@@ -36,7 +36,7 @@ STATES = {
     "keys": State("keys", "keys", (200, NOTHING)),
     "gateway": State("gateway", "gateway", (404, ABSENT)),
     "live": State("events", "live?key=absent"),
-    "jobs": State("jobs", "jobs", (200, NOTHING)),
+    "jobs": State("jobs", "jobs", (200, {**NOTHING, "mayStart": True})),
     "maintenance": State("maintenance"),
     "configuration": State("config", "configuration?find=absent"),
     "sessions": State("sessions"),
