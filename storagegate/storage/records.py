@@ -174,6 +174,28 @@ _DAY = 24 * 60 * 60 * 1000
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
+class ObjectEncryption(Struct, frozen=True, omit_defaults=True):
+    """
+    How the bytes of an object, or of the parts of an upload, are encrypted.
+
+    @ivar kind: A kind of C{storagegate.objects.encryption.requests}.
+    @ivar wrapped: The wrapped object key, in Base64.
+    @ivar bucketKey: The id of the bucket key that wraps it; empty if the client's key does.
+    @ivar keyId: The master key as the client named it; empty if it named none.
+    @ivar context: The encryption context as the client gave it, in Base64.
+    @ivar bucketKeyEnabled: Whether the client or the bucket enabled bucket keys.
+    @ivar md5: The sealed MD5 of the plain bytes, in Base64, if the ETag is not their MD5.
+    """
+
+    kind: str
+    wrapped: str
+    bucketKey: str = ""
+    keyId: str = ""
+    context: str = ""
+    bucketKeyEnabled: bool = False
+    md5: str = ""
+
+
 class Attributes(Struct, frozen=True, omit_defaults=True):
     """
     The properties of an object that a client can set. They are stored as one JSON text without
@@ -190,6 +212,7 @@ class Attributes(Struct, frozen=True, omit_defaults=True):
         like C{tags}.
     @ivar uploadId: The multipart upload that created the object, by which a repeated completion
         finds it; empty for other objects.
+    @ivar encryption: How the bytes are encrypted; L{None} for plain bytes.
     """
 
     contentType: str = "binary/octet-stream"
@@ -202,6 +225,7 @@ class Attributes(Struct, frozen=True, omit_defaults=True):
     tags: str = ""
     lock: ObjectLock = UNLOCKED
     acl: str = ""
+    encryption: ObjectEncryption | None = None
 
 
 class ObjectRecord(Struct, frozen=True):
