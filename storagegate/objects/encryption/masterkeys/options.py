@@ -13,6 +13,7 @@ from storagegate.core.options import (
     OptionError,
     makeOptions,
     optionField,
+    parseDecimal,
     readFileName,
     readNumber,
 )
@@ -65,8 +66,11 @@ def _readText(value: Any) -> str:
     return value
 
 
-def _readSeconds(value: Any) -> float:
-    return readNumber(value, 1, 60, "seconds")
+def _readSeconds(value: Any) -> int:
+    try:
+        return readNumber(parseDecimal(value, 60) if isinstance(value, str) else value, 1, 60)
+    except ValueError:
+        raise ValueError("is a number of seconds from 1 to 60") from None
 
 
 def _readTable(value: Any, kind: type[K], name: str) -> K:
@@ -143,7 +147,7 @@ class VaultOptions:
     appRole: AppRoleOptions | None = field(default=None, converter=optional(_readAppRole))
     kubernetes: KubernetesOptions | None = field(default=None, converter=optional(_readKubernetes))
     caFile: str | None = optionField(None, readFileName)
-    timeoutSeconds: float = field(default=5, converter=_readSeconds)
+    timeoutSeconds: int = field(default=5, converter=_readSeconds)
 
     def secrets(self) -> Iterator[str]:
         """Yield the credentials in these options."""
