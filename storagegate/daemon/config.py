@@ -642,9 +642,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     """
     reading = readAll(flags, environment)
     raiseErrors(reading.errors)
-    configuration = _assemble(
-        reading.values, reading.gateway, reading.cluster, reading.vault
-    )
+    configuration = _assemble(reading.values, reading.gateway, reading.cluster, reading.vault)
     return evolve(configuration, origins=reading.origins)
 
 

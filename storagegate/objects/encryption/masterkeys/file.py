@@ -1,12 +1,11 @@
 """The provider C{file}: master keys in a file of the store."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -34,6 +33,9 @@ from storagegate.objects.errors import (
 )
 
 _PREFIX = "file"
+
+CHECK_SECONDS = 10.0
+"""The interval at which L{FileMasterKeys.check} repeats itself, for C{/readyz}."""
 
 WATCH_SECONDS = 1.0
 """The interval at which the file is checked for changes while bucket keys are open."""
@@ -112,7 +114,7 @@ class FileMasterKeys:
         self._openSeconds = openSeconds
         self._last = _Read()
         self._watchedUntil = 0.0
-        self._timer: Any = None
+        self._timers: dict[str, IDelayedCall] = {}
         self._isClosed = False
 
     async def wrap(self, name: str, plain: bytes, binding: bytes) -> str:
@@ -176,18 +178,23 @@ class FileMasterKeys:
         return sorted(found, key=lambda key: key.name)
 
     async def check(self) -> None:
-        """Find out whether the keys can be used, for L{problem}."""
-        with suppress(MasterKeysUnavailable):
+        """Find out whether the keys can be used, and check again periodically."""
+        try:
             if (await self._reload()).file is None:
                 await self._refuseLost()
+                self._setProblem(None)
+        except MasterKeysUnavailable:
+            pass
+        finally:
+            self._schedule("check", CHECK_SECONDS, self.check)
 
     async def close(self) -> None:
         """Stop the checks of the file, and forget the keys."""
         self._isClosed = True
         self._last = _Read()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     async def _current(self, mayCreate: bool = False) -> KeyFile:
         """
@@ -248,24 +255,33 @@ class FileMasterKeys:
     def _watch(self) -> None:
         """Check the file once a second as long as bucket keys may be open."""
         self._watchedUntil = self._clock.seconds() + self._openSeconds
-        if self._timer is None:
-            self._timer = self._clock.callLater(WATCH_SECONDS, self._watchAgain)
+        if "watch" not in self._timers:
+            self._schedule("watch", WATCH_SECONDS, self._watchAgain)
 
-    def _watchAgain(self) -> None:
-        self._timer = None
-        if self._isClosed or self._clock.seconds() >= self._watchedUntil:
-            return
-
-        async def check() -> None:
+    async def _watchAgain(self) -> None:
+        if self._clock.seconds() < self._watchedUntil:
             try:
                 await self._reload()
             finally:
-                if self._timer is None and not self._isClosed:
-                    self._timer = self._clock.callLater(WATCH_SECONDS, self._watchAgain)
+                self._schedule("watch", WATCH_SECONDS, self._watchAgain)
 
-        Deferred.fromCoroutine(check()).addErrback(
-            lambda failure: self._log.failure("the check of the master keys failed", failure)
-        )
+    def _schedule(
+        self, name: str, seconds: float, act: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Run a coroutine function later, unless the provider is closed."""
+        if self._isClosed:
+            return
+        former = self._timers.pop(name, None)
+        if former is not None:
+            former.cancel()
+
+        def begin() -> None:
+            del self._timers[name]
+            Deferred.fromCoroutine(act()).addErrback(
+                lambda failure: self._log.failure("checking the master keys failed", failure)
+            )
+
+        self._timers[name] = self._clock.callLater(seconds, begin)
 
     def _unavailable(self, problem: str) -> MasterKeysUnavailable:
         self._setProblem(problem)

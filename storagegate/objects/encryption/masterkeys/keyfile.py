@@ -29,9 +29,6 @@ from storagegate.core.files import FileTooLong, readSmallFile
 from storagegate.objects.errors import MasterKeyExists, MasterKeyNotFound
 from storagegate.storage.files import createFile, replaceFile
 
-FILE = "master-keys"
-"""The name of the file in a data directory."""
-
 DEFAULT_KEY = "default"
 """The name of the key that each file has from its creation."""
 
