@@ -135,7 +135,8 @@ class Encryption:
         if customerKey is not None:
             outer = customerKey.key
         else:
-            outer = await self.bucketKeys.find(bucket, documents, encryption.bucketKey)
+            kept = self.bucketKeys.kept(bucket, documents, encryption.bucketKey)
+            outer = kept or await self.bucketKeys.find(bucket, documents, encryption.bucketKey)
         binding = bindingOf(encryption.kind, bucket, key, encryption.context)
         try:
             return ObjectKey(unwrapKey(outer, encryption.wrapped, binding), encryption)
