@@ -91,8 +91,8 @@ class BucketKeys:
         self._masterKeys: IMasterKeys | None = None
         self._now = now
         self._seconds = keyCacheSeconds
-        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
-        self._loading: dict[tuple[str, bytes], SharedFuture[Any]] = {}
+        self._open: TTLCache[tuple[str, str], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._loading: dict[tuple[str, str], SharedFuture[Any]] = {}
 
     @property
     def masterKeys(self) -> IMasterKeys:
@@ -119,9 +119,6 @@ class BucketKeys:
         @raise WrongMasterKey: The bucket has no such key, or it does not open.
         @raise DomainError: The errors of L{IMasterKeys.unwrap}.
         """
-        opened = self.kept(bucket, documents, keyId)
-        if opened is not None:
-            return opened
         document = documents.get(SETTING_PREFIX + keyId)
         if document is None:
             # The settings may be older than the object.
@@ -129,13 +126,12 @@ class BucketKeys:
             document = documents.get(SETTING_PREFIX + keyId)
             if document is None:
                 raise WrongMasterKey()
-        found = document
-        return await self._shared((bucket, found), lambda: self._unwrap(bucket, keyId, found))
-
-    def kept(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes | None:
-        """Return a bucket key that is open in memory, else L{None}; see L{find}."""
-        document = documents.get(SETTING_PREFIX + keyId)
-        return None if document is None else self._open.get((bucket, document))
+        kept = readBucketKey(document)
+        name = (bucket, kept.wrapped)
+        opened = self._open.get(name)
+        if opened is None:
+            opened = await self._shared(name, lambda: self._unwrap(bucket, keyId, kept))
+        return opened
 
     async def forMaster(
         self, bucket: str, documents: Mapping[str, bytes], masterKey: str
@@ -149,7 +145,7 @@ class BucketKeys:
         keyId = keyIdOf(masterKey)
         if SETTING_PREFIX + keyId not in documents:
             documents = await self._shared(
-                (bucket, keyId.encode()), lambda: self._make(bucket, keyId, masterKey)
+                (bucket, keyId), lambda: self._make(bucket, keyId, masterKey)
             )
         return keyId, await self.find(bucket, documents, keyId)
 
@@ -167,7 +163,7 @@ class BucketKeys:
             await self._catalog.commit(PutSettings(bucket, {setting: document}, {setting: None}))
         except SettingsChanged:
             return await self._settings(bucket)
-        self._open.put((bucket, document), key, self._now() + self._seconds)
+        self._open.put((bucket, wrapped), key, self._now() + self._seconds)
         return {setting: document}
 
     async def _settings(self, bucket: str) -> Mapping[str, bytes]:
@@ -175,15 +171,14 @@ class BucketKeys:
         _, documents = await self._catalog.settings(bucket)
         return documents
 
-    async def _unwrap(self, bucket: str, keyId: str, document: bytes) -> bytes:
-        kept = readBucketKey(document)
+    async def _unwrap(self, bucket: str, keyId: str, kept: BucketKey) -> bytes:
         key = await self.masterKeys.unwrap(kept.masterKey, kept.wrapped, bindingOf(bucket, keyId))
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
-        self._open.put((bucket, document), key, self._now() + self._seconds)
+        self._open.put((bucket, kept.wrapped), key, self._now() + self._seconds)
         return key
 
-    async def _shared(self, name: tuple[str, bytes], load: Callable[[], Awaitable[T]]) -> T:
+    async def _shared(self, name: tuple[str, str], load: Callable[[], Awaitable[T]]) -> T:
         """Load a value; concurrent callers share one load, which goes on if they are cancelled."""
         future = self._loading.get(name)
         if future is None:

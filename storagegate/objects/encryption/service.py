@@ -135,8 +135,7 @@ class Encryption:
         if customerKey is not None:
             outer = customerKey.key
         else:
-            kept = self.bucketKeys.kept(bucket, documents, encryption.bucketKey)
-            outer = kept or await self.bucketKeys.find(bucket, documents, encryption.bucketKey)
+            outer = await self.bucketKeys.find(bucket, documents, encryption.bucketKey)
         binding = bindingOf(encryption.kind, bucket, key, encryption.context)
         try:
             return ObjectKey(unwrapKey(outer, encryption.wrapped, binding), encryption)
