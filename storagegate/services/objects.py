@@ -246,8 +246,8 @@ _CODES: Mapping[type[DomainError], str] = {
     errors.InvalidDigest: "INVALID_ARGUMENT",
     errors.InvalidRequest: "INVALID_ARGUMENT",
     errors.KeyTooLong: "INVALID_ARGUMENT",
-    errors.MasterKeyDisabled: "FAILED_PRECONDITION",
-    errors.MasterKeyNotFound: "FAILED_PRECONDITION",
+    errors.MasterKeyDisabled: "INVALID_ARGUMENT",
+    errors.MasterKeyNotFound: "INVALID_ARGUMENT",
     errors.MetadataTooLarge: "INVALID_ARGUMENT",
     errors.EntityTooLarge: "PAYLOAD_TOO_LARGE",
     # A retry may succeed.
