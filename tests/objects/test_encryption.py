@@ -801,10 +801,11 @@ class RemoteTests(EncryptionCase):
             return bytes([found[0] ^ 1]) + found[1:] if wrong and wrong.pop() else found
 
         blobs.readRange = readRange
-        _, content = await self.find(b"k")
         # The response with the salt or with the first or last chunks is wrong.
         for start, sequence in ((0, [True]), (100_000, [True]), (100_000, [True, False])):
             wrong[:] = sequence
+            self.objects = self.domain()
+            _, content = await self.find(b"k")
             response = Response()
             await sendSegments(self.store, content, start, 50, response, response.begin)
             self.assertEqual((response.body, wrong), (LARGE[start : start + 50], []))
