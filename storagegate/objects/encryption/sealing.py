@@ -27,6 +27,7 @@ import hmac
 import os
 from base64 import b64decode, b64encode
 from binascii import a2b_base64
+from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from threading import local
@@ -129,22 +130,42 @@ class BlobSealer:
         if self._cipher is None:
             self._cipher = self._objectKey.cipher(self._salt)
             sealed.append(self._salt)
-        data = b"".join((self._pending, *buffers))
+        views = deque(memoryview(each) for each in (self._pending, *buffers) if each)
+        left = sum(map(len, views))
         # A full chunk stays here until more bytes prove that it is not the last.
-        count = chunkCount(len(data)) - (not isLast)
-        view = memoryview(data)
+        count = chunkCount(left) - (not isLast)
         for index in range(count):
-            chunk = view[index * CHUNK : (index + 1) * CHUNK]
+            chunk = _take(views, min(CHUNK, left))
+            left -= len(chunk)
             associated = _associated(self._number, isLast and index + 1 == count)
             sealed.append(self._cipher.encrypt(_nonce(self._number), chunk, associated))
             self._number += 1
-        self._pending = data[count * CHUNK :]
+        self._pending = b"".join(views)
         self.size += sum(map(len, sealed))
         return sealed
 
     def whole(self, data: bytes) -> bytes:
         """Seal content that stays in its row."""
         return self._objectKey.seal(data)
+
+
+def _take(views: deque[memoryview], size: int) -> Buffer:
+    """Take bytes from the first of some views, with a copy only if they are in several."""
+    if views and len(views[0]) >= size:
+        first = views[0]
+        if len(first) == size:
+            return views.popleft()
+        views[0] = first[size:]
+        return first[:size]
+    found = []
+    while size:
+        view = views.popleft()
+        if len(view) > size:
+            views.appendleft(view[size:])
+            view = view[:size]
+        found.append(view)
+        size -= len(view)
+    return b"".join(found)
 
 
 @define(eq=False)
