@@ -278,6 +278,7 @@ class S3Services:
     @ivar accounts: The accounts that grants can name.
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
+    @ivar customerKeysOverHTTP: Whether clients may send encryption keys over a network without TLS.
     @ivar calendar: The calendar of lifecycle rules.
     @ivar trust: Trusted proxies that name the client; L{None} trusts no peer.
     @ivar tokenSecret: The key that signs the continuation tokens of this store's lists.
@@ -292,6 +293,7 @@ class S3Services:
     accounts: AccessKeyStore
     s3Domain: str | None = None
     requireSignedPayload: bool = False
+    customerKeysOverHTTP: bool = False
     calendar: Calendar = field(factory=Calendar)
     trust: Trust | None = None
 

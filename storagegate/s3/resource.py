@@ -349,6 +349,7 @@ def makeS3Resource(
     region: str,
     s3Domain: str | None,
     requireSignedPayload: bool = False,
+    customerKeysOverHTTP: bool = False,
     ownership: str = "",
     trustedProxies: TrustedProxies = False,
     rootAccessKey: str,
@@ -363,6 +364,8 @@ def makeS3Resource(
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None} for path style only.
     @param requireSignedPayload: Whether a body must be signed if the connection is not TLS.
+    @param customerKeysOverHTTP: Whether clients may send encryption keys over a network without
+        TLS.
     @param ownership: The object ownership of new buckets; empty for none.
     @param trustedProxies: The proxies whose C{X-Forwarded-For} names the client.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
@@ -379,6 +382,7 @@ def makeS3Resource(
         accounts=credentials,
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
+        customerKeysOverHTTP=customerKeysOverHTTP,
         calendar=Calendar(lifecycleDaySeconds * 1000),
         trust=compileTrust(trustedProxies),
     )

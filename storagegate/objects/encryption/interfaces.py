@@ -30,7 +30,9 @@ class IMasterKeys(Interface):
     reached or has no keys.
     """
 
-    problem: str | None = Attribute("Why keys cannot be used now, in one line; L{None} if they can.")
+    problem: str | None = Attribute(
+        "Why keys cannot be used now, in one line; L{None} if they can."
+    )
     defaultKey: str = Attribute("The name of the default key.")
 
     async def wrap(name: str, plain: bytes, binding: bytes) -> str:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from attrs import field, frozen
+from msgspec import Struct
 
 SSE_S3: Final = "AES256"
 """Encryption with keys of the store, whose use is not visible to clients."""
@@ -46,3 +47,32 @@ class RequestedEncryption:
     context: str = ""
     bucketKeyEnabled: bool | None = None
     customerKey: CustomerKey | None = None
+
+
+class BucketEncryption(Struct, frozen=True, omit_defaults=True):
+    """
+    The encryption configuration of a bucket. It is stored as JSON without members that are absent.
+
+    @ivar kind: L{SSE_S3} or L{SSE_KMS}, the default of writes that name no encryption; empty for no
+        default.
+    @ivar keyId: As in L{RequestedEncryption}.
+    @ivar bucketKeyEnabled: The value that a client reads back; L{None} if it named none.
+    @ivar blocked: The blocked kinds, as the client gave them: L{SSE_C}, or C{NONE} for none.
+    """
+
+    kind: str = ""
+    keyId: str = ""
+    bucketKeyEnabled: bool | None = None
+    blocked: tuple[str, ...] = ()
+
+    @property
+    def default(self) -> RequestedEncryption | None:
+        """The encryption of writes that name none; L{None} for plain bytes."""
+        if not self.kind:
+            return None
+        return RequestedEncryption(self.kind, self.keyId, bucketKeyEnabled=self.bucketKeyEnabled)
+
+    @property
+    def blocksCustomerKeys(self) -> bool:
+        """Whether writes with L{SSE_C} are refused."""
+        return SSE_C in self.blocked
