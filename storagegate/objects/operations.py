@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from storagegate.objects.access.acl import AccessControlList, RequestedList
     from storagegate.objects.access.decision import PublicAccessBlock
     from storagegate.objects.cors import CORSRule
+    from storagegate.objects.encryption.requests import BucketEncryption
     from storagegate.objects.lifecycle import LifecycleRule
     from storagegate.objects.tags import Tags
 
@@ -231,6 +232,26 @@ class PutBucketCors(BucketOperation[None], frozen=True):
 
 class DeleteBucketCors(BucketOperation[None], frozen=True):
     """Remove the CORS rules."""
+
+
+class GetBucketEncryption(BucketOperation["BucketEncryption"], frozen=True):
+    """
+    Return the encryption configuration.
+
+    @raise EncryptionNotFound: The bucket has none.
+    """
+
+
+class PutBucketEncryption(BucketOperation[None], frozen=True):
+    """
+    Replace the encryption configuration. Master keys are looked up only by writes of objects.
+    """
+
+    encryption: "BucketEncryption"
+
+
+class DeleteBucketEncryption(BucketOperation[None], frozen=True):
+    """Remove the encryption configuration."""
 
 
 class OwnedList(NamedTuple):

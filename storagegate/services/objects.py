@@ -244,9 +244,12 @@ _CODES: Mapping[type[DomainError], str] = {
     errors.InvalidDigest: "INVALID_ARGUMENT",
     errors.InvalidRequest: "INVALID_ARGUMENT",
     errors.KeyTooLong: "INVALID_ARGUMENT",
+    errors.MasterKeyDisabled: "FAILED_PRECONDITION",
+    errors.MasterKeyNotFound: "FAILED_PRECONDITION",
     errors.MetadataTooLarge: "INVALID_ARGUMENT",
     errors.EntityTooLarge: "PAYLOAD_TOO_LARGE",
     # A retry may succeed.
+    errors.MasterKeysUnavailable: "UNAVAILABLE",
     errors.OutOfSpace: "UNAVAILABLE",
     errors.OperationAborted: "UNAVAILABLE",
     errors.WritesUnavailable: "UNAVAILABLE",

@@ -171,6 +171,8 @@ def _acl(
 _OBJECT_LISTS = "CopyObject CreateMultipartUpload PutObject"
 _GRANTS = "x-amz-grant-full-control x-amz-grant-read x-amz-grant-read-acp x-amz-grant-write-acp"
 
+_RULE = "ServerSideEncryptionConfiguration/Rule"
+
 _GRANT_WRITE = "x-amz-grant-write"
 
 _HEADERS = (
@@ -448,6 +450,10 @@ _ELEMENTS = (
             "Retention/Mode",
             "LegalHold/Status",
             "Retention/RetainUntilDate",
+            f"{_RULE}/ApplyServerSideEncryptionByDefault/SSEAlgorithm",
+            f"{_RULE}/ApplyServerSideEncryptionByDefault/KMSMasterKeyID",
+            f"{_RULE}/BlockedEncryptionTypes/EncryptionType",
+            f"{_RULE}/BucketKeyEnabled",
         )
     ),
     *(
@@ -647,7 +653,6 @@ REFUSED_WITH_OPERATION = frozenset(
         "RequestPaymentConfiguration",
         "RestoreRequest",
         "SelectObjectContentRequest",
-        "ServerSideEncryptionConfiguration",
         "WebsiteConfiguration",
     )
 )

@@ -92,17 +92,12 @@ class WriteTests(S3Case):
         """Each write of a configuration is 501 C{NotImplemented}."""
         bucket = self.makeBucket()
         client = self.impatient()
-        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
         for call, arguments in (
             (
                 "put_bucket_versioning",
                 {"VersioningConfiguration": {"Status": "Enabled", "MFADelete": "Enabled"}},
             ),
             ("put_bucket_acl", {"ACL": "log-delivery-write"}),
-            (
-                "put_bucket_encryption",
-                {"ServerSideEncryptionConfiguration": {"Rules": [rule]}},
-            ),
             (
                 "put_bucket_website",
                 {"WebsiteConfiguration": {"IndexDocument": {"Suffix": "index.html"}}},
