@@ -29,6 +29,7 @@ from storagegate.objects.encryption.requests import (
     SSE_S3,
     CustomerKey,
     RequestedEncryption,
+    checkKeySent,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.storage.records import ObjectEncryption
@@ -189,16 +190,50 @@ def mayCarryKeys(call: "S3Request") -> bool:
     return not request.clientHost or isLoopback(request.clientHost)
 
 
-def sourceKey(call: "S3Request") -> CustomerKey | None:
-    """Parse the client's key of the source of a copy; see L{customerKey}."""
-    return customerKey(call, _SOURCE)
-
-
-def presentKey(call: "S3Request") -> CustomerKey | None:
+def objectKey(call: "S3Request", encryption: ObjectEncryption | None) -> CustomerKey | None:
     """
-    Parse the client's key of an object or upload that exists. A request for it may not name a kind.
+    Parse the client's key of the object that is read.
 
-    @raise S3Error: C{InvalidArgument} for the header of a kind; the errors of L{customerKey}.
+    @param encryption: The encryption of the object; L{None} for plain bytes.
+    @raise S3Error: The errors of L{uploadKey}.
+    """
+    key = optionalKey(call)
+    checkKeySent(encryption, key)
+    return key
+
+
+def sourceKey(call: "S3Request", encryption: ObjectEncryption | None) -> CustomerKey | None:
+    """
+    Parse the client's key of the source of a copy.
+
+    @param encryption: The encryption of the source; L{None} for plain bytes.
+    @raise S3Error: The errors of L{customerKey}.
+    @raise InvalidRequest: The key is missing or superfluous.
+    """
+    key = customerKey(call, _SOURCE)
+    checkKeySent(encryption, key)
+    return key
+
+
+def uploadKey(call: "S3Request", encryption: ObjectEncryption | None) -> CustomerKey | None:
+    """
+    Parse the client's key of the upload whose part is written.
+
+    @param encryption: The encryption of the upload; L{None} for plain bytes.
+    @raise S3Error: C{InvalidArgument} for the header of a kind, which only creations name; the
+        errors of L{customerKey}.
+    @raise InvalidRequest: The key is missing or superfluous.
+    """
+    key = optionalKey(call)
+    checkKeySent(encryption, key, isUpload=True)
+    return key
+
+
+def optionalKey(call: "S3Request") -> CustomerKey | None:
+    """
+    Parse the client's key for an object or upload that exists, whether or not it is needed.
+
+    @raise S3Error: The errors of L{uploadKey}.
     """
     headers = call.headers
     if ENCRYPTION_FIELDS.isdisjoint(headers):
@@ -211,14 +246,13 @@ def presentKey(call: "S3Request") -> CustomerKey | None:
 
 
 def encryptionHeaders(
-    encryption: ObjectEncryption | None, key: CustomerKey | None = None, *, isWrite: bool = False
+    encryption: ObjectEncryption | None, key: CustomerKey | None = None
 ) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a response that name the encryption of an object or upload.
 
     @param encryption: L{None} for plain bytes.
     @param key: The client's key in the request.
-    @param isWrite: Whether the response may name the encryption context, which the client sent.
     """
     if encryption is None:
         return []
@@ -231,8 +265,21 @@ def encryptionHeaders(
     if encryption.kind == SSE_KMS:
         if encryption.keyId:
             found.append((_KEY_ID, encryption.keyId.encode("latin-1")))
-        if isWrite and encryption.context:
-            found.append((_CONTEXT, encryption.context.encode("ascii")))
         if encryption.bucketKeyEnabled:
             found.append((_BUCKET_KEY, b"true"))
+    return found
+
+
+def writtenEncryption(
+    encryption: ObjectEncryption | None, requested: RequestedEncryption | None
+) -> list[tuple[bytes, bytes]]:
+    """
+    Return L{encryptionHeaders} of an object or upload that a request has made, with the encryption
+    context, which is shown to the client that sent it.
+
+    @param requested: The encryption that the request named.
+    """
+    found = encryptionHeaders(encryption, None if requested is None else requested.customerKey)
+    if requested is not None and requested.context:
+        found.append((_CONTEXT, requested.context.encode("ascii")))
     return found

@@ -47,7 +47,7 @@ XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
 
 
 # Values of unimplemented headers that already hold. Any other value must be rejected: the client
-# would believe that its object is encrypted, tagged or public.
+# would believe that its object is tagged or public.
 _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-acl": frozenset({b"private", b"bucket-owner-full-control", b"bucket-owner-read"}),
     b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
@@ -62,7 +62,6 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-bucket-namespace": frozenset(),
     b"x-amz-object-annotation-directive": frozenset({b"COPY", b"EXCLUDE"}),
     b"x-amz-object-lock-event-hold": frozenset({b"OFF"}),
-    b"x-amz-server-side-encryption-bucket-key-enabled": frozenset({b"false"}),
 }
 _UNSUPPORTED_PREFIXES = (
     b"x-amz-server-side-encryption",

@@ -5,6 +5,9 @@ from typing import Final
 from attrs import field, frozen
 from msgspec import Struct
 
+from storagegate.objects.errors import InvalidRequest
+from storagegate.storage.records import ObjectEncryption
+
 SSE_S3: Final = "AES256"
 """Encryption with keys of the store, whose use is not visible to clients."""
 
@@ -76,3 +79,35 @@ class BucketEncryption(Struct, frozen=True, omit_defaults=True):
     def blocksCustomerKeys(self) -> bool:
         """Whether writes with L{SSE_C} are refused."""
         return SSE_C in self.blocked
+
+
+_MISSING = (
+    "The object was stored using a form of Server Side Encryption. The correct parameters must be "
+    "provided to retrieve the object."
+)
+_SURPLUS = "The encryption parameters are not applicable to this object."
+_MISSING_PART = (
+    "The multipart upload initiate requested encryption. Subsequent part requests must include the "
+    "appropriate encryption parameters."
+)
+_SURPLUS_PART = (
+    "The multipart upload initiate did not request encryption. Please resend the request without "
+    "sending encryption parameters."
+)
+
+
+def checkKeySent(
+    encryption: ObjectEncryption | None, key: CustomerKey | None, isUpload: bool = False
+) -> None:
+    """
+    Check that a request has a client's key if its object or upload needs one, and only then.
+
+    @param encryption: The encryption of the object or upload; L{None} for plain bytes.
+    @raise InvalidRequest: The key is missing, or superfluous.
+    """
+    needsKey = encryption is not None and encryption.kind == SSE_C
+    if needsKey == (key is not None):
+        return
+    if needsKey:
+        raise InvalidRequest(_MISSING_PART if isUpload else _MISSING)
+    raise InvalidRequest(_SURPLUS_PART if isUpload else _SURPLUS)

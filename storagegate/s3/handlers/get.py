@@ -10,7 +10,9 @@ from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.objects.checksums import FULL_OBJECT
 from storagegate.objects.contents import TRIES, sendSegments
+from storagegate.objects.encryption.requests import CustomerKey
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
+from storagegate.s3.encryption import ENCRYPTION_FIELDS, encryptionHeaders, objectKey
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
@@ -39,11 +41,20 @@ async def _withVisibleTags(call: S3Request, bucket: Bucket, record: ObjectRecord
     return replace(record, attributes=replace(record.attributes, tags=""))
 
 
+def _keyOf(call: S3Request, record: ObjectRecord) -> CustomerKey | None:
+    """Parse the client's key of the object; see L{objectKey}."""
+    encryption = record.attributes.encryption
+    if encryption is None and ENCRYPTION_FIELDS.isdisjoint(call.headers):
+        return None
+    return objectKey(call, encryption)
+
+
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
     bucket, record = await _find(call)
+    key = _keyOf(call, record)
     shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
-    code, _, length, fields = _prepare(call, bucket, shown)
+    code, _, length, fields = _prepare(call, bucket, shown, key)
     if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
     call.respondObject(code, fields, length=length)
@@ -56,12 +67,13 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
     @param tries: The number of attempts if its blobs are missing.
     """
     bucket, record = await _find(call)
+    key = _keyOf(call, record)
     content, inline = record.content, record.content.inline
     # An overwrite or a delete in the meantime must not remove the blobs of this response.
     hold = None if inline is not None else call.services.store.hold(content)
     try:
         shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
-        code, start, length, fields = _prepare(call, bucket, shown)
+        code, start, length, fields = _prepare(call, bucket, shown, key)
         if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
             fields += await expirationLine(call, bucket, record)
         if code == 304:
@@ -91,12 +103,15 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
             hold.release()
 
 
-def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int, int, int, bytes]:
+def _prepare(
+    call: S3Request, bucket: Bucket, record: ObjectRecord, key: CustomerKey | None
+) -> tuple[int, int, int, bytes]:
     """
     Evaluate the conditions and the range of a read.
 
     @param bucket: The bucket of the object; if it has versions, the response names the version that
         is read.
+    @param key: The client's key of the object.
     @return: Status, offset of the first byte, number of bytes, and encoded header fields.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
     """
@@ -124,6 +139,8 @@ def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int
         extra.insert(0, (b"Content-Range", found.contentRange(record.size)))
     changed = overrides(query, not call.identity.isAnonymous) if query else {}
     fields = objectFields(record, changed) if changed else objectFields(record)
+    if record.attributes.encryption is not None:
+        extra += encryptionHeaders(record.attributes.encryption, key)
     if checksum is not None and headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
         extra += checksumHeaders(checksum)
     if bucket.versioning:
@@ -173,6 +190,7 @@ def _partRange(
 async def getObjectAttributes(call: S3Request) -> None:
     """Respond with the attributes that the request names."""
     bucket, record = await _find(call)
+    _keyOf(call, record)
     query = parseAttributes(call.headers)
     try:
         evaluateRead(call.headers, record.etag, record.modifiedMs)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from storagegate.net.http.message import encodeLines
 from storagegate.objects.checksums import ingest
 from storagegate.objects.contents import retryCopy
 from storagegate.objects.documents.fields import (
@@ -12,6 +13,7 @@ from storagegate.objects.documents.fields import (
     lockFrom,
     writeCondition,
 )
+from storagegate.objects.encryption.requests import CustomerKey
 from storagegate.objects.errors import DomainError, VersionIsDeleteMarker
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject, DeleteEntry, DeleteObject, DeleteObjects
@@ -24,6 +26,7 @@ from storagegate.s3.conditions import (
     evaluateCopySource,
     narrowed,
 )
+from storagegate.s3.encryption import requestedEncryption, sourceKey, writtenEncryption
 from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
 from storagegate.s3.locks import bypasses
@@ -59,6 +62,7 @@ async def putObject(call: S3Request) -> None:
     length = call.request.contentLength
     acl = None if LIST_FIELDS.isdisjoint(headers) else listIn(headers, call.services.accounts)
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition, length, acl)
+    requested = requestedEncryption(call)
     attributes = attributesFrom(headers)
     if attributes.lock is not UNLOCKED:
         if owner.revision is not None:
@@ -74,6 +78,8 @@ async def putObject(call: S3Request) -> None:
     record = await objects.putObject(owner, call.bucket, call.key, ingested, attributes, condition)
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
     fields = etag + checksumFields(ingested.checksum) + versionField(record)
+    if record.attributes.encryption is not None:
+        fields += encodeLines(writtenEncryption(record.attributes.encryption, requested))
     if bucket.generation:
         fields += await expirationLine(call, bucket, record)
     call.respondObject(200, fields)
@@ -84,11 +90,13 @@ class CopySource(NamedTuple):
     The source of a copy.
 
     @ivar byVersion: Whether the request names the version of the source.
+    @ivar key: The client's key of the source.
     """
 
     bucket: Bucket
     record: ObjectRecord
     byVersion: bool
+    key: CustomerKey | None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the header with the copied version, if its bucket has versions."""
@@ -123,8 +131,9 @@ async def findCopySource(call: S3Request) -> CopySource:
             "version id."
         )
         raise S3Error("InvalidRequest", message) from error
+    sent = sourceKey(call, record.attributes.encryption)
     evaluateCopySource(call.headers, record.etag, record.modifiedMs)
-    return CopySource(found, record, versionId is not None)
+    return CopySource(found, record, versionId is not None, sent)
 
 
 def _replaces(call: S3Request, kind: str) -> bool:
@@ -162,6 +171,7 @@ async def copyObject(call: S3Request) -> None:
     acl = listIn(call.headers, call.services.accounts)
     # A refused copy is the error, not its source.
     bucket, _ = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
+    requested = requestedEncryption(call)
     rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
@@ -180,9 +190,11 @@ async def copyObject(call: S3Request) -> None:
             storageClass=None if isNamed else attributes.storageClass,
             algorithm=algorithm,
             condition=condition,
-            overwrites=isNamed or bool(algorithm) or source.byVersion,
+            overwrites=isNamed or bool(algorithm) or source.byVersion or requested is not None,
             lock=lock,
             acl=acl,
+            encryption=requested,
+            sourceKey=source.key,
         )
         return source, await call.perform(wanted)
 
@@ -192,6 +204,7 @@ async def copyObject(call: S3Request) -> None:
         [
             *versionHeaders(record),
             *source.headers(),
+            *writtenEncryption(record.attributes.encryption, requested),
             *await expirationHeaders(call, bucket, record),
         ],
     )
