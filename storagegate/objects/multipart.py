@@ -20,6 +20,7 @@ from storagegate.objects.checksums import (
     newHasher,
 )
 from storagegate.objects.contents import digest, rewrite, segmentsOf
+from storagegate.objects.encryption.requests import CustomerKey, checkKeySent
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import (
     AbortMultipartUpload,
@@ -88,6 +89,7 @@ async def listParts(service: ObjectService, caller: "Caller", wanted: ListParts)
     """List a page of the parts of an upload."""
     page = wanted.page
     upload = await service.upload(caller, page.bucket, page.key, page.uploadId)
+    _checkKey(upload, wanted.customerKey)
     return PartListing(upload, await service.catalog.parts(page))
 
 
@@ -130,10 +132,21 @@ def _without(upload: MultipartUpload, dropped: frozenset[str]) -> MultipartUploa
     return replace(upload, attributes=replace(attributes, metadata=kept))
 
 
+def _checkKey(upload: MultipartUpload, key: CustomerKey | None) -> None:
+    """
+    Check the client's key of an upload, which may be omitted if the client never named checksums.
+
+    @raise InvalidRequest: The key is missing or superfluous.
+    """
+    if key is not None or upload.checksumAlgorithm:
+        checkKeySent(upload.attributes.encryption, key, isUpload=True)
+
+
 async def _complete(
     service: ObjectService, upload: MultipartUpload, wanted: CompleteMultipartUpload
 ) -> ObjectRecord:
     """Turn the named parts into the object."""
+    _checkKey(upload, wanted.customerKey)
     chosen = _choose(wanted.parts, await _allParts(service, upload))
     if upload.checksumKind == COMPOSITE:
         _checkNamed(upload.checksumAlgorithm, wanted.parts)
@@ -179,7 +192,7 @@ async def _completed(
     service: ObjectService, caller: "Caller", wanted: CompleteMultipartUpload
 ) -> ObjectRecord | None:
     """Find the version that an earlier completion with these parts has made."""
-    await service.bucket(caller, wanted.bucket, wanted.key)
+    await service.bucketOfUpload(caller, wanted.bucket, wanted.key, wanted.uploadId)
     record = await service.catalog.completed(wanted.bucket, wanted.key, wanted.uploadId)
     if record is None:
         return None

@@ -26,7 +26,12 @@ from storagegate.s3.conditions import (
     evaluateCopySource,
     narrowed,
 )
-from storagegate.s3.encryption import requestedEncryption, sourceKey, writtenEncryption
+from storagegate.s3.encryption import (
+    ENCRYPTION_FIELDS,
+    requestedEncryption,
+    sourceKey,
+    writtenEncryption,
+)
 from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
 from storagegate.s3.locks import bypasses
@@ -62,7 +67,7 @@ async def putObject(call: S3Request) -> None:
     length = call.request.contentLength
     acl = None if LIST_FIELDS.isdisjoint(headers) else listIn(headers, call.services.accounts)
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition, length, acl)
-    requested = requestedEncryption(call)
+    requested = None if ENCRYPTION_FIELDS.isdisjoint(headers) else requestedEncryption(call)
     attributes = attributesFrom(headers)
     if attributes.lock is not UNLOCKED:
         if owner.revision is not None:
