@@ -23,6 +23,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.attributes import readableText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
 from storagegate.objects.contents import retryCopy
+from storagegate.objects.encryption.requests import SSE_C, RequestedEncryption
 from storagegate.objects.errors import ConditionFailed, DomainError, asDomainError
 from storagegate.objects.operations import (
     CopyObject,
@@ -127,10 +128,24 @@ class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     bypass: bool = False
 
 
+class EncryptionView(Struct):
+    """
+    The encryption of an object.
+
+    @ivar kind: C{AES256}, C{aws:kms}, or C{SSE-C} for a client's key, without which the API cannot
+        read or copy the object.
+    @ivar keyId: The master key as the client named it; empty if it named none.
+    """
+
+    kind: str
+    keyId: str
+
+
 class ObjectView(Struct, kw_only=True):
     """
     The record of an object.
 
+    @ivar encryption: L{None} for plain bytes.
     @ivar versionId: L{None} if the bucket has never had versions.
     @ivar tags: L{None} if the caller may not read them.
     """
@@ -147,6 +162,7 @@ class ObjectView(Struct, kw_only=True):
     versionId: str | None
     tags: Mapping[str, str] | None
     lock: ObjectLock | None
+    encryption: EncryptionView | None
     checksum: Checksum | None
     parts: tuple[PartSummary, ...]
 
@@ -321,6 +337,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
             source,
             query.versionId,
             changed,
+            encryption=_kept(source),
             overwrites=query.versionId is not None or changed != source.attributes,
         )
         return found, await objects.perform(writer, wanted)
@@ -347,7 +364,18 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     async def copy() -> tuple[Bucket, ObjectRecord, str]:
         found = await objects.bucket(writer, toBucket, toKey)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        wanted = CopyObject(toBucket, toKey, source, query.versionId, condition=condition)
+        encryption = _kept(source)
+        if encryption is not None and toBucket != bucket:
+            default = (await objects.settings.find(found)).encryption
+            encryption = encryption if default is None or default.default is None else None
+        wanted = CopyObject(
+            toBucket,
+            toKey,
+            source,
+            query.versionId,
+            condition=condition,
+            encryption=encryption,
+        )
         return found, await objects.perform(writer, wanted), source.etag
 
     try:
@@ -469,6 +497,19 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
         watch.stop()
 
 
+def _kept(source: ObjectRecord) -> RequestedEncryption | None:
+    """
+    Return the encryption of an object for its copy. A change, a restoration or a move must not make
+    plain bytes of an encrypted object, as a copy without a kind does.
+
+    @return: L{None} for plain bytes, and for a client's key, with which the copy fails.
+    """
+    found = source.attributes.encryption
+    if found is None or found.kind == SSE_C:
+        return None
+    return RequestedEncryption(found.kind, found.keyId, found.context, found.bucketKeyEnabled)
+
+
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:
     """Return the attributes with the changes applied."""
     new = attributesOf(
@@ -493,6 +534,7 @@ async def _view(
 ) -> ObjectView:
     """Describe an object."""
     attributes = record.attributes
+    sealed = attributes.encryption
     tags: Mapping[str, str] | None = dict(decodeTags(attributes.tags))
     if tags:
         access = await call.services.objects.accessOf(bucket)
@@ -511,6 +553,7 @@ async def _view(
         versionId=record.versionId if bucket.versioning else None,
         tags=tags,
         lock=None if attributes.lock is UNLOCKED else attributes.lock,
+        encryption=None if sealed is None else EncryptionView(sealed.kind, sealed.keyId),
         checksum=attributes.checksum,
         parts=attributes.parts,
     )

@@ -20,17 +20,13 @@ from storagegate.core.options import parseDecimal
 from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
 from storagegate.objects.accounts import Identity, Signing, canonicalId
 from storagegate.objects.dates import isoTimestamp, parseUntil
-from storagegate.objects.encryption.requests import SSE_C, SSE_S3
+from storagegate.objects.encryption.requests import describeEncryption
 from storagegate.objects.pagination import PAGE_LIMIT
 from storagegate.storage.records import ObjectEncryption, ObjectLock
 
 _UNTIL = b"x-amz-object-lock-retain-until-date"
 _GRANTS = frozenset(name for name in HEADER_ACTIONS if name.startswith(b"x-amz-grant-"))
 _INTEGER = 2**31 - 1
-
-_KIND = b"x-amz-server-side-encryption"
-_KEY_ID = _KIND + b"-aws-kms-key-id"
-_CUSTOMER_ALGORITHM = _KIND + b"-customer-algorithm"
 
 _NOTHING: Mapping[str, str] = {}
 _NO_HEADERS: Mapping[bytes, bytes] = {}
@@ -149,11 +145,8 @@ def withEncryption(caller: Caller, encryption: ObjectEncryption | None) -> Calle
     """
     if encryption is None:
         return caller
-    named = {_CUSTOMER_ALGORITHM: SSE_S3} if encryption.kind == SSE_C else {_KIND: encryption.kind}
-    if encryption.keyId:
-        named[_KEY_ID] = encryption.keyId
-    encoded = {name: value.encode("latin-1") for name, value in named.items()}
-    described: Any = DescribedCaller(caller, {**caller.headers, **encoded})
+    headers = {**caller.headers, **describeEncryption(encryption)}
+    described: Any = DescribedCaller(caller, headers)
     return described  # type: ignore[no-any-return]
 
 

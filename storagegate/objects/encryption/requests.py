@@ -81,6 +81,27 @@ class BucketEncryption(Struct, frozen=True, omit_defaults=True):
         return SSE_C in self.blocked
 
 
+KIND_FIELD: Final = b"x-amz-server-side-encryption"
+KEY_ID_FIELD: Final = KIND_FIELD + b"-aws-kms-key-id"
+BUCKET_KEY_FIELD: Final = KIND_FIELD + b"-bucket-key-enabled"
+ALGORITHM_FIELD: Final = KIND_FIELD + b"-customer-algorithm"
+
+
+def describeEncryption(encryption: ObjectEncryption) -> dict[bytes, bytes]:
+    """
+    Return the encryption of an object under the names that requests, responses and the language of
+    policies have for it: those of S3's header fields.
+    """
+    if encryption.kind == SSE_C:
+        return {ALGORITHM_FIELD: SSE_S3.encode("ascii")}
+    found = {KIND_FIELD: encryption.kind.encode("ascii")}
+    if encryption.keyId:
+        found[KEY_ID_FIELD] = encryption.keyId.encode("latin-1")
+    if encryption.bucketKeyEnabled and encryption.kind == SSE_KMS:
+        found[BUCKET_KEY_FIELD] = b"true"
+    return found
+
+
 _MISSING = (
     "The object was stored using a form of Server Side Encryption. The correct parameters must be "
     "provided to retrieve the object."
