@@ -22,7 +22,7 @@ from hashlib import md5
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from storagegate.net.endpoints import isLoopback
+from storagegate.core.addresses import readAddress
 from storagegate.objects.encryption.requests import (
     BUCKET_KEY_FIELD,
     KEY_ID_FIELD,
@@ -188,7 +188,7 @@ def mayCarryKeys(call: "S3Request") -> bool:
     if request.secure or call.services.customerKeysOverHTTP:
         return True
     # A UNIX socket has no address.
-    return not request.clientHost or isLoopback(request.clientHost)
+    return not request.clientHost or readAddress(request.clientHost).is_loopback
 
 
 def objectKey(call: "S3Request", encryption: ObjectEncryption | None) -> CustomerKey | None:
