@@ -1,7 +1,7 @@
 """Objects: listings, records, contents and versions."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.attributes import readableText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
 from storagegate.objects.contents import retryCopy
-from storagegate.objects.encryption.requests import SSE_C, RequestedEncryption
+from storagegate.objects.encryption.requests import SSE_C, RequestedEncryption, withoutDigests
 from storagegate.objects.errors import ConditionFailed, DomainError, asDomainError
 from storagegate.objects.operations import (
     CopyObject,
@@ -46,6 +46,10 @@ from storagegate.storage.records import (
     PartSummary,
     WriteCondition,
 )
+
+if TYPE_CHECKING:
+    # Imported with the first encrypted object.
+    from storagegate.objects.encryption.sealing import ObjectKey
 
 _log = Logger()
 
@@ -315,7 +319,8 @@ async def putObject(call: ConsoleCall) -> ObjectView:
     length = request.contentLength
     found, owner = await objects.checkWrite(caller, bucket, key, condition, length)
     attributes = uploadAttributes(sent)
-    ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit)
+    objectKey = await objects.keyForWrite(found, key)
+    ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit, objectKey)
     record = await objects.putObject(owner, bucket, key, ingested, attributes, condition)
     return await _view(call, caller, found, record, None)
 
@@ -467,18 +472,21 @@ async def checkStill(call: ConsoleCall) -> None:
         raise codedError("UNAUTHENTICATED", "The session has ended")
 
 
-async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> IngestedBody:
+async def receive(
+    call: ConsoleCall, algorithm: str, inlineLimit: int, objectKey: "ObjectKey | None"
+) -> IngestedBody:
     """
     Read, verify and store the body of a request.
 
     @param algorithm: The checksum algorithm, if the request names none.
+    @param objectKey: Seals the body; L{None} stores it as it is.
     @raise DomainError: The body does not match its headers.
     """
     sent, store = call.request.raw.headers, call.services.store
     expectation = uploadExpectation(sent, call.request.contentLength, algorithm)
     body, bucket = call.request.raw.body, call.params["bucket"]
     if body.complete:
-        return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
+        return await ingest(body, expectation, store.blobs, inlineLimit, bucket, objectKey)
 
     async def check() -> None:
         # Also covers a stalled client, whose connection stays open for minutes.
@@ -492,7 +500,7 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     watching = watch.start(_CHECK_SECONDS, now=False)
     watching.addErrback(lambda failure: _log.failure("a session could not be checked", failure))
     try:
-        return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
+        return await ingest(body, expectation, store.blobs, inlineLimit, bucket, objectKey)
     finally:
         watch.stop()
 
@@ -533,7 +541,7 @@ async def _view(
     versionId: str | None,
 ) -> ObjectView:
     """Describe an object."""
-    attributes = record.attributes
+    attributes = withoutDigests(record.attributes)
     sealed = attributes.encryption
     tags: Mapping[str, str] | None = dict(decodeTags(attributes.tags))
     if tags:

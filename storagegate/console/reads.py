@@ -74,7 +74,7 @@ class _ObjectRead:
 
     async def respond(self, bucket: Bucket, record: ObjectRecord) -> None:
         """Respond with the object, whose content is held."""
-        request, content = self.call.request.raw, record.content
+        request = self.call.request.raw
         fields = await self._fields(bucket, record)
         sent = {name: request.headers[name] for name in _CONDITIONS if name in request.headers}
         etag = f'"{record.etag}"'
@@ -91,12 +91,14 @@ class _ObjectRead:
             fields += b"Content-Range: %b\r\n" % wanted.contentRange(record.size)
         if self.call.request.method == "HEAD":
             request.respondWith(code, fields, b"", length)
-        elif content.inline is not None:
-            request.respondWith(code, fields, content.inline[start : start + length])
+            return
+        opened = await self.call.services.objects.contentOf(bucket, record)
+        if opened.isInline:
+            request.respondWith(code, fields, opened.inline(start, length))
         else:
             begin = partial(request.begin, code, checkedFields(fields), length)
             if not await sendSegments(
-                self.call.services.store, content, start, length, request, begin
+                self.call.services.store, opened, start, length, request, begin
             ):
                 request.respondWith(code, fields, b"")
 

@@ -339,13 +339,14 @@ async def _sendMember(
     caller = call.caller("GetObject", "read", bucket, encoded)
     record: ObjectRecord
     for isLast in (False, True):
-        _, record = await call.services.objects.object(caller, bucket, encoded)
+        home, record = await call.services.objects.object(caller, bucket, encoded)
         hold = call.services.store.hold(record.content)
         begun = False
         try:
-            content = readContent(call.services.store, record.content, 0, record.size, _CHUNK)
-            async with aclosing(content):
-                async for chunk in content:
+            content = await call.services.objects.contentOf(home, record)
+            chunks = readContent(call.services.store, content, 0, record.size, _CHUNK)
+            async with aclosing(chunks):
+                async for chunk in chunks:
                     head = b"" if begun else writer.begin(name, record.modifiedMs)
                     begun = True
                     await call.response.write(head + writer.data(chunk))

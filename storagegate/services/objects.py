@@ -29,10 +29,12 @@ from storagegate.objects.checksums import BodyExpectation, ingest
 from storagegate.objects.contents import TRIES, retryCopy
 from storagegate.objects.dates import isoTimestamp
 from storagegate.objects.domain import openDomain
+from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.encryption.requests import SSE_C
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
 from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
+from storagegate.objects.service import ObjectService
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.ranges import ObjectRange
@@ -388,6 +390,7 @@ def makeStorageService(
     maxItemBytes: Mapping[str, int] | None = None,
     cutHiding: Container[str] = (),
     ownership: str = "",
+    encryption: EncryptionOptions | None = None,
 ) -> ServiceDefinition:
     """
     Make the Storage service.
@@ -401,10 +404,10 @@ def makeStorageService(
     @param cutHiding: The transports on which a truncated client stream may look complete; an upload
         must mark its end on them.
     @param ownership: The object ownership of new buckets; empty for none.
+    @param encryption: See L{openDomain}.
     """
-    storage = _StorageMethods(
-        store, credentials, region, now, maxItemBytes or {}, cutHiding, ownership
-    )
+    objects = openDomain(store, credentials, region, now, ownership, encryption)
+    storage = _StorageMethods(store, credentials, objects, now, maxItemBytes or {}, cutHiding)
     methods = {
         name: ServiceMethod(handler, streaming, request, response)
         for name, handler, streaming, request, response in (
@@ -432,18 +435,17 @@ class _StorageMethods:
         self,
         store: ObjectStore,
         credentials: AccessKeyStore,
-        region: str,
+        objects: ObjectService,
         now: Callable[[], float],
         maxItemBytes: Mapping[str, int],
         cutHiding: Container[str],
-        ownership: str,
     ) -> None:
         self._store = store
         self._cutHiding = cutHiding
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._now = now
-        self._objects = openDomain(store, credentials, region, now, ownership)
+        self._objects = objects
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 
@@ -519,8 +521,9 @@ class _StorageMethods:
                 start, length = _rangeOf(request, record)
                 # An overwrite or a delete in the meantime must not remove the blobs of this read.
                 hold = self._store.hold(record.content)
-                chunks = readContent(self._store, record.content, start, length, most)
                 try:
+                    content = await self._objects.contentOf(home, record)
+                    chunks = readContent(self._store, content, start, length, most)
                     async with aclosing(chunks):
                         first = await anext(chunks, b"")
                         isBegun = True
@@ -550,10 +553,11 @@ class _StorageMethods:
             caller = self._authorised(context, "PutObject", "write", bucket, key)
             attributes = _attributesOf(first)
             # The bucket is checked before the bytes are read.
-            _, owner = await self._objects.checkWrite(caller, bucket, key)
+            found, owner = await self._objects.checkWrite(caller, bucket, key)
+            objectKey = await self._objects.keyForWrite(found, key)
             expectation = BodyExpectation()
             ingested = await ingest(
-                body, expectation, self._store.blobs, self._store.inlineLimit, bucket
+                body, expectation, self._store.blobs, self._store.inlineLimit, bucket, objectKey
             )
             if body.checksum and body.checksum != ingested.etag:
                 if ingested.sink is not None:

@@ -184,7 +184,6 @@ class ObjectEncryption(Struct, frozen=True, omit_defaults=True):
     @ivar keyId: The master key as the client named it; empty if it named none.
     @ivar context: The encryption context as the client gave it, in Base64.
     @ivar bucketKeyEnabled: Whether the client or the bucket enabled bucket keys.
-    @ivar md5: The sealed MD5 of the plain bytes, in Base64, if the ETag is not their MD5.
     """
 
     kind: str
@@ -193,7 +192,6 @@ class ObjectEncryption(Struct, frozen=True, omit_defaults=True):
     keyId: str = ""
     context: str = ""
     bucketKeyEnabled: bool = False
-    md5: str = ""
 
 
 class Attributes(Struct, frozen=True, omit_defaults=True):

@@ -1,12 +1,14 @@
 """The encryption that a request names."""
 
+from collections.abc import Callable
 from typing import Final
 
 from attrs import field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.objects.errors import InvalidRequest
-from storagegate.storage.records import ObjectEncryption
+from storagegate.storage.records import Attributes, Checksum, ObjectEncryption, PartSummary
 
 SSE_S3: Final = "AES256"
 """Encryption with keys of the store, whose use is not visible to clients."""
@@ -132,3 +134,28 @@ def checkKeySent(
     if needsKey:
         raise InvalidRequest(_MISSING_PART if isUpload else _MISSING)
     raise InvalidRequest(_SURPLUS_PART if isUpload else _SURPLUS)
+
+
+def hidesDigests(encryption: ObjectEncryption | None) -> bool:
+    """
+    Return whether the digests of an object are secret: its checksums are sealed, and its ETag is
+    not the MD5 of its bytes.
+    """
+    return encryption is not None and encryption.kind != SSE_S3
+
+
+def mapChecksums(
+    attributes: Attributes, change: Callable[[Checksum | None], Checksum | None]
+) -> Attributes:
+    """Change the checksums of an object and its parts."""
+    parts = tuple(
+        PartSummary(part.number, part.size, change(part.checksum)) for part in attributes.parts
+    )
+    return replace(attributes, checksum=change(attributes.checksum), parts=parts)
+
+
+def withoutDigests(attributes: Attributes) -> Attributes:
+    """Return the attributes of an object without checksums, if they are sealed."""
+    if not hidesDigests(attributes.encryption):
+        return attributes
+    return mapChecksums(attributes, lambda checksum: None)

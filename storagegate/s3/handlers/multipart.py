@@ -88,7 +88,8 @@ async def uploadPart(call: S3Request) -> None:
             f"{checksum.algorithm.lower()}",
         )
     blobs = call.services.store.blobs
-    ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket)
+    objectKey = await call.services.objects.keyOfUpload(upload, key)
+    ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket, objectKey)
     part = await call.services.objects.putPart(upload, number, ingested)
     # The checksum of a part has no type.
     call.respond(

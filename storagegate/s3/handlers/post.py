@@ -106,7 +106,10 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         limit=min(limits.largest, PUT_LIMIT),
     )
     store = call.services.store
-    ingested = await ingest(form, expectation, store.blobs, store.inlineLimit, call.bucket)
+    objectKey = await objects.keyForWrite(bucket, key, requested)
+    ingested = await ingest(
+        form, expectation, store.blobs, store.inlineLimit, call.bucket, objectKey
+    )
     try:
         limits.check(ingested.content.size)
     except S3Error:

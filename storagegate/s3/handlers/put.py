@@ -77,8 +77,9 @@ async def putObject(call: S3Request) -> None:
     if attributes.lock is not UNLOCKED or (bucket.lockEnabled and await objects.isRetained(bucket)):
         expectation.requireDigest()
     store = call.services.store
+    objectKey = await objects.keyForWrite(bucket, call.key, requested)
     ingested = await ingest(
-        call.request.body, expectation, store.blobs, store.inlineLimit, call.bucket
+        call.request.body, expectation, store.blobs, store.inlineLimit, call.bucket, objectKey
     )
     record = await objects.putObject(owner, call.bucket, call.key, ingested, attributes, condition)
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")

@@ -17,6 +17,7 @@ from storagegate.storage.errors import (
     NoSuchUpload,
     ObjectLocked,
     PreconditionFailed,
+    SettingsChanged,
     StoreError,
 )
 
@@ -34,6 +35,7 @@ STATUSES: dict[int, type[StoreError]] = {
     11: BucketNotVersioned,
     12: KeyExists,
     13: BucketChanged,
+    14: SettingsChanged,
 }
 
 
@@ -76,6 +78,17 @@ WRITES = {
     b"hasbucket": "SELECT id FROM buckets WHERE name = $1::text",
     b"setversioning": _call("setversioning", 2),
     b"putsettings": _call("putsettings", 3),
+    # CASE alone keeps the function from running if a setting differs.
+    b"changesettings": """
+        SELECT coalesce((done.outcome).rstatus, 14), (done.outcome).rgeneration FROM (
+            SELECT CASE WHEN EXISTS (
+                SELECT FROM unnest($4::text[], $5::bytea[]) AS each (name, document)
+                LEFT JOIN buckets AS b ON b.name = $1::text
+                LEFT JOIN bucketsettings AS s ON s.bucketid = b.id AND s.name = each.name
+                WHERE s.document IS DISTINCT FROM each.document
+            ) THEN NULL ELSE putsettings($1::text, $2::text[], $3::bytea[]) END AS outcome OFFSET 0
+        ) AS done
+    """,
     b"setobjectlock": _call("setobjectlock", 2),
     b"addaccesskey": _call("addaccesskey", 1),
     b"changeaccesskey": _call("changeaccesskey", 1),

@@ -1,0 +1,353 @@
+"""
+The sealed form of bytes, and the keys of objects.
+
+Blobs and inline contents have the same form, so that each describes itself::
+
+    sealed     = salt *chunk
+    salt       = 16 random bytes
+    chunk      = AES-256-GCM of 64 KiB, less in the last chunk, with its tag of 16 bytes
+    nonce      = the chunk's number, 12 bytes, big-endian
+    associated = version (1 byte) number (8 bytes, big-endian) isLast (1 byte)
+    key        = HMAC-SHA256(object key, "storagegate blob" salt)
+
+Empty content has one empty chunk. Each sealing has its own salt, so a key never meets a nonce
+twice, even if a part or an object is written again. An object key is wrapped under the key of its
+bucket, or under the key of its client::
+
+    wrapped    = salt AES-256-GCM(HMAC-SHA256(outer key, "storagegate wrap" salt), object key)
+    salt       = 32 random bytes
+    nonce      = 12 zero bytes
+    associated = version *(length (4 bytes, big-endian) text) of kind, bucket, key, context
+
+So it opens only for its object, and only with its encryption context.
+"""
+
+import hmac
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+
+from attrs import define, field, frozen
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import ECB
+from msgspec.structs import replace
+
+from storagegate.net.transport import Buffer
+from storagegate.objects.encryption.requests import RequestedEncryption, hidesDigests, mapChecksums
+from storagegate.storage.blobinterfaces import Hasher
+from storagegate.storage.records import (
+    Attributes,
+    Checksum,
+    ObjectEncryption,
+    ObjectRecord,
+    Part,
+)
+
+CHUNK = 64 * 1024
+"""Plain bytes of a chunk."""
+
+SALT = 16
+"""Bytes of the salt of a blob."""
+
+TAG = 16
+"""Bytes of the tag of a chunk."""
+
+SEALED_CHUNK = CHUNK + TAG
+
+KEY_BYTES = 32
+
+PIECE_CHUNKS = 4
+"""Chunks that one job of the pool reads and opens: the most that a slow reader keeps in memory."""
+
+_VERSION = b"\x01"
+_WRAP_SALT = 32
+_ZERO = bytes(12)
+
+
+def sealedLength(size: int) -> int:
+    """Return the length of the sealed form of a number of bytes."""
+    return SALT + size + TAG * chunkCount(size)
+
+
+def chunkCount(size: int) -> int:
+    """Return the number of chunks of a number of plain bytes."""
+    return -(-size // CHUNK) or 1
+
+
+def plainLength(sealed: int) -> int:
+    """
+    Return the number of bytes of a sealed form.
+
+    @raise ValueError: No sealed form has this length.
+    """
+    chunks = -(-(sealed - SALT) // SEALED_CHUNK)
+    size = sealed - SALT - TAG * chunks
+    if size < 0 or sealedLength(size) != sealed:
+        raise ValueError(f"{sealed} bytes are no sealed form")
+    return size
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(12, "big")
+
+
+def _associated(number: int, isLast: bool) -> bytes:
+    return _VERSION + number.to_bytes(8, "big") + (b"\x01" if isLast else b"\x00")
+
+
+@define(eq=False)
+class BlobSealer:
+    """
+    Seals the bytes of one blob; see L{storagegate.storage.blobinterfaces.BlobFilter}.
+
+    @ivar size: Bytes of the sealed form so far.
+    """
+
+    _objectKey: "ObjectKey"
+    size: int = field(default=0, init=False)
+    _cipher: AESGCM | None = field(default=None, init=False)
+    _number: int = field(default=0, init=False)
+    _pending: bytes = field(default=b"", init=False, repr=False)
+
+    def update(self, buffers: Sequence[Buffer], isLast: bool) -> list[bytes]:
+        """Seal the next bytes. May run in any thread, but never in two at a time."""
+        sealed = []
+        if self._cipher is None:
+            salt = os.urandom(SALT)
+            self._cipher = self._objectKey.cipher(salt)
+            sealed.append(salt)
+        data = b"".join((self._pending, *buffers))
+        # A full chunk stays here until more bytes prove that it is not the last.
+        count = chunkCount(len(data)) - (not isLast)
+        view = memoryview(data)
+        for index in range(count):
+            chunk = view[index * CHUNK : (index + 1) * CHUNK]
+            associated = _associated(self._number, isLast and index + 1 == count)
+            sealed.append(self._cipher.encrypt(_nonce(self._number), chunk, associated))
+            self._number += 1
+        self._pending = data[count * CHUNK :]
+        self.size += sum(map(len, sealed))
+        return sealed
+
+    def whole(self, data: bytes) -> bytes:
+        """Seal content that stays in its row."""
+        return self._objectKey.seal(data)
+
+
+@define(eq=False)
+class BlobOpener:
+    """
+    Opens pieces of a sealed blob. The reader of the blob feeds each piece to L{update}, which may
+    run in any thread, but never in two at a time.
+
+    @ivar plain: The plain bytes of the last piece.
+    @ivar isDamaged: Whether a piece did not open.
+    @ivar _chunks: The number of chunks of the blob.
+    @ivar _hashers: Receive the plain bytes.
+    @ivar _number: The number of the next chunk.
+    """
+
+    _objectKey: "ObjectKey"
+    _chunks: int
+    _hashers: Sequence[Hasher] = ()
+    plain: bytes = field(default=b"", init=False, repr=False)
+    isDamaged: bool = field(default=False, init=False)
+    _number: int = field(default=0, init=False)
+    _trims: tuple[int, int] = field(default=(0, CHUNK), init=False)
+    _cipher: AESGCM | None = field(default=None, init=False)
+
+    @property
+    def needsSalt(self) -> bool:
+        """Whether the next piece must begin with the salt."""
+        return self._cipher is None
+
+    def expect(self, number: int, skipped: int, wanted: int) -> None:
+        """
+        Describe the next piece.
+
+        @param number: The number of its first chunk.
+        @param skipped: Plain bytes at its start that are not wanted.
+        @param wanted: Number of plain bytes that are wanted.
+        """
+        self._number = number
+        self._trims = skipped, skipped + wanted
+
+    def readSalt(self, salt: bytes) -> None:
+        """Derive the key of the blob."""
+        self._cipher = self._objectKey.cipher(salt)
+
+    def update(self, data: bytes, /) -> None:
+        """Open a piece, with the salt if L{needsSalt}."""
+        view, offset = memoryview(data), 0
+        if self._cipher is None:
+            self.readSalt(data[:SALT])
+            offset = SALT
+        assert self._cipher is not None
+        found = []
+        try:
+            for begin in range(offset, len(data), SEALED_CHUNK):
+                associated = _associated(self._number, self._number + 1 == self._chunks)
+                chunk = view[begin : begin + SEALED_CHUNK]
+                found.append(self._cipher.decrypt(_nonce(self._number), chunk, associated))
+                self._number += 1
+        except InvalidTag:
+            self.isDamaged, self.plain = True, b""
+            return
+        plain = found[0] if len(found) == 1 else b"".join(found)
+        first, end = self._trims
+        self.plain = plain if not first and end >= len(plain) else plain[first:end]
+        for hasher in self._hashers:
+            hasher.update(self.plain)
+
+
+class Unopened(Exception):
+    """Sealed bytes do not open: they are damaged, or belong to another key."""
+
+
+@frozen(eq=False)
+class ObjectKey:
+    """
+    An open object key, under which all blobs of an object or upload are sealed.
+
+    @ivar key: 32 bytes.
+    @ivar encryption: The stored description, with the wrapped key.
+    @ivar requested: The encryption that the write named; L{None} for the default of its bucket.
+    """
+
+    key: bytes = field(repr=False)
+    encryption: ObjectEncryption
+    requested: RequestedEncryption | None = field(default=None, repr=False)
+
+    @property
+    def hidesDigests(self) -> bool:
+        """Whether digests of the plain bytes are secret: checksums are sealed, ETags encrypted."""
+        return hidesDigests(self.encryption)
+
+    def cipher(self, salt: bytes) -> AESGCM:
+        """Return the cipher of a blob with its salt."""
+        return AESGCM(hmac.digest(self.key, b"storagegate blob" + salt, "sha256"))
+
+    def sealer(self) -> BlobSealer:
+        """Return the sealer of a new blob."""
+        return BlobSealer(self)
+
+    def seal(self, plain: bytes) -> bytes:
+        """Seal inline content."""
+        return b"".join(BlobSealer(self).update((plain,), True))
+
+    def open(self, sealed: bytes) -> bytes:
+        """
+        Open inline content.
+
+        @raise Unopened: The content is damaged.
+        """
+        try:
+            opener = BlobOpener(self, chunkCount(plainLength(len(sealed))))
+        except ValueError as error:
+            raise Unopened() from error
+        opener.expect(0, 0, len(sealed))
+        opener.update(sealed)
+        if opener.isDamaged:
+            raise Unopened()
+        return opener.plain
+
+    def hidden(self, etag: str) -> str:
+        """
+        Encrypt an ETag, which looks random then. The same bytes keep the same ETag under one key.
+
+        @param etag: 32 hexadecimal digits, and C{-N} for an object in parts.
+        """
+        if not self.hidesDigests:
+            return etag
+        cipher = self._ofETag().encryptor()
+        return cipher.update(bytes.fromhex(etag[:32])).hex() + etag[32:]
+
+    def shown(self, etag: str) -> str:
+        """Decrypt an ETag."""
+        if not self.hidesDigests:
+            return etag
+        cipher = self._ofETag().decryptor()
+        return cipher.update(bytes.fromhex(etag[:32])).hex() + etag[32:]
+
+    def _ofETag(self) -> "Cipher[ECB]":
+        # A permutation of one block, which ECB is.
+        return Cipher(AES(hmac.digest(self.key, b"storagegate etag", "sha256")), ECB())
+
+    def sealChecksum(self, checksum: Checksum | None) -> Checksum | None:
+        """Seal the value of a checksum, if digests are secret."""
+        if checksum is None or not self.hidesDigests:
+            return checksum
+        return replace(checksum, value=b64encode(self.seal(checksum.value.encode())).decode())
+
+    def openChecksum(self, checksum: Checksum | None) -> Checksum | None:
+        """
+        Open the value of a checksum.
+
+        @raise Unopened: The value is damaged.
+        """
+        if checksum is None or not self.hidesDigests:
+            return checksum
+        return replace(checksum, value=self.open(b64decode(checksum.value)).decode())
+
+    def openAttributes(self, attributes: Attributes) -> Attributes:
+        """
+        Open the checksums of an object and its parts.
+
+        @raise Unopened: A value is damaged.
+        """
+        return mapChecksums(attributes, self.openChecksum) if self.hidesDigests else attributes
+
+    def sealAttributes(self, attributes: Attributes) -> Attributes:
+        """Set the encryption of an object, and seal its plain checksums."""
+        found = replace(attributes, encryption=self.encryption)
+        return mapChecksums(found, self.sealChecksum) if self.hidesDigests else found
+
+    def openRecord(self, record: ObjectRecord) -> ObjectRecord:
+        """Return a record with plain checksums; see L{openAttributes}."""
+        return replace(record, attributes=self.openAttributes(record.attributes))
+
+    def sealPart(self, part: Part) -> Part:
+        """Return a part with a sealed checksum, if digests are secret."""
+        return replace(part, checksum=self.sealChecksum(part.checksum))
+
+    def openPart(self, part: Part) -> Part:
+        """Return a part with a plain checksum; see L{openChecksum}."""
+        return replace(part, checksum=self.openChecksum(part.checksum))
+
+
+def wrapKey(outer: bytes, key: bytes, binding: bytes) -> str:
+    """
+    Wrap an object key.
+
+    @param outer: The key of the bucket or the client.
+    @param binding: From L{bindingOf}.
+    @return: Base64.
+    """
+    salt = os.urandom(_WRAP_SALT)
+    return b64encode(salt + _wrapper(outer, salt).encrypt(_ZERO, key, binding)).decode()
+
+
+def unwrapKey(outer: bytes, wrapped: str, binding: bytes) -> bytes:
+    """
+    Unwrap an object key.
+
+    @raise Unopened: It was wrapped under another key or binding, or is damaged.
+    """
+    try:
+        raw = b64decode(wrapped, validate=True)
+        return _wrapper(outer, raw[:_WRAP_SALT]).decrypt(_ZERO, raw[_WRAP_SALT:], binding)
+    except (InvalidTag, ValueError) as error:
+        raise Unopened() from error
+
+
+def _wrapper(outer: bytes, salt: bytes) -> AESGCM:
+    return AESGCM(hmac.digest(outer, b"storagegate wrap" + salt, "sha256"))
+
+
+def bindingOf(kind: str, bucket: str, key: bytes, context: str) -> bytes:
+    """Return the associated data of a wrapped object key."""
+    texts = (kind.encode(), bucket.encode(), key, context.encode())
+    return _VERSION + b"".join(len(text).to_bytes(4, "big") + text for text in texts)
