@@ -336,7 +336,7 @@ class ObjectService:
         """
         found: MultipartUpload | None = await self.catalog.upload(bucket, key, uploadId)
         if found is None:
-            await self.bucket(caller, bucket, key)
+            await self.bucketOfUpload(caller, bucket, key, uploadId)
             raise errors.UploadNotFound(uploadId=uploadId)
         # The initiator may abort the upload.
         caller = _ofEncrypted(caller, found.attributes)
