@@ -103,10 +103,12 @@ class BlobSealer:
     """
     Seals the bytes of one blob; see L{storagegate.storage.blobinterfaces.BlobFilter}.
 
+    @ivar _salt: Must be new.
     @ivar size: Bytes of the sealed form so far.
     """
 
     _objectKey: "ObjectKey"
+    _salt: bytes = field(factory=lambda: os.urandom(SALT))
     size: int = field(default=0, init=False)
     _cipher: AESGCM | None = field(default=None, init=False)
     _number: int = field(default=0, init=False)
@@ -116,9 +118,8 @@ class BlobSealer:
         """Seal the next bytes. May run in any thread, but never in two at a time."""
         sealed = []
         if self._cipher is None:
-            salt = os.urandom(SALT)
-            self._cipher = self._objectKey.cipher(salt)
-            sealed.append(salt)
+            self._cipher = self._objectKey.cipher(self._salt)
+            sealed.append(self._salt)
         data = b"".join((self._pending, *buffers))
         # A full chunk stays here until more bytes prove that it is not the last.
         count = chunkCount(len(data)) - (not isLast)
@@ -318,15 +319,16 @@ class ObjectKey:
         return replace(part, checksum=self.openChecksum(part.checksum))
 
 
-def wrapKey(outer: bytes, key: bytes, binding: bytes) -> str:
+def wrapKey(outer: bytes, key: bytes, binding: bytes, salt: bytes = b"") -> str:
     """
     Wrap an object key.
 
     @param outer: The key of the bucket or the client.
     @param binding: From L{bindingOf}.
+    @param salt: 32 new bytes; random if empty.
     @return: Base64.
     """
-    salt = os.urandom(_WRAP_SALT)
+    salt = salt or os.urandom(_WRAP_SALT)
     return b64encode(salt + _wrapper(outer, salt).encrypt(_ZERO, key, binding)).decode()
 
 
