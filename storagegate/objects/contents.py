@@ -141,31 +141,30 @@ async def _openBlob(
     )
 
     first, last = start // CHUNK, (end - 1) // CHUNK
-    begin = SALT + first * SEALED_CHUNK
+    # The first chunk follows the salt, without which no other chunk opens.
+    begin = SALT + first * SEALED_CHUNK if first else 0
     stop = min(SALT + (last + 1) * SEALED_CHUNK, segment.length)
-    begin = 0 if first == 0 else begin
     handle = await store.blobs.open(Segment(segment.blob, begin, stop - begin))
     try:
         if first:
             opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
         while start < end:
             number = start // CHUNK
+            offset = SALT + number * SEALED_CHUNK if number else 0
             count = min(PIECE_CHUNKS, last + 1 - number)
-            offset = SALT + number * SEALED_CHUNK
-            stop = min(offset + count * SEALED_CHUNK, segment.length)
-            if opener.needsSalt:
-                offset = 0
+            stop = min(SALT + (number + count) * SEALED_CHUNK, segment.length)
             skipped = start - number * CHUNK
             wanted = min(end, (number + count) * CHUNK) - start
-            for isRepeated in (False, True):
+            opener.expect(number, skipped, wanted)
+            await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+            if opener.isDamaged and store.blobs.isRemote:
+                # The response may be wrong rather than the blob.
+                opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
                 opener.expect(number, skipped, wanted)
                 await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
-                if not opener.isDamaged:
-                    break
-                if isRepeated or not store.blobs.isRemote:
-                    store.blobs.onDamaged(segment.blob)
-                    raise CorruptBlob(f"chunk {number} of blob {segment.blob} does not open")
-                # The response may be wrong rather than the blob.
+            if opener.isDamaged:
+                store.blobs.onDamaged(segment.blob)
+                raise CorruptBlob(f"chunk {number} of blob {segment.blob} does not open")
             yield opener.plain
             start += wanted
     finally:

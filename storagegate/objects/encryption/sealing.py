@@ -160,20 +160,16 @@ class BlobOpener:
     _trims: tuple[int, int] = field(default=(0, CHUNK), init=False)
     _cipher: AESGCM | None = field(default=None, init=False)
 
-    @property
-    def needsSalt(self) -> bool:
-        """Whether the next piece must begin with the salt."""
-        return self._cipher is None
-
     def expect(self, number: int, skipped: int, wanted: int) -> None:
         """
         Describe the next piece.
 
-        @param number: The number of its first chunk.
+        @param number: The number of its first chunk. The first chunk of a blob follows the salt,
+            which the piece also has.
         @param skipped: Plain bytes at its start that are not wanted.
         @param wanted: Number of plain bytes that are wanted.
         """
-        self._number = number
+        self.isDamaged, self._number = False, number
         self._trims = skipped, skipped + wanted
 
     def readSalt(self, salt: bytes) -> None:
@@ -181,9 +177,9 @@ class BlobOpener:
         self._cipher = self._objectKey.cipher(salt)
 
     def update(self, data: bytes, /) -> None:
-        """Open a piece, with the salt if L{needsSalt}."""
+        """Open a piece."""
         view, offset = memoryview(data), 0
-        if self._cipher is None:
+        if not self._number:
             self.readSalt(data[:SALT])
             offset = SALT
         assert self._cipher is not None

@@ -78,15 +78,19 @@ WRITES = {
     b"hasbucket": "SELECT id FROM buckets WHERE name = $1::text",
     b"setversioning": _call("setversioning", 2),
     b"putsettings": _call("putsettings", 3),
-    # CASE alone keeps the function from running if a setting differs.
+    # A bucket without a name does not exist, so nothing is stored if a setting differs.
     b"changesettings": """
-        SELECT coalesce((done.outcome).rstatus, 14), (done.outcome).rgeneration FROM (
-            SELECT CASE WHEN EXISTS (
+        SELECT CASE WHEN found.differs THEN 14 ELSE done.rstatus END, done.rgeneration
+        FROM (
+            SELECT EXISTS (
                 SELECT FROM unnest($4::text[], $5::bytea[]) AS each (name, document)
                 LEFT JOIN buckets AS b ON b.name = $1::text
                 LEFT JOIN bucketsettings AS s ON s.bucketid = b.id AND s.name = each.name
                 WHERE s.document IS DISTINCT FROM each.document
-            ) THEN NULL ELSE putsettings($1::text, $2::text[], $3::bytea[]) END AS outcome OFFSET 0
+            ) AS differs
+        ) AS found,
+        LATERAL putsettings(
+            CASE WHEN found.differs THEN NULL ELSE $1::text END, $2::text[], $3::bytea[]
         ) AS done
     """,
     b"setobjectlock": _call("setobjectlock", 2),

@@ -63,10 +63,10 @@ def openRange(sealed: bytes, start: int, end: int, key: ObjectKey | None = None)
     found = b""
     while start < end:
         number = start // CHUNK
-        offset = SALT + number * SEALED_CHUNK
+        offset = SALT + number * SEALED_CHUNK if number else 0
         wanted = min(end, (number + 1) * CHUNK) - start
         opener.expect(number, start - number * CHUNK, wanted)
-        opener.update(sealed[offset : offset + SEALED_CHUNK])
+        opener.update(sealed[offset : SALT + (number + 1) * SEALED_CHUNK])
         if opener.isDamaged:
             raise Unopened()
         found += opener.plain
