@@ -129,12 +129,12 @@ def _checkReadable(record: ObjectRecord) -> None:
     """
     Check that a call can read the bytes of an object: no call can carry the key of a client.
 
-    @raise ServiceError: C{FAILED_PRECONDITION}.
+    @raise ServiceError: C{INVALID_ARGUMENT}.
     """
     encryption = record.attributes.encryption
     if encryption is not None and encryption.kind == SSE_C:
         message = "The object is encrypted with a client's key (SSE-C), which only S3 can receive"
-        raise codedError("FAILED_PRECONDITION", message)
+        raise codedError("INVALID_ARGUMENT", message)
 
 
 def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
@@ -259,8 +259,8 @@ _CODES: Mapping[type[DomainError], str] = {
     errors.InvalidDigest: "INVALID_ARGUMENT",
     errors.InvalidRequest: "INVALID_ARGUMENT",
     errors.KeyTooLong: "INVALID_ARGUMENT",
-    errors.MasterKeyDisabled: "FAILED_PRECONDITION",
-    errors.MasterKeyNotFound: "FAILED_PRECONDITION",
+    errors.MasterKeyDisabled: "INVALID_ARGUMENT",
+    errors.MasterKeyNotFound: "INVALID_ARGUMENT",
     errors.MetadataTooLarge: "INVALID_ARGUMENT",
     errors.EntityTooLarge: "PAYLOAD_TOO_LARGE",
     # A retry may succeed.

@@ -315,6 +315,22 @@ class ObjectDetailsTests(BrowserCase):
         with urlopen(link, timeout=20) as found:
             self.assertEqual(found.read(), b"some text")
 
+    def test_customerKey(self) -> None:
+        """An object with a client's key is neither shown nor fetched, and its page says why."""
+        page = self.page
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        self.put("sealed.txt", **customer)
+        self.put("own.txt", ServerSideEncryption="AES256")
+        page.show(self.bucket, object="sealed.txt")
+        page.waitText("encrypted with a key that only its owner has (SSE-C)")
+        facts = "document.querySelector('.drawer .facts')?.innerText.includes({})"
+        page.wait(facts.format("'SSE-C'"))
+        buttons = "[...document.querySelectorAll('.drawerActions button')].map((b) => b.ariaLabel)"
+        self.assertEqual(page.evaluate(buttons), ["Delete"])
+        page.show(self.bucket, object="own.txt")
+        page.wait(facts.format("'SSE-S3'"))
+        page.waitText("some text")
+
     def test_snippets(self) -> None:
         """What is copied fetches just that object, whatever its name; no secret is in it."""
         page = self.page

@@ -137,6 +137,59 @@ class ObjectTests(ConsoleCase):
         for wrong in ({"metadata": {"a b": "x"}}, {"contentType": "a\nb"}, {"other": 1}):
             self.assertEqual(self.call("PATCH", path, wrong).status, 400, wrong)
 
+    def test_encryption(self) -> None:
+        """A record names the encryption; changes, restorations and moves keep it."""
+        bucket = self.makeBucket()
+        other = self.makeBucket()
+        body = b"sealed" * 20_000
+        kms = {"kind": "aws:kms", "keyId": "default"}
+        self.s3.put_object(
+            Bucket=bucket, Key="k", Body=body, ServerSideEncryption="aws:kms", SSEKMSKeyId="default"
+        )
+        path = self.objectPath(bucket, "k")
+        found = self.call("GET", path)
+        self.assertEqual((found.json["encryption"], found.json["size"]), (kms, len(body)))
+        self.assertIsNone(found.json["checksum"])
+        content = self.call("GET", f"{path}?bytes")
+        self.assertTrue(content.body == body)
+        self.assertEqual(content.headers["x-amz-server-side-encryption"], "aws:kms")
+        changed = self.call("PATCH", path, {"metadata": {"a": "b"}}).json
+        self.assertEqual((changed["encryption"], changed["metadata"]), (kms, {"a": "b"}))
+        for target, default, expected in (
+            (bucket, None, kms),
+            (other, None, kms),
+            (other, "AES256", {"kind": "AES256", "keyId": ""}),
+        ):
+            if default is not None:
+                rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": default}}
+                setting = f"buckets/{target}/settings/encryption"
+                self.assertEqual(self.call("PUT", setting, {"Rule": [rule]}).status, 204)
+            wanted = {"toBucket": target, "toKey": f"copy-{default}"}
+            copied = self.call("POST", f"{path}/copy", wanted).json
+            self.assertEqual(copied["encryption"], expected, target)
+            self.assertHolds(target, f"copy-{default}", body)
+        self.assertIsNone(self.call("PUT", self.objectPath(bucket, "p"), b"x").json["encryption"])
+        sealed = self.call("PUT", self.objectPath(other, "p"), b"x").json["encryption"]
+        self.assertEqual(sealed["kind"], "AES256")
+
+    def test_customerKey(self) -> None:
+        """An object with a client's key is described and deleted, but not read or copied."""
+        bucket = self.makeBucket()
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        self.s3.put_object(Bucket=bucket, Key="k", Body=b"secret", **customer)
+        path = self.objectPath(bucket, "k")
+        found = self.call("GET", path).json
+        self.assertEqual(found["encryption"], {"kind": "SSE-C", "keyId": ""})
+        for method, target, body in (
+            ("GET", f"{path}?bytes", None),
+            ("PATCH", path, {"metadata": {"a": "b"}}),
+            ("POST", f"{path}/copy", {"toBucket": bucket, "toKey": "copy"}),
+        ):
+            reply = self.call(method, target, body)
+            self.assertEqual(reply.status, 400, reply)
+            self.assertIn("Server Side Encryption", reply.json["message"])
+        self.assertEqual(self.call("DELETE", path).status, 200)
+
     def test_conditions(self) -> None:
         """A write keeps its conditions, and a body that is not as declared is refused."""
         bucket = self.makeBucket()

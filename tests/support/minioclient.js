@@ -46,7 +46,7 @@ async function main() {
   }
 
   await client.setBucketEncryption(bucket, {
-    Rule: [{ ApplyServerSideEncryptionByDefault: { SSEAlgorithm: "aws:kms", KMSMasterKeyID: "main" } }],
+    Rule: [{ ApplyServerSideEncryptionByDefault: { SSEAlgorithm: "aws:kms", KMSMasterKeyID: "default" } }],
   });
   const found = await client.getBucketEncryption(bucket);
   assert.ok(JSON.stringify(found).includes("aws:kms"), JSON.stringify(found));

@@ -119,7 +119,7 @@ class TLSTests(S3Case):
         )
         customer = SseCustomerKey(bytes(range(32)))
         body = b"minio" * 1_300_000
-        for sse in (customer, SseS3(), SseKMS("main", {"team": "blue"})):
+        for sse in (customer, SseS3(), SseKMS("default", {"team": "blue"})):
             client.put_object(
                 self.bucket, "k", BytesIO(body), len(body), sse=sse, part_size=5 << 20
             )

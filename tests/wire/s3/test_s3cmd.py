@@ -49,12 +49,12 @@ class S3cmdTests(S3Case):
         (self.files / "k").write_bytes(b"s3cmd")
         for flags, kind in (
             (("--server-side-encryption",), "AES256"),
-            (("--server-side-encryption-kms-id=main",), "aws:kms"),
+            (("--server-side-encryption-kms-id=default",), "aws:kms"),
         ):
             self.call("put", *flags, self.files / "k", f"s3://{bucket}")
             head = self.s3.head_object(Bucket=bucket, Key="k")
             self.assertEqual(head["ServerSideEncryption"], kind)
-        self.assertEqual(head["SSEKMSKeyId"], "main")
+        self.assertEqual(head["SSEKMSKeyId"], "default")
         # s3cmd compares the MD5 of files, which only this kind shows.
         default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
         self.s3.put_bucket_encryption(
