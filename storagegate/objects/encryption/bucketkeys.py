@@ -9,7 +9,9 @@ in that time, not one for an object.
 
 import hashlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,8 +21,9 @@ from twisted.internet.defer import Deferred
 from storagegate.core.cache import TTLCache
 from storagegate.core.streams import SharedFuture
 from storagegate.objects.encryption.interfaces import IMasterKeys
+from storagegate.objects.encryption.options import KEYED
 from storagegate.objects.encryption.sealing import KEY_BYTES
-from storagegate.objects.errors import MasterKeysUnavailable, WrongMasterKey
+from storagegate.objects.errors import DomainError, MasterKeysUnavailable, WrongMasterKey
 from storagegate.storage.errors import SettingsChanged
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutSettings
@@ -72,7 +75,12 @@ def keysIn(documents: Mapping[str, bytes]) -> dict[str, BucketKey]:
 
 
 class BucketKeys:
-    """The bucket keys of a store. Methods: reactor thread."""
+    """
+    The bucket keys of a store. Methods: reactor thread.
+
+    @ivar hits: How many uses of a bucket key needed no call of the provider.
+    @ivar calls: The number of calls of the provider, by operation and result.
+    """
 
     def __init__(
         self,
@@ -93,6 +101,8 @@ class BucketKeys:
         self._seconds = keyCacheSeconds
         self._open: TTLCache[tuple[str, str], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
         self._loading: dict[tuple[str, str], SharedFuture[Any]] = {}
+        self.hits = 0
+        self.calls: Counter[tuple[str, str]] = Counter()
 
     @property
     def masterKeys(self) -> IMasterKeys:
@@ -105,6 +115,7 @@ class BucketKeys:
             if self._makeMasterKeys is None:
                 raise MasterKeysUnavailable()
             self._masterKeys = self._makeMasterKeys()
+            self._masterKeys.onChange = self.forget
         return self._masterKeys
 
     def forget(self) -> None:
@@ -129,9 +140,10 @@ class BucketKeys:
         kept = readBucketKey(document)
         name = (bucket, kept.wrapped)
         opened = self._open.get(name)
-        if opened is None:
-            opened = await self._shared(name, lambda: self._unwrap(bucket, keyId, kept))
-        return opened
+        if opened is not None:
+            self.hits += 1
+            return opened
+        return await self._shared(name, lambda: self._unwrap(bucket, keyId, kept))
 
     async def forMaster(
         self, bucket: str, documents: Mapping[str, bytes], masterKey: str
@@ -156,11 +168,13 @@ class BucketKeys:
         if setting in documents:
             return documents
         key = os.urandom(KEY_BYTES)
-        wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, keyId))
+        with self._counted("wrap"):
+            wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, keyId))
         made = BucketKey(masterKey, wrapped, int(self._now() * 1000))
         document = msgspec.json.encode(made)
         try:
-            await self._catalog.commit(PutSettings(bucket, {setting: document}, {setting: None}))
+            settings = {setting: document, KEYED: b"true"}
+            await self._catalog.commit(PutSettings(bucket, settings, {setting: None}))
         except SettingsChanged:
             return await self._settings(bucket)
         self._open.put((bucket, wrapped), key, self._now() + self._seconds)
@@ -172,11 +186,27 @@ class BucketKeys:
         return documents
 
     async def _unwrap(self, bucket: str, keyId: str, kept: BucketKey) -> bytes:
-        key = await self.masterKeys.unwrap(kept.masterKey, kept.wrapped, bindingOf(bucket, keyId))
+        with self._counted("unwrap"):
+            key = await self.masterKeys.unwrap(
+                kept.masterKey, kept.wrapped, bindingOf(bucket, keyId)
+            )
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
         self._open.put((bucket, kept.wrapped), key, self._now() + self._seconds)
         return key
+
+    @contextmanager
+    def _counted(self, operation: str) -> Iterator[None]:
+        """Count a call of the provider."""
+        result = "error"
+        try:
+            yield
+            result = "ok"
+        except DomainError as error:
+            result = error.code
+            raise
+        finally:
+            self.calls[operation, result] += 1
 
     async def _shared(self, name: tuple[str, str], load: Callable[[], Awaitable[T]]) -> T:
         """Load a value; concurrent callers share one load, which goes on if they are cancelled."""

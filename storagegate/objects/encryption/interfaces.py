@@ -1,6 +1,6 @@
 """The interface of providers of master keys."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import frozen
 from zope.interface import Attribute, Interface
@@ -35,6 +35,11 @@ class IMasterKeys(Interface):
     )
     defaultKey: str = Attribute("The name of the default key.")
 
+    onChange: Callable[[], object] | None = Attribute(
+        "Called when a key may have been disabled or enabled, also by another process. Open bucket "
+        "keys are then unwrapped again before their next use."
+    )
+
     async def wrap(name: str, plain: bytes, binding: bytes) -> str:
         """
         Wrap a key under the last version of a master key.
@@ -64,6 +69,7 @@ class IMasterKeys(Interface):
         Create a master key.
 
         @raise MasterKeyExists: It exists.
+        @raise InvalidArgument: The name is invalid.
         """
 
     async def rotate(name: str) -> None:
@@ -74,6 +80,9 @@ class IMasterKeys(Interface):
 
     async def keys() -> Sequence[MasterKey]:
         """List the master keys by name."""
+
+    async def check() -> None:
+        """Find out whether the keys can be used; the result is in L{problem}."""
 
     async def close() -> None:
         """Stop renewals and close connections."""

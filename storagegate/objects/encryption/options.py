@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.interfaces import IMasterKeys
     from storagegate.objects.encryption.service import Encryption
 
+KEYED = "encryptionKeys"
+"""The setting of each bucket that has wrapped keys, by which such buckets are found."""
+
+MASTER_KEYS = "master-keys"
+"""The name of the file of the master keys in a data directory."""
+
 KEY_CACHE_SECONDS = 300
 """How long a bucket key stays open in memory."""
 
@@ -27,12 +33,13 @@ class EncryptionOptions:
     @ivar encryptAll: Whether a write without an encryption, in a bucket without a default, is
         encrypted with keys of the store.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
+    @ivar opened: The encryption, after the first encrypted object.
     """
 
     masterKeys: "Callable[[], IMasterKeys] | None" = None
     encryptAll: bool = False
     keyCacheSeconds: float = KEY_CACHE_SECONDS
-    _opened: "Encryption | None" = field(default=None, init=False)
+    opened: "Encryption | None" = field(default=None, init=False)
 
     def open(self, catalog: ICatalog, now: Callable[[], float]) -> "Encryption":
         """
@@ -40,10 +47,10 @@ class EncryptionOptions:
 
         @param now: Returns seconds since the epoch.
         """
-        if self._opened is None:
+        if self.opened is None:
             from storagegate.objects.encryption.service import Encryption
 
-            self._opened = Encryption(
+            self.opened = Encryption(
                 catalog, self.masterKeys, now, self.encryptAll, self.keyCacheSeconds
             )
-        return self._opened
+        return self.opened
