@@ -33,6 +33,7 @@ from storagegate.objects.operations import (
     ListObjects,
     ListObjectVersions,
 )
+from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import decodeTags
 from storagegate.storage.errors import StoreError
 from storagegate.storage.ranges import ObjectRange, VersionRange
@@ -342,7 +343,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
             source,
             query.versionId,
             changed,
-            encryption=_kept(source),
+            encryption=await keptEncryption(objects, found, source),
             overwrites=query.versionId is not None or changed != source.attributes,
         )
         return found, await objects.perform(writer, wanted)
@@ -369,17 +370,13 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     async def copy() -> tuple[Bucket, ObjectRecord, str]:
         found = await objects.bucket(writer, toBucket, toKey)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        encryption = _kept(source)
-        if encryption is not None and toBucket != bucket:
-            default = (await objects.settings.find(found)).encryption
-            encryption = encryption if default is None or default.default is None else None
         wanted = CopyObject(
             toBucket,
             toKey,
             source,
             query.versionId,
             condition=condition,
-            encryption=encryption,
+            encryption=await keptEncryption(objects, found, source),
         )
         return found, await objects.perform(writer, wanted), source.etag
 
@@ -505,16 +502,24 @@ async def receive(
         watch.stop()
 
 
-def _kept(source: ObjectRecord) -> RequestedEncryption | None:
+async def keptEncryption(
+    objects: ObjectService, target: Bucket, source: ObjectRecord
+) -> RequestedEncryption | None:
     """
-    Return the encryption of an object for its copy. A change, a restoration or a move must not make
-    plain bytes of an encrypted object, as a copy without a kind does.
+    Return the encryption that a copy names. A change, a restoration or a move must not make plain
+    bytes of an encrypted object, as a copy without a kind does.
 
-    @return: L{None} for plain bytes, and for a client's key, with which the copy fails.
+    @param target: The bucket of the copy; the default of another bucket than the source's wins.
+    @return: L{None} for plain bytes, for the default of the bucket, and for a client's key, with
+        which the copy fails.
     """
     found = source.attributes.encryption
     if found is None or found.kind == SSE_C:
         return None
+    if target.name != source.bucket:
+        configuration = (await objects.settings.find(target)).encryption
+        if configuration is not None and configuration.default is not None:
+            return None
     return RequestedEncryption(found.kind, found.keyId, found.context, found.bucketKeyEnabled)
 
 
