@@ -155,7 +155,7 @@ function Encryption({ document, save, remove }) {
     <p class="now"><span class=${now.kind ? "badge ok" : "badge"}>${say("setting.encryptionBadge." + now.kind)}</span>
       ${now.key ? say("setting.encryptionNow.key", { key: now.key }) : say("setting.encryptionNow." + now.kind)}</p>
     <${ChangeForm} save=${async () => submit()} isChanged=${!same(wanted, now)} field="encryption"
-      consequence=${now.kind && !kind ? say("setting.encryptionAsks") : ""}>
+      consequence=${now.kind && !kind ? say("setting.removeText.encryption") : ""}>
       ${(error) => html`
         <${Select} label=${say("setting.encryption")} help=${say("setting.encryptionHelp")} name="encryption" value=${kind}
           error=${wrongIn(error, "encryption")} onChange=${(event) => change({ kind: event.target.value })}
