@@ -121,6 +121,12 @@ _TARGET = _arg(
 )
 _OUT = _arg("--out", metavar="FILE", help="the file to write, instead of standard output")
 _BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
+_MASTER_KEY = _arg(
+    "name",
+    metavar="NAME",
+    nargs="?",
+    help="the name of the key; default: the default key",
+)
 
 
 def _keyFields(emptied: str) -> tuple[Argument, ...]:
@@ -413,6 +419,36 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "masterkeys create",
+        "masterkeys:create",
+        "create a master key of encryption",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command("masterkeys list", "masterkeys:listMasterKeys", "list the master keys of encryption"),
+    Command(
+        "masterkeys rotate",
+        "masterkeys:rotate",
+        "add a version to a master key; earlier versions still open what they wrapped",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command(
+        "masterkeys disable",
+        "masterkeys:disable",
+        "disable a master key: objects that need it can be neither written nor read",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command(
+        "masterkeys enable",
+        "masterkeys:enable",
+        "enable a disabled master key",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command(
+        "masterkeys rewrap",
+        "masterkeys:rewrap",
+        "wrap all bucket keys under the last versions of their master keys",
+    ),
+    Command(
         "proto",
         "generated:proto",
         "print the .proto file of services, and update the lock of its numbers",
@@ -527,6 +563,12 @@ COMMANDS: tuple[Command, ...] = (
                 help="for a cluster: a shell command that copies the"
                 " blobs; none is removed meanwhile",
             ),
+            _arg(
+                "--with-keys",
+                dest="withKeys",
+                action="store_true",
+                help="copy the file of the master keys, too",
+            ),
         ),
     ),
     Command(
@@ -630,6 +672,7 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "keys": "issue, list, change and revoke access keys",
     "buckets": "list, create, delete and encrypt buckets",
+    "masterkeys": "create, rotate, disable and list master keys, and rewrap bucket keys",
     "config": "show, check and reload the configuration",
     "clock": "trust the machine's clock after it was set",
     "cluster": "operate a store over several machines",
@@ -640,7 +683,7 @@ GROUPS = {
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Run": ("serve", "run", "init", "config", "doctor", "completion"),
     "Generate": ("proto", "client"),
-    "Keys and buckets": ("keys", "buckets", "share", "connect"),
+    "Keys and buckets": ("keys", "buckets", "masterkeys", "share", "connect"),
     "Monitor": ("status", "trace", "call"),
     "Maintain": ("fsck", "recover", "backup", "restore", "clock"),
     "Several machines": ("cluster",),
@@ -653,6 +696,12 @@ EXAMPLES: Mapping[str, str] = {
     "init": "init --data /srv/storagegate --config /etc/storagegate.toml --yes",
     "status": "status --url https://store.example:9001 --profile ops",
     "keys create": "keys create --account builds --policy readonly --bucket 'release-*'",
+    "masterkeys create": "masterkeys create photos",
+    "masterkeys list": "masterkeys list --json",
+    "masterkeys rotate": "masterkeys rotate photos",
+    "masterkeys disable": "masterkeys disable photos",
+    "masterkeys enable": "masterkeys enable photos",
+    "masterkeys rewrap": "masterkeys rewrap",
     "keys list": "keys list --json",
     "keys edit": "keys edit --access-key AKEXAMPLE --disabled yes",
     "keys revoke": "keys revoke --access-key AKEXAMPLE",

@@ -265,6 +265,32 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ),
     ),
     *_rows(
+        "masterkeys",
+        ("GET", "masterkeys", "listMasterKeys", "auditor", "List the master keys of encryption"),
+        ("POST", "masterkeys", "createMasterKey", "admin", "Create a master key"),
+        (
+            "PATCH",
+            "masterkeys/{name}",
+            "changeMasterKey",
+            "admin",
+            "Disable a master key, or enable it again",
+        ),
+        (
+            "POST",
+            "masterkeys/{name}/rotate",
+            "rotateMasterKey",
+            "admin",
+            "Add a version to a master key",
+        ),
+        (
+            "POST",
+            "bucketkeys/rewrap",
+            "rewrapKeys",
+            "admin",
+            "Wrap the keys of a page of buckets under the last versions of their master keys",
+        ),
+    ),
+    *_rows(
         "configuration",
         ("GET", "config", "showConfiguration", "auditor", "List the configuration keys"),
         ("POST", "config/reload", "reloadConfiguration", "admin", "Reload the configuration"),

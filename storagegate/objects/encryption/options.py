@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 KEYED = "encryptionKeys"
 """The setting of each bucket that has wrapped keys, by which such buckets are found."""
 
-MASTER_KEYS = "master-keys"
-"""The name of the file of the master keys in a data directory."""
-
 KEY_CACHE_SECONDS = 300
 """How long a bucket key stays open in memory."""
 

@@ -13,6 +13,7 @@ from storagegate.storage.embedded.buckets import (
     changeAccessKey,
     createBucket,
     deleteBucket,
+    putSettings,
     readAccessKeys,
     readKeyUses,
     readSettings,
@@ -25,7 +26,7 @@ from storagegate.storage.embedded.lists import listBuckets
 from storagegate.storage.embedded.usage import countOlder, readUsage
 from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
-from storagegate.storage.mutations import PutProgress
+from storagegate.storage.mutations import PutProgress, PutSettings
 from storagegate.storage.records import AccessKey, Bucket, OlderVersions, StoreUsage
 from storagegate.storage.sqlite import Fault, classify, leave
 
@@ -108,6 +109,15 @@ class CatalogAdmin:
         @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
         """
         self._change(deleteBucket, name)
+
+    def putSettings(self, change: PutSettings) -> None:
+        """
+        Change settings of a bucket. No daemon may run: it would keep the former settings.
+
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise SettingsChanged: A setting differs from the expected one.
+        """
+        self._change(putSettings, change)
 
     def putProgress(self, task: str, document: bytes) -> None:
         """Store the progress of a background task."""

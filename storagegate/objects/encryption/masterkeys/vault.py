@@ -71,6 +71,8 @@ _KEY_TYPE = "aes256-gcm96"
 # A token of a service account takes 1 to 2 kB.
 _TOKEN_LIMIT = 64 * 1024
 
+_REASON_LENGTH = 200
+
 _FORBIDDEN = 403
 
 
@@ -305,7 +307,7 @@ class VaultMasterKeys:
         if "soft-deleted" in reasons:
             return MasterKeyDisabled()
         if reply.status == _FORBIDDEN:
-            problem = f"the policy of its token excludes the key {name}"
+            problem = f"its token has no permission for {name} at {self._options.mount}"
             isOurs = name == self.defaultKey or forbidden is MasterKeysUnavailable
             return self._unavailable(problem) if isOurs else forbidden()
         if reply.status == 404:
@@ -437,7 +439,10 @@ class VaultMasterKeys:
         reply = await self._exchange("POST", f"auth/{mount}/login", body)
         text = reply.auth.get("client_token")
         if reply.status != 200 or not isinstance(text, str) or not text:
-            raise self._unavailable(f"it refuses the login at {mount} with {reply.status}")
+            reason = reply.reasons[:_REASON_LENGTH] or "no reason"
+            raise self._unavailable(
+                f"it refuses the login at {mount} with {reply.status}: {reason}"
+            )
         return self._tokenOf(text, reply.auth.get("lease_duration"), reply.auth.get("renewable"))
 
     def _tokenOf(self, text: str, seconds: object, isRenewable: object) -> _Token:
