@@ -1,6 +1,7 @@
 """Encryption as boto3 asks for it."""
 
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import md5
@@ -9,11 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from attrs import evolve
+from botocore.exceptions import ClientError
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.support.clients import botoClient
 from tests.support.s3signer import Answer, Outgoing
 from tests.support.selection import long
-from tests.wire.s3.fixture import S3Case, runStoragegate
+from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.forms import formRequest
 
 
@@ -722,3 +725,48 @@ class PolicyTests(EncryptionCase):
         self.require({"Null": {name: "false"}})
         self.assertPuts("AccessDenied", **SSE_C)
         self.assertPuts("", **SSE_S3)
+
+
+def foreignAddress() -> str:
+    """
+    Return an address of this machine that is not loopback.
+
+    @raise SkipTest: There is none.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: the system only chooses the address of a route.
+            probe.connect(("203.0.113.1", 9))
+        except OSError as error:
+            raise SkipTest(f"this machine has no address but loopback: {error}") from error
+        address: str = probe.getsockname()[0]
+    return address
+
+
+@long("starts two daemons")
+class ClearTextTests(SynchronousTestCase):
+    """Keys of clients in clear text, from another address than loopback."""
+
+    def test_remote(self) -> None:
+        """They are refused unless the operator permits them; other kinds and loopback are not."""
+        address = foreignAddress()
+        for flags, code in (((), "InvalidRequest"), (("--customer-keys-over-http",), "")):
+            directory = ownDirectory("cleartext")
+            daemon = makeDaemon(directory / "data", "--s3", "tcp:0:interface=0.0.0.0", *flags)
+            self.addCleanup(daemon.kill)
+            daemon.start()
+            port = daemon.address("s3")[1]
+            near = botoClient(f"http://127.0.0.1:{port}", patient=False)
+            far = botoClient(f"http://{address}:{port}", patient=False)
+            near.create_bucket(Bucket="bucket")
+            near.put_object(Bucket="bucket", Key="k", Body=b"secret", **SSE_C)
+            far.put_object(Bucket="bucket", Key="other", Body=b"x", **SSE_S3)
+            found = ""
+            try:
+                self.assertEqual(
+                    far.get_object(Bucket="bucket", Key="k", **SSE_C)["Body"].read(), b"secret"
+                )
+            except ClientError as error:
+                found = error.response["Error"]["Code"]
+            self.assertEqual(found, code, flags)
+            daemon.stop()
