@@ -31,8 +31,8 @@ from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.monitoring import MonitoringOptions
 from storagegate.gateway.transports.registry import defaultRules, loadReference, transports
 from storagegate.objects.encryption.masterkeys.options import (
-    AppRoleOptions,
-    KubernetesOptions,
+    AppRoleLoginOptions,
+    KubernetesLoginOptions,
     VaultOptions,
 )
 from storagegate.upstream.options import DiscoveryOptions
@@ -171,8 +171,8 @@ def _vaultTables() -> str:
         _tableWithVariables(title, kind, VAULT_VARIABLES)
         for title, kind in (
             ("vault", VaultOptions),
-            ("vault.appRole", AppRoleOptions),
-            ("vault.kubernetes", KubernetesOptions),
+            ("vault.appRole", AppRoleLoginOptions),
+            ("vault.kubernetes", KubernetesLoginOptions),
         )
     ]
     return "".join(found)

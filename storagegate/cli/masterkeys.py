@@ -26,10 +26,10 @@ from storagegate.objects.encryption.masterkeys.keyfile import (
     KeyFileError,
     readKeyFile,
 )
-from storagegate.objects.encryption.options import KEYED
 from storagegate.objects.errors import DomainError, MasterKeysUnavailable
 from storagegate.storage.files import createFile
 from storagegate.storage.layout import MASTER_KEYS
+from storagegate.storage.records import KEYED
 
 if TYPE_CHECKING:
     from storagegate.objects.encryption.interfaces import IMasterKeys

@@ -30,10 +30,11 @@ from storagegate.daemon.process import freezeHeap, tuneProcess
 from storagegate.net.heap import HeapTrimmer
 from storagegate.net.process import SignalHandlers
 from storagegate.net.systemd import Notifier
-from storagegate.objects.encryption.options import KEYED, EncryptionOptions
+from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
 from storagegate.storage.layout import MASTER_KEYS
+from storagegate.storage.records import KEYED
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:

@@ -173,9 +173,9 @@ class ObjectService:
         encryption = record.attributes.encryption
         if encryption is None and customerKey is None:
             return None
-        documents = (await self.settings.find(bucket)).documents
+        kept = self.settings.kept(bucket.generation) or await self.settings.find(bucket)
         return await self.encryption.open(
-            bucket.name, documents, record.key, encryption, customerKey
+            bucket.name, kept.documents, record.key, encryption, customerKey
         )
 
     async def withDigests(

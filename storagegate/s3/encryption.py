@@ -58,6 +58,9 @@ ENCRYPTION_FIELDS = CUSTOMER_FIELDS.union(_KIND_FIELDS)
 SOURCE_FIELDS = frozenset(_SOURCE + name for name in _CUSTOMER_FIELDS)
 """The headers with the client's key of the source of a copy."""
 
+SSE_S3_LINE = b"x-amz-server-side-encryption: AES256\r\n"
+"""The encoded header of a response that names SSE-S3."""
+
 _DSSE = b"aws:kms:dsse"
 _KEY_BYTES = 32
 _CONTEXT_LIMIT = 8192

@@ -158,6 +158,9 @@ class DefaultRetention(Struct, frozen=True, omit_defaults=True):
         return wholeSeconds(startMs + days * _DAY)
 
 
+KEYED = "encryptionKeys"
+"""The setting of each bucket that has wrapped encryption keys, by which such buckets are found."""
+
 DEFAULT_RETENTION = "objectLock"
 """The name of the bucket setting that holds the L{DefaultRetention} as JSON."""
 

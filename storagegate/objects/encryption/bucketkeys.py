@@ -21,12 +21,12 @@ from twisted.internet.defer import Deferred
 from storagegate.core.cache import TTLCache
 from storagegate.core.streams import SharedFuture
 from storagegate.objects.encryption.interfaces import IMasterKeys
-from storagegate.objects.encryption.options import KEYED
 from storagegate.objects.encryption.sealing import KEY_BYTES
 from storagegate.objects.errors import DomainError, MasterKeysUnavailable, WrongMasterKey
 from storagegate.storage.errors import SettingsChanged
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutSettings
+from storagegate.storage.records import KEYED
 
 T = TypeVar("T")
 

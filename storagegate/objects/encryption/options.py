@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.interfaces import IMasterKeys
     from storagegate.objects.encryption.service import Encryption
 
-KEYED = "encryptionKeys"
-"""The setting of each bucket that has wrapped keys, by which such buckets are found."""
-
 KEY_CACHE_SECONDS = 300
 """How long a bucket key stays open in memory."""
 

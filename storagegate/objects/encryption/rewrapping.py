@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from storagegate.objects.encryption.bucketkeys import SETTING_PREFIX, bindingOf, keysIn
 from storagegate.objects.encryption.interfaces import IMasterKeys
-from storagegate.objects.encryption.options import KEYED
 from storagegate.objects.errors import (
     MasterKeyDisabled,
     MasterKeyNotFound,
@@ -22,6 +21,7 @@ from storagegate.objects.errors import (
 from storagegate.storage.errors import NoSuchBucket, SettingsChanged
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutSettings
+from storagegate.storage.records import KEYED
 
 Put = Callable[[PutSettings], Awaitable[object]]
 

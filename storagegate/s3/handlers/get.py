@@ -10,9 +10,14 @@ from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.objects.checksums import FULL_OBJECT
 from storagegate.objects.contents import TRIES, OpenContent, sendSegments
-from storagegate.objects.encryption.requests import CustomerKey
+from storagegate.objects.encryption.requests import SSE_S3, CustomerKey
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
-from storagegate.s3.encryption import ENCRYPTION_FIELDS, encryptionHeaders, objectKey
+from storagegate.s3.encryption import (
+    ENCRYPTION_FIELDS,
+    SSE_S3_LINE,
+    encryptionHeaders,
+    objectKey,
+)
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
@@ -167,8 +172,12 @@ def _prepare(
         extra.insert(0, (b"Content-Range", found.contentRange(record.size)))
     changed = overrides(query, not call.identity.isAnonymous) if query else {}
     fields = objectFields(record, changed) if changed else objectFields(record)
-    if record.attributes.encryption is not None:
-        extra += encryptionHeaders(record.attributes.encryption, key)
+    encryption = record.attributes.encryption
+    if encryption is not None:
+        if encryption.kind == SSE_S3:
+            fields += SSE_S3_LINE
+        else:
+            extra += encryptionHeaders(encryption, key)
     if checksum is not None and _wantsChecksums(call):
         extra += checksumHeaders(checksum)
     if bucket.versioning:

@@ -9,7 +9,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -107,7 +107,7 @@ class MasterKeyCase(SynchronousTestCase):
         end = monotonic() + seconds
         while not holds():
             self.assertLess(monotonic(), end, "it took too long")
-            sleep(0.05)
+            threading.Event().wait(0.05)
 
     def canPut(self, **more: str) -> bool:
         """Return whether an object can be stored."""
@@ -254,9 +254,9 @@ class FileTests(MasterKeyCase):
             self.script("masterkeys", "rotate", "photos")
             self.script("masterkeys", "rewrap")
             self.script("masterkeys", "disable", "photos")
-            sleep(0.5)
+            threading.Event().wait(0.5)
             self.script("masterkeys", "enable", "photos")
-            sleep(0.5)
+            threading.Event().wait(0.5)
         for writer in writers:
             writer.end()
             self.assertLessEqual(writer.codes, {"KMS.DisabledException"})
@@ -358,7 +358,7 @@ class VaultTests(MasterKeyCase):
         self.s3.create_bucket(Bucket="two")
         writer = Writer(self, "w", SSE_S3)
         self.bao.stop()
-        sleep(0.5)
+        threading.Event().wait(0.5)
         # The key of the first bucket is open, the second has none.
         self.assertEqual(self.get("a"), BODY)
         self.refused("ServiceUnavailable", self.put, "x", "two", **SSE_S3)
@@ -375,7 +375,7 @@ class VaultTests(MasterKeyCase):
         writer = Writer(self, "v", SSE_S3)
         self.bao.start()
         self.within(10, lambda: "warnings" not in self.readiness()[1])
-        sleep(0.5)
+        threading.Event().wait(0.5)
         writer.end()
         self.assertLessEqual(writer.codes, {"ServiceUnavailable"})
         self.assertTrue(writer.stored)

@@ -1,6 +1,7 @@
 """The provider C{vault} with a real server: OpenBao's transit engine."""
 
 import json
+import re
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +27,7 @@ from storagegate.objects.errors import (
     WrongMasterKey,
 )
 from tests.support.certificates import Authority
+from tests.support.documents import DOCS
 from tests.support.openbao import sharedOpenBao
 from tests.support.selection import long
 
@@ -140,6 +142,24 @@ class TransitTests(VaultCase):
         other = self.provider(token=token)
         await self.refused(other.wrap(KEY, PLAIN, b""), MasterKeysUnavailable)
         self.assertIn("no permission", other.problem or "")
+
+    async def test_policy(self) -> None:
+        """The policy in the documentation is enough for the store and for each command."""
+        page = (DOCS / "encryption.rst").read_text()
+        [policy] = re.findall(r"<<EOF\n(.*?)EOF", page, re.DOTALL)
+        self.server.call("PUT", "sys/policies/acl/documented", {"policy": policy})
+        wanted = {"policies": ["documented"], "ttl": "1h"}
+        made = self.server.call("POST", "auth/token/create", wanted)
+        keys = self.provider(token=made["auth"]["client_token"])
+        await self.roundTrip(keys)
+        await keys.newKey("documented")
+        await keys.rotate("documented")
+        await keys.disable("documented", True)
+        await keys.disable("documented", False)
+        self.assertIn("documented", [key.name for key in await keys.keys()])
+        await self.roundTrip(keys, "documented")
+        await keys.check()
+        self.assertIsNone(keys.problem)
 
     async def test_mount(self) -> None:
         """A missing mount, and a missing default key, are problems that are named."""

@@ -46,7 +46,7 @@ _ABSENT = "there are no master keys yet: run storagegate masterkeys create"
 
 
 @define(eq=False)
-class _Read:
+class _FileReading:
     """
     A reading of the file.
 
@@ -60,15 +60,15 @@ class _Read:
     problem: str | None = None
 
 
-def _read(path: str, last: _Read) -> _Read:
+def _read(path: str, last: _FileReading) -> _FileReading:
     """Read the file if it has changed. Runs in a pool thread."""
     stamp = fileStamp(path)
     if last.file is not None and stamp == last.stamp:
         return last
     try:
-        return _Read(stamp, readKeyFile(path))
+        return _FileReading(stamp, readKeyFile(path))
     except KeyFileError as error:
-        return _Read(stamp, None, str(error))
+        return _FileReading(stamp, None, str(error))
 
 
 @implementer(IMasterKeys)
@@ -112,7 +112,7 @@ class FileMasterKeys:
         self._hasWrapped = hasWrapped
         self._mayCreate = mayCreate
         self._openSeconds = openSeconds
-        self._last = _Read()
+        self._last = _FileReading()
         self._watchedUntil = 0.0
         self._timers: dict[str, IDelayedCall] = {}
         self._isClosed = False
@@ -191,7 +191,7 @@ class FileMasterKeys:
     async def close(self) -> None:
         """Stop the checks of the file, and forget the keys."""
         self._isClosed = True
-        self._last = _Read()
+        self._last = _FileReading()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -239,10 +239,10 @@ class FileMasterKeys:
             raise self._unavailable(str(error)) from error
         await self._reload()
 
-    async def _reload(self) -> _Read:
+    async def _reload(self) -> _FileReading:
         """Read the file if it has changed."""
         before = self._last
-        found: _Read = await self._run(_read, self.path, before)
+        found: _FileReading = await self._run(_read, self.path, before)
         # A slower reading must not undo the result of a later one.
         if self._last is before and not self._isClosed:
             self._last = found

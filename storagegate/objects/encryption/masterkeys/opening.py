@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from storagegate.objects.encryption.interfaces import IMasterKeys
-from storagegate.objects.encryption.options import KEYED
+from storagegate.storage.records import KEYED
 
 if TYPE_CHECKING:
     from storagegate.objects.encryption.masterkeys.options import VaultOptions

@@ -82,7 +82,7 @@ def _readTable(value: Any, kind: type[K], name: str) -> K:
 
 
 @frozen(kw_only=True)
-class AppRoleOptions:
+class AppRoleLoginOptions:
     """
     A login with AppRole.
 
@@ -99,7 +99,7 @@ class AppRoleOptions:
 
 
 @frozen(kw_only=True)
-class KubernetesOptions:
+class KubernetesLoginOptions:
     """
     A login with the token of a Kubernetes service account.
 
@@ -113,12 +113,12 @@ class KubernetesOptions:
     mount: str = field(default="kubernetes", converter=_readMount)
 
 
-def _readAppRole(value: Any) -> AppRoleOptions:
-    return _readTable(value, AppRoleOptions, "appRole")
+def _readAppRole(value: Any) -> AppRoleLoginOptions:
+    return _readTable(value, AppRoleLoginOptions, "appRole")
 
 
-def _readKubernetes(value: Any) -> KubernetesOptions:
-    return _readTable(value, KubernetesOptions, "kubernetes")
+def _readKubernetes(value: Any) -> KubernetesLoginOptions:
+    return _readTable(value, KubernetesLoginOptions, "kubernetes")
 
 
 @frozen(kw_only=True)
@@ -144,8 +144,10 @@ class VaultOptions:
     namespace: str | None = field(default=None, converter=optional(_readText))
     tokenFile: str | None = optionField(None, readFileName)
     token: str | None = field(default=None, converter=optional(_readText), repr=False)
-    appRole: AppRoleOptions | None = field(default=None, converter=optional(_readAppRole))
-    kubernetes: KubernetesOptions | None = field(default=None, converter=optional(_readKubernetes))
+    appRole: AppRoleLoginOptions | None = field(default=None, converter=optional(_readAppRole))
+    kubernetes: KubernetesLoginOptions | None = field(
+        default=None, converter=optional(_readKubernetes)
+    )
     caFile: str | None = optionField(None, readFileName)
     timeoutSeconds: int = field(default=5, converter=_readSeconds)
 

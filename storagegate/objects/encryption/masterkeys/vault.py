@@ -77,7 +77,7 @@ _FORBIDDEN = 403
 
 
 @frozen
-class _Token:
+class _VaultToken:
     """
     A token.
 
@@ -143,8 +143,8 @@ class VaultMasterKeys:
         tls = ClientTLSOptions(caFile=options.caFile)
         self._client = HTTPClient(reactor, f"{options.address}/v1/", tls)
         self._slots = DeferredSemaphore(CONCURRENT)
-        self._token: _Token | None = None
-        self._signingIn: SharedFuture[_Token] | None = None
+        self._token: _VaultToken | None = None
+        self._signingIn: SharedFuture[_VaultToken] | None = None
         self._timers: dict[str, Any] = {}
         self._awayUntil = 0.0
         self._versions: dict[str, int] = {}
@@ -342,7 +342,7 @@ class VaultMasterKeys:
             reply = await self._exchange(method, path, body, token.text)
         return reply
 
-    async def _isValid(self, token: _Token) -> bool:
+    async def _isValid(self, token: _VaultToken) -> bool:
         """Return whether the server knows a token, after it refused a request with it."""
         reply = await self._exchange("GET", "auth/token/lookup-self", None, token.text)
         return reply.status == 200
@@ -387,14 +387,14 @@ class VaultMasterKeys:
 
     # ---- Tokens
 
-    async def _freshToken(self) -> _Token:
+    async def _freshToken(self) -> _VaultToken:
         """Return a token that has not ended, by a login if necessary; concurrent calls share it."""
         token = self._token
         now = self._reactor.seconds()
         if token is not None and (token.ends is None or token.ends - now > _LEAST_LIFE):
             return token
         if self._signingIn is None:
-            future: SharedFuture[_Token] = SharedFuture()
+            future: SharedFuture[_VaultToken] = SharedFuture()
             self._signingIn = future
 
             async def signIn() -> None:
@@ -413,7 +413,7 @@ class VaultMasterKeys:
             return await future.wait()
         return await self._signingIn.wait()
 
-    async def _signIn(self) -> _Token:
+    async def _signIn(self) -> _VaultToken:
         options = self._options
         if options.appRole is not None:
             role = options.appRole
@@ -435,7 +435,7 @@ class VaultMasterKeys:
             raise self._unavailable(f"it refuses the token with {reply.status}")
         return self._tokenOf(text, reply.data.get("ttl"), reply.data.get("renewable"))
 
-    async def _login(self, mount: str, body: Mapping[str, str]) -> _Token:
+    async def _login(self, mount: str, body: Mapping[str, str]) -> _VaultToken:
         reply = await self._exchange("POST", f"auth/{mount}/login", body)
         text = reply.auth.get("client_token")
         if reply.status != 200 or not isinstance(text, str) or not text:
@@ -445,11 +445,11 @@ class VaultMasterKeys:
             )
         return self._tokenOf(text, reply.auth.get("lease_duration"), reply.auth.get("renewable"))
 
-    def _tokenOf(self, text: str, seconds: object, isRenewable: object) -> _Token:
+    def _tokenOf(self, text: str, seconds: object, isRenewable: object) -> _VaultToken:
         # The life of a root token is 0: it does not end.
         isBound = isinstance(seconds, int) and seconds > 0
         ends = self._reactor.seconds() + seconds if isBound else None
-        return _Token(text, ends, isRenewable is True)
+        return _VaultToken(text, ends, isRenewable is True)
 
     async def _readFile(self, path: str) -> str:
         """
@@ -468,7 +468,7 @@ class VaultMasterKeys:
             raise self._unavailable(f"{path}: it is no token")
         return text
 
-    def _keep(self, token: _Token) -> None:
+    def _keep(self, token: _VaultToken) -> None:
         """Use a token, and renew it at half of its life."""
         if self._isClosed:
             return
