@@ -750,9 +750,14 @@ class ClearTextTests(SynchronousTestCase):
     def test_remote(self) -> None:
         """They are refused unless the operator permits them; other kinds and loopback are not."""
         address = foreignAddress()
-        for flags, code in (((), "InvalidRequest"), (("--customer-keys-over-http",), "")):
+        for permitted, code in (("false", "InvalidRequest"), ("true", "")):
             directory = ownDirectory("cleartext")
-            daemon = makeDaemon(directory / "data", "--s3", "tcp:0:interface=0.0.0.0", *flags)
+            daemon = makeDaemon(
+                directory / "data",
+                "--s3",
+                "tcp:0:interface=0.0.0.0",
+                STORAGEGATE_CUSTOMER_KEYS_OVER_HTTP=permitted,
+            )
             self.addCleanup(daemon.kill)
             daemon.start()
             port = daemon.address("s3")[1]
@@ -768,5 +773,5 @@ class ClearTextTests(SynchronousTestCase):
                 )
             except ClientError as error:
                 found = error.response["Error"]["Code"]
-            self.assertEqual(found, code, flags)
+            self.assertEqual(found, code)
             daemon.stop()
