@@ -34,6 +34,7 @@ from storagegate.objects.encryption.requests import (
     RequestedEncryption,
     checkKeySent,
     describeEncryption,
+    isKeyId,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.storage.records import ObjectEncryption
@@ -106,6 +107,9 @@ def requestedEncryption(call: "S3Request") -> RequestedEncryption | None:
         # The bucket key needs a kind: the default of the bucket is used whole.
         return RequestedEncryption(SSE_S3) if name else None
     keyId = headers.get(KEY_ID_FIELD, b"").decode("latin-1").strip()
+    if not isKeyId(keyId):
+        # Unlike a header, a field of a form may have any characters.
+        raise invalidArgument(KEY_ID_FIELD.decode(), keyId)
     return RequestedEncryption(SSE_KMS, keyId, _context(headers), isEnabled)
 
 

@@ -20,6 +20,15 @@ SSE_C: Final = "SSE-C"
 """Encryption with a key that the client sends with each request. The store never keeps it."""
 
 
+_KEY_ID_LIMIT = 2048
+"""Longest id of a master key in characters, which AWS KMS has too."""
+
+
+def isKeyId(text: str) -> bool:
+    """Return whether a text may be the id of a master key, which responses have in a header."""
+    return text.isascii() and text.isprintable() and len(text) <= _KEY_ID_LIMIT
+
+
 @frozen
 class CustomerKey:
     """

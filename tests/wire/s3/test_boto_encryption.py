@@ -606,6 +606,24 @@ class FormTests(EncryptionCase):
         self.setDefault(rule("AES256"))
         self.assertEqual(self.post().headers["x-amz-server-side-encryption"], "AES256")
 
+    def test_injection(self) -> None:
+        """A key id that no header can have is refused in a form and in the default of a bucket."""
+        keyId = "arn:\r\nX-Injected: 1/default"
+        answer = self.post(
+            x_amz_server_side_encryption="aws:kms",
+            x_amz_server_side_encryption_aws_kms_key_id=keyId,
+        )
+        self.assertAnswer(answer, 400, "InvalidArgument")
+        for wrong in ("a\nb/default", "arn:\u20ac/default", "arn:\x7f/default", "k" * 2049):
+            self.assertRefused(
+                400,
+                "MalformedXML",
+                self.impatient().put_bucket_encryption,
+                Bucket=self.bucket,
+                ServerSideEncryptionConfiguration=rule("aws:kms", wrong),
+            )
+        self.assertMissing(self.bucket, "form")
+
 
 class PresignedTests(EncryptionCase):
     """Presigned URLs of objects with clients' keys."""
