@@ -542,10 +542,7 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
         writer = run.caller("PutObject", "write", target, copied)
         _, record = await objects.object(reader, job.bucket, source)
-        encryption = None
-        if record.attributes.encryption is not None:
-            home = await objects.find(target)
-            encryption = await keptEncryption(objects, home, record)
+        encryption = await keptEncryption(objects, writer, target, record)
         wanted = CopyObject(target, copied, record, encryption=encryption)
         await objects.perform(writer, wanted)
         return record

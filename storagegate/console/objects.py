@@ -23,7 +23,12 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.attributes import readableText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
 from storagegate.objects.contents import retryCopy
-from storagegate.objects.encryption.requests import SSE_C, RequestedEncryption, withoutDigests
+from storagegate.objects.encryption.requests import (
+    SSE_C,
+    RequestedEncryption,
+    describeEncryption,
+    withoutDigests,
+)
 from storagegate.objects.errors import ConditionFailed, DomainError, asDomainError
 from storagegate.objects.operations import (
     CopyObject,
@@ -334,8 +339,9 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     writer = call.caller("PutObject", "write", bucket, key)
 
     async def copy() -> tuple[Bucket, ObjectRecord]:
-        found = await objects.bucket(writer, bucket, key)
         _, source = await objects.object(reader, bucket, key, query.versionId)
+        encryption = await keptEncryption(objects, writer, bucket, source)
+        found = await objects.bucket(writer, bucket, key)
         changed = _changed(source.attributes, body)
         wanted = CopyObject(
             bucket,
@@ -343,7 +349,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
             source,
             query.versionId,
             changed,
-            encryption=await keptEncryption(objects, found, source),
+            encryption=encryption,
             overwrites=query.versionId is not None or changed != source.attributes,
         )
         return found, await objects.perform(writer, wanted)
@@ -368,15 +374,16 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     condition = WriteCondition(absent=True)
 
     async def copy() -> tuple[Bucket, ObjectRecord, str]:
-        found = await objects.bucket(writer, toBucket, toKey)
         _, source = await objects.object(reader, bucket, key, query.versionId)
+        encryption = await keptEncryption(objects, writer, toBucket, source)
+        found = await objects.bucket(writer, toBucket, toKey)
         wanted = CopyObject(
             toBucket,
             toKey,
             source,
             query.versionId,
             condition=condition,
-            encryption=await keptEncryption(objects, found, source),
+            encryption=encryption,
         )
         return found, await objects.perform(writer, wanted), source.etag
 
@@ -503,12 +510,13 @@ async def receive(
 
 
 async def keptEncryption(
-    objects: ObjectService, target: Bucket, source: ObjectRecord
+    objects: ObjectService, writer: ConsoleCaller, target: str, source: ObjectRecord
 ) -> RequestedEncryption | None:
     """
     Return the encryption that a copy names. A change, a restoration or a move must not make plain
     bytes of an encrypted object, as a copy without a kind does.
 
+    @param writer: The caller that copies; policies see the encryption that it names.
     @param target: The bucket of the copy; the default of another bucket than the source's wins.
     @return: L{None} for plain bytes, for the default of the bucket, and for a client's key, with
         which the copy fails.
@@ -516,10 +524,12 @@ async def keptEncryption(
     found = source.attributes.encryption
     if found is None or found.kind == SSE_C:
         return None
-    if target.name != source.bucket:
-        configuration = (await objects.settings.find(target)).encryption
+    if target != source.bucket:
+        home = await objects.find(target)
+        configuration = (await objects.settings.find(home)).encryption
         if configuration is not None and configuration.default is not None:
             return None
+    writer.named = {**writer.named, **describeEncryption(found)}
     return RequestedEncryption(found.kind, found.keyId, found.context, found.bucketKeyEnabled)
 
 

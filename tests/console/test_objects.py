@@ -1,6 +1,7 @@
 """Objects by the API: lists, records, bytes, versions and uploads."""
 
 from tests.console.fixture import ConsoleCase
+from tests.support.clients import botoClient
 from tests.support.selection import long
 
 NAMES = ("plain.txt", "a b/ü.txt", "..", "../up", "a//b", "\x01\x7f\n", "%2F", "k" * 1024)
@@ -169,8 +170,32 @@ class ObjectTests(ConsoleCase):
             self.assertEqual(copied["encryption"], expected, target)
             self.assertHolds(target, f"copy-{default}", body)
         self.assertIsNone(self.call("PUT", self.objectPath(bucket, "p"), b"x").json["encryption"])
-        sealed = self.call("PUT", self.objectPath(other, "p"), b"x").json["encryption"]
-        self.assertEqual(sealed["kind"], "AES256")
+
+    @long("issues a key")
+    def test_encryptionPolicy(self) -> None:
+        """A policy that requires encryption sees that a change names it, and an upload does not."""
+        account = self.issueKey("naming")
+        client = botoClient(self.endpoint, account)
+        bucket = self.makeName()
+        client.create_bucket(Bucket=bucket)
+        client.put_object(Bucket=bucket, Key="k", Body=b"x", ServerSideEncryption="AES256")
+        deny = {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:PutObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+            "Condition": {"Null": {"s3:x-amz-server-side-encryption": "true"}},
+        }
+        policy = {"Version": "2012-10-17", "Statement": [deny]}
+        setting = f"buckets/{bucket}/settings/policy"
+        self.assertEqual(self.call("PUT", setting, policy, account).status, 204)
+        path = self.objectPath(bucket, "k")
+        changed = self.call("PATCH", path, {"metadata": {"c": "d"}}, account)
+        self.assertEqual((changed.status, changed.json["metadata"]), (200, {"c": "d"}))
+        moved = {"toKey": "moved", "move": True}
+        self.assertEqual(self.call("POST", f"{path}/copy", moved, account).status, 200)
+        upload = self.call("PUT", self.objectPath(bucket, "q"), b"x", account)
+        self.assertEqual(upload.status, 403)
 
     def test_customerKey(self) -> None:
         """An object with a client's key is described and deleted, but not read or copied."""
