@@ -119,7 +119,7 @@ async def openPieces(
         if start >= size:
             start -= size
             continue
-        opener = BlobOpener(content.objectKey, chunkCount(size), hashers)
+        opener = BlobOpener(content.objectKey, chunkCount(size), hashers, segment.blob)
         end = min(start + length, size)
         pieces = _openBlob(store, segment, opener, start, end)
         async with aclosing(pieces):
@@ -146,7 +146,7 @@ async def _openBlob(
     stop = min(SALT + (last + 1) * SEALED_CHUNK, segment.length)
     handle = await store.blobs.open(Segment(segment.blob, begin, stop - begin))
     try:
-        if first:
+        if first and not opener.recall():
             opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
         while start < end:
             number = start // CHUNK

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import BodyExpectation, IngestedBody, ingest, newHasher
-from storagegate.objects.contents import OpenContent, digest, sendSegments
+from storagegate.objects.contents import OpenContent, digest, openPieces, sendSegments
 from storagegate.objects.domain import openDomain
 from storagegate.objects.encryption.bucketkeys import SETTING_PREFIX, keysIn
 from storagegate.objects.encryption.options import EncryptionOptions
@@ -52,7 +53,10 @@ from storagegate.objects.operations import (
 from storagegate.objects.service import ObjectService
 from storagegate.services.objectstreams import readContent
 from storagegate.storage.backends import DEFAULT_BLOBS, DEFAULT_CATALOG
+from storagegate.storage.embedded.backup import backup
+from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore
+from storagegate.storage.embedded.restore import restore
 from storagegate.storage.errors import CorruptBlob, CorruptObject
 from storagegate.storage.layout import isBlobId
 from storagegate.storage.ranges import PartRange
@@ -157,6 +161,7 @@ class EncryptionCase(TestCase):
             self.directory,
             reactor,
             durability="os",
+            scrubBytesPerSecond=1 << 40,
             verifyReads=self.verifyReads,
             catalog=self.catalog,
             blobs=self.blobs,
@@ -781,6 +786,70 @@ class KeyTests(EncryptionCase):
         self.assertEqual(await self.read(b"k"), SMALL)
 
 
+class MaintenanceTests(EncryptionCase):
+    """What operators do with a store needs no key."""
+
+    async def test_withoutKeys(self) -> None:
+        """Scrubs, checks, backups, restores and removals need no key; restored objects read."""
+        for name, kind in KINDS.items():
+            for label, body in (("s", SMALL), ("l", LARGE)):
+                await self.put(f"{name} {label}".encode(), body, kind)
+        await self.put(b"gone", LARGE, KINDS[SSE_S3])
+        self.keys.problem = "away"
+        self.nowSeconds += 1000
+        await self.objects.perform(CALLER, DeleteObject("box", b"gone", None))
+        await self.store.idle()
+        await self.store.scrubber.scrub()
+        self.assertEqual(self.store.damagedCount, 0)
+        blobs = [each.name for each in Path(self.directory, "blobs").rglob("*")]
+        self.assertEqual(len(list(filter(isBlobId, blobs))), len(KINDS))
+        calls = self.keys.wraps, self.keys.unwraps
+        copy, restored = f"{self.directory}-copy", f"{self.directory}-restored"
+        lines: list[str] = []
+        self.assertEqual(backup(self.directory, copy, True, lines.append), 0, lines)
+        self.assertEqual(restore(copy, restored, True, lines.append), 0, lines)
+        await self.store.close()
+        for directory in (self.directory, restored):
+            self.assertEqual(check(directory, False, True, lines.append), 0, lines)
+        self.directory = restored
+        self.reopen()
+        self.assertEqual((self.keys.wraps, self.keys.unwraps), calls)
+        self.keys.problem = None
+        for name, kind in KINDS.items():
+            customer = None if kind is None else kind.customerKey
+            for label, body in (("s", SMALL), ("l", LARGE)):
+                found = await self.read(f"{name} {label}".encode(), customer)
+                self.assertTrue(found == body)
+
+    async def test_bounded(self) -> None:
+        """A sealed upload and its read hold a few buffers, whatever its size."""
+        home, _ = await self.objects.checkWrite(CALLER, "box", b"k")
+        objectKey = await self.objects.keyForWrite(home, b"k", KINDS[SSE_S3])
+        assert objectKey is not None
+        size = 24 * MIB
+        tracemalloc.start()
+        try:
+            sink = self.store.blobs.writer(0, size, "box", objectKey.sealer())
+            for _ in range(size // CHUNK):
+                wait = sink.write(bytes(CHUNK))
+                if wait is not None:
+                    await wait
+            content = await sink.finish()
+            _, written = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            opened = OpenContent(content, objectKey)
+            pieces = openPieces(self.store, opened, 0, size)
+            async with aclosing(pieces):
+                total = sum([len(piece) async for piece in pieces])
+            _, read = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        self.assertEqual(total, size)
+        self.assertLess(written, 4 * MIB)
+        self.assertLess(read, 3 * MIB)
+        self.store.abort(sink)
+
+
 class RemoteTests(EncryptionCase):
     """Blobs on another machine."""
 
@@ -801,10 +870,11 @@ class RemoteTests(EncryptionCase):
             return bytes([found[0] ^ 1]) + found[1:] if wrong and wrong.pop() else found
 
         blobs.readRange = readRange
-        _, content = await self.find(b"k")
         # The response with the salt or with the first or last chunks is wrong.
         for start, sequence in ((0, [True]), (100_000, [True]), (100_000, [True, False])):
             wrong[:] = sequence
+            self.objects = self.domain()
+            _, content = await self.find(b"k")
             response = Response()
             await sendSegments(self.store, content, start, 50, response, response.begin)
             self.assertEqual((response.body, wrong), (LARGE[start : start + 50], []))

@@ -27,6 +27,7 @@ import hmac
 import os
 from base64 import b64decode, b64encode
 from binascii import a2b_base64
+from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from threading import local
@@ -129,22 +130,42 @@ class BlobSealer:
         if self._cipher is None:
             self._cipher = self._objectKey.cipher(self._salt)
             sealed.append(self._salt)
-        data = b"".join((self._pending, *buffers))
+        views = deque(memoryview(each) for each in (self._pending, *buffers) if each)
+        left = sum(map(len, views))
         # A full chunk stays here until more bytes prove that it is not the last.
-        count = chunkCount(len(data)) - (not isLast)
-        view = memoryview(data)
+        count = chunkCount(left) - (not isLast)
         for index in range(count):
-            chunk = view[index * CHUNK : (index + 1) * CHUNK]
+            chunk = _take(views, min(CHUNK, left))
+            left -= len(chunk)
             associated = _associated(self._number, isLast and index + 1 == count)
             sealed.append(self._cipher.encrypt(_nonce(self._number), chunk, associated))
             self._number += 1
-        self._pending = data[count * CHUNK :]
+        self._pending = b"".join(views)
         self.size += sum(map(len, sealed))
         return sealed
 
     def whole(self, data: bytes) -> bytes:
         """Seal content that stays in its row."""
         return self._objectKey.seal(data)
+
+
+def _take(views: deque[memoryview], size: int) -> Buffer:
+    """Take bytes from the first of some views, with a copy only if they are in several."""
+    if views and len(views[0]) >= size:
+        first = views[0]
+        if len(first) == size:
+            return views.popleft()
+        views[0] = first[size:]
+        return first[:size]
+    found = []
+    while size:
+        view = views.popleft()
+        if len(view) > size:
+            views.appendleft(view[size:])
+            view = view[:size]
+        found.append(view)
+        size -= len(view)
+    return b"".join(found)
 
 
 @define(eq=False)
@@ -157,12 +178,14 @@ class BlobOpener:
     @ivar isDamaged: Whether a piece did not open.
     @ivar _chunks: The number of chunks of the blob.
     @ivar _hashers: Receive the plain bytes.
+    @ivar _blob: The id of the blob, by which the object key remembers its cipher.
     @ivar _number: The number of the next chunk.
     """
 
     _objectKey: "ObjectKey"
     _chunks: int
     _hashers: Sequence[Hasher] = ()
+    _blob: str = ""
     plain: bytes = field(default=b"", init=False, repr=False)
     isDamaged: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
@@ -180,6 +203,11 @@ class BlobOpener:
         """
         self.isDamaged, self._number = False, number
         self._trims = skipped, skipped + wanted
+
+    def recall(self) -> bool:
+        """Take the cipher from the object key; return whether it remembers that of the blob."""
+        self._cipher = self._objectKey.recalled(self._blob)
+        return self._cipher is not None
 
     def readSalt(self, salt: bytes) -> None:
         """Derive the key of the blob."""
@@ -204,6 +232,8 @@ class BlobOpener:
         except (InvalidTag, ValueError):
             self.isDamaged, self.plain = True, b""
             return
+        if self._blob:
+            self._objectKey.remember(self._blob, self._cipher)
         first, end = self._trims
         self.plain = bytes(scratch[first : min(end, size)])
         for hasher in self._hashers:
@@ -244,6 +274,7 @@ class ObjectKey:
     key: bytes = field(repr=False)
     encryption: ObjectEncryption
     requested: RequestedEncryption | None = field(default=None, repr=False)
+    _recent: tuple[str | bytes, AESGCM] | None = field(default=None, init=False, repr=False)
 
     @property
     def hidesDigests(self) -> bool:
@@ -253,6 +284,15 @@ class ObjectKey:
     def cipher(self, salt: bytes) -> AESGCM:
         """Return the cipher of a blob with its salt."""
         return AESGCM(hmac.digest(self.key, b"storagegate blob" + salt, "sha256"))
+
+    def remember(self, name: str | bytes, cipher: AESGCM) -> None:
+        """Keep the cipher that opened a blob, by its id, or inline content, by its salt."""
+        self._recent = (name, cipher)
+
+    def recalled(self, name: str | bytes) -> AESGCM | None:
+        """Return a cipher if it is the last one that L{remember} got. Any thread."""
+        recent = self._recent
+        return recent[1] if recent is not None and recent[0] == name else None
 
     def sealer(self) -> BlobSealer:
         """Return the sealer of a new blob."""
@@ -274,7 +314,11 @@ class ObjectKey:
         try:
             size = plainLength(len(sealed))
             if size <= CHUNK:
-                return self.cipher(sealed[:SALT]).decrypt(_ZERO, sealed[SALT:], _ONLY)
+                salt = sealed[:SALT]
+                cipher = self.recalled(salt) or self.cipher(salt)
+                plain = cipher.decrypt(_ZERO, memoryview(sealed)[SALT:], _ONLY)
+                self.remember(salt, cipher)
+                return plain
             return self._openChunks(sealed, size)
         except (InvalidTag, ValueError) as error:
             raise Unopened() from error
