@@ -1,11 +1,14 @@
 """Master keys: listing, changes, and rewrapping of bucket keys."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from msgspec import Struct
 
 from storagegate.console.call import ConsoleCall
 from storagegate.core.errors import codedError
 from storagegate.objects.encryption.interfaces import IMasterKeys, MasterKey
-from storagegate.objects.errors import MasterKeyExists
+from storagegate.objects.errors import MasterKeyExists, MasterKeyNotFound
 
 
 class MasterKeyView(Struct, kw_only=True):
@@ -89,14 +92,16 @@ async def rotateMasterKey(call: ConsoleCall) -> None:
     """Add a version to a master key."""
     name = call.params["name"]
     call.note(masterKey=name)
-    await _provider(call).rotate(name)
+    with _known():
+        await _provider(call).rotate(name)
 
 
 async def changeMasterKey(call: ConsoleCall, body: MasterKeyChange) -> None:
     """Disable a master key, or enable it again."""
     name = call.params["name"]
     call.note(masterKey=name, disabled=body.disabled)
-    await _provider(call).disable(name, body.disabled)
+    with _known():
+        await _provider(call).disable(name, body.disabled)
 
 
 async def rewrapKeys(call: ConsoleCall, body: RewrapRequest) -> RewrapPage:
@@ -123,6 +128,17 @@ def viewMasterKey(key: MasterKey) -> MasterKeyView:
         disabled=key.disabled,
         isDefault=key.isDefault,
     )
+
+
+@contextmanager
+def _known() -> Iterator[None]:
+    """
+    @raise ServiceError: C{NOT_FOUND}: there is no such key.
+    """
+    try:
+        yield
+    except MasterKeyNotFound as error:
+        raise codedError("NOT_FOUND", "No such master key") from error
 
 
 def _provider(call: ConsoleCall) -> IMasterKeys:

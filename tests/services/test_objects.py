@@ -6,8 +6,16 @@ from hashlib import md5
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import readService
+from storagegate.core.errors import ServiceError
+from storagegate.objects.errors import (
+    MasterKeyDisabled,
+    MasterKeyNotFound,
+    MasterKeysUnavailable,
+)
+from storagegate.services.objects import domainErrors
 from storagegate.storage.mutations import PutSettings, PutTags, SetObjectLock, SetVersioning
 from storagegate.storage.records import GOVERNANCE, DefaultRetention
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
@@ -44,6 +52,21 @@ class DefinitionTests(StorageCase):
         self.assertTrue(self.definition.authentication.required)
         self.assertEqual(self.definition.authentication.methods, ("apikey",))
         self.assertIs(readService(self.definition), self.definition)
+
+
+class CodeTests(SynchronousTestCase):
+    """The codes of errors of the domain."""
+
+    def test_masterKeys(self) -> None:
+        """The errors of master keys have codes that clients know."""
+        for error, code in (
+            (MasterKeyNotFound(), "INVALID_ARGUMENT"),
+            (MasterKeyDisabled(), "INVALID_ARGUMENT"),
+            (MasterKeysUnavailable(), "UNAVAILABLE"),
+        ):
+            with self.assertRaises(ServiceError) as caught, domainErrors():
+                raise error
+            self.assertEqual(caught.exception.code, code)
 
 
 class BucketTests(StorageCase):

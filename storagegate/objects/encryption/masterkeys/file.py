@@ -157,10 +157,12 @@ class FileMasterKeys:
 
     async def rotate(self, name: str) -> None:
         """Add a version to a key."""
+        await self._requireFile()
         await self._change(rotateKey, name)
 
     async def disable(self, name: str, disabled: bool) -> None:
         """Disable a key, or enable it again."""
+        await self._requireFile()
         await self._change(disableKey, name, disabled)
 
     async def keys(self) -> Sequence[MasterKey]:
@@ -230,6 +232,15 @@ class FileMasterKeys:
                 raise self._unavailable(last.problem)
             if await self._hasWrapped():
                 raise self._unavailable(MISSING)
+
+    async def _requireFile(self) -> None:
+        """
+        @raise MasterKeysUnavailable: The file cannot be used, or is lost.
+        @raise MasterKeyNotFound: There are no keys yet.
+        """
+        await self._refuseLost()
+        if self._last.file is None:
+            raise MasterKeyNotFound()
 
     async def _change(self, change: Callable[..., None], *arguments: Any) -> None:
         """Change the file."""

@@ -86,6 +86,8 @@ class WrappingTests(FileCase):
         """The first wrapped key makes the file, for its owner only, and leaves no draft."""
         keys = self.provider()
         self.assertEqual(self.wait(keys.keys()), [])
+        self.refused(keys.rotate(DEFAULT_KEY), MasterKeyNotFound)
+        self.refused(keys.disable(DEFAULT_KEY, True), MasterKeyNotFound)
         self.assertFalse(os.path.exists(self.path))
         wrapped = self.wait(keys.wrap(DEFAULT_KEY, PLAIN, b"a"))
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
