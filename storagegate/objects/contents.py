@@ -156,7 +156,15 @@ async def _openBlob(
             skipped = start - number * CHUNK
             wanted = min(end, (number + count) * CHUNK) - start
             opener.expect(number, skipped, wanted)
-            await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+            if store.blobs.isRemote:
+                # The network takes longer than the processor.
+                await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+            else:
+                await store.openings.acquire()
+                try:
+                    await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+                finally:
+                    store.openings.release()
             if opener.isDamaged and store.blobs.isRemote:
                 # The response may be wrong rather than the blob.
                 opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))

@@ -61,6 +61,7 @@ from storagegate.storage.errors import CorruptBlob, CorruptObject
 from storagegate.storage.layout import isBlobId
 from storagegate.storage.ranges import PartRange
 from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Part
+from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
 from tests.support.masterkeys import MemoryMasterKeys
@@ -161,7 +162,6 @@ class EncryptionCase(TestCase):
             self.directory,
             reactor,
             durability="os",
-            scrubBytesPerSecond=1 << 40,
             verifyReads=self.verifyReads,
             catalog=self.catalog,
             blobs=self.blobs,
@@ -791,6 +791,8 @@ class MaintenanceTests(EncryptionCase):
 
     async def test_withoutKeys(self) -> None:
         """Scrubs, checks, backups, restores and removals need no key; restored objects read."""
+        from twisted.internet import reactor
+
         for name, kind in KINDS.items():
             for label, body in (("s", SMALL), ("l", LARGE)):
                 await self.put(f"{name} {label}".encode(), body, kind)
@@ -799,8 +801,10 @@ class MaintenanceTests(EncryptionCase):
         self.nowSeconds += 1000
         await self.objects.perform(CALLER, DeleteObject("box", b"gone", None))
         await self.store.idle()
-        await self.store.scrubber.scrub()
-        self.assertEqual(self.store.damagedCount, 0)
+        await self.store.scrubber.stop()
+        report = CorruptionLog(self.store.catalog, self.store.blobs.markCorrupt)
+        await Scrubber(self.store.catalog, self.store.blobs, reactor, report, 1 << 40).scrub()
+        self.assertEqual(self.store.blobs.corrupt, frozenset())
         blobs = [each.name for each in Path(self.directory, "blobs").rglob("*")]
         self.assertEqual(len(list(filter(isBlobId, blobs))), len(KINDS))
         calls = self.keys.wraps, self.keys.unwraps
