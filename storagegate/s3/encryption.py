@@ -14,13 +14,14 @@ operation decides on access before it parses these fields, so that a policy that
 encryption refuses a request with a malformed one.
 """
 
-import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
 from hashlib import md5
 from hmac import compare_digest
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from storagegate.core.addresses import readAddress
 from storagegate.objects.encryption.requests import (
@@ -50,17 +51,13 @@ _CUSTOMER_FIELDS = (b"algorithm", b"key", b"key-md5")
 _OWN = b"x-amz-" + _CUSTOMER
 _SOURCE = b"x-amz-copy-source-" + _CUSTOMER
 
-CUSTOMER_FIELDS = frozenset(_OWN + name for name in _CUSTOMER_FIELDS)
-"""The headers with the client's key of the object that is read or written."""
-
-ENCRYPTION_FIELDS = CUSTOMER_FIELDS.union(_KIND_FIELDS)
+ENCRYPTION_FIELDS = frozenset({*_KIND_FIELDS, *(_OWN + name for name in _CUSTOMER_FIELDS)})
 """The headers that name the encryption of an object."""
-
-SOURCE_FIELDS = frozenset(_SOURCE + name for name in _CUSTOMER_FIELDS)
-"""The headers with the client's key of the source of a copy."""
 
 SSE_S3_LINE = b"x-amz-server-side-encryption: AES256\r\n"
 """The encoded header of a response that names SSE-S3."""
+
+_decodePairs = msgspec.json.Decoder(dict[str, str]).decode
 
 _DSSE = b"aws:kms:dsse"
 _KEY_BYTES = 32
@@ -129,10 +126,10 @@ def _context(headers: Mapping[bytes, bytes]) -> str:
     if value is None:
         return ""
     try:
-        found = json.loads(b64decode(value, validate=True).decode()) if value.strip() else None
-    except ValueError:
-        found = None
-    isMap = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
+        _decodePairs(b64decode(value, validate=True))
+        isMap = True
+    except (Base64Error, msgspec.MsgspecError):
+        isMap = False
     if not isMap or len(value) > _CONTEXT_LIMIT:
         message = (
             f"The header '{_CONTEXT.decode()}' shall be Base64-encoded UTF-8 string holding JSON "

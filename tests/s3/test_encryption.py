@@ -101,7 +101,15 @@ def expected(headers: Mapping[bytes, bytes]) -> Any:
 VALUES = {
     KIND: [b"AES256", b"aws:kms", b"aws:kms:dsse", b"aes256", b"AES", b""],
     KEY_ID: [b"main", b"arn:aws:kms:a:1:key/main", b""],
-    CONTEXT: [PAIRS, b"e30", b64encode(b"[]"), b64encode(b'{"a": 1}'), b""],
+    CONTEXT: [
+        PAIRS,
+        b"e30",
+        b64encode(b"[]"),
+        b64encode(b'{"a": 1}'),
+        b64encode(b'{"a": ' * 990),
+        b64encode(b"[" * 5000),
+        b"",
+    ],
     BUCKET_KEY: [b"true", b"false", b"TRUE", b"1"],
     ALGORITHM: [b"AES256", b"AES", b"aws:kms"],
     KEY: [b64encode(SECRET), b64encode(SECRET[:31]), b64encode(bytes(33)), b"not Base64", b""],
@@ -135,6 +143,16 @@ class RequestTests(SynchronousTestCase):
         key = CustomerKey(SECRET, DIGEST.decode())
         self.assertEqual(requested(CUSTOMER), RequestedEncryption(SSE_C, customerKey=key))
         self.assertNotIn(repr(SECRET)[2:-1], repr(requested(CUSTOMER)))
+
+    def test_contexts(self) -> None:
+        """A context that is no object of texts is refused, however deep it is."""
+        for value in VALUES[CONTEXT]:
+            try:
+                found = requested({KIND: b"aws:kms", CONTEXT: value})
+            except S3Error as error:
+                self.assertEqual((error.code, value == PAIRS), ("InvalidArgument", False))
+            else:
+                self.assertEqual((found is not None, value), (True, PAIRS))
 
     def test_clearText(self) -> None:
         """A key may cross a network only with TLS, or if the operator permits it."""
