@@ -62,7 +62,7 @@ class RewrapPage(Struct, kw_only=True):
     """
     The result for a page of buckets.
 
-    @ivar rewrapped: The number of keys that were wrapped anew.
+    @ivar rewrapped: The number of rewrapped keys.
     @ivar current: The number of keys that needed nothing.
     @ivar failed: The keys that could not be rewrapped, each with its bucket and the reason.
     @ivar next: The C{after} of the next page; C{null} on the last page.

@@ -298,7 +298,8 @@ class Components:
 
         async def check() -> None:
             # An idle daemon without encrypted objects loads nothing.
-            isUsed = options.vault is not None or await store.pool.run(os.path.exists, path)
+            isUsed = options.encryptAll or options.vault is not None
+            isUsed = isUsed or await store.pool.run(os.path.exists, path)
             if isUsed or await store.catalog.bucketsWith(KEYED, "", 1):
                 await openMasterKeys().check()
 

@@ -33,7 +33,7 @@ class RewrapResult(Struct, frozen=True, kw_only=True):
     """
     The result of rewrapping the keys of some buckets.
 
-    @ivar rewrapped: The number of keys that were wrapped anew.
+    @ivar rewrapped: The number of rewrapped keys.
     @ivar current: The number of keys that needed nothing.
     @ivar failed: The keys that could not be rewrapped, each with its bucket and the reason.
     @ivar next: The name of the last bucket, after which the next page begins; L{None} on the last

@@ -119,6 +119,55 @@ class CommandCase(S3Case):
         return done
 
 
+class MasterKeyTests(CommandCase):
+    """C{storagegate masterkeys}: in the data directory and over the API."""
+
+    def listed(self, name: str) -> list[tuple[int, bool]]:
+        """Return the versions and whether the key is disabled, as both places list it."""
+        found = [
+            (each["versions"], each["disabled"])
+            for done in self.both("masterkeys", "list", "--json")
+            for each in done.json["masterKeys"]
+            if each["name"] == name
+        ]
+        self.assertEqual(len(found), 2)
+        return found
+
+    def test_both(self) -> None:
+        """Keys are made, rotated, disabled and enabled in each place, and seen in both."""
+        for run in (self.run_, self.remote):
+            name = self.makeName("master")
+            self.succeed(run("masterkeys", "create", name))
+            done = run("masterkeys", "create", name)
+            self.assertEqual(done.code, 1)
+            self.assertIn("exists", done.errors)
+            self.succeed(run("masterkeys", "rotate", name))
+            self.succeed(run("masterkeys", "disable", name))
+            self.assertEqual(self.listed(name), [(2, True)] * 2)
+            self.succeed(run("masterkeys", "enable", name))
+            self.assertEqual(self.listed(name), [(2, False)] * 2)
+            self.assertEqual(run("masterkeys", "rotate", f"{name}-none").code, 1)
+            self.assertEqual(run("masterkeys", "create", "../x").code, 1)
+        for done in self.both("masterkeys", "rewrap", "--json"):
+            self.assertEqual(self.succeed(done).json["failed"], [])
+
+    def test_role(self) -> None:
+        """Over the API an auditor lists the keys, and only an administrator changes them."""
+        self.succeed(self.run_("masterkeys", "create", name := self.makeName("master")))
+        for role, words, code in (
+            ("none", ("list",), 1),
+            ("auditor", ("list",), 0),
+            ("auditor", ("rotate", name), 1),
+            ("auditor", ("rewrap",), 1),
+            ("admin", ("rotate", name), 0),
+        ):
+            wanted = ("--account", "mk", "--role", role)
+            made = self.remote("keys", "create", *wanted, "--json").json
+            account = Account(made["accessKey"], made["secretKey"])
+            done = self.remote("masterkeys", *words, account=account)
+            self.assertEqual(done.code, code, (role, words, done))
+
+
 class JSONTests(CommandCase):
     """C{--json}: one object, whichever command."""
 

@@ -115,6 +115,30 @@ class TransitTests(VaultCase):
         await keys.disable("photos", False)
         await self.roundTrip(keys, "photos")
 
+    async def test_noticed(self) -> None:
+        """A check closes open bucket keys if a key in use was disabled or removed elsewhere."""
+        keys, other = self.provider(), self.provider()
+        await keys.newKey("noticed")
+        wrapped = await keys.wrap("noticed", PLAIN, b"a")
+        changes: list[int] = []
+        keys.onChange = lambda: changes.append(1)
+        await keys.check()
+        self.assertEqual(changes, [])
+        await other.disable("noticed", True)
+        await keys.check()
+        self.assertEqual(changes, [1])
+        await other.disable("noticed", False)
+        await keys.check()
+        self.assertEqual(changes, [1, 1])
+        self.assertIsNone(keys.problem)
+        config = {"deletion_allowed": True}
+        self.server.call("POST", "transit/keys/noticed/config", config)
+        self.server.call("DELETE", "transit/keys/noticed")
+        await keys.check()
+        self.assertEqual(changes, [1, 1, 1])
+        self.assertIsNone(keys.problem)
+        await self.refused(keys.unwrap("noticed", wrapped, b"a"), MasterKeyNotFound)
+
     async def test_unknown(self) -> None:
         """An unknown key is refused and not made, though the token may; names are no paths."""
         keys = self.provider()

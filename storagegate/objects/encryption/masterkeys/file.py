@@ -184,7 +184,7 @@ class FileMasterKeys:
         try:
             if (await self._reload()).file is None:
                 await self._refuseLost()
-                self._setProblem(None)
+                self._setProblem(None if self._mayCreate else _ABSENT)
         except MasterKeysUnavailable:
             pass
         finally:

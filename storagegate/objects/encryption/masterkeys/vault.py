@@ -21,6 +21,7 @@ asks whether the key exists.
 
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -55,13 +56,16 @@ RETRY_SECONDS = 1.0
 """After a failed connection, further calls fail at once for this time."""
 
 CHECK_SECONDS = 30.0
-"""The interval of the checks that find a server that is away or sealed, for C{/readyz}."""
+"""The interval of the checks that find a server that is away, and keys that were disabled."""
 
 PROBLEM_SECONDS = 2.0
 """The interval of the checks while there is a problem."""
 
 MOST_LISTED = 1000
 """Keys in a list: each takes a request."""
+
+MOST_CHECKED = 50
+"""Keys in use whose state L{VaultMasterKeys.check} reads: each takes a request."""
 
 _LEAST_LIFE = 5.0
 """A token with less life, in seconds, is replaced before its next use."""
@@ -148,6 +152,8 @@ class VaultMasterKeys:
         self._timers: dict[str, Any] = {}
         self._awayUntil = 0.0
         self._versions: dict[str, int] = {}
+        # Whether each key in use can be used, as last seen.
+        self._states: dict[str, bool] = {}
         self._isClosed = False
 
     async def wrap(self, name: str, plain: bytes, binding: bytes) -> str:
@@ -175,6 +181,7 @@ class VaultMasterKeys:
         )
         if reply.status != 200:
             raise self._refused(name, reply, MasterKeysUnavailable)
+        self._saw(name, True)
         try:
             return b64decode(reply.data["plaintext"], validate=True)
         except (KeyError, TypeError, ValueError):
@@ -236,6 +243,9 @@ class VaultMasterKeys:
     async def check(self) -> None:
         """Find out whether the keys can be used, and check again periodically."""
         try:
+            for name in [each for each in self._states if each != self.defaultKey]:
+                with suppress(MasterKeyNotFound):
+                    await self._describe(name)
             await self._describe(self.defaultKey)
             self._setProblem(None)
         except MasterKeysUnavailable:
@@ -278,13 +288,22 @@ class VaultMasterKeys:
         _checkName(name)
         reply = await self._send("GET", f"keys/{name}")
         if reply.status != 200:
+            self._saw(name, False)
             raise self._refused(name, reply, MasterKeyNotFound)
+        self._saw(name, reply.data.get("soft_deleted") is not True)
         latest = reply.data.get("latest_version")
         if isinstance(latest, int) and (
             name in self._versions or len(self._versions) < MOST_LISTED
         ):
             self._versions[name] = latest
         return reply.data
+
+    def _saw(self, name: str, isUsable: bool) -> None:
+        """Note the state of a key, and close open bucket keys if it differs from the last one."""
+        if self._states.get(name, isUsable) != isUsable and self.onChange is not None:
+            self.onChange()
+        if name in self._states or (isUsable and len(self._states) < MOST_CHECKED):
+            self._states[name] = isUsable
 
     async def _change(self, name: str, method: str, path: str, body: object) -> None:
         reply = await self._send(method, path, body)

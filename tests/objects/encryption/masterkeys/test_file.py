@@ -180,6 +180,8 @@ class ProblemTests(FileCase):
     def test_cluster(self) -> None:
         """A node never makes the file: each node would have its own keys."""
         keys = self.provider(mayCreate=False)
+        self.wait(keys.check())
+        self.assertIn("masterkeys create", keys.problem or "")
         self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
         self.assertIn("masterkeys create", keys.problem or "")
         self.assertEqual(os.listdir(self.directory), [])
