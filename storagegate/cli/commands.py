@@ -102,6 +102,7 @@ _POLICIES = ("readwrite", "readonly", "writeonly")
 _ROLES = ("none", "auditor", "admin")
 _ACCESSES = ("read", "write", "list", "admin")
 _OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
+_ENCRYPTIONS = ("none", "sse-s3", "sse-kms")
 _WIRES = "http|websocket|grpc|udp|tcp"
 TOOLS = ("aws", "rclone", "mc", "restic", "s5cmd", "boto3")
 SHELLS = ("bash", "zsh", "fish")
@@ -313,6 +314,27 @@ COMMANDS: tuple[Command, ...] = (
         "buckets:usage",
         "print the number of objects and bytes in each bucket",
         arguments=(_arg("--prefix", metavar="PREFIX", help="only names with this prefix"),),
+    ),
+    Command(
+        "buckets encryption",
+        "buckets:encryption",
+        "print or change the encryption of new objects in a bucket",
+        arguments=(
+            _BUCKET,
+            _arg("--set", choices=_ENCRYPTIONS, help="the encryption of objects that name none"),
+            _arg(
+                "--key",
+                dest="masterKey",
+                metavar="NAME",
+                help="the master key for sse-kms; default: the default key",
+            ),
+            _arg(
+                "--block-sse-c",
+                dest="blockSSEC",
+                choices=("yes", "no"),
+                help="whether writes with keys of clients are refused",
+            ),
+        ),
     ),
     Command(
         "share",
@@ -649,7 +671,7 @@ COMMANDS: tuple[Command, ...] = (
 
 GROUPS = {
     "keys": "issue, list, change and revoke access keys",
-    "buckets": "list, create and delete buckets",
+    "buckets": "list, create, delete and encrypt buckets",
     "masterkeys": "create, rotate, disable and list master keys, and rewrap bucket keys",
     "config": "show, check and reload the configuration",
     "clock": "trust the machine's clock after it was set",
@@ -688,6 +710,7 @@ EXAMPLES: Mapping[str, str] = {
     "buckets create": "buckets create photos --locked",
     "buckets delete": "buckets delete photos",
     "buckets usage": "buckets usage",
+    "buckets encryption": "buckets encryption photos --set sse-kms --key team",
     "share": "share photos 2026/a.jpg --expires 12h",
     "trace": "trace --wire s3 --status 5xx",
     "call": "call UserService.ListUsers --wire grpc",

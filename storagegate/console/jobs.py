@@ -22,6 +22,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
+from storagegate.console.objects import keptEncryption
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
@@ -576,7 +577,9 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
         writer = run.caller("PutObject", "write", target, copied)
         _, record = await objects.object(reader, job.bucket, source)
-        await objects.perform(writer, CopyObject(target, copied, record))
+        encryption = await keptEncryption(objects, writer, target, record)
+        wanted = CopyObject(target, copied, record, encryption=encryption)
+        await objects.perform(writer, wanted)
         return record
 
     return await retryCopy(copy)

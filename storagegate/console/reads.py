@@ -13,6 +13,7 @@ from storagegate.net.http.message import checkedFields, encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRangeSpecs
 from storagegate.objects.access.context import describeLock
 from storagegate.objects.contents import TRIES, sendSegments
+from storagegate.objects.encryption.requests import describeEncryption
 from storagegate.objects.errors import ConditionFailed
 from storagegate.objects.lifecycle import Calendar, findExpiration
 from storagegate.storage.errors import CorruptBlob, StoreBusy
@@ -126,6 +127,8 @@ class _ObjectRead:
         found += describeLock(attributes.lock).items()
         if attributes.storageClass != "STANDARD":
             found.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
+        if attributes.encryption is not None:
+            found += describeEncryption(attributes.encryption).items()
         shown = disposition(self.key, self.kind)
         found += [(b"Content-Disposition", shown.encode("ascii")), (b"Cache-Control", b"no-store")]
         if bucket.versioning:

@@ -1,6 +1,5 @@
 """Copies of objects, and the access decision on the attributes that a copy takes over."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -17,20 +16,6 @@ from storagegate.storage.records import Checksum, ObjectRecord
 if TYPE_CHECKING:
     # Imported with the first policy.
     from storagegate.objects.access.context import Caller
-
-
-class _CopyCaller:
-    """A L{Caller} with the attributes that its copy has."""
-
-    def __init__(
-        self, caller: "Caller", headers: Mapping[bytes, bytes], tags: Mapping[str, str]
-    ) -> None:
-        self._caller = caller
-        self.headers = headers
-        self.requestTags = tags
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._caller, name)
 
 
 async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObject) -> ObjectRecord:
@@ -106,7 +91,9 @@ async def _checkTaken(service: ObjectService, caller: "Caller", wanted: CopyObje
     if wanted.storageClass is not None:
         named = wanted.storageClass or source.attributes.storageClass
         headers = {**headers, b"x-amz-storage-class": named.encode("ascii")}
-    writer: Any = _CopyCaller(caller, headers, tags if wanted.takesTags else caller.requestTags)
+    from storagegate.objects.access.context import DescribedCaller
+
+    writer: Any = DescribedCaller(caller, headers, tags if wanted.takesTags else None)
     await service.bucket(writer, wanted.bucket, wanted.key, "CopyObject")
     if tags:
         await service.object(

@@ -225,8 +225,9 @@ async def _completed(
     service: ObjectService, caller: "Caller", wanted: CompleteMultipartUpload
 ) -> ObjectRecord | None:
     """Find the version that an earlier completion with these parts has made."""
-    home = await service.bucket(caller, wanted.bucket, wanted.key)
-    record = await service.catalog.completed(wanted.bucket, wanted.key, wanted.uploadId)
+    bucket, key, uploadId = wanted.bucket, wanted.key, wanted.uploadId
+    home = await service.bucketOfUpload(caller, bucket, key, uploadId)
+    record = await service.catalog.completed(bucket, key, uploadId)
     if record is None:
         return None
     if [part.number for part in record.attributes.parts] != [each.number for each in wanted.parts]:

@@ -335,12 +335,31 @@ class ObjectService:
         @raise UploadNotFound: The upload does not exist; also the errors of looking up the bucket.
         """
         found: MultipartUpload | None = await self.catalog.upload(bucket, key, uploadId)
-        # The initiator may abort the upload.
-        initiator = None if found is None else found.account
-        await self.bucket(caller, bucket, key, initiator=initiator)
         if found is None:
+            await self.bucketOfUpload(caller, bucket, key, uploadId)
             raise errors.UploadNotFound(uploadId=uploadId)
+        # The initiator may abort the upload.
+        caller = _ofEncrypted(caller, found.attributes)
+        await self.bucket(caller, bucket, key, initiator=found.account)
         return found
+
+    async def bucketOfUpload(
+        self, caller: "Caller", bucket: str, key: bytes, uploadId: str
+    ) -> Bucket:
+        """
+        Look up the bucket of an upload that exists or was completed, and decide on a request for
+        the upload. Whether it exists is not checked.
+
+        @raise BucketNotFound: The bucket does not exist.
+        @raise AccessDenied: The caller has no right to it.
+        """
+        if (await self.find(bucket)).generation:
+            found: Any = await self.catalog.upload(bucket, key, uploadId)
+            if found is None:
+                found = await self.catalog.completed(bucket, key, uploadId)
+            if found is not None:
+                caller = _ofEncrypted(caller, found.attributes)
+        return await self.bucket(caller, bucket, key)
 
     async def accessOf(self, bucket: Bucket) -> "BucketAccess":
         """Return the access settings of a bucket."""
@@ -551,6 +570,15 @@ class ObjectService:
         stored = part if objectKey is None else objectKey.sealPart(part)
         await self.store.putPart(upload.bucket, upload.key, upload.uploadId, stored, received.sink)
         return part
+
+
+def _ofEncrypted(caller: "Caller", attributes: Attributes) -> "Caller":
+    """Return a caller whose request names the encryption of its upload."""
+    if attributes.encryption is None:
+        return caller
+    from storagegate.objects.access.context import withEncryption
+
+    return withEncryption(caller, attributes.encryption)
 
 
 def invalidId(parameter: str, versionId: str) -> errors.InvalidArgument:

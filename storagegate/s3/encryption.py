@@ -14,7 +14,6 @@ operation decides on access before it parses these fields, so that a policy that
 encryption refuses a request with a malformed one.
 """
 
-import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
@@ -22,14 +21,21 @@ from hashlib import md5
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from storagegate.net.endpoints import isLoopback
+import msgspec
+
+from storagegate.core.addresses import readAddress
 from storagegate.objects.encryption.requests import (
+    BUCKET_KEY_FIELD,
+    KEY_ID_FIELD,
+    KIND_FIELD,
     SSE_C,
     SSE_KMS,
     SSE_S3,
     CustomerKey,
     RequestedEncryption,
     checkKeySent,
+    describeEncryption,
+    isKeyId,
 )
 from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.storage.records import ObjectEncryption
@@ -37,28 +43,21 @@ from storagegate.storage.records import ObjectEncryption
 if TYPE_CHECKING:
     from storagegate.s3.request import S3Request
 
-KIND = b"x-amz-server-side-encryption"
-_KEY_ID = KIND + b"-aws-kms-key-id"
-_CONTEXT = KIND + b"-context"
-_BUCKET_KEY = KIND + b"-bucket-key-enabled"
-_KIND_FIELDS = (KIND, _KEY_ID, _CONTEXT, _BUCKET_KEY)
+_CONTEXT = KIND_FIELD + b"-context"
+_KIND_FIELDS = (KIND_FIELD, KEY_ID_FIELD, _CONTEXT, BUCKET_KEY_FIELD)
 
 _CUSTOMER = b"server-side-encryption-customer-"
 _CUSTOMER_FIELDS = (b"algorithm", b"key", b"key-md5")
 _OWN = b"x-amz-" + _CUSTOMER
 _SOURCE = b"x-amz-copy-source-" + _CUSTOMER
 
-CUSTOMER_FIELDS = frozenset(_OWN + name for name in _CUSTOMER_FIELDS)
-"""The headers with the client's key of the object that is read or written."""
-
-ENCRYPTION_FIELDS = CUSTOMER_FIELDS.union(_KIND_FIELDS)
+ENCRYPTION_FIELDS = frozenset({*_KIND_FIELDS, *(_OWN + name for name in _CUSTOMER_FIELDS)})
 """The headers that name the encryption of an object."""
-
-SOURCE_FIELDS = frozenset(_SOURCE + name for name in _CUSTOMER_FIELDS)
-"""The headers with the client's key of the source of a copy."""
 
 SSE_S3_LINE = b"x-amz-server-side-encryption: AES256\r\n"
 """The encoded header of a response that names SSE-S3."""
+
+_decodePairs = msgspec.json.Decoder(dict[str, str]).decode
 
 _DSSE = b"aws:kms:dsse"
 _KEY_BYTES = 32
@@ -78,33 +77,36 @@ def requestedEncryption(call: "S3Request") -> RequestedEncryption | None:
     if ENCRYPTION_FIELDS.isdisjoint(headers):
         return None
     key = customerKey(call)
-    kind = headers.get(KIND)
+    kind = headers.get(KIND_FIELD)
     if key is not None:
-        if kind is not None or _KEY_ID in headers or _CONTEXT in headers:
+        if kind is not None or KEY_ID_FIELD in headers or _CONTEXT in headers:
             message = (
                 "Server Side Encryption with Customer provided key is incompatible with the "
                 "encryption method specified"
             )
-            raise invalidArgument(KIND.decode(), (kind or b"").decode("latin-1"), message)
+            raise invalidArgument(KIND_FIELD.decode(), (kind or b"").decode("latin-1"), message)
         return RequestedEncryption(SSE_C, customerKey=key)
-    isEnabled = _flag(headers, _BUCKET_KEY)
+    isEnabled = _flag(headers, BUCKET_KEY_FIELD)
     if kind is not None and kind.strip() == _DSSE:
-        raise S3Error("NotImplemented", fields={"Header": KIND.decode()})
+        raise S3Error("NotImplemented", fields={"Header": KIND_FIELD.decode()})
     name = "" if kind is None else kind.decode("latin-1").strip()
     if kind is not None and name not in (SSE_S3, SSE_KMS):
         message = "The encryption method specified is not supported"
-        raise invalidArgument(KIND.decode(), name, message)
+        raise invalidArgument(KIND_FIELD.decode(), name, message)
     if name != SSE_KMS:
-        for field in (_KEY_ID, _CONTEXT):
+        for field in (KEY_ID_FIELD, _CONTEXT):
             if field in headers:
                 message = (
                     "Server Side Encryption with AWS KMS managed key requires HTTP header "
                     "x-amz-server-side-encryption : aws:kms"
                 )
-                raise invalidArgument(KIND.decode(), name, message)
+                raise invalidArgument(KIND_FIELD.decode(), name, message)
         # The bucket key needs a kind: the default of the bucket is used whole.
         return RequestedEncryption(SSE_S3) if name else None
-    keyId = headers.get(_KEY_ID, b"").decode("latin-1").strip()
+    keyId = headers.get(KEY_ID_FIELD, b"").decode("latin-1").strip()
+    if not isKeyId(keyId):
+        # Unlike a header, a field of a form may have any characters.
+        raise invalidArgument(KEY_ID_FIELD.decode(), keyId)
     return RequestedEncryption(SSE_KMS, keyId, _context(headers), isEnabled)
 
 
@@ -124,10 +126,10 @@ def _context(headers: Mapping[bytes, bytes]) -> str:
     if value is None:
         return ""
     try:
-        found = json.loads(b64decode(value, validate=True).decode()) if value.strip() else None
-    except ValueError:
-        found = None
-    isMap = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
+        _decodePairs(b64decode(value, validate=True))
+        isMap = True
+    except (Base64Error, msgspec.MsgspecError):
+        isMap = False
     if not isMap or len(value) > _CONTEXT_LIMIT:
         message = (
             f"The header '{_CONTEXT.decode()}' shall be Base64-encoded UTF-8 string holding JSON "
@@ -190,7 +192,7 @@ def mayCarryKeys(call: "S3Request") -> bool:
     if request.secure or call.services.customerKeysOverHTTP:
         return True
     # A UNIX socket has no address.
-    return not request.clientHost or isLoopback(request.clientHost)
+    return not request.clientHost or readAddress(request.clientHost).is_loopback
 
 
 def objectKey(call: "S3Request", encryption: ObjectEncryption | None) -> CustomerKey | None:
@@ -259,17 +261,9 @@ def encryptionHeaders(
     """
     if encryption is None:
         return []
-    if encryption.kind == SSE_C:
-        found = [(_OWN + b"algorithm", SSE_S3.encode())]
-        if key is not None:
-            found.append((_OWN + b"key-MD5", key.md5.encode("ascii")))
-        return found
-    found = [(KIND, encryption.kind.encode("ascii"))]
-    if encryption.kind == SSE_KMS:
-        if encryption.keyId:
-            found.append((_KEY_ID, encryption.keyId.encode("latin-1")))
-        if encryption.bucketKeyEnabled:
-            found.append((_BUCKET_KEY, b"true"))
+    found = list(describeEncryption(encryption).items())
+    if encryption.kind == SSE_C and key is not None:
+        found.append((_OWN + b"key-MD5", key.md5.encode("ascii")))
     return found
 
 

@@ -30,6 +30,7 @@ from storagegate.objects.contents import TRIES, retryCopy
 from storagegate.objects.dates import isoTimestamp
 from storagegate.objects.domain import openDomain
 from storagegate.objects.encryption.options import EncryptionOptions
+from storagegate.objects.encryption.requests import SSE_C
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
 from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
@@ -122,6 +123,18 @@ _CHANGE = _object(
     event={"type": "string", "enum": ["created", "removed"], "required": True},
     object={**_OBJECT, "required": True},
 )
+
+
+def _checkReadable(record: ObjectRecord) -> None:
+    """
+    Check that a call can read the bytes of an object: no call can carry the key of a client.
+
+    @raise ServiceError: C{INVALID_ARGUMENT}.
+    """
+    encryption = record.attributes.encryption
+    if encryption is not None and encryption.kind == SSE_C:
+        message = "The object is encrypted with a client's key (SSE-C), which only S3 can receive"
+        raise codedError("INVALID_ARGUMENT", message)
 
 
 def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
@@ -503,6 +516,7 @@ class _StorageMethods:
         isBegun = False
         with domainErrors():
             home, record = await self._found(context, "GetObject", request)
+            _checkReadable(record)
             for _ in range(TRIES):
                 start, length = _rangeOf(request, record)
                 # An overwrite or a delete in the meantime must not remove the blobs of this read.
@@ -585,6 +599,7 @@ class _StorageMethods:
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
+                _checkReadable(found)
                 versionId = source["versionId"]
                 wanted = CopyObject(bucket, key, found, versionId, overwrites=versionId is not None)
                 return await self._objects.perform(caller, wanted)

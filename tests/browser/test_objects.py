@@ -330,6 +330,22 @@ class ObjectDetailsTests(BrowserCase):
         with urlopen(link, timeout=20) as found:
             self.assertEqual(found.read(), b"some text")
 
+    def test_customerKey(self) -> None:
+        """An object with a client's key is neither shown nor fetched, and its page says why."""
+        page = self.page
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        self.put("sealed.txt", **customer)
+        self.put("own.txt", ServerSideEncryption="AES256")
+        page.show(self.bucket, object="sealed.txt")
+        page.waitText("encrypted with a key that only its owner has (SSE-C)")
+        facts = "document.querySelector('.drawer .facts')?.innerText.includes({})"
+        page.wait(facts.format("'SSE-C'"))
+        buttons = "[...document.querySelectorAll('.drawerActions button')].map((b) => b.ariaLabel)"
+        self.assertEqual(page.evaluate(buttons), ["Delete"])
+        page.show(self.bucket, object="own.txt")
+        page.wait(facts.format("'SSE-S3'"))
+        page.waitText("some text")
+
     def test_snippets(self) -> None:
         """What is copied fetches just that object, whatever its name; no secret is in it."""
         page = self.page
@@ -429,6 +445,7 @@ class BucketSettingsTests(BrowserCase):
             ]["DefaultRetention"],
             {"Mode": "GOVERNANCE", "Days": 3},
         )
+        self._encryption()
         self._lifecycle()
         self._cors()
         self.open("ownership")
@@ -447,6 +464,39 @@ class BucketSettingsTests(BrowserCase):
         self.assertEqual([name for name, on in block.items() if on], ["BlockPublicPolicy"])
         self._tags()
         self._policy()
+
+    def _encryption(self) -> None:
+        page, bucket = self.page, self.bucket
+        self.open("encryption")
+        page.wait("document.querySelector('.card .now')?.innerText.includes('None')")
+        page.choose("select[name=encryption]", "aws:kms")
+        page.wait("document.querySelector('input[name=masterKey]')")
+        page.fill("input[name=masterKey]", "team")
+        page.evaluate("document.querySelector('input[name=blocks]').click()")
+        self.save()
+        default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "team"}
+        blocked = {"EncryptionType": ["SSE-C"]}
+        made = {"ApplyServerSideEncryptionByDefault": default, "BlockedEncryptionTypes": blocked}
+        self.assertEqual(self._encryptionRules(), [made])
+        page.wait("document.querySelector('.card .now')?.innerText.includes('master key team')")
+        page.choose("select[name=encryption]", "AES256")
+        self.save()
+        made["ApplyServerSideEncryptionByDefault"] = {"SSEAlgorithm": "AES256"}
+        self.assertEqual(self._encryptionRules(), [made])
+        page.choose("select[name=encryption]", "")
+        self.assertIn("stored without encryption", self.confirm())
+        self.assertEqual(self._encryptionRules(), [{"BlockedEncryptionTypes": blocked}])
+        page.evaluate("document.querySelector('input[name=blocks]').click()")
+        self.save()
+        with self.assertRaises(ClientError) as caught:
+            self.s3.get_bucket_encryption(Bucket=bucket)
+        code = caught.exception.response["Error"]["Code"]
+        self.assertEqual(code, "ServerSideEncryptionConfigurationNotFoundError")
+
+    def _encryptionRules(self) -> Any:
+        """Return the rules of the configuration of encryption."""
+        found = self.s3.get_bucket_encryption(Bucket=self.bucket)
+        return found["ServerSideEncryptionConfiguration"]["Rules"]
 
     def _lifecycle(self) -> None:
         page, bucket = self.page, self.bucket

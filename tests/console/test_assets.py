@@ -15,7 +15,7 @@ from storagegate.console.pages import pagesDirectory
 from tests.support.programs import needs
 from tests.support.selection import long
 
-ALL_BYTES = 150_000
+ALL_BYTES = 152_000
 
 SIGN_IN_BYTES = 30_000
 

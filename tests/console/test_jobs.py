@@ -63,6 +63,23 @@ class JobTests(ConsoleCase):
         within = {"kind": "copyPrefix", "bucket": bucket, "prefix": "b/", "toPrefix": "b/c/"}
         self.assertEqual(self.call("POST", "jobs", within).status, 400)
 
+    def test_encryption(self) -> None:
+        """Copies and moves keep the encryption; objects with clients' keys stay where they are."""
+        bucket, target = self.makeBucket(), self.makeBucket()
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        for key, more in (("a/kms", {"ServerSideEncryption": "aws:kms"}), ("a/c", customer)):
+            self.s3.put_object(Bucket=bucket, Key=key, Body=key.encode(), **more)
+        names = {"bucket": bucket, "prefix": "a/"}
+        job = self.finish(kind="copyPrefix", **names, toBucket=target, toPrefix="x/")
+        self.assertEqual((job["state"], job["failures"]), ("done", 1))
+        moved = self.finish(kind="movePrefix", **names, toPrefix="b/")
+        self.assertEqual((moved["state"], moved["failures"]), ("done", 1))
+        self.assertEqual(self.keys(bucket), ["a/c", "b/kms"])
+        for home, key in ((target, "x/kms"), (bucket, "b/kms")):
+            found = self.s3.get_object(Bucket=home, Key=key)
+            self.assertEqual(found["ServerSideEncryption"], "aws:kms")
+            self.assertEqual(found["Body"].read(), b"a/kms")
+
     def test_abortUploads(self) -> None:
         """Uploads in progress are ended."""
         bucket = self.makeBucket()

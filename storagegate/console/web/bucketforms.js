@@ -157,6 +157,46 @@ function Lock({ document, save, info }) {
   `;
 }
 
+const KINDS = ["", "AES256", "aws:kms"];
+
+function Encryption({ document, save, remove }) {
+  const [rule = {}] = list(document && document.Rule);
+  const before = rule.ApplyServerSideEncryptionByDefault || {};
+  const blocked = list((rule.BlockedEncryptionTypes || {}).EncryptionType);
+  const now = { kind: before.SSEAlgorithm || "", key: before.KMSMasterKeyID || "", blocks: blocked.includes("SSE-C") };
+  const [values, setValues] = useState(now);
+  const change = (some) => setValues((old) => ({ ...old, ...some }));
+  const { kind, blocks } = values;
+  const key = kind === "aws:kms" ? values.key.trim() : "";
+  const wanted = { kind, key, blocks };
+  const submit = () => {
+    const made = withMembers(rule, {
+      ApplyServerSideEncryptionByDefault: kind && withMembers(before, { SSEAlgorithm: kind, KMSMasterKeyID: key }),
+      BlockedEncryptionTypes: blocks === now.blocks ? rule.BlockedEncryptionTypes : blocks && { EncryptionType: ["SSE-C"] },
+    });
+    if (!blocks && now.blocks) delete made.BlockedEncryptionTypes;
+    return kind || blocks ? save({ Rule: [made] }) : remove();
+  };
+  return html`
+    <p class="now"><span class=${now.kind ? "badge ok" : "badge"}>${say("setting.encryptionBadge." + now.kind)}</span>
+      ${now.key ? say("setting.encryptionNow.key", { key: now.key }) : say("setting.encryptionNow." + now.kind)}</p>
+    <${ChangeForm} save=${async () => submit()} isChanged=${!same(wanted, now)} field="encryption"
+      consequence=${now.kind && !kind ? say("setting.removeText.encryption") : ""}>
+      ${(error) => html`
+        <${Select} label=${say("setting.encryption")} help=${say("setting.encryptionHelp")} name="encryption" value=${kind}
+          error=${wrongIn(error, "encryption")} onChange=${(event) => change({ kind: event.target.value })}
+          options=${choices(KINDS, (each) => say("setting.encryption." + each))} />
+        ${kind === "aws:kms" && html`
+          <${Field} label=${say("setting.masterKey")} help=${say("setting.masterKeyHelp")} name="masterKey" spellcheck=${false}
+            value=${values.key} onInput=${(event) => change({ key: event.target.value })} />
+        `}
+        <p><label class="switchLine"><input type="checkbox" role="switch" class="switch" name="blocks" checked=${blocks}
+          onChange=${(event) => change({ blocks: event.target.checked })} /> ${say("setting.blockCustomerKeys")}</label></p>
+      `}
+    <//>
+  `;
+}
+
 // The actions of a rule, and where its document has their days.
 const ACTIONS = [
   ["expire", "Expiration", "Days"],
@@ -429,6 +469,7 @@ function Tags({ document, save, remove }) {
 export const FORMS = {
   versioning: Versioning,
   lock: Lock,
+  encryption: Encryption,
   lifecycle: Lifecycle,
   cors: CORS,
   acl: ACL,

@@ -21,6 +21,7 @@ addTexts({
   "setting.all": "All settings",
   "setting.name.versioning": "Versions",
   "setting.name.lock": "Object lock",
+  "setting.name.encryption": "Encryption",
   "setting.name.lifecycle": "Lifecycle",
   "setting.name.policy": "Policy",
   "setting.name.cors": "CORS",
@@ -80,6 +81,21 @@ addTexts({
   "setting.unit": "Unit",
   "setting.unit.Days": "days",
   "setting.unit.Years": "years",
+  "setting.encryption": "Default encryption of new objects",
+  "setting.encryptionHelp": "A request that names an encryption itself gets that one. Objects that exist stay as they are.",
+  "setting.encryption.": "None",
+  "setting.encryption.AES256": "SSE-S3: with the keys of this server",
+  "setting.encryption.aws:kms": "SSE-KMS: with a master key of your choice",
+  "setting.encryptionBadge.": "None",
+  "setting.encryptionBadge.AES256": "SSE-S3",
+  "setting.encryptionBadge.aws:kms": "SSE-KMS",
+  "setting.encryptionNow.": "New objects are encrypted only if their request or the server's configuration asks for it.",
+  "setting.encryptionNow.AES256": "New objects are encrypted with the keys of this server.",
+  "setting.encryptionNow.aws:kms": "New objects are encrypted with the default master key.",
+  "setting.encryptionNow.key": "New objects are encrypted with the master key {key}.",
+  "setting.masterKey": "Master key",
+  "setting.masterKeyHelp": "A name, or an ARN that ends in one. Empty for the default key.",
+  "setting.blockCustomerKeys": "Refuse writes with keys of clients (SSE-C)",
   "setting.ruleNumber": "Rule {number}",
   "setting.addRule": "Add rule",
   "setting.removeRule": "Remove rule {number}",
@@ -146,6 +162,7 @@ addTexts({
   "setting.removeText.policy": "Everyone whom the policy lets in is shut out, and what it denies is allowed again.",
   "setting.removeText.publicAccessBlock": "ACLs and policies can then make this bucket public again.",
   "setting.removeText.lifecycle": "Nothing is deleted by itself any more.",
+  "setting.removeText.encryption": "New objects are then stored without encryption, unless their request or the server's configuration asks for it. Objects that exist stay encrypted.",
   "setting.removeText.cors": "Pages of other origins can then no longer use the bucket from a browser.",
   "setting.removeText.ownership": "The bucket then behaves as if it had never been configured; ACLs may work again.",
   "setting.removeText.tags": "The bucket then has no tags.",
@@ -153,12 +170,12 @@ addTexts({
 
 // By the tabs of the page of a bucket.
 const SETTINGS = {
-  settings: ["versioning", "lock", "lifecycle", "cors", "tags", "delete"],
+  settings: ["versioning", "lock", "encryption", "lifecycle", "cors", "tags", "delete"],
   access: ["policy", "publicAccessBlock", "ownership", "acl"],
 };
 
 // Those that S3 has an operation for that removes them, or a document without rules.
-const REMOVABLE = new Set(["lifecycle", "policy", "cors", "ownership", "publicAccessBlock", "tags"]);
+const REMOVABLE = new Set(["encryption", "lifecycle", "policy", "cors", "ownership", "publicAccessBlock", "tags"]);
 
 const statement = (bucket, Principal, Action, more) => ({
   Version: "2012-10-17",
@@ -237,7 +254,7 @@ function Setting({ bucket, info, name, asJSON, statement, reload }) {
     reload();
   }
   const Shown = name === "policy" ? Policy : asJSON ? JSONEditor : FORMS[name];
-  const saysItself = name === "versioning" || name === "lock" || name === "policy";
+  const saysItself = ["versioning", "lock", "encryption", "policy"].includes(name);
   return html`
     <${Loaded} of=${found} rows=${4}>
       ${({ document }) => html`

@@ -38,6 +38,12 @@ addTexts({
   "object.type": "Type",
   "object.etag": "ETag",
   "object.checksum": "Checksum",
+  "object.encryption": "Encryption",
+  "object.encryption.AES256": "SSE-S3",
+  "object.encryption.aws:kms": "SSE-KMS",
+  "object.encryption.key": "SSE-KMS with the key {key}",
+  "object.encryption.SSE-C": "SSE-C",
+  "object.customerKey": "This object is encrypted with a key that only its owner has (SSE-C). The console cannot show, download, copy or rename it: use a client that sends the key.",
   "object.account": "Owner",
   "object.storageClass": "Class",
   "object.partCount": "Parts",
@@ -83,6 +89,11 @@ addTexts({
 
 const PROGRAMS = { aws: "AWS CLI", rclone: "rclone", curl: "curl", python: "boto3" };
 
+const isSealed = (object) => Boolean(object && object.encryption && object.encryption.kind === "SSE-C");
+
+const encryptionOf = ({ kind, keyId }) =>
+  keyId ? say("object.encryption.key", { key: keyId }) : say("object.encryption." + kind);
+
 function Facts({ object }) {
   const pairs = (values) => Object.entries(values).map(([name, value]) => name + ": " + value).join(", ");
   const [, words] = typeOf(object.key);
@@ -94,6 +105,7 @@ function Facts({ object }) {
     ["etag", html`<code>${object.etag}</code>`],
     ["version", object.versionId && html`<code>${object.versionId}</code>`],
     ["checksum", object.checksum && html`<code>${object.checksum.algorithm} ${object.checksum.value}</code>`],
+    ["encryption", object.encryption && encryptionOf(object.encryption)],
     ["account", object.account],
     ["storageClass", object.storageClass],
     ["lock", object.lock && (object.lock.legalHold ? say("object.held") : say("object.locked", { mode: object.lock.mode, date: date(object.lock.untilMs) }))],
@@ -214,15 +226,19 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
           ${(object) => object === null
             ? html`<p class="part">${say("object.gone")}</p>`
             : html`
-              <${Preview} key=${object.etag} bucket=${bucket} object=${object} versionId=${versionId} />
+              ${isSealed(object)
+                ? html`<p class="part">${say("object.customerKey")}</p>`
+                : html`<${Preview} key=${object.etag} bucket=${bucket} object=${object} versionId=${versionId} />`}
               <div class="drawerActions">
-                <${Button} icon="download" kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
-                <${Button} icon="share" onClick=${() => setDialog("share")}>${say("objects.share")}<//>
+                ${!isSealed(object) && html`
+                  <${Button} icon="download" kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
+                  <${Button} icon="share" onClick=${() => setDialog("share")}>${say("objects.share")}<//>
+                `}
                 ${may.write && !isOlder && html`
-                  <${Button} icon="rename" kind="hidePhone" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>
+                  ${!isSealed(object) && html`<${Button} icon="rename" kind="hidePhone" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>`}
                   <span class="fill"></span>
                   <${IconButton} icon="trash" kind="danger" label=${say("app.delete")} onClick=${() => setDialog("delete")} />
-                  <${IconButton} icon="more" label=${say("object.more")} onClick=${(event) => setMenu(event.currentTarget)} />
+                  ${!isSealed(object) && html`<${IconButton} icon="more" label=${say("object.more")} onClick=${(event) => setMenu(event.currentTarget)} />`}
                 `}
               </div>
               ${error && html`<${Problem} error=${error} />`}
@@ -242,7 +258,7 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
             : html`<${Editable} key=${"tags" + found.atMs} id="tags" title=${say("object.tags")} pairs=${Object.entries(found.data.tags)}
                 mayEdit=${may.write} isOpen=${tab === "tags"}>${(done) => html`<${EditTags} ...${fresh(found.data)} onCancel=${done} />`}<//>`}
           <${Editable} key=${"metadata" + found.atMs} id="metadata" title=${say("object.metadata")} pairs=${Object.entries(found.data.metadata)}
-            mayEdit=${may.write && !isOlder} isOpen=${tab === "metadata"}>${(done) => html`<${EditType} ...${fresh(found.data)} onCancel=${done} />`}<//>
+            mayEdit=${may.write && !isOlder && !isSealed(found.data)} isOpen=${tab === "metadata"}>${(done) => html`<${EditType} ...${fresh(found.data)} onCancel=${done} />`}<//>
           ${(found.data.lock || !info || info.lockEnabled || tab === "lockTitle") && html`
             <section class="part" id="part-lockTitle"><details open=${Boolean(found.data.lock) || tab === "lockTitle"}><summary>${say("object.lockTitle")}</summary>
               <${Lock} ...${fresh(found.data)} /></details></section>

@@ -1,15 +1,18 @@
 """ServerSideEncryptionConfiguration."""
 
 from storagegate.objects.documents.tree import Document, group, pairs
-from storagegate.objects.encryption.requests import SSE_C, SSE_KMS, SSE_S3, BucketEncryption
+from storagegate.objects.encryption.requests import (
+    SSE_C,
+    SSE_KMS,
+    SSE_S3,
+    BucketEncryption,
+    isKeyId,
+)
 from storagegate.objects.errors import InvalidArgument, MalformedDocument, UnsupportedFeature
 
 _NO_BLOCK = "NONE"
 _UNSUPPORTED = frozenset({"aws:kms:dsse", "aws:fsx", "aws:backup"})
 _BOOLEANS = {"true": True, "false": False}
-
-_KEY_ID_LIMIT = 2048
-"""Longest id of a master key in characters, which AWS KMS has too."""
 
 
 def readEncryption(document: Document) -> BucketEncryption:
@@ -45,7 +48,7 @@ def _readDefault(document: Document | None) -> tuple[str, str]:
     kind, keyId = texts.get("SSEAlgorithm"), texts.get("KMSMasterKeyID", "")
     if kind in _UNSUPPORTED:
         raise UnsupportedFeature()
-    if kind not in (SSE_S3, SSE_KMS) or len(keyId) > _KEY_ID_LIMIT:
+    if kind not in (SSE_S3, SSE_KMS) or not isKeyId(keyId):
         raise MalformedDocument()
     if keyId and kind != SSE_KMS:
         message = (

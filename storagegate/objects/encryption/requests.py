@@ -20,6 +20,15 @@ SSE_C: Final = "SSE-C"
 """Encryption with a key that the client sends with each request. The store never keeps it."""
 
 
+_KEY_ID_LIMIT = 2048
+"""Longest id of a master key in characters, which AWS KMS has too."""
+
+
+def isKeyId(text: str) -> bool:
+    """Return whether a text may be the id of a master key, which responses have in a header."""
+    return text.isascii() and text.isprintable() and len(text) <= _KEY_ID_LIMIT
+
+
 @frozen
 class CustomerKey:
     """
@@ -81,6 +90,27 @@ class BucketEncryption(Struct, frozen=True, omit_defaults=True):
     def blocksCustomerKeys(self) -> bool:
         """Whether writes with L{SSE_C} are refused."""
         return SSE_C in self.blocked
+
+
+KIND_FIELD: Final = b"x-amz-server-side-encryption"
+KEY_ID_FIELD: Final = KIND_FIELD + b"-aws-kms-key-id"
+BUCKET_KEY_FIELD: Final = KIND_FIELD + b"-bucket-key-enabled"
+ALGORITHM_FIELD: Final = KIND_FIELD + b"-customer-algorithm"
+
+
+def describeEncryption(encryption: ObjectEncryption) -> dict[bytes, bytes]:
+    """
+    Return the encryption of an object under the names that requests, responses and the language of
+    policies have for it: those of S3's header fields.
+    """
+    if encryption.kind == SSE_C:
+        return {ALGORITHM_FIELD: SSE_S3.encode("ascii")}
+    found = {KIND_FIELD: encryption.kind.encode("ascii")}
+    if encryption.keyId:
+        found[KEY_ID_FIELD] = encryption.keyId.encode("latin-1")
+    if encryption.bucketKeyEnabled and encryption.kind == SSE_KMS:
+        found[BUCKET_KEY_FIELD] = b"true"
+    return found
 
 
 _MISSING = (

@@ -157,10 +157,11 @@ async def completeMultipartUpload(call: S3Request) -> None:
     # The checksum in the headers applies to the object, not to the document.
     whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
-    bucket = await call.services.objects.bucket(call, call.bucket, call.key)
+    uploadId = call.query["uploadId"]
+    bucket = await call.services.objects.bucketOfUpload(call, call.bucket, call.key, uploadId)
     key = optionalKey(call)
     parts = readComplete(await call.readDocument(checked=False))
-    uploadId, size = call.query["uploadId"], _objectSize(call)
+    size = _objectSize(call)
     record = await call.perform(
         CompleteMultipartUpload(
             call.bucket,

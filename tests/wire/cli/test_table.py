@@ -196,6 +196,7 @@ class JSONTests(CommandCase):
             "buckets list": (),
             "buckets create": (self.makeName("json"),),
             "buckets usage": (),
+            "buckets encryption": (bucket, "--set", "sse-kms", "--key", "team"),
             "share": (bucket, "k"),
             "trace": ("--count", "0"),
             "call": ("UserService.ListUsers", "--wire", "http"),
@@ -315,6 +316,43 @@ class BothTests(CommandCase):
             self.assertRefused(404, "404", self.s3.head_bucket, Bucket=name)
             gone = self.both("buckets", "delete", name)
             self.assertEqual((gone[0], gone[0].code), (gone[1], 1))
+
+    @long("takes a second or more")
+    def test_encryption(self) -> None:
+        """The default encryption of a bucket is changed in parts, and shown as it is."""
+        bucket = self.makeBucket("clisealed")
+        for run, words, shown in (
+            (self.run_, (), "none"),
+            (
+                self.remote,
+                ("--set", "sse-kms", "--key", "team"),
+                "sse-kms with the master key team",
+            ),
+            (
+                self.run_,
+                ("--block-sse-c", "yes"),
+                "sse-kms with the master key team; keys of clients (SSE-C) are refused",
+            ),
+            (
+                self.remote,
+                ("--set", "sse-s3"),
+                "sse-s3; keys of clients (SSE-C) are refused",
+            ),
+            (self.run_, ("--set", "none"), "none; keys of clients (SSE-C) are refused"),
+            (self.remote, ("--block-sse-c", "no"), "none"),
+        ):
+            done = self.succeed(run("buckets", "encryption", bucket, *words))
+            self.assertEqual(done.output, f"default encryption: {shown}\n")
+        self.assertRefused(
+            404,
+            "ServerSideEncryptionConfigurationNotFoundError",
+            self.s3.get_bucket_encryption,
+            Bucket=bucket,
+        )
+        misused = self.run_("buckets", "encryption", bucket, "--set", "sse-s3", "--key", "team")
+        self.assertEqual((misused.code, misused.output), (2, ""))
+        for done in self.both("buckets", "encryption", "none-of-ours"):
+            self.assertEqual((done.code, done.output), (1, ""))
 
     def test_status(self) -> None:
         """The state is that of the daemon, in both places; without a command it is a line."""
