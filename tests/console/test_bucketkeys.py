@@ -62,6 +62,28 @@ class BucketKeyTests(ConsoleCase):
         self.assertEqual(found[whole]["may"], ["list", "read", "write", "admin"])
         self.assertNotIn(stranger, found)
 
+    def test_users(self) -> None:
+        """The key of a user is there with what the user's policies could allow, not as an owner."""
+        bucket, account = self.makeBucket(), "root"
+
+        def change(operation: str, **fields: Any) -> Any:
+            answer = self.call("POST", f"identities/{operation}", {"account": account, **fields})
+            self.assertIn(answer.status, (200, 204), answer)
+            return answer.json if answer.body else None
+
+        name = f"user-of-{bucket}"
+        change("CreateUser", userName=name)
+        key = change("CreateAccessKey", userName=name)["accessKey"]["accessKeyId"]
+        self.addCleanup(change, "DeleteUser", userName=name)
+        self.addCleanup(change, "DeleteAccessKey", userName=name, accessKeyId=key)
+        self.assertNotIn(key, self.reach(bucket))
+        statement = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        change("PutUserPolicy", userName=name, policyName="p", policyDocument=document)
+        self.addCleanup(change, "DeleteUserPolicy", userName=name, policyName="p")
+        row = self.reach(bucket)[key]
+        self.assertEqual((row["by"], row["may"], row["note"]), ("user", ["read"], name))
+
     def test_pages(self) -> None:
         """Keys come in pages, for those who may list keys."""
         bucket = self.makeBucket()
