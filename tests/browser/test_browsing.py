@@ -349,8 +349,15 @@ class BrowsingTests(BrowserCase):
         """A key for one folder opens the bucket at that folder, and reads which one it has."""
         self.put("2026/a", "2027/b")
         self.become(self.narrow("readwrite", "2026/*"))
+        self.page.wait("document.querySelector('main tbody tr')")
+        row = self.page.evaluate("document.querySelector('main tbody tr').innerText")
+        self.assertRegex(row, "\u2013\\s+\u2013")
+        self.assertIsNone(self.page.evaluate("document.querySelector('.sums')"))
         self.page.press(self.bucket)
         self.page.waitRow("a")
+        self.assertNotRegex(
+            self.page.evaluate("document.querySelector('.factsLine').innerText"), "object|null"
+        )
         self.assertEqual(self.page.rows(), ["a"])
         self.page.waitText("2026/*")
         self.assertNotIn("2027", self.page.evaluate("document.body.innerText"))

@@ -34,7 +34,7 @@ addTexts({
 
 // Current objects; all versions together where they are too many to count apart.
 const Counts = ({ of: { objects, older } }) => html`
-  ${number(older === null ? objects : objects - older)}${older === null && html`<small>${say("buckets.withOlder")}</small>`}
+  ${objects === null ? "–" : number(objects - older)}${older === null && objects !== null && html`<small>${say("buckets.withOlder")}</small>`}
 `;
 
 // `onMenu(bucket, element)` opens the menu of a row.
@@ -60,7 +60,7 @@ function BucketTable({ items, onMenu }) {
         <tr key=${bucket.name}>
           <th scope="row"><a class="name" href=${link(["buckets", bucket.name, "objects"])}><${Icon} name="bucket" />${bucket.name}</a></th>
           <td class="number" data-label=${say("buckets.objects")}><${Counts} of=${bucket} /></td>
-          <td class="number">${bytes(bucket.bytes)}</td>
+          <td class="number">${bucket.bytes === null ? "–" : bytes(bucket.bytes)}</td>
           <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * bucket.bytes) / most)} /></svg></td>
           ${hasGrowth && html`<td class="number quiet hidePhone">${bucket.growth === null ? "–" : signed(bucket.growth, bytes)}</td>`}
           <td class=${bucket.versioning ? "hidePhone" : "hidePhone quiet"}>${say("buckets.versioning." + bucket.versioning)}</td>
@@ -119,7 +119,7 @@ export function BucketList({ prefix }) {
             setMenu({ bucket, at, actions: await import("./bucketactions.js") })} />
           ${page.next
             ? html`<${Button} onClick=${more}>${say("app.more")}<//>`
-            : html`<p class="sums">${say(page.items.length === 1 ? "buckets.sumOne" : "buckets.sum", {
+            : page.items[0].bytes !== null && html`<p class="sums">${say(page.items.length === 1 ? "buckets.sumOne" : "buckets.sum", {
               count: number(page.items.length), size: bytes(page.items.reduce((sum, each) => sum + each.bytes, 0)),
             })}</p>`}
         `}
