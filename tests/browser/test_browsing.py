@@ -254,10 +254,30 @@ class BrowsingTests(BrowserCase):
         self.waitKeys("new/1", "new/e/2", "taken/1")
         self.page.waitRow("new/")
         self.item(0, "Move")
+        self.page.waitText("New path of the folder")
+        self.page.waitText("Archive/new/")
+        self.page.fill("dialog input[name=toFolder]", "")
+        self.page.press("Move folder")
+        self.page.waitText("goes to the top of")
+        self.waitKeys("new/1", "new/e/2", "taken/1")
         self.page.fill("dialog input[name=toFolder]", "new/in/")
         self.page.press("Move folder")
         self.page.wait("document.querySelector('dialog .help.bad')?.innerText.includes('itself')")
         self.assertEqual(self.page.evaluate("document.querySelectorAll('.problem').length"), 0)
+
+    def test_endedJobs(self) -> None:
+        """Only the last job that has ended keeps its bar."""
+        self.put("a/1", "b/1")
+        self.page.show(self.bucket)
+        self.page.waitRow("a/")
+        for before, after in (("a", "c"), ("b", "d")):
+            first = f"document.querySelector('#row-0 bdi')?.textContent === '{before}/'"
+            self.page.wait(first)
+            self.item(0, "Rename")
+            self.page.fill("dialog input[name=name]", after)
+            self.page.press("Rename folder")
+            self.page.waitText(f"Moved {before}/ to {after}/: 1 object")
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('.notice.job').length"), 1)
 
     def test_table(self) -> None:
         """Comma-separated values are a table, of bounded size, and all of them are text."""

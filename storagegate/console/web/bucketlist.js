@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { call } from "./api.js";
 import { Access } from "./bucketaccess.js";
 import { addTexts, bytes, number, say, signed } from "./messages.js";
-import { Lazy } from "./objectlist.js";
+import { endOf, Lazy } from "./objectlist.js";
 import { go, link } from "./router.js";
 import { announce, Button, Empty, html, Icon, IconButton, Loaded, Page, Search, useLoad } from "./ui.js";
 
@@ -111,7 +111,10 @@ export function BucketList({ prefix }) {
       <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${empty}>
         ${(page) => html`
           ${jobs.map((job) => html`
-            <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${found.reload}
+            <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${() => {
+              endOf(job, setJobs);
+              found.reload();
+            }}
               onClose=${() => setJobs((before) => before.filter((each) => each !== job))}
               onAgain=${(started) => setJobs((before) => before.map((each) => (each === job ? started : each)))} />
           `)}

@@ -92,6 +92,12 @@ function Foot({ pages, isSearch, onMeasure }) {
   `;
 }
 
+// Running jobs keep their bars, and the last that has ended.
+export const endOf = (job, setJobs) => {
+  setJobs((before) => before.filter((each) => each === job || !each.hasEnded));
+  job.hasEnded = true;
+};
+
 // What the menu of a row offers.
 function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
   const name = nameOf(row);
