@@ -405,6 +405,21 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("No jobs yet")
         self.assertNotIn("New job", self.page.evaluate("document.body.innerText"))
 
+    def test_uploadButtons(self) -> None:
+        """The fields for files behind the buttons are no second element with the same name."""
+        self.put("a")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        self.page.send("Accessibility.enable")
+        nodes = self.page.send("Accessibility.getFullAXTree")["nodes"]
+        names = [
+            each["name"].get("value")
+            for each in nodes
+            if each.get("role", {}).get("value") == "button" and not each["ignored"]
+        ]
+        for name in ("Upload files", "Upload folder"):
+            self.assertEqual(names.count(name), 1, names)
+
     def test_contains(self) -> None:
         """A name is found by a part of it, in any folder."""
         self.put("x/y/report-2026.txt", "x/other", "z")
@@ -418,6 +433,15 @@ class BrowsingTests(BrowserCase):
         self.assertEqual(
             self.page.evaluate("document.querySelector('.listRow mark').textContent"), "port-20"
         )
+        self.item(0, "Show in folder")
+        self.page.wait("document.querySelectorAll('.listRow').length === 1")
+        self.page.waitRow("report-2026.txt")
+        query = self.page.evaluate(
+            "Object.fromEntries(new URLSearchParams(location.hash.split('?')[1]))"
+        )
+        self.assertEqual(query, {"prefix": "x/y/", "object": "x/y/report-2026.txt"})
+        self.page.evaluate("history.back()")
+        self.page.waitRow("x/y/report-2026.txt")
         self.page.evaluate("document.querySelector('[aria-label=\"Clear the field\"]').click()")
         self.page.wait("document.querySelector('input[name=find]').value === ''")
         self.assertEqual(self.page.evaluate("document.activeElement.name"), "find")
@@ -521,7 +545,15 @@ class BrowsingTests(BrowserCase):
         self.page.wait("document.querySelector('[aria-invalid=true]')")
         text = self.page.evaluate("document.querySelector('main').innerText")
         self.assertNotIn("XML", text)
-        self.assertIn("Enter at least one number of days", text)
+        self.assertEqual(text.count("Enter at least one number of days"), 1)
+        self.assertIn("A rule deletes objects", text)
+        for wrong in ("0", "1.5", "x"):
+            self.page.fill("input[name=expire1]", wrong)
+            self.page.press("Save")
+            # A form whose fields the browser checks by itself is not submitted.
+            self.page.wait("document.body.innerText.split('number of days, from').length === 2")
+        self.page.fill("input[name=expire1]", "30")
+        self.page.wait("!document.querySelector('[aria-invalid=true]')")
 
     def test_unsaved(self) -> None:
         """A link asks before it leaves a changed rule; Cancel keeps it, Leave drops it."""
@@ -537,6 +569,26 @@ class BrowsingTests(BrowserCase):
         self.page.press("Leave")
         self.page.wait("location.hash.includes('cors')")
         self.page.wait("!document.querySelector('dialog')")
+
+    def test_unsavedBack(self) -> None:
+        """Back in the browser asks too, once, and the page stays until Leave."""
+        self.page.evaluate("location.hash = '#/keys'")
+        self.page.waitText("New key")
+        here = f"#/buckets/{self.bucket}?setting=lifecycle"
+        self.page.evaluate(f"location.hash = {json.dumps(here)}")
+        self.page.press("Add rule")
+        self.page.fill("input[name=id1]", "mine")
+        self.page.evaluate("history.back()")
+        self.page.waitText("Leave without saving?")
+        self.assertEqual(self.page.evaluate("location.hash"), here)
+        self.page.press("Cancel")
+        self.page.wait("!document.querySelector('dialog')")
+        self.assertEqual(self.page.evaluate("document.querySelector('[name=id1]').value"), "mine")
+        self.page.evaluate("history.back()")
+        self.page.waitText("Leave without saving?")
+        self.page.press("Leave")
+        self.page.wait("location.hash === '#/keys' && !document.querySelector('dialog')")
+        self.page.waitText("New key")
 
     def test_neverEnabled(self) -> None:
         """Versions of a bucket that never had any are not one careless click from being enabled."""
