@@ -677,6 +677,25 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("Stopped after 0 names")
         self.page.send("Fetch.disable")
 
+    def test_phoneVersions(self) -> None:
+        """A row of a bucket on a phone says what is on: versions."""
+        self.enable()
+        self.addCleanup(self.page.send, "Emulation.clearDeviceMetricsOverride")
+        self.page.send("Emulation.setDeviceMetricsOverride", **_PHONE)
+        self.page.evaluate(f"location.hash = '#/buckets?prefix={self.bucket}'")
+        cell = "document.querySelector('main tbody td[data-label=Versions]')"
+        self.page.wait(f"{cell}?.getBoundingClientRect().height > 0")
+        self.assertEqual(self.page.evaluate(f"{cell}.innerText"), "On")
+
+    def test_toast(self) -> None:
+        """The text of a message has as much space after it as before it."""
+        paddings = self.page.evaluate(
+            "(() => { const made = document.createElement('div'); made.className = 'toast';"
+            " document.body.append(made); const found = getComputedStyle(made);"
+            " return [found.paddingLeft, found.paddingRight] })()"
+        )
+        self.assertEqual(paddings[0], paddings[1])
+
     def test_zero(self) -> None:
         """Sizes have the units of the field."""
         self.put("empty", body=b"")

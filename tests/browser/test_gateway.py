@@ -83,6 +83,19 @@ class GatewayPageTests(SynchronousTestCase):
         page.waitText("VALIDATION_ERROR")
         page.waitText(f"{len(WIRES)} protocols gave the same result")
         page.press("Back to the request")
+        page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=1280,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        # A time or a protocol is not broken within, beside a long code.
+        page.wait(
+            "[...document.querySelectorAll('.history td:nth-child(odd)')].every((cell) => {"
+            " const range = document.createRange(); range.selectNodeContents(cell);"
+            " return new Set([...range.getClientRects()].map((each) => each.top)).size === 1 })"
+        )
 
     def _editor(self, page: ConsoleBrowser) -> None:
         """What does not fit the schema is marked; a call of the history is there to call again."""
