@@ -32,7 +32,7 @@ NO_OLDER = OlderVersions(0, 0)
 
 class BucketView(Struct, kw_only=True):
     """
-    A bucket.
+    A bucket. The figures of the whole bucket are L{None} for a key that reaches only some objects.
 
     @ivar objects: All versions, without delete markers; C{older} of them are not current.
     @ivar bytes: Bytes of all versions.
@@ -54,12 +54,12 @@ class BucketView(Struct, kw_only=True):
     region: str
     versioning: str
     lockEnabled: bool
-    objects: int
-    bytes: int
+    objects: int | None
+    bytes: int | None
     older: int | None
     olderBytes: int | None
-    uploads: int
-    uploadBytes: int
+    uploads: int | None
+    uploadBytes: int | None
     growth: int | None
     access: str | None
     may: dict[str, bool]
@@ -113,7 +113,7 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
         older = await _older(call, each, min(left, MOST_COUNTED_EACH))
         left = max(0, left - (MOST_COUNTED_EACH if older is None else older.count))
         view = viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older)
-        view.growth = grown.get(each.name)
+        view.growth = None if view.bytes is None else grown.get(each.name)
         view.access = (await call.services.objects.accessOf(each)).exposure
         items.append(view)
     mayCreate = _mayCreate(call.who.identity)
@@ -142,7 +142,7 @@ async def showBucket(call: ConsoleCall) -> BucketView:
     usage, grown = await _usage(call)
     older = await _older(call, bucket, _MOST_COUNTED)
     view = viewBucket(call.who.identity, bucket, usage.get(name, NO_USAGE), older)
-    view.growth = grown.get(name)
+    view.growth = None if view.bytes is None else grown.get(name)
     view.access = (await call.services.objects.accessOf(bucket)).exposure
     return view
 
@@ -208,26 +208,33 @@ def viewBucket(
             may[access] = identity.isRoot or _mayOwn(identity, bucket, access)
         except DomainError:
             may[access] = False
-    return BucketView(
+    view = BucketView(
         name=bucket.name,
         account=bucket.account,
         createdMs=bucket.createdMs,
         region=bucket.region,
         versioning=bucket.versioning,
         lockEnabled=bucket.lockEnabled,
-        objects=usage.objects,
-        bytes=usage.bytes,
-        # Both figures are read at different times.
-        older=None if older is None else min(older.count, usage.objects),
-        olderBytes=None if older is None else min(older.bytes, usage.bytes),
-        uploads=usage.uploads,
-        uploadBytes=usage.uploadBytes,
+        objects=None,
+        bytes=None,
+        older=None,
+        olderBytes=None,
+        uploads=None,
+        uploadBytes=None,
         growth=None,
         access=None,
         may=may,
         keyPattern=identity.policy.prefixPattern,
         keyPrefix=literalStart(identity.policy.prefixPattern),
     )
+    if identity.policy.coversPrefix(""):
+        view.objects, view.bytes = usage.objects, usage.bytes
+        view.uploads, view.uploadBytes = usage.uploads, usage.uploadBytes
+        if older is not None:
+            # Both figures are read at different times.
+            view.older = min(older.count, usage.objects)
+            view.olderBytes = min(older.bytes, usage.bytes)
+    return view
 
 
 def _mayOwn(identity: Identity, bucket: Bucket, access: str) -> bool:

@@ -9,7 +9,9 @@ The response is a stream of JSON lines::
 
 C{ms} is the time since the call began. The last line also has C{sendMs}, the time until the server
 began the call, with the connection, and C{methodMs}, the time that the server took; both are absent
-if the listener did not call the method. The credentials come from the request, never from the
+if the listener did not call the method. The line of an error has its gRPC status as C{status}:
+protocols may name one error differently, such as C{VALIDATION_ERROR} and C{INVALID_ARGUMENT}. The
+credentials come from the request, never from the
 session.
 """
 
@@ -28,7 +30,7 @@ from storagegate.console.call import ANSWERED, ConsoleCall
 from storagegate.console.listeners import MAX_BYTES, GatewayListener, findListener, loadClients
 from storagegate.console.objects import checkStill
 from storagegate.console.services import ConsoleServices
-from storagegate.core.errors import ServiceError, asServiceError, codedError, errorBody
+from storagegate.core.errors import CODES, ServiceError, asServiceError, codedError, errorBody
 from storagegate.core.options import makeOptions
 from storagegate.core.task import callInThread
 from storagegate.gateway.client.call import GatewayCall
@@ -285,7 +287,9 @@ class _Answers:
             if problem is None:
                 await self._send("end", None, self._bytes, **times)
             else:
-                await self._send("error", errorBody(problem), self._bytes, **times)
+                # From the name first: a transport may carry no gRPC status.
+                _, status = CODES.get(problem.code, (0, problem.grpcStatus))
+                await self._send("error", errorBody(problem), self._bytes, status=status, **times)
             self._response.end()
         except ClientLost:
             return

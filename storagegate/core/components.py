@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from storagegate.core.invoker import MethodEntry
+from storagegate.core.schemas import AnySchema
 from storagegate.core.typeschemas import DEFINITIONS
 
 PLACE = "#/components/schemas/"
@@ -43,18 +44,26 @@ class SchemaCollection:
 
     def request(self, bound: MethodEntry) -> dict[str, Any]:
         """Return a reference to the schema of a method's request."""
-        return self._ofMethod(bound, "request", bound.input)
+        return self._ofMethod(bound, "request", bound.method.shownInput, bound.input)
 
     def response(self, bound: MethodEntry) -> dict[str, Any]:
         """Return a reference to the schema of a method's response."""
-        return self._ofMethod(bound, "response", bound.output)
+        return self._ofMethod(bound, "response", bound.method.shownOutput, bound.output)
 
-    def _ofMethod(self, bound: MethodEntry, kind: str, schema: Any) -> dict[str, Any]:
-        if schema is None:
-            return {}
+    def _ofMethod(
+        self,
+        bound: MethodEntry,
+        kind: str,
+        shown: Mapping[str, Any] | None,
+        schema: AnySchema | None,
+    ) -> dict[str, Any]:
+        if shown is None:
+            if schema is None:
+                return {}
+            shown = schema.document
         name = componentName(bound.service.name, bound.name, kind)
         if name not in self.schemas:
-            self.schemas[name] = self._placed(schema.document, PLACE + name)
+            self.schemas[name] = self._placed(shown, PLACE + name)
         return reference(name)
 
     def add(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,40 @@ class ServiceMethod:
         """Return whether a call has a stream of responses."""
         return self.streaming in ("server", "bidirectional")
 
+    @property
+    def shownInput(self) -> Mapping[str, Any] | None:
+        """Return the schema of a request in descriptions; C{None} for the one that is enforced."""
+        return None
+
+    @property
+    def shownOutput(self) -> Mapping[str, Any] | None:
+        """Return the schema of a response in descriptions; C{None} as for C{shownInput}."""
+        return None
+
+
+@frozen
+class SelfValidatingMethod(ServiceMethod):
+    """
+    A method whose handler validates requests itself. Its schemas only describe it: they change
+    neither its errors nor its messages over gRPC.
+
+    @ivar request: The schema of a request.
+    @ivar response: The schema of a response.
+    """
+
+    request: Mapping[str, Any] | None = None
+    response: Mapping[str, Any] | None = None
+
+    @property
+    def shownInput(self) -> Mapping[str, Any] | None:
+        """Return the schema of a request."""
+        return self.request
+
+    @property
+    def shownOutput(self) -> Mapping[str, Any] | None:
+        """Return the schema of a response."""
+        return self.response
+
 
 @frozen
 class ServiceDefinition:

@@ -167,7 +167,10 @@ def _body(bound: MethodEntry, schema: Mapping[str, Any]) -> dict[str, Any]:
     if bound.method.streamsRequests:
         return {"required": True, "content": describeContent(schema, NDJSON)}
     # An empty body is an empty object.
-    isNeeded = bound.input is not None and bool(bound.input.document.get("required"))
+    shown = bound.method.shownInput
+    if shown is None:
+        shown = {} if bound.input is None else bound.input.document
+    isNeeded = bool(shown.get("required"))
     return {"required": isNeeded, "content": describeContent(schema)}
 
 

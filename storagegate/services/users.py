@@ -21,10 +21,21 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.core.definitions import ServiceDefinition, ServiceMethod
+from storagegate.core.definitions import SelfValidatingMethod, ServiceDefinition
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream, Bus, PubSub
+from storagegate.services.userschemas import (
+    ADDRESS,
+    CHUNK_RECORDS,
+    LARGEST,
+    LINE,
+    MESSAGE,
+    PHONE,
+    ROLE,
+    ROLES,
+    SCHEMAS,
+)
 from storagegate.services.usertable import (
     EDITABLE,
     EMAIL_TAKEN,
@@ -40,34 +51,12 @@ from storagegate.services.usertable import (
     isoTime,
 )
 
-ADDRESS = ("street", "city", "state", "zipCode", "country")
-"""The parts of an address."""
-
-LINE = 200
-"""Characters of a name or a part of an address: more than any passport holds."""
-
-PHONE = 40
-"""Characters of a phone number: 15 digits (ITU-T E.164) and their separators."""
-
-ROLES = 32
-ROLE = 64
-"""Roles of a user, and characters of one: a user is part of many messages."""
-
-MESSAGE = 4_000
-"""Characters of one chat message."""
-
 SYSTEM = "system"
 """The user id of the welcome message; clients cannot use it."""
 
 WELCOME = "Welcome to the chat"
 
-_LARGEST = (1 << 31) - 1
-"""Numbers are C{int32} in the proto."""
-
 _DEFAULT_LIMIT = 10
-
-_CHUNK_RECORDS = 10_000
-"""Records of a chunk of C{UploadUserData}: checked in one reactor iteration, in about 20 ms."""
 
 _BATCH_USERS = 100
 """Users that one read of the store returns and that wait for a slow client: 1 MB at most."""
@@ -245,13 +234,13 @@ def _parseNumber(value: Any) -> int:
     # Numbers in a query string are text.
     if isinstance(value, str):
         try:
-            return parseDecimal(value, _LARGEST)
+            return parseDecimal(value, LARGEST)
         except ValueError:
             value = None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"is a whole number from 0 to {_LARGEST}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+        raise ValueError(f"is a whole number from 0 to {LARGEST}")
     return value
 
 
@@ -313,8 +302,8 @@ _MESSAGE = {
 _CHUNK = {
     "records": _list(
         "records",
-        _CHUNK_RECORDS,
-        f"has at most {_CHUNK_RECORDS} records; send more chunks",
+        CHUNK_RECORDS,
+        f"has at most {CHUNK_RECORDS} records; send more chunks",
     )
 }
 
@@ -339,20 +328,24 @@ def makeUserService(
     """
     timestamps = MonotonicTimestamps(now)
     users, chats = _Users(store, timestamps, newId, bus), Chats(timestamps, newId, bus)
-    methods = {
-        "GetUser": ServiceMethod(users.getUser),
-        "CreateUser": ServiceMethod(users.createUser),
-        "UpdateUser": ServiceMethod(users.updateUser),
-        "DeleteUser": ServiceMethod(users.deleteUser),
-        "ListUsers": ServiceMethod(users.listUsers, "server"),
-        "SearchUsers": ServiceMethod(users.searchUsers, "server"),
-        "CreateMultipleUsers": ServiceMethod(users.createMultipleUsers, "client"),
-        "ChatWithUsers": ServiceMethod(chats.chatWithUsers, "bidirectional"),
-        "StreamUserUpdates": ServiceMethod(users.streamUserUpdates, "server"),
-        "UploadUserData": ServiceMethod(uploadUserData, "client"),
-        "Chat": ServiceMethod(chats.chat, "bidirectional"),
-        "StreamData": ServiceMethod(streamData, "bidirectional"),
+    handlers: Mapping[str, tuple[Callable[..., Any], str]] = {
+        "GetUser": (users.getUser, "none"),
+        "CreateUser": (users.createUser, "none"),
+        "UpdateUser": (users.updateUser, "none"),
+        "DeleteUser": (users.deleteUser, "none"),
+        "ListUsers": (users.listUsers, "server"),
+        "SearchUsers": (users.searchUsers, "server"),
+        "CreateMultipleUsers": (users.createMultipleUsers, "client"),
+        "ChatWithUsers": (chats.chatWithUsers, "bidirectional"),
+        "StreamUserUpdates": (users.streamUserUpdates, "server"),
+        "UploadUserData": (uploadUserData, "client"),
+        "Chat": (chats.chat, "bidirectional"),
+        "StreamData": (streamData, "bidirectional"),
     }
+    methods = {}
+    for name, (handler, streaming) in handlers.items():
+        request, response = SCHEMAS.get(name, (None, None))
+        methods[name] = SelfValidatingMethod(handler, streaming, request=request, response=response)
     return ServiceDefinition("UserService", methods)
 
 

@@ -254,10 +254,30 @@ class BrowsingTests(BrowserCase):
         self.waitKeys("new/1", "new/e/2", "taken/1")
         self.page.waitRow("new/")
         self.item(0, "Move")
+        self.page.waitText("New path of the folder")
+        self.page.waitText("Archive/new/")
+        self.page.fill("dialog input[name=toFolder]", "")
+        self.page.press("Move folder")
+        self.page.waitText("goes to the top of")
+        self.waitKeys("new/1", "new/e/2", "taken/1")
         self.page.fill("dialog input[name=toFolder]", "new/in/")
         self.page.press("Move folder")
         self.page.wait("document.querySelector('dialog .help.bad')?.innerText.includes('itself')")
         self.assertEqual(self.page.evaluate("document.querySelectorAll('.problem').length"), 0)
+
+    def test_endedJobs(self) -> None:
+        """Only the last job that has ended keeps its bar."""
+        self.put("a/1", "b/1")
+        self.page.show(self.bucket)
+        self.page.waitRow("a/")
+        for before, after in (("a", "c"), ("b", "d")):
+            first = f"document.querySelector('#row-0 bdi')?.textContent === '{before}/'"
+            self.page.wait(first)
+            self.item(0, "Rename")
+            self.page.fill("dialog input[name=name]", after)
+            self.page.press("Rename folder")
+            self.page.waitText(f"Moved {before}/ to {after}/: 1 object")
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('.notice.job').length"), 1)
 
     def test_table(self) -> None:
         """Comma-separated values are a table, of bounded size, and all of them are text."""
@@ -349,8 +369,15 @@ class BrowsingTests(BrowserCase):
         """A key for one folder opens the bucket at that folder, and reads which one it has."""
         self.put("2026/a", "2027/b")
         self.become(self.narrow("readwrite", "2026/*"))
+        self.page.wait("document.querySelector('main tbody tr')")
+        row = self.page.evaluate("document.querySelector('main tbody tr').innerText")
+        self.assertRegex(row, "\u2013\\s+\u2013")
+        self.assertIsNone(self.page.evaluate("document.querySelector('.sums')"))
         self.page.press(self.bucket)
         self.page.waitRow("a")
+        self.assertNotRegex(
+            self.page.evaluate("document.querySelector('.factsLine').innerText"), "object|null"
+        )
         self.assertEqual(self.page.rows(), ["a"])
         self.page.waitText("2026/*")
         self.assertNotIn("2027", self.page.evaluate("document.body.innerText"))
@@ -378,6 +405,21 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("No jobs yet")
         self.assertNotIn("New job", self.page.evaluate("document.body.innerText"))
 
+    def test_uploadButtons(self) -> None:
+        """The fields for files behind the buttons are no second element with the same name."""
+        self.put("a")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        self.page.send("Accessibility.enable")
+        nodes = self.page.send("Accessibility.getFullAXTree")["nodes"]
+        names = [
+            each["name"].get("value")
+            for each in nodes
+            if each.get("role", {}).get("value") == "button" and not each["ignored"]
+        ]
+        for name in ("Upload files", "Upload folder"):
+            self.assertEqual(names.count(name), 1, names)
+
     def test_contains(self) -> None:
         """A name is found by a part of it, in any folder."""
         self.put("x/y/report-2026.txt", "x/other", "z")
@@ -391,6 +433,15 @@ class BrowsingTests(BrowserCase):
         self.assertEqual(
             self.page.evaluate("document.querySelector('.listRow mark').textContent"), "port-20"
         )
+        self.item(0, "Show in folder")
+        self.page.wait("document.querySelectorAll('.listRow').length === 1")
+        self.page.waitRow("report-2026.txt")
+        query = self.page.evaluate(
+            "Object.fromEntries(new URLSearchParams(location.hash.split('?')[1]))"
+        )
+        self.assertEqual(query, {"prefix": "x/y/", "object": "x/y/report-2026.txt"})
+        self.page.evaluate("history.back()")
+        self.page.waitRow("x/y/report-2026.txt")
         self.page.evaluate("document.querySelector('[aria-label=\"Clear the field\"]').click()")
         self.page.wait("document.querySelector('input[name=find]').value === ''")
         self.assertEqual(self.page.evaluate("document.activeElement.name"), "find")
@@ -494,7 +545,15 @@ class BrowsingTests(BrowserCase):
         self.page.wait("document.querySelector('[aria-invalid=true]')")
         text = self.page.evaluate("document.querySelector('main').innerText")
         self.assertNotIn("XML", text)
-        self.assertIn("Enter at least one number of days", text)
+        self.assertEqual(text.count("Enter at least one number of days"), 1)
+        self.assertIn("A rule deletes objects", text)
+        for wrong in ("0", "1.5", "x"):
+            self.page.fill("input[name=expire1]", wrong)
+            self.page.press("Save")
+            # A form whose fields the browser checks by itself is not submitted.
+            self.page.wait("document.body.innerText.split('number of days, from').length === 2")
+        self.page.fill("input[name=expire1]", "30")
+        self.page.wait("!document.querySelector('[aria-invalid=true]')")
 
     def test_unsaved(self) -> None:
         """A link asks before it leaves a changed rule; Cancel keeps it, Leave drops it."""
@@ -510,6 +569,26 @@ class BrowsingTests(BrowserCase):
         self.page.press("Leave")
         self.page.wait("location.hash.includes('cors')")
         self.page.wait("!document.querySelector('dialog')")
+
+    def test_unsavedBack(self) -> None:
+        """Back in the browser asks too, once, and the page stays until Leave."""
+        self.page.evaluate("location.hash = '#/keys'")
+        self.page.waitText("New key")
+        here = f"#/buckets/{self.bucket}?setting=lifecycle"
+        self.page.evaluate(f"location.hash = {json.dumps(here)}")
+        self.page.press("Add rule")
+        self.page.fill("input[name=id1]", "mine")
+        self.page.evaluate("history.back()")
+        self.page.waitText("Leave without saving?")
+        self.assertEqual(self.page.evaluate("location.hash"), here)
+        self.page.press("Cancel")
+        self.page.wait("!document.querySelector('dialog')")
+        self.assertEqual(self.page.evaluate("document.querySelector('[name=id1]').value"), "mine")
+        self.page.evaluate("history.back()")
+        self.page.waitText("Leave without saving?")
+        self.page.press("Leave")
+        self.page.wait("location.hash === '#/keys' && !document.querySelector('dialog')")
+        self.page.waitText("New key")
 
     def test_neverEnabled(self) -> None:
         """Versions of a bucket that never had any are not one careless click from being enabled."""
@@ -597,6 +676,25 @@ class BrowsingTests(BrowserCase):
         self.page.press("Stop")
         self.page.waitText("Stopped after 0 names")
         self.page.send("Fetch.disable")
+
+    def test_phoneVersions(self) -> None:
+        """A row of a bucket on a phone says what is on: versions."""
+        self.enable()
+        self.addCleanup(self.page.send, "Emulation.clearDeviceMetricsOverride")
+        self.page.send("Emulation.setDeviceMetricsOverride", **_PHONE)
+        self.page.evaluate(f"location.hash = '#/buckets?prefix={self.bucket}'")
+        cell = "document.querySelector('main tbody td[data-label=Versions]')"
+        self.page.wait(f"{cell}?.getBoundingClientRect().height > 0")
+        self.assertEqual(self.page.evaluate(f"{cell}.innerText"), "On")
+
+    def test_toast(self) -> None:
+        """The text of a message has as much space after it as before it."""
+        paddings = self.page.evaluate(
+            "(() => { const made = document.createElement('div'); made.className = 'toast';"
+            " document.body.append(made); const found = getComputedStyle(made);"
+            " return [found.paddingLeft, found.paddingRight] })()"
+        )
+        self.assertEqual(paddings[0], paddings[1])
 
     def test_zero(self) -> None:
         """Sizes have the units of the field."""

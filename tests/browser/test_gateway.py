@@ -51,6 +51,7 @@ class GatewayPageTests(SynchronousTestCase):
             page.press("Back to the request")
             page.wait(form)
             self._editor(page)
+            self._refused(page)
             page.fill("textarea[name=request]", "[")
             page.press("Call")
             page.waitText("This is not JSON")
@@ -71,6 +72,30 @@ class GatewayPageTests(SynchronousTestCase):
             page.waitText("<img src=x onerror=alert(1)>.x")
             self.assertIsNone(page.evaluate("document.querySelector('img')"))
             self._narrow(page)
+
+    def _refused(self, page: ConsoleBrowser) -> None:
+        """Errors that mean the same are the same, under any name."""
+        page.press("JSON")
+        page.fill("textarea[name=request]", "{}")
+        self._compare(page)
+        self._wait(page, "text", "")
+        page.waitText("INVALID_ARGUMENT")
+        page.waitText("VALIDATION_ERROR")
+        page.waitText(f"{len(WIRES)} protocols gave the same result")
+        page.press("Back to the request")
+        page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=1280,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        # A time or a protocol is not broken within, beside a long code.
+        page.wait(
+            "[...document.querySelectorAll('.history td:nth-child(odd)')].every((cell) => {"
+            " const range = document.createRange(); range.selectNodeContents(cell);"
+            " return new Set([...range.getClientRects()].map((each) => each.top)).size === 1 })"
+        )
 
     def _editor(self, page: ConsoleBrowser) -> None:
         """What does not fit the schema is marked; a call of the history is there to call again."""

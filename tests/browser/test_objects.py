@@ -319,6 +319,7 @@ class ObjectDetailsTests(BrowserCase):
         page.choose("select[name=expires]", "604800")
         page.waitText("Everyone who has the link can read this object")
         page.press("Create link")
+        page.wait("document.querySelector('dialog a[href=\"#/configuration?find=s3Url\"]')")
         page.waitText("Only this machine can reach S3")
         page.wait("document.activeElement.innerText.trim() === 'Copy link'")
         names = (

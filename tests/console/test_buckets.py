@@ -20,6 +20,9 @@ _LARGE = {
 """Documents that are longer than S3 takes, most of them as XML only."""
 
 
+_FIGURES = ("objects", "bytes", "older", "olderBytes", "uploads", "uploadBytes")
+
+
 class BucketTests(ConsoleCase):
     """Buckets."""
 
@@ -46,7 +49,12 @@ class BucketTests(ConsoleCase):
             account = self.issueKey("root", "--prefix", pattern)
             found = self.call("GET", f"buckets/{bucket}", account=account).json
             self.assertEqual((found["keyPattern"], found["keyPrefix"]), (pattern, start))
-            self.assertFalse(self.call("GET", "buckets", account=account).json["mayCreate"])
+            page = self.call("GET", f"buckets?prefix={bucket}", account=account).json
+            self.assertFalse(page["mayCreate"])
+            # Figures of the whole bucket would tell of objects that the key may not list.
+            for view in (found, *page["items"]):
+                figures = {view[name] for name in _FIGURES}
+                self.assertEqual(figures, {0} if pattern == "*" else {None}, pattern)
         whole = self.call("GET", f"buckets/{bucket}").json
         self.assertEqual((whole["keyPattern"], whole["keyPrefix"]), ("", ""))
         self.assertTrue(self.call("GET", "buckets").json["mayCreate"])

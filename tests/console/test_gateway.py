@@ -218,6 +218,14 @@ class OwnTests(SynchronousTestCase):
             wires = {each["name"]: each for each in found["wires"]}
             self.assertEqual(wires["tcp"]["providers"], ["apikey"])
             self.assertEqual((wires["udp"]["address"], wires["http"]["address"]), ("", ""))
+            schema = found["schemas"]["UserService.CreateUser.request"]
+            self.assertEqual(schema["required"], ["name", "email"])
+            described = found["openapi"]["components"]["schemas"]
+            self.assertEqual(described["UserService.CreateUser.request"], schema)
+            body = found["openapi"]["paths"]["/UserService/CreateUser"]["post"]["requestBody"]
+            self.assertTrue(body["required"])
+            described = found["asyncapi"]["components"]["schemas"]
+            self.assertEqual(described["UserService.CreateUser.request"], schema)
             body = {"wire": "udp", "service": "UserService", "method": "ListUsers"}
             self.assertEqual(send(daemon, "POST", "gateway/calls", body).status, 404)
             pair = f"{ROOT.accessKey}:{ROOT.secretKey}"

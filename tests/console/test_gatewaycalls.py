@@ -47,6 +47,15 @@ class CallTests(GatewayCase):
             _, end = self.call(wire, "echo", {"text": "a"}, metadata={"traceparent": "none"})
             self.assertNotIn("methodMs", end, wire)
 
+    def test_status(self) -> None:
+        """An error has one status over all wires, even if they name it differently."""
+        names = set()
+        for wire in WIRES:
+            *_, end = self.call(wire, "echo", {})
+            self.assertEqual((end["at"], end["status"]), ("error", 3), (wire, end))
+            names.add(end["data"]["error"])
+        self.assertEqual(names, {"VALIDATION_ERROR", "INVALID_ARGUMENT"})
+
     @long("takes seconds")
     def test_slowMethod(self) -> None:
         """The pauses of a method count as its own time, and not as that of its protocol."""

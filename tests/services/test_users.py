@@ -5,6 +5,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from storagegate.core.definitions import readService
+from storagegate.core.schemas import Schema
 from storagegate.services.users import LINE, PHONE, ROLE, ROLES
 from tests.services.usercase import ADA, FIRST, UNKNOWN, UserCase
 
@@ -37,6 +38,24 @@ class DefinitionTests(UserCase):
         kinds = {name: method.streaming for name, method in self.definition.methods.items()}
         self.assertEqual(kinds, KINDS)
         self.assertIs(readService(self.definition), self.definition)
+
+    async def test_described(self) -> None:
+        """Descriptions have schemas that messages fit; they enforce nothing, so errors stay."""
+        methods = self.definition.methods
+        undescribed = {name for name, each in methods.items() if each.shownInput is None}
+        self.assertEqual(undescribed, {"StreamData"})
+        self.assertEqual({each.input or each.output for each in methods.values()}, {None})
+        method = methods["CreateUser"]
+        input = Schema(method.shownInput or {}, "the request")
+        output = Schema(method.shownOutput or {}, "the response")
+        self.assertEqual(input.document["required"], ["name", "email"])
+        created = await self.call("CreateUser", input.read(input.document["examples"][0]))
+        self.assertEqual(output.check(created), created)
+        whole = await self.create()
+        self.assertEqual(output.check(whole), whole)
+        for name, each in methods.items():
+            for schema in (each.shownInput, each.shownOutput):
+                Schema(schema or {}, name)
 
 
 class CreateUserTests(UserCase):

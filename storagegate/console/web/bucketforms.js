@@ -1,7 +1,7 @@
 // The settings of a bucket as forms. Each is given the document of S3, and saves the changed one;
 // what a form does not show of a document stays as it is.
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { APIError } from "./api.js";
 import { number, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
@@ -33,11 +33,23 @@ const lacks = (text, field, more) => inField(new APIError(0, "", text), field, m
 
 const CLIENT_ERRORS = new Set([400, 409]);
 
-// Ask before a link leaves what is changed and not saved: the question, if there is one.
+// Where a confirmed question leads, so that no other form asks again.
+let leaving = "";
+
+// Ask before a link, or Back, leaves what is changed and not saved: the question, if there is one.
 function useLeave(isChanged) {
   const [to, setTo] = useState("");
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isChanged) return undefined;
+    const here = location.hash;
+    leaving = "";
+    // Before the event from which the router draws the page: it sees the old address again.
+    const moved = () => {
+      const { hash } = location;
+      if (hash === here || hash === leaving) return;
+      history.pushState(null, "", here);
+      setTo(hash);
+    };
     const clicked = (event) => {
       const found = event.target.closest("a[href^='#/']");
       if (!found || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -46,12 +58,17 @@ function useLeave(isChanged) {
       setTo(found.hash);
     };
     addEventListener("click", clicked, true);
-    return () => removeEventListener("click", clicked, true);
+    addEventListener("popstate", moved);
+    return () => {
+      removeEventListener("click", clicked, true);
+      removeEventListener("popstate", moved);
+    };
   }, [isChanged]);
   const stay = () => setTo("");
   return to && html`
     <${Confirm} title=${say("setting.leave")} text=${say("setting.leaveText")} label=${say("setting.leaveUnsaved")} onClose=${stay}
       act=${async () => {
+        leaving = to;
         location.hash = to;
       }} />
   `;
@@ -213,12 +230,14 @@ function isPlain(rule) {
     ACTIONS.every(([, member, days]) => !rule[member] || Object.keys(rule[member]).join() === days);
 }
 
+const isWrong = (rule, member, days) => rule[member] && !/^[1-9]\d*$/.test(rule[member][days]);
+
 const prefixOf = (rule) => (rule.Filter && rule.Filter.Prefix) || "";
 
 // What a rule does, in a sentence.
 function sentenceOf(rule) {
   if (!isPlain(rule)) return say("setting.ruleElsewhere");
-  const parts = ACTIONS.filter(([, member]) => rule[member]).map(([name, member, days]) =>
+  const parts = ACTIONS.filter(([, member, days]) => rule[member] && !isWrong(rule, member, days)).map(([name, member, days]) =>
     say("setting.does." + name, { days: number(rule[member][days]) }));
   const where = prefixOf(rule) ? say("setting.below", { prefix: prefixOf(rule) }) : say("setting.everywhere");
   return parts.length ? where + " " + parts.join(", ") : say("setting.doesNothing");
@@ -235,7 +254,9 @@ const RuleBox = ({ title, text, isOn: on, isOpen, children }) => html`
 
 function LifecycleRule({ rule, number: at, isNew, change, remove, error, info }) {
   const isEmpty = !ACTIONS.some(([, member]) => rule[member]);
-  const wrong = isEmpty && error && error.details.rule === at ? error.message : "";
+  const isRefused = error && error.details.rule === at;
+  // One message, at the first field that it concerns.
+  const wrong = isRefused && ACTIONS.find(([, member, days]) => isEmpty || isWrong(rule, member, days));
   const field = (name, value, members, more) => html`
     <${Field} label=${say("setting.rule." + name)} name=${name + at} value=${value || ""}
       onInput=${(event) => change(withMembers(rule, members(event.target.value)))} ...${more} />
@@ -248,7 +269,7 @@ function LifecycleRule({ rule, number: at, isNew, change, remove, error, info })
           ${field("prefix", prefixOf(rule), (Prefix) => ({ Filter: { Prefix } }), { help: say("setting.rule.prefixHelp") })}</div>
         <div class="two">${ACTIONS.map(([name, member, days]) => field(name, rule[member] && rule[member][days],
           (value) => ({ [member]: value && { [days]: value } }), {
-            type: "number", min: 1, error: wrong, placeholder: say("app.never"),
+            inputmode: "numeric", error: wrong && wrong[0] === name ? error.message : "", placeholder: say("app.never"),
             help: name === "expireOld" && info && !info.versioning ? say("setting.version.") : "",
           }))}</div>
         <${Check} label=${say("setting.rule.on")} checked=${rule.Status === "Enabled"}
@@ -294,10 +315,17 @@ function lifecycleAsks(rules, before, info) {
   return found.map((rule) => sentenceOf(rule) + ".").join(" ") + " " + say(isLost ? "setting.lifecycleAsks" : "setting.lifecycleKeeps");
 }
 
+function lacking(rule) {
+  if (!isPlain(rule)) return "";
+  if (ACTIONS.some(([, member, days]) => isWrong(rule, member, days))) return say("setting.ruleDays");
+  return ACTIONS.some(([, member]) => rule[member]) ? "" : say("setting.ruleEmpty");
+}
+
 const Lifecycle = (given) => html`
+  <p class="now">${say("setting.lifecycleHelp")}</p>
   <${Rules} ...${given} member="Rule" of=${LifecycleRule} made=${{ Status: "Enabled", Filter: {} }}
     asks=${(rules, before) => lifecycleAsks(rules, before, given.info)}
-    check=${(rule) => (ACTIONS.some(([, member]) => rule[member]) || !isPlain(rule) ? "" : say("setting.ruleEmpty"))}
+    check=${lacking}
     finish=${(rule) => (isPlain(rule) ? { ...rule, Filter: { Prefix: prefixOf(rule) } } : rule)} />
 `;
 

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { call } from "./api.js";
 import { Access } from "./bucketaccess.js";
 import { addTexts, bytes, number, say, signed } from "./messages.js";
-import { Lazy } from "./objectlist.js";
+import { endOf, Lazy } from "./objectlist.js";
 import { go, link } from "./router.js";
 import { announce, Button, Empty, html, Icon, IconButton, Loaded, Page, Search, useLoad } from "./ui.js";
 
@@ -34,7 +34,7 @@ addTexts({
 
 // Current objects; all versions together where they are too many to count apart.
 const Counts = ({ of: { objects, older } }) => html`
-  ${number(older === null ? objects : objects - older)}${older === null && html`<small>${say("buckets.withOlder")}</small>`}
+  ${objects === null ? "–" : number(objects - older)}${older === null && objects !== null && html`<small>${say("buckets.withOlder")}</small>`}
 `;
 
 // `onMenu(bucket, element)` opens the menu of a row.
@@ -60,10 +60,10 @@ function BucketTable({ items, onMenu }) {
         <tr key=${bucket.name}>
           <th scope="row"><a class="name" href=${link(["buckets", bucket.name, "objects"])}><${Icon} name="bucket" />${bucket.name}</a></th>
           <td class="number" data-label=${say("buckets.objects")}><${Counts} of=${bucket} /></td>
-          <td class="number">${bytes(bucket.bytes)}</td>
+          <td class="number">${bucket.bytes === null ? "–" : bytes(bucket.bytes)}</td>
           <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * bucket.bytes) / most)} /></svg></td>
           ${hasGrowth && html`<td class="number quiet hidePhone">${bucket.growth === null ? "–" : signed(bucket.growth, bytes)}</td>`}
-          <td class=${bucket.versioning ? "hidePhone" : "hidePhone quiet"}>${say("buckets.versioning." + bucket.versioning)}</td>
+          <td class=${bucket.versioning ? "" : "hidePhone quiet"} data-label=${say("buckets.versioning")}>${say("buckets.versioning." + bucket.versioning)}</td>
           ${hasVersions && html`<td class="number" data-label=${say("buckets.olderVersions")}>${bucket.older ? number(bucket.older) : ""}</td>`}
           <td><${Access} access=${bucket.access} /></td>
           <td class="hidePhone quiet">${bucket.account}</td>
@@ -111,7 +111,10 @@ export function BucketList({ prefix }) {
       <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${empty}>
         ${(page) => html`
           ${jobs.map((job) => html`
-            <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${found.reload}
+            <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${() => {
+              endOf(job, setJobs);
+              found.reload();
+            }}
               onClose=${() => setJobs((before) => before.filter((each) => each !== job))}
               onAgain=${(started) => setJobs((before) => before.map((each) => (each === job ? started : each)))} />
           `)}
@@ -119,7 +122,7 @@ export function BucketList({ prefix }) {
             setMenu({ bucket, at, actions: await import("./bucketactions.js") })} />
           ${page.next
             ? html`<${Button} onClick=${more}>${say("app.more")}<//>`
-            : html`<p class="sums">${say(page.items.length === 1 ? "buckets.sumOne" : "buckets.sum", {
+            : page.items[0].bytes !== null && html`<p class="sums">${say(page.items.length === 1 ? "buckets.sumOne" : "buckets.sum", {
               count: number(page.items.length), size: bytes(page.items.reduce((sum, each) => sum + each.bytes, 0)),
             })}</p>`}
         `}

@@ -65,8 +65,8 @@ function countText({ objects, older, olderBytes }) {
 
 const About = ({ bucket }) => html`
   <p class="factsLine">
-    ${countText(bucket).map((text) => html`<span>${text}</span>`)}
-    <span class=${bucket.older === 0 ? "" : "hideDrawer"}>${bucket.older === 0 ? bytes(bucket.bytes) : say("buckets.inAll", { size: bytes(bucket.bytes) })}</span>
+    ${bucket.objects !== null && html`${countText(bucket).map((text) => html`<span>${text}</span>`)}
+    <span class=${bucket.older === 0 ? "" : "hideDrawer"}>${bucket.older === 0 ? bytes(bucket.bytes) : say("buckets.inAll", { size: bytes(bucket.bytes) })}</span>`}
     ${bucket.uploads > 0 && html`<span>${say("buckets.uploads", { count: number(bucket.uploads), size: bytes(bucket.uploadBytes) })}</span>`}
     <span class="hidePhone hideDrawer">${say("buckets.owner", { account: bucket.account })}</span>
     <span class="hidePhone hideDrawer">${say("buckets.createdAt", { date: date(bucket.createdMs) })}</span>

@@ -59,6 +59,8 @@ addTexts({
   "setting.leave": "Leave without saving?",
   "setting.leaveText": "What you changed on this page is not saved.",
   "setting.leaveUnsaved": "Leave",
+  "setting.ruleDays": "Enter a whole number of days, from 1",
+  "setting.lifecycleHelp": "A rule deletes objects, older versions or unfinished uploads that reach an age in days.",
   "setting.ruleEmpty": "Enter at least one number of days",
   "setting.on": "On",
   "setting.off": "Off",

@@ -62,10 +62,10 @@ export function DropButtons({ add, place, keeps }) {
     event.target.value = "";
   };
   return html`
-    <input id="files" ref=${files} type="file" multiple class="hidden" tabindex="-1" aria-label=${say("transfers.files")}
+    <input id="files" ref=${files} type="file" multiple class="hidden" tabindex="-1" aria-hidden="true"
       onChange=${chosen} />
-    <input ref=${folder} type="file" webkitdirectory class="hidden" tabindex="-1"
-      aria-label=${say("transfers.folder")} onChange=${chosen} />
+    <input ref=${folder} type="file" webkitdirectory class="hidden" tabindex="-1" aria-hidden="true"
+      onChange=${chosen} />
     <${Button} icon="folder" kind="shrinks" aria-label=${say("transfers.folder")} onClick=${() => folder.current.click()}>${say("transfers.folder")}<//>
     <${Button} icon="upload" kind="primary" onClick=${() => files.current.click()}>${say("transfers.files")}<//>
     ${isOver && html`<div class="dropping"><${Empty} title=${say("transfers.drop", { place })} text=${say(keeps ? "transfers.dropKept" : "transfers.dropText")} /></div>`}

@@ -147,7 +147,7 @@ const sorted = (name, value) => (value && typeof value === "object" && !Array.is
 
 // What a protocol has answered, without times: to compare it with another.
 const resultOf = (answer) =>
-  JSON.stringify(answer.state === "error" ? [answer.end.data.error, answer.end.data.details] : answer.items.map((item) => item.data), sorted);
+  JSON.stringify(answer.state === "error" ? [answer.end.status, answer.end.data.details] : answer.items.map((item) => item.data), sorted);
 
 const BAR_PX = 240;
 

@@ -1,10 +1,11 @@
 // Short forms about an object: a link to it, a copy, another name, a new folder.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { APIError, call } from "./api.js";
+import { APIError, call, has } from "./api.js";
 import { addTexts, date, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
+import { link } from "./router.js";
 import { announce, Button, Check, Dialog, Field, Form, html, Icon, Select, useAction, useLoad } from "./ui.js";
 
 addTexts({
@@ -46,7 +47,8 @@ const shownIn = (error) => (error && error.isShown ? error.message : "");
 const lastOf = (key) => shown(key.split("/").pop());
 
 export const Warning = ({ text }) => html`
-  <p class="warning" role="alert"><${Icon} name="warning" /> ${text}</p>
+  <p class="warning" role="alert"><${Icon} name="warning" /> ${text}${/s3Url/.test(text) && has("auditor") && html`${" "}
+    <a href=${link(["configuration"], { find: "s3Url" })}>${say("nav.configuration")}</a>`}</p>
 `;
 
 export function Share({ bucket, object, versionId, onClose }) {

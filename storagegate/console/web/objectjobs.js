@@ -38,7 +38,10 @@ addTexts({
   "folder.rename": "Rename folder",
   "folder.toBucket": "To bucket",
   "folder.toFolder": "To folder",
-  "folder.toFolderHelp": "The whole path of the folder, which ends with a slash. Empty for the top of the bucket.",
+  "folder.newPath": "New path of the folder",
+  "folder.newPathHelp": "With the folder's own name at the end: {name}",
+  "folder.spills": "Without a path, the content of the folder goes to the top of {name} and replaces objects with the same names.",
+  "folder.toFolderHelp": "The selection goes into this folder. Empty for the top of the bucket.",
   "folder.name": "New name",
   "folder.taken": "{name} already has objects. Choose another name, or use Move to merge both.",
   "folder.merges": "{name} already has objects: those with the same names are replaced.",
@@ -88,8 +91,8 @@ function FolderForm({ bucket, folder, kind, onClose, onDone }) {
   };
   async function submit() {
     if (toBucket === bucket && toPrefix.startsWith(folder)) throw placed(say("folder.inside"));
-    if (!merges && await hasObjects(toBucket, toPrefix)) {
-      setMerges(say("folder.merges", { name: toBucket + "/" + shown(toPrefix) }));
+    if (!merges && (!toPrefix || await hasObjects(toBucket, toPrefix))) {
+      setMerges(say(toPrefix ? "folder.merges" : "folder.spills", { name: toBucket + "/" + shown(toPrefix) }));
       return;
     }
     onDone([await start({ kind, bucket, prefix: folder, toBucket: toBucket === bucket ? "" : toBucket, toPrefix })]);
@@ -101,7 +104,7 @@ function FolderForm({ bucket, folder, kind, onClose, onDone }) {
         ${(error) => html`
           <${Select} label=${say("folder.toBucket")} name="toBucket" value=${toBucket} onChange=${change(setToBucket)}
             options=${names.map((each) => [each, each])} />
-          <${Field} label=${say("folder.toFolder")} help=${say("folder.toFolderHelp")} name="toFolder" autofocus value=${typed}
+          <${Field} label=${say("folder.newPath")} help=${say("folder.newPathHelp", { name: "Archive/" + lastOf(folder) })} name="toFolder" autofocus value=${typed}
             error=${error && error.isShown ? error.message : ""} onInput=${change(setTyped)} />
           ${merges ? html`<p class="warning" role="alert"><${Icon} name="warning" /> ${merges}</p>` : html`<p class="quiet">${say("folder.jobText")}</p>`}
         `}

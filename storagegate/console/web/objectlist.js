@@ -92,8 +92,14 @@ function Foot({ pages, isSearch, onMeasure }) {
   `;
 }
 
+// Running jobs keep their bars, and the last that has ended.
+export const endOf = (job, setJobs) => {
+  setJobs((before) => before.filter((each) => each === job || !each.hasEnded));
+  job.hasEnded = true;
+};
+
 // What the menu of a row offers.
-function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
+function itemsOf({ bucket, row, may, where, query, open, ask, remove, isSearch }) {
   const name = nameOf(row);
   const show = { label: say("objects.open"), icon: "eye", key: "Enter", act: open };
   const fetchIt = {
@@ -104,6 +110,7 @@ function itemsOf({ bucket, row, may, where, query, open, ask, remove }) {
   };
   const dialog = (kind, label, icon, key) => ({ label: say(label), icon, key, act: () => ask(kind) });
   const items = [show];
+  if (isSearch) items.push({ label: say("objects.inFolder"), icon: "folder", act: () => go(where, { prefix: folderOf(name), object: name }) });
   if (may.read) items.push(fetchIt);
   if (may.read && !isFolder(row)) items.push(dialog("Share", "objects.share", "share"));
   const of = isFolder(row) ? "Folder" : "";
@@ -153,7 +160,7 @@ export function ObjectList({ bucket, info, measured, prefix, folder, pages, quer
     ${menu && html`
       <${Lazy} key=${nameOf(menu.row)} load=${() => import("./menu.js")} part="Menu" label=${say("objects.actionsOf", { name: shown(nameOf(menu.row)) })} at=${menu.at}
         onClose=${() => setMenu(null)} items=${itemsOf({
-          bucket, row: menu.row, may, where, query, ask: ask(menu.row),
+          bucket, row: menu.row, may, where, query, isSearch, ask: ask(menu.row),
           open: () => (location.hash = href(menu.row)),
           remove: () => {
             select.only(nameOf(menu.row));

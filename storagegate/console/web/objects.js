@@ -6,7 +6,7 @@ import { chooseFiles } from "./droptarget.js";
 import { number, say } from "./messages.js";
 import { base } from "./objectactions.js";
 import { ObjectArray, sorted } from "./objectgrid.js";
-import { Lazy, ObjectList } from "./objectlist.js";
+import { endOf, Lazy, ObjectList } from "./objectlist.js";
 import { folderOf, justBefore, shown } from "./objectnames.js";
 import { merged, ObjectPages } from "./objectpages.js";
 import "./objecttexts.js";
@@ -199,7 +199,10 @@ export function Objects({ bucket, info, query, jobs, round, reload, setJobs, onB
         <code>${bucket}/${info.keyPattern}</code></span></p>
     `}
     ${jobs.map((job) => html`
-      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} canUndo=${info && info.versioning === "Enabled"} onEnd=${reload}
+      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} canUndo=${info && info.versioning === "Enabled"} onEnd=${() => {
+        endOf(job, setJobs);
+        reload();
+      }}
         onClose=${() => setJobs((before) => before.filter((each) => each !== job))}
         onAgain=${(started) => setJobs((before) => before.map((each) => (each === job ? started : each)))} />
     `)}

@@ -51,6 +51,7 @@ addTexts({
   "objects.column.modified": "Modified",
   "objects.column.class": "Class",
   "objects.open": "Open",
+  "objects.inFolder": "Show in folder",
   "objects.zip": "Download as zip",
   "objects.download": "Download",
   "objects.share": "Share…",

@@ -94,7 +94,7 @@ function Summary() {
 async function load(signal) {
   const { items: buckets } = await call("GET", "buckets", { query: { limit: MOST_BUCKETS }, signal });
   const unfinished = [];
-  for (const { name } of buckets.filter((each) => each.uploads).slice(0, MOST_LOOKED)) {
+  for (const { name } of buckets.filter((each) => each.uploads !== 0).slice(0, MOST_LOOKED)) {
     const query = { limit: MOST_UNFINISHED };
     const page = await call("GET", base(name) + "/uploads", { query, signal }).catch((error) => {
       if (error.status === 403 || error.status === 404) return { items: [] };
