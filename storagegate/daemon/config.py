@@ -35,6 +35,7 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 _GATEWAY = "gateway"
 _CLUSTER = "cluster"
+_SIGN_IN = "signIn"
 
 CLUSTER_VARIABLES = {
     f"{PREFIX}CLUSTER_{words}": name
@@ -501,6 +502,7 @@ class Configuration:
     @ivar values: The values by key.
     @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
     @ivar origins: The origin of each value, by key.
+    @ivar signIn: The table C{signIn}: the options of the issuers of the console by their names.
     """
 
     listeners: ListenerOptions
@@ -518,6 +520,7 @@ class Configuration:
     values: Mapping[str, Any] = field(repr=False)
     cluster: "ClusterOptions | None" = None
     origins: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
+    signIn: Mapping[str, Any] = field(factory=dict, repr=False)
 
     def endpoint(self, name: str) -> str | None:
         """Return the address of a listener; C{None} if it is disabled."""
@@ -553,6 +556,7 @@ class Reading:
     @ivar origins: The origin of each value, by key.
     @ivar gateway: The table C{gateway} of the file.
     @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
+    @ivar signIn: The table C{signIn}.
     @ivar errors: The mistakes; without any, the other attributes are the whole configuration.
     """
 
@@ -560,6 +564,7 @@ class Reading:
     origins: Mapping[str, str]
     gateway: Mapping[str, Any]
     cluster: "ClusterOptions | None"
+    signIn: Mapping[str, Any]
     errors: list[str]
 
 
@@ -574,7 +579,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     reading = readAll(flags, environment)
     raiseErrors(reading.errors)
     configuration = _assemble(reading.values, reading.gateway, reading.cluster)
-    return evolve(configuration, origins=reading.origins)
+    return evolve(configuration, origins=reading.origins, signIn=reading.signIn)
 
 
 def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
@@ -585,7 +590,7 @@ def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]
     if path:
         with collectErrors(found):
             table = _readFile(path)
-    for name in (_GATEWAY, _CLUSTER):
+    for name in (_GATEWAY, _CLUSTER, _SIGN_IN):
         table.pop(name, None)
     for item in (
         *_fromTable(table, f"file {path}", found),
@@ -603,6 +608,7 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     table: dict[str, Any] = {}
     gateway: Mapping[str, Any] = {}
     cluster: Mapping[str, Any] = {}
+    signIn: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
         # systemd separates the directories with colons if a unit has several.
@@ -616,6 +622,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
             gateway = _takeTable(table, _GATEWAY, path)
         with collectErrors(errors):
             cluster = _takeTable(table, _CLUSTER, path)
+        with collectErrors(errors):
+            signIn = _takeTable(table, _SIGN_IN, path)
     for source in (
         _fromTable(table, f"file {path}", errors),
         _fromVariables(environment, errors),
@@ -629,6 +637,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     options = None
     with collectErrors(errors):
         options = _readCluster(cluster, environment, path)
+    with collectErrors(errors):
+        _checkSignIn(signIn, path)
     values = {}
     for name, item in found.items():
         with collectErrors(errors):
@@ -636,7 +646,7 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     with collectErrors(errors):
         _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}
-    return Reading(values, origins, gateway, options, errors)
+    return Reading(values, origins, gateway, options, signIn, errors)
 
 
 def restore(options: Mapping[str, Any]) -> Configuration:
@@ -647,7 +657,7 @@ def restore(options: Mapping[str, Any]) -> Configuration:
         options["gateway"],
         _readCluster(cluster, {}, "") if cluster else None,
     )
-    return evolve(restored, origins=options["origins"])
+    return evolve(restored, origins=options["origins"], signIn=options["signIn"])
 
 
 def portable(configuration: Configuration) -> dict[str, Any]:
@@ -658,6 +668,7 @@ def portable(configuration: Configuration) -> dict[str, Any]:
         "gateway": configuration.gateway,
         "cluster": None if cluster is None else asdict(cluster),
         "origins": configuration.origins,
+        "signIn": configuration.signIn,
     }
 
 
@@ -668,7 +679,11 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
         for key in KEYS
         if not key.reloads and old.values.get(key.name) != new.values.get(key.name)
     ]
-    tables = ((_GATEWAY, old.gateway, new.gateway), (_CLUSTER, old.cluster, new.cluster))
+    tables = (
+        (_GATEWAY, old.gateway, new.gateway),
+        (_CLUSTER, old.cluster, new.cluster),
+        (_SIGN_IN, old.signIn, new.signIn),
+    )
     return [*names, *(name for name, before, after in tables if before != after)]
 
 
@@ -685,7 +700,10 @@ def applied(old: Configuration, new: Configuration, *, isReplacing: bool) -> lis
         if (key.reloads or (isReplacing and not key.isShared))
         and old.values.get(key.name) != new.values.get(key.name)
     ]
-    return [*names, _GATEWAY] if isReplacing and old.gateway != new.gateway else names
+    if not isReplacing:
+        return names
+    tables = ((_GATEWAY, old.gateway, new.gateway), (_SIGN_IN, old.signIn, new.signIn))
+    return [*names, *(name for name, before, after in tables if before != after)]
 
 
 def _readFile(path: str) -> dict[str, Any]:
@@ -703,7 +721,7 @@ def _readFile(path: str) -> dict[str, Any]:
 
 
 def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    """Remove the gateway's or the cluster's table from a file: its options are not keys."""
+    """Remove a table of options from a file: its options are not keys."""
     part = table.pop(name, {})
     if not isinstance(part, dict):
         raise ConfigurationError(f"{name} (file {path}): expected a table")
@@ -739,6 +757,29 @@ def _readCluster(
     except OptionError as error:
         raise ConfigurationError(
             *(_clusterError(each, origins) for each in error.errors)
+        ) from error
+
+
+def _checkSignIn(table: Mapping[str, Any], path: str) -> None:
+    """
+    Check the tables of the issuers of the console.
+
+    @param path: The path of the file, for errors.
+    @raise ConfigurationError: If an option is invalid. The text does not contain its value.
+    """
+    if not table:
+        return
+    try:
+        # PyJWT and the client of issuers take megabytes, so they are imported only if needed.
+        from storagegate.console.issueroptions import readIssuers
+
+        readIssuers(table)
+    except OptionError as error:
+        raise ConfigurationError(
+            *(
+                f"{_SIGN_IN} (file {path}): {each.removeprefix('the option ')}"
+                for each in error.errors
+            )
         ) from error
 
 

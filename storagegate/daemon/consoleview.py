@@ -169,6 +169,7 @@ def describeConfiguration(
     for name, table, isApplied in (
         ("gateway", started.gateway, hasWorkers),
         ("cluster", cluster, False),
+        ("signIn", (current if hasWorkers else started).signIn, hasWorkers),
     ):
         for path, value in tableOptions(name, table):
             found.append(

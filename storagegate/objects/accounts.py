@@ -186,6 +186,7 @@ class Identity(Struct, frozen=True):
         which have all rights of their account.
     @ivar principal: The name in the ARN of the identity, C{user/PRINCIPAL}: the path and name of a
         user, or the access key of another key. A service key has the one of its parent.
+    @ivar role: The administration role of a person who signed in at an issuer; empty for keys.
     @ivar ownerAccount: The account whose buckets and objects need no permission, if no policy
         denies; empty for users and service keys. Compare it, and never C{account}, with the owner
         of a bucket or an object to skip a decision.
@@ -197,6 +198,7 @@ class Identity(Struct, frozen=True):
     isRoot: bool = False
     isAnonymous: bool = False
     rights: "Rights | None" = None
+    role: str = ""
     principal: str = ""
     ownerAccount: str = ""
 
@@ -256,6 +258,10 @@ class AccountKey:
         return role if self.parent is None else min(role, self.parent.role, key=ROLES.index)
 
 
+_MOST_PEOPLE = 1000
+"""People whose compiled policies are kept: as many as one console serves at once."""
+
+
 class AccessKeyStore:
     """Look up the credentials of access keys. Synchronous; must run in the reactor thread."""
 
@@ -282,6 +288,7 @@ class AccessKeyStore:
         self._issued: dict[str, AccountKey] = {}
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
+        self._people: dict[tuple[str, str, str], AccountKey] = {}
         keys.users.add(self)
         self.setRoot(rootAccessKey, rootSecretKey)
 
@@ -308,6 +315,43 @@ class AccessKeyStore:
         ):
             self._readKeys()
         return self._issued.get(accessKey)
+
+    def findPerson(self, account: str, name: str, role: str) -> AccountKey | None:
+        """
+        Look up a user who signed in at an issuer.
+
+        @param name: The name of the user.
+        @param role: The administration role that the issuer names.
+        @return: The rights of the user, as a key that signs nothing: its access key is the path and
+            name of the user, and its secret is the id of the user, which no other user ever has.
+            L{None} if the user is missing or disabled.
+        @raise StoreBusy: The users could not be read, so this user may have been disabled.
+        """
+        keys = self._keys
+        if keys.isInDoubt:
+            raise StoreBusy(f"cannot read users: {keys.problem or 'no answer'}")
+        from storagegate.objects.identities.rights import bindPerson
+
+        at = (account, name, role)
+        found = bindPerson(account, name, role, keys.identities, self._people.get(at))
+        if found is None:
+            self._people.pop(at, None)
+            return None
+        if len(self._people) >= _MOST_PEOPLE and at not in self._people:
+            self._people.clear()
+        self._people[at] = found
+        return found
+
+    def renew(self, key: AccountKey) -> AccountKey | None:
+        """
+        Return the current state of a key or a person; L{None} if it is no longer valid.
+
+        @raise StoreBusy: See L{find}.
+        """
+        identity, issued = key.identity, key.issued
+        if identity.role and issued is not None:
+            return self.findPerson(identity.account, issued.userName, identity.role)
+        return self.find(identity.accessKey)
 
     def takeUsed(self) -> list[str]:
         """Return the issued keys that were used since the last call."""
