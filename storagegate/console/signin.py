@@ -90,7 +90,7 @@ class IssuerResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     @ivar error: The error code of a refusal, with C{errorDescription}.
     """
 
-    state: str
+    state: str = ""
     code: str = ""
     iss: str = ""
     error: str = ""
@@ -110,6 +110,22 @@ class SessionPage(Struct):
     items: list[ListedSession]
     next: str | None
 
+
+_ERROR_CODES = frozenset(
+    (
+        "access_denied",
+        "consent_required",
+        "interaction_required",
+        "invalid_request",
+        "invalid_scope",
+        "login_required",
+        "server_error",
+        "temporarily_unavailable",
+        "unauthorized_client",
+        "unsupported_response_type",
+    )
+)
+"""RFC 6749 section 4.1.2.1, and OpenID Connect Core 1.0 section 3.1.2.6."""
 
 _LATEST_MS = 10**15
 
@@ -240,6 +256,10 @@ async def finishSignIn(call: ConsoleCall, body: IssuerResponse) -> SignedIn:
     await console.throttle.check(call.address)
     call.response.clearCookie(SIGN_IN_COOKIE, **_cookieOptions(call))
     try:
+        if body.error and not body.state:
+            # RFC 6749 section 4.1.2.1 requires the state. Without it, only known codes are shown.
+            code = body.error if body.error in _ERROR_CODES else "no reason given"
+            raise SignInError(f"The issuer refused the sign-in: {code}")
         pending, issuer = await _takePending(call, body.state)
         if body.error:
             # Shown only for a sign-in of this browser: any link could have such a text.

@@ -82,7 +82,7 @@ export async function beginSignIn(issuer) {
 
 async function finishSignIn() {
   const given = new URLSearchParams(location.search);
-  if (!given.has("state")) return;
+  if (!given.has("state") && !given.has("error")) return;
   // The code belongs in no history. The fragment is this page's own, so it leads nowhere else.
   history.replaceState(null, "", location.pathname + (sessionStorage.getItem(PLACE) || ""));
   const [code, state, iss, error, errorDescription] =
