@@ -1,27 +1,44 @@
 """Signing in at an issuer in Chromium: the button, the issuer's page, the console, and back."""
 
+import atexit
 import json
+from functools import cache
 
 from tests.browser.fixture import ConsoleBrowser
-from tests.console.test_issuersignin import IssuerCase
+from tests.console.test_issuersignin import CONFIGURATION, IssuerCase
 from tests.support.clients import ROOT
+from tests.support.daemon import Daemon
+from tests.support.issuer import NodeIssuer
 from tests.support.programs import needs
 from tests.support.selection import long
-from tests.wire.s3.fixture import eventually
+from tests.wire.s3.fixture import eventually, makeDaemon, ownDirectory
 
 
-@long("drives Chromium")
-@needs("chromium")
-class IssuerSignInPageTests(IssuerCase):
-    """The sign-in page."""
+@cache
+def _nodeServers() -> tuple[NodeIssuer, Daemon]:
+    """Start npm's issuer and a daemon, which run until the run ends."""
+    issuer = NodeIssuer()
+    directory = ownDirectory("node-issuer")
+    file = directory / "storagegate.toml"
+    file.write_text(CONFIGURATION.format(url=issuer.url).replace("realm.groups", "groups"))
+    daemon = makeDaemon(directory / "data", "--config", str(file))
+    atexit.register(daemon.kill)
+    daemon.start()
+    host, port = daemon.address("admin")
+    issuer.start(f"http://{host}:{port}/console/")
+    return issuer, daemon
+
+
+class PageCase(IssuerCase):
+    """The sign-in page in Chromium."""
 
     def setUp(self) -> None:
         """Open the page in a new session of the browser."""
         super().setUp()
         self.page = ConsoleBrowser(self.daemon).__enter__()
         self.addCleanup(self.page.__exit__, None, None, None)
-        # The page of the issuer asks for a style sheet of another host.
-        self.page.allowed += [self.issuer.url, "cdn.jsdelivr.net", "net::ERR_"]
+        # Pages of issuers ask for style sheets of other hosts.
+        self.page.allowed += [self.issuer.url, "cdn.jsdelivr.net", "fonts.googleapis.com"]
         self.page.visit()
 
     def holds(self, expression: str) -> bool:
@@ -40,17 +57,23 @@ class IssuerSignInPageTests(IssuerCase):
         found = f"document.body.innerText.includes({json.dumps(text)})"
         self.arrive(f"location.origin === {json.dumps(self.page.origin)} && {found}")
 
-    def goToIssuer(self) -> None:
-        """Click the button of the issuer."""
+    def goToIssuer(self, field: str) -> None:
+        """Click the button of the issuer, whose page has a field."""
         self.page.press("Sign in with Example Corp")
         self.arrive(
             f"location.origin === {json.dumps(self.issuer.url)}"
-            " && document.querySelector('input[name=sub]')"
+            f" && document.querySelector('input[name={field}]')"
         )
+
+
+@long("drives Chromium")
+@needs("chromium")
+class IssuerSignInPageTests(PageCase):
+    """People of an issuer that accepts each person."""
 
     def authorize(self, subject: str) -> None:
         """Go to the issuer, and sign in there."""
-        self.goToIssuer()
+        self.goToIssuer("sub")
         self.page.fill("input[name=sub]", subject)
         self.page.press("Authorize")
 
@@ -79,7 +102,7 @@ class IssuerSignInPageTests(IssuerCase):
 
     def test_denied(self) -> None:
         """The refusal of the issuer is text on the sign-in page; key pairs still sign in."""
-        self.goToIssuer()
+        self.goToIssuer("sub")
         self.page.press("Deny")
         self.arriveText("The issuer refused the sign-in: access_denied")
         self.page.fill("input[name=username]", ROOT.accessKey)
@@ -92,3 +115,30 @@ class IssuerSignInPageTests(IssuerCase):
         self.page.visit("/console/?state=x&error=%3Cb%3Ecall%20555&error_description=now")
         self.page.waitText("The sign-in did not begin in this browser")
         self.assertNotIn("555", self.page.evaluate("document.body.innerText"))
+
+
+@long("drives Chromium")
+@needs("chromium", "node", "npm")
+class NodeIssuerTests(PageCase):
+    """An issuer that requires PKCE."""
+
+    def startDaemon(self) -> Daemon:
+        """Return the daemon with this issuer."""
+        self.issuer, daemon = _nodeServers()
+        return daemon
+
+    def test_signIn(self) -> None:
+        """A person has the groups of the userinfo endpoint."""
+        self.goToIssuer("login")
+        self.page.fill("input[name=login]", "ida")
+        self.page.fill("input[name=password]", "any")
+        self.page.press("Sign-in")
+        consent = (
+            "[...document.querySelectorAll('button')].find((each) => each.innerText === 'Continue')"
+        )
+        self.arrive(consent)
+        self.page.evaluate(f"{consent}.click()")
+        self.arriveText("user/corporate/ida")
+        self.page.evaluate("location.hash = '#/buckets'")
+        self.page.wait("document.querySelector('main h1')")
+        self.assertNotIn("You are signed in as", self.page.evaluate("document.body.innerText"))

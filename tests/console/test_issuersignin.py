@@ -54,7 +54,13 @@ def _servers() -> tuple[Issuer, Daemon]:
 
 
 class IssuerCase(ConsoleCase):
-    """Tests of the daemon with an issuer."""
+    """
+    Tests of the daemon with an issuer.
+
+    @ivar issuer: The issuer.
+    """
+
+    issuer: Any
 
     def setUp(self) -> None:
         """Use this daemon, with groups that see everything."""
