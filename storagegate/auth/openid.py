@@ -82,7 +82,7 @@ class Metadata:
 
 
 @frozen
-class Attempt:
+class SignInAttempt:
     """
     The secrets of one sign-in.
 
@@ -128,7 +128,7 @@ class OpenIDClient:
             JWKSCache(issuer, fetcher.fetch, seconds=seconds),
         )
 
-    async def authorizationURL(self, attempt: Attempt) -> str:
+    async def authorizationURL(self, attempt: SignInAttempt) -> str:
         """
         Return the URL at which the person signs in.
 
@@ -149,7 +149,7 @@ class OpenIDClient:
         url = metadata.authorization.text
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
-    async def redeem(self, attempt: Attempt, code: str, issuer: str) -> dict[str, Any]:
+    async def redeem(self, attempt: SignInAttempt, code: str, issuer: str) -> dict[str, Any]:
         """
         Exchange the code for an ID token, and return its claims.
 

@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from attrs import field, frozen
 from msgspec import Struct
+from twisted.logger import Logger
 
 from storagegate.console.services import ConsoleServices
+from storagegate.core.options import OptionError
 
 if TYPE_CHECKING:
-    from storagegate.auth.openid import Attempt, OpenIDClient
+    from storagegate.auth.openid import OpenIDClient, SignInAttempt
     from storagegate.console.issueroptions import IssuerOptions
 
 SIGN_IN_SECONDS = 600
 """Time from the click on an issuer's button until the browser is back."""
+
+_log = Logger()
 
 _NONCE_BYTES = 12
 _SEAL = b"storagegate console sign-in 1"
@@ -46,11 +50,11 @@ class PendingSignIn(Struct, frozen=True, forbid_unknown_fields=True):
     expiresMs: int
 
     @property
-    def attempt(self) -> "Attempt":
+    def attempt(self) -> "SignInAttempt":
         """The secrets of the sign-in."""
-        from storagegate.auth.openid import Attempt
+        from storagegate.auth.openid import SignInAttempt
 
-        return Attempt(self.state, self.nonce, self.verifier, self.redirectURL)
+        return SignInAttempt(self.state, self.nonce, self.verifier, self.redirectURL)
 
 
 @frozen
@@ -117,7 +121,7 @@ class Issuers:
 
 
 def makeIssuers(services: ConsoleServices) -> Issuers:
-    """Make the issuers of the configuration."""
+    """Make the issuers of the configuration; none if the file of a secret has become unusable."""
     table = services.options.signIn
     if not table:
         return Issuers({}, services)
@@ -127,7 +131,13 @@ def makeIssuers(services: ConsoleServices) -> Issuers:
     from storagegate.console.issueroptions import readIssuers
 
     found = {}
-    for name, options in readIssuers(table).items():
+    try:
+        read = readIssuers(table)
+    except OptionError as error:
+        # The configuration was valid at the start. Key pairs must still sign in.
+        _log.error("console: sign-in at issuers is off: {error}", error=error)
+        return Issuers({}, services)
+    for name, options in read.items():
         fetcher = MetadataFetcher(services.reactor, frozenset({options.issuer.host}))
         client = OpenIDClient(
             options.issuer, options.clientId, options.secret(), options.scopes, fetcher

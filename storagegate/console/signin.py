@@ -11,6 +11,7 @@ from storagegate.console.call import ConsoleCall, Principal
 from storagegate.console.issuers import SIGN_IN_SECONDS, Issuer, PendingSignIn
 from storagegate.console.paging import page
 from storagegate.console.sessions import ConsoleSession, SignInGrant
+from storagegate.core.addresses import HTTP, HTTPS
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.accounts import ROLES
 from storagegate.version import __version__
@@ -213,14 +214,14 @@ async def listIssuers(call: ConsoleCall) -> list[IssuerView]:
 
 async def beginSignIn(call: ConsoleCall) -> SignInStart:
     """Keep the secrets of a sign-in in a cookie, and return the URL of the issuer."""
-    from storagegate.auth.openid import IssuerUnavailable
-
     console = _console(call)
     console.guard.checkClear(call.request)
     await console.throttle.check(call.address)
     issuer = console.issuers.byName.get(call.params["issuer"])
     if issuer is None:
         raise codedError("NOT_FOUND", "No such issuer")
+    from storagegate.auth.openid import IssuerUnavailable
+
     pending = console.issuers.begin(issuer, _redirectURL(call, issuer))
     try:
         url = await issuer.client.authorizationURL(pending.attempt)
@@ -239,7 +240,7 @@ def _redirectURL(call: ConsoleCall, issuer: Issuer) -> str:
     if call.services.options.url:
         return call.services.options.url
     # The guard has checked the host.
-    scheme = "https" if call.request.secure else "http"
+    scheme = HTTPS if call.request.secure else HTTP
     return f"{scheme}://{call.request.get('host')}{console.guard.cookiePath(call.request)}"
 
 
@@ -249,9 +250,11 @@ async def finishSignIn(call: ConsoleCall, body: IssuerResponse) -> SignedIn:
 
     The response must be for the sign-in in this browser's cookie, and each is used once.
     """
+    console = _console(call)
+    if not console.issuers.byName:
+        raise codedError("NOT_FOUND", "No issuer is configured")
     from storagegate.auth.openid import IssuerUnavailable, SignInError, issuerError
 
-    console = _console(call)
     console.guard.checkClear(call.request)
     await console.throttle.check(call.address)
     call.response.clearCookie(SIGN_IN_COOKIE, **_cookieOptions(call))

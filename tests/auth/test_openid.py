@@ -12,13 +12,13 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.auth.oauth import DocumentURL, readURL
-from storagegate.auth.openid import Attempt, IssuerUnavailable, OpenIDClient, SignInError
+from storagegate.auth.openid import IssuerUnavailable, OpenIDClient, SignInAttempt, SignInError
 from storagegate.net.http.clientconnection import HTTPClientError
 from tests.support.tokens import ISSUER, claims, forged, jwks, rsaKey, signed
 
 CLIENT = "console"
 
-ATTEMPT = Attempt("state", "nonce", "verifier" * 8, "https://s3.example.com/console/")
+ATTEMPT = SignInAttempt("state", "nonce", "verifier" * 8, "https://s3.example.com/console/")
 
 METADATA = {
     "issuer": ISSUER,

@@ -5,7 +5,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.console.issuers import SIGN_IN_SECONDS, Issuer, Issuers
+from storagegate.console.issuers import SIGN_IN_SECONDS, Issuer, Issuers, makeIssuers
 
 REDIRECT = "https://s3.example.com/console/"
 
@@ -50,3 +50,19 @@ class SealTests(SynchronousTestCase):
         self.assertIsNotNone(self.issuers.open(self.cookie))
         self.now += 1
         self.assertIsNone(self.issuers.open(self.cookie))
+
+    def test_unusable(self) -> None:
+        """A secret that has become unreadable turns off the issuers, and not the console."""
+        table = {
+            "corporate": {
+                "issuer": "https://login.example.com/",
+                "clientId": "console",
+                "account": "staff",
+                "clientSecretFile": "/nonexistent/secret",
+            }
+        }
+        options = SimpleNamespace(signIn=table)
+        services: Any = SimpleNamespace(options=options, sealKey=bytes(32), reactor=None)
+        self.assertEqual(makeIssuers(services).byName, {})
+        del table["corporate"]["clientSecretFile"]
+        self.assertEqual(makeIssuers(services).byName["corporate"].label, "corporate")

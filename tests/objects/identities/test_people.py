@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.objects.accounts import AccountKey
 from storagegate.objects.errors import LimitExceeded
-from storagegate.objects.identities.entities import AccountState, Group, User
+from storagegate.objects.identities.entities import AccountState, Group, User, encodeEntity
 from storagegate.objects.identities.groups import GROUPS_OF_USER_LIMIT
 from storagegate.objects.identities.people import (
     Person,
@@ -15,9 +17,10 @@ from storagegate.objects.identities.people import (
     claimOf,
     putPerson,
 )
+from storagegate.objects.identities.rights import bindPerson
 from storagegate.objects.identities.users import USERS_LIMIT
 from storagegate.objects.identities.validation import TAGS_LIMIT
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, AccountDocuments
 
 
 class PeopleTests(SynchronousTestCase):
@@ -151,3 +154,28 @@ class ClaimTests(SynchronousTestCase):
         }
         self.assertEqual(claimedTags(given), {"email": "a@example.com"})
         self.assertEqual(claimedTags({"email": 7, "name": "\ud800"}), {})
+
+
+class BoundTests(SynchronousTestCase):
+    """L{bindPerson}: the rights of a session."""
+
+    def bind(self, *entities: Any, before: AccountKey | None = None) -> AccountKey | None:
+        """Bind the person ann in an account with these entities."""
+        documents = {(each.kind, each.key): encodeEntity(each) for each in entities}
+        identities = {"staff": AccountDocuments(1, documents)}
+        return bindPerson("staff", "ann", "none", identities, before)
+
+    def test_bind(self) -> None:
+        """A session ends with its user, or while the user is disabled, and has the user's role."""
+        user = User(name="ann", id="AIDA1", path="/corporate/", groups=("g",))
+        group = Group(name="g")
+        found = self.bind(user, group)
+        assert found is not None
+        identity = found.identity
+        self.assertEqual((identity.principal, identity.ownerAccount), ("corporate/ann", ""))
+        self.assertEqual((found.role, found.secretKey), ("none", "AIDA1"))
+        self.assertIs(self.bind(user, group, before=found), found)
+        changed = Group(name="g", policies={"p": "{}"})
+        self.assertIsNot(self.bind(user, changed, before=found), found)
+        self.assertIsNone(self.bind(replace(user, disabled=True), group, before=found))
+        self.assertIsNone(self.bind(group, before=found))
