@@ -23,6 +23,7 @@ from storagegate.auth.jwt import JWTOptions
 from storagegate.auth.oauth import OAuthOptions
 from storagegate.auth.tokens import APIKeyOptions
 from storagegate.cluster.options import ClusterOptions
+from storagegate.console.issueroptions import IssuerOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
 from storagegate.core.options import MERGED
 from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, VAULT_VARIABLES, Key
@@ -84,6 +85,16 @@ takes a restart.
 
 """
 
+_SIGN_IN = """\
+Sign-in at issuers
+------------------
+
+`Sign-in at an issuer <signin.rst>`_ describes these tables. A change takes a restart, or a SIGHUP
+if there are several workers. Replace ``NAME`` with a name of lower-case letters, digits and
+hyphens.
+
+"""
+
 _GATEWAY = """\
 The tables of the gateway
 -------------------------
@@ -110,7 +121,8 @@ Read = Callable[[Any], Any]
 def page() -> str:
     """Give the whole page."""
     parts = [_INTRODUCTION, _topLevel(), _CLUSTER, _clusterTable()]
-    parts += [_VAULT, _vaultTables(), _GATEWAY]
+    parts += [_VAULT, _vaultTables()]
+    parts += [_SIGN_IN, _optionTable("[signIn.NAME]", IssuerOptions), _GATEWAY]
     for title, group in GROUPS.items():
         parts.append(f"{title}\n{'~' * len(title)}\n\n")
         for name, kind in group.items():

@@ -24,10 +24,10 @@ of each connection is checked. Redirections are not followed.
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from attrs import field, frozen
 from attrs.converters import optional
@@ -163,17 +163,38 @@ class MetadataFetcher:
         @raise HTTPStatusError: The status of the response is not 200.
         @raise HTTPClientError: No allowed address sent a response.
         """
-        client = HTTPClient(
+        response = await self._client(url).request("GET", seconds=TIMEOUT_SECONDS)
+        if response.status != 200:
+            raise HTTPStatusError(url.text, response.status)
+        return response.body
+
+    async def send(
+        self, url: DocumentURL, fields: Mapping[str, str], form: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """
+        Send a request to an endpoint of the issuer.
+
+        @param fields: Header fields.
+        @param form: The form of a POST; C{None} for a GET.
+        @return: The status and the body of the response.
+        @raise HTTPClientError: No allowed address sent a response.
+        """
+        method, body, given = "GET", None, dict(fields)
+        if form is not None:
+            method, body = "POST", urlencode(form).encode()
+            given["Content-Type"] = "application/x-www-form-urlencoded"
+        client = self._client(url)
+        response = await client.request(method, "", given, body, TIMEOUT_SECONDS)
+        return response.status, response.body
+
+    def _client(self, url: DocumentURL) -> HTTPClient:
+        return HTTPClient(
             self._reactor or processReactor(),
             url.text,
             self._tls,
             MAX_DOCUMENT_BYTES,
             lambda address: addressAllowed(address, url, self._trusted),
         )
-        response = await client.request("GET", seconds=TIMEOUT_SECONDS)
-        if response.status != 200:
-            raise HTTPStatusError(url.text, response.status)
-        return response.body
 
 
 REFRESH_SECONDS = 300.0
@@ -191,6 +212,50 @@ COOLDOWN_SECONDS = 15.0
 _log = Logger()
 
 Fetch = Callable[[DocumentURL], Awaitable[bytes]]
+
+
+async def fetchMetadata(issuer: DocumentURL, fetch: Fetch) -> dict[str, Any]:
+    """
+    Fetch the metadata of an issuer.
+
+    @param fetch: Fetches a document.
+    @raise HTTPClientError: The issuer cannot be reached, or the status of its response is not 200.
+    @raise ValueError: The document is not JSON.
+    @raise FetchError: The document is unusable.
+    """
+    path = urlsplit(issuer.text).path.rstrip("/")
+    root = issuer.text[: len(issuer.text.rstrip("/")) - len(path)]
+    try:
+        url = readURL(f"{root}{path}/.well-known/openid-configuration")
+        document = await fetch(url)
+    except HTTPStatusError as error:
+        if error.status != 404:
+            raise
+        # RFC 8414 section 3.1: the well-known segment precedes the path.
+        url = readURL(f"{root}/.well-known/oauth-authorization-server{path}")
+        document = await fetch(url)
+    try:
+        metadata = json.loads(document)
+    except RecursionError:
+        raise FetchError("the issuer's document is nested too deeply") from None
+    # RFC 8414 section 3.3: a document of another issuer must not be used.
+    if not isinstance(metadata, dict) or metadata.get("issuer") != issuer.text:
+        raise FetchError(f"the document of {issuer.text} is about another issuer")
+    return metadata
+
+
+def readEndpoint(metadata: Mapping[str, Any], name: str, issuer: DocumentURL) -> DocumentURL:
+    """
+    Return a URL of an issuer's metadata.
+
+    @param name: The name of the member, such as C{jwks_uri}.
+    @raise FetchError: It is without TLS, though the issuer has TLS.
+    @raise ValueError: It is missing or invalid.
+    """
+    url = readURL(metadata.get(name))
+    if url.scheme == HTTP and issuer.scheme != HTTP:
+        raise FetchError(f"the {name} of the issuer is without TLS")
+    return url
 
 
 class JWKSCache:
@@ -268,29 +333,8 @@ class JWKSCache:
 
     async def _discover(self) -> DocumentURL:
         """Return the URL of the keys, from the metadata of the issuer."""
-        issuer = self._issuer.text
-        path = urlsplit(issuer).path.rstrip("/")
-        root = issuer[: len(issuer.rstrip("/")) - len(path)]
-        try:
-            url = readURL(f"{root}{path}/.well-known/openid-configuration")
-            document = await self._fetch(url)
-        except HTTPStatusError as error:
-            if error.status != 404:
-                raise
-            # RFC 8414 section 3.1: the well-known segment precedes the path.
-            url = readURL(f"{root}/.well-known/oauth-authorization-server{path}")
-            document = await self._fetch(url)
-        try:
-            metadata = json.loads(document)
-        except RecursionError:
-            raise FetchError("the issuer's document is nested too deeply") from None
-        # RFC 8414 section 3.3: a document of another issuer must not be used.
-        if not isinstance(metadata, dict) or metadata.get("issuer") != issuer:
-            raise FetchError(f"the document of {issuer} is about another issuer")
-        url = readURL(metadata.get("jwks_uri"))
-        if url.scheme == HTTP and self._issuer.scheme != HTTP:
-            raise FetchError("the issuer's keys are to be fetched without TLS")
-        return url
+        metadata = await fetchMetadata(self._issuer, self._fetch)
+        return readEndpoint(metadata, "jwks_uri", self._issuer)
 
     def _failed(self, failure: Any) -> None:
         _log.warn(
@@ -370,6 +414,10 @@ class OAuthProvider:
         @raise TokenError: The token is invalid.
         @raise ServiceError: C{UNAVAILABLE} if the keys of the issuer cannot be fetched.
         """
+        return self.claims(token)
+
+    def claims(self, token: str) -> Any:
+        """The same as L{verify} for a token without a call."""
         header = unverified(token, 0)
         kid, algorithm = header.get("kid"), header.get("alg")
         # The header's own keys come from the caller and are ignored: jku, x5u, jwk, x5c.

@@ -11,19 +11,24 @@ from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.console.api import ConsoleAPI
 from storagegate.console.call import Principal
 from storagegate.console.guard import FIELDS, Guard, SignInThrottle, makeOriginCheck
+from storagegate.console.issuers import makeIssuers
 from storagegate.console.operations import PREFIX, APIOperation
 from storagegate.console.pages import servePages
 from storagegate.console.services import ConsoleServices
-from storagegate.console.sessions import ConsoleSessions
+from storagegate.console.sessions import ConsoleSession, ConsoleSessions
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.http.application import Application
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.forwarded import compileTrust
+from storagegate.objects.accounts import AccountKey
 
 COOKIE = "storagegate-console"
 
 TOKEN_HEADER = "x-console-token"
+
+_SETTLED_MS = 2000
+"""The age of a session at which all processes know its user: they poll twice a second."""
 
 _SESSION_TOKEN_HEADER = "x-amz-security-token"
 
@@ -41,6 +46,7 @@ class Console:
     @ivar guard: Checks hosts and connections.
     @ivar sessions: The sessions of signed-in clients.
     @ivar throttle: Limits failed attempts to sign in.
+    @ivar issuers: The issuers at which people sign in.
     """
 
     def __init__(self, services: ConsoleServices, guard: Guard) -> None:
@@ -50,6 +56,7 @@ class Console:
             services.daemon.dataDirectory, services.store.pool, services.now
         )
         self.throttle = SignInThrottle.make(services.makeRates, services.now)
+        self.issuers = makeIssuers(services)
         services.kept["console"] = self
         services.monitor.begin()
         self.api = ConsoleAPI(services, self.authenticate)
@@ -114,11 +121,24 @@ class Console:
         session = await self.sessions.find(id) if id else None
         if session is None:
             return None
-        key = self.services.accounts.find(session.accessKey)
+        key = await self._keyOf(session)
         if key is None or not session.isOf(key):
             return None
         key.isUsed = True
         return Principal(key, session)
+
+    async def _keyOf(self, session: ConsoleSession) -> AccountKey | None:
+        """Return the current key or user of a session; L{None} if there is none."""
+        accounts, grant = self.services.accounts, session.grant
+        if grant is None:
+            return accounts.find(session.accessKey)
+        issuer = self.issuers.byName.get(grant.issuer)
+        if issuer is None or issuer.options.account != grant.account:
+            return None
+        if self.services.now() * 1000 - session.createdMs < _SETTLED_MS:
+            # Another process has just created the user, or renewed its groups.
+            await accounts.refresh()
+        return accounts.findPerson(grant.account, grant.user, grant.role)
 
     async def prove(self, accessKey: str, secretKey: str, address: str) -> Principal:
         """

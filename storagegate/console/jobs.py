@@ -396,7 +396,7 @@ class _Run:
             self._turnSeconds = seconds()
         if self.isClosing:
             raise _Ended("interrupted")
-        found = self.services.accounts.find(self.job.accessKey)
+        found = self.services.accounts.renew(self._key)
         if found is None or found.secretKey != self._key.secretKey:
             raise codedError("UNAUTHENTICATED", "The key of the job is no longer valid")
         self._key = found

@@ -149,11 +149,10 @@ class AccessJudgement(Struct):
 
 
 async def listKeys(call: ConsoleCall, query: KeyPageQuery) -> KeyPage:
-    """List keys by name: all keys for an auditor, otherwise the caller's own key."""
+    """List keys by name: all keys for an auditor, otherwise the caller's own keys."""
     uses = await call.services.store.catalog.keyUses()
     keys = call.services.store.accessKeys.keys
-    own = call.who.identity.accessKey
-    names = sorted(keys) if call.who.has("auditor") else [own] if own in keys else []
+    names = sorted(name for name in keys if call.who.has("auditor") or _isOwn(call, keys[name]))
     wanted = query.find.lower()
     found = [
         keys[name]
@@ -176,8 +175,13 @@ async def showKey(call: ConsoleCall) -> KeyView:
 
 
 async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
-    """Issue a key with a role no higher than the caller's."""
+    """
+    Issue a key with a role no higher than the caller's. A person without a role can issue service
+    keys of its own user.
+    """
     key = makeKey(body, int(call.services.now() * 1000))
+    if not (key.parent and _isOwn(call, key)):
+        call.require("admin")
     _checkRole(call, key.role)
     call.note(accessKey=key.accessKey, account=key.account, role=key.role)
     if _isRoot(call, key.accessKey):
@@ -219,8 +223,10 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
 
 
 async def revokeKey(call: ConsoleCall) -> None:
-    """Revoke a key."""
+    """Revoke a key. A person without a role can revoke service keys of its own user."""
     key = _changeable(call)
+    if not (key.parent and _isOwn(call, key)):
+        call.require("admin")
     if not await call.services.store.catalog.commit(RemoveAccessKey(key.accessKey)):
         raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
@@ -402,6 +408,16 @@ def _isRoot(call: ConsoleCall, accessKey: str) -> bool:
     return found is not None and found.identity.isRoot
 
 
+def _isOwn(call: ConsoleCall, key: AccessKey) -> bool:
+    """Return whether a key is the caller's, or a service key of a person who signed in."""
+    identity = call.who.identity
+    rights = identity.rights
+    if not identity.role or rights is None or rights.user is None:
+        return key.accessKey == identity.accessKey
+    parent = f"user/{rights.user.key}"
+    return key.account == identity.account and key.parent.lower() == parent
+
+
 def _visible(call: ConsoleCall) -> AccessKey:
     """
     Return the key of the path.
@@ -410,7 +426,7 @@ def _visible(call: ConsoleCall) -> AccessKey:
     """
     name = call.params["key"]
     key = call.services.store.accessKeys.keys.get(name)
-    if not call.who.has("auditor") and name != call.who.identity.accessKey:
+    if key is None or not _isOwn(call, key):
         call.require("auditor")
     if key is None:
         raise codedError("NOT_FOUND", "No such access key")

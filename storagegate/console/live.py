@@ -234,7 +234,7 @@ class LiveStream:
         """Return the current principal; L{None} if its key or session has ended."""
         before = self.call.who
         services = self.call.services
-        key = services.accounts.find(before.identity.accessKey)
+        key = services.accounts.renew(before.key)
         if key is None:
             return None
         session = before.session

@@ -466,7 +466,7 @@ async def checkStill(call: ConsoleCall) -> None:
 
     @raise ServiceError: C{UNAUTHENTICATED}.
     """
-    key = call.services.accounts.find(call.who.identity.accessKey)
+    key = call.services.accounts.renew(call.who.key)
     session = call.who.session
     isValid = key is not None and key.secretKey == call.who.key.secretKey
     if isValid and session is not None:

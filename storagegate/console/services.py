@@ -65,12 +65,14 @@ class ConsoleOptions:
     @ivar allowsClearText: Whether signing in is allowed over HTTP from another machine.
     @ivar trustedProxies: The proxies whose C{X-Forwarded-For} names clients, as in the gateway's
         table.
+    @ivar signIn: The table C{signIn}: see L{storagegate.console.issueroptions}.
     """
 
     url: str = ""
     s3Url: str = ""
     allowsClearText: bool = False
     trustedProxies: Any = False
+    signIn: Mapping[str, Any] = field(factory=dict)
 
 
 @define(eq=False)
@@ -87,6 +89,7 @@ class ConsoleServices:
     @ivar makeRates: Makes rate limit stores that all processes share.
     @ivar presign: Makes a presigned URL from the key, the region, the URL, parameters, the time now
         and the time of validity, both in seconds.
+    @ivar sealKey: Seals the state of sign-ins: 32 bytes, the same on all nodes.
     """
 
     reactor: Any
@@ -102,6 +105,7 @@ class ConsoleServices:
     now: Callable[[], float]
     makeRates: RateStoreMaker
     presign: Callable[[KeyPair, str, str, Mapping[str, str], float, int], str]
+    sealKey: bytes = field(repr=False)
     # State that handlers keep for the life of the console, by name: jobs, streams, history.
     kept: dict[str, Any] = field(factory=dict, init=False)
 

@@ -4,6 +4,9 @@ Console sessions, in C{sessions.sqlite} of the data directory, shared by all wor
 A session has two halves: the id in a cookie, which page scripts cannot read, and a token, which the
 browser sends to no other service of the same host. The file holds the hashes of both. It also holds
 a hash of the secret of the key, so a session ends when the secret changes.
+
+A session of a person who signed in at an issuer has a grant instead of a key: the user, and the
+role that the issuer named.
 """
 
 import hmac
@@ -13,7 +16,9 @@ from hashlib import sha256
 from secrets import token_urlsafe
 from typing import Any, TypeVar
 
+import msgspec
 from attrs import evolve, frozen
+from msgspec import Struct
 from twisted.internet.defer import DeferredLock
 
 from storagegate.objects.accounts import AccountKey
@@ -74,12 +79,40 @@ _KIND = FileKind(
             )
             """,
         ),
+        (
+            "ALTER TABLE consoleSessions ADD COLUMN document TEXT NOT NULL DEFAULT ''",
+            """
+            CREATE TABLE consoleSignIns (
+                state TEXT PRIMARY KEY NOT NULL,
+                expiresMs INTEGER NOT NULL
+            )
+            """,
+        ),
     ),
     mark="consoleSessions",
     # Signing out must be durable, too.
     synchronous="FULL",
     error=SessionsUnusable,
 )
+
+
+class SignInGrant(Struct, frozen=True):
+    """
+    The grant of a session that began at an issuer.
+
+    @ivar issuer: The name of the issuer in the configuration.
+    @ivar user: The name of the user.
+    @ivar role: The administration role that the issuer named.
+    @ivar claimed: The groups that the issuer named, in part.
+    @ivar isGrouped: Whether the issuer names groups.
+    """
+
+    issuer: str
+    account: str
+    user: str
+    role: str
+    claimed: list[str]
+    isGrouped: bool
 
 
 @frozen
@@ -89,10 +122,11 @@ class ConsoleSession:
 
     @ivar id: The hash of the id in the cookie.
     @ivar token: The hash of the token.
-    @ivar accessKey: The access key that signed in.
+    @ivar accessKey: The access key that signed in, or the path and name of a user.
     @ivar proof: A keyed hash of the secret of the key and the id.
     @ivar address: The client address at sign-in.
     @ivar agent: The C{User-Agent} at sign-in.
+    @ivar document: The grant as JSON; empty for a session of a key.
     """
 
     id: str
@@ -103,13 +137,26 @@ class ConsoleSession:
     usedMs: int
     address: str
     agent: str
+    document: str = ""
+
+    @property
+    def grant(self) -> SignInGrant | None:
+        """The grant of a person; L{None} for a session of a key."""
+        return msgspec.json.decode(self.document, type=SignInGrant) if self.document else None
 
     def endMs(self) -> int:
         """Return when the session expires unless it is used before then."""
         return min(self.usedMs + IDLE_SECONDS * 1000, self.createdMs + LONGEST_SECONDS * 1000)
 
     def isOf(self, key: AccountKey) -> bool:
-        """Return whether the session was begun with the secret of a key."""
+        """
+        Return whether the session was begun with the secret of a key, and the sessions of its user
+        were not revoked since.
+        """
+        rights = key.identity.rights
+        user = None if rights is None else rights.user
+        if user is not None and self.createdMs < user.revokedBeforeMs:
+            return False
         return hmac.compare_digest(self.proof, _proof(self.id, key))
 
     def hasToken(self, token: str) -> bool:
@@ -140,11 +187,12 @@ class ConsoleSessions:
         self._lock = DeferredLock()
 
     async def create(
-        self, key: AccountKey, address: str, agent: str
+        self, key: AccountKey, address: str, agent: str, grant: SignInGrant | None = None
     ) -> tuple[ConsoleSession, str, str]:
         """
         Begin a session.
 
+        @param grant: The grant of a person; L{None} for a session of a key.
         @return: The session, its id for the cookie, and its token.
         """
         id, token = token_urlsafe(32), token_urlsafe(32)
@@ -159,6 +207,7 @@ class ConsoleSessions:
             nowMs,
             address,
             agent[:200],
+            "" if grant is None else msgspec.json.encode(grant).decode(),
         )
 
         def act() -> None:
@@ -179,7 +228,7 @@ class ConsoleSessions:
                 "DELETE FROM consoleTickets WHERE session NOT IN (SELECT id FROM consoleSessions)"
             )
             execute(
-                "INSERT INTO consoleSessions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO consoleSessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 session.id,
                 session.token,
                 session.accessKey,
@@ -188,6 +237,7 @@ class ConsoleSessions:
                 session.usedMs,
                 session.address,
                 session.agent,
+                session.document,
             )
 
         await self._perform(act, True)
@@ -241,6 +291,27 @@ class ConsoleSessions:
         """
         delete = "DELETE FROM consoleSessions WHERE id = ?"
         await self._perform(lambda: self._file.execute(delete, id), True)
+
+    async def useSignIn(self, state: str, expiresMs: int) -> bool:
+        """
+        Use the state of a sign-in at an issuer.
+
+        @param expiresMs: When the state expires.
+        @return: Whether this is its first use on this machine.
+        """
+        hashed = _hash(state)
+
+        def act() -> bool:
+            execute = self._file.execute
+            nowMs = int(self._now() * 1000)
+            execute("DELETE FROM consoleSignIns WHERE expiresMs <= ?", nowMs)
+            (count,) = execute("SELECT COUNT(*) FROM consoleSignIns").fetchone()
+            if count >= _MOST:
+                return False
+            insert = "INSERT OR IGNORE INTO consoleSignIns VALUES (?, ?)"
+            return bool(execute(insert, hashed, expiresMs).rowcount)
+
+        return await self._perform(act, True)
 
     async def addTicket(self, session: str, expiresMs: int, document: bytes) -> str:
         """

@@ -18,6 +18,7 @@ from storagegate.console.guard import isLoopback
 from storagegate.console.reads import disposition, sendObject
 from storagegate.console.zip import sendArchive
 from storagegate.core.errors import ServiceError, codedError
+from storagegate.objects.accounts import AccountKey
 from storagegate.objects.issuedkeys import KeyPair
 
 TICKET_SECONDS = 600
@@ -189,7 +190,7 @@ async def shareObject(call: ConsoleCall, body: Share) -> Link:
         query["versionId"] = body.versionId
     if body.download:
         query["response-content-disposition"] = disposition(key, "attachment")
-    signed = call.who.key
+    signed = _signingKey(call)
     url = call.services.presign(
         KeyPair(signed.identity.accessKey, signed.secretKey),
         call.services.region,
@@ -199,6 +200,28 @@ async def shareObject(call: ConsoleCall, body: Share) -> Link:
         body.expiresSeconds,
     )
     return Link(url, (int(now) + body.expiresSeconds) * 1000, warning)
+
+
+def _signingKey(call: ConsoleCall) -> AccountKey:
+    """
+    Return the key that signs URLs of the caller: for a person, a service key of its user.
+
+    @raise ServiceError: C{FAILED_PRECONDITION}: the person has no such key.
+    """
+    key, rights = call.who.key, call.who.identity.rights
+    if not call.who.identity.role or rights is None or rights.user is None:
+        return key
+    parent = f"user/{rights.user.key}"
+    for row in call.services.store.accessKeys.keys.values():
+        isPlain = row.policy == "readwrite" and not (
+            row.bucketPattern or row.prefixPattern or row.sessionPolicy or row.expiresMs
+        )
+        if row.account == call.who.identity.account and row.parent == parent and isPlain:
+            found = call.services.accounts.find(row.accessKey)
+            if found is not None:
+                return found
+    text = "A key must sign the link: make a key of your user on the page Keys first"
+    raise ServiceError("FAILED_PRECONDITION", text, 409)
 
 
 def _address(call: ConsoleCall) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -581,6 +582,7 @@ class Components:
             values.get("s3Url", ""),
             values["consoleClearText"],
             s3.trustedProxies,
+            configuration.signIn,
         )
         accounts = AccessKeyStore(store.accessKeys, root.accessKey, root.secretKey)
         services = ConsoleServices(
@@ -599,6 +601,8 @@ class Components:
             now=time.time,
             makeRates=self._makeRates() or (lambda name, ms: MemoryRateLimitStore(ms)),
             presign=_presign,
+            # All nodes have the same root pair.
+            sealKey=sha256(b"storagegate console sign-in\0" + root.secretKey.encode()).digest(),
         )
         return Console(services, Guard(options))
 

@@ -37,6 +37,7 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 _GATEWAY = "gateway"
 _CLUSTER = "cluster"
 _VAULT = "vault"
+_SIGN_IN = "signIn"
 
 CLUSTER_VARIABLES = {
     f"{PREFIX}CLUSTER_{words}": name
@@ -562,6 +563,7 @@ class Configuration:
     @ivar values: The values by key.
     @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
     @ivar origins: The origin of each value, by key.
+    @ivar signIn: The table C{signIn}: the options of the issuers of the console by their names.
     """
 
     listeners: ListenerOptions
@@ -579,6 +581,7 @@ class Configuration:
     values: Mapping[str, Any] = field(repr=False)
     cluster: "ClusterOptions | None" = None
     origins: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
+    signIn: Mapping[str, Any] = field(factory=dict, repr=False)
 
     @property
     def vault(self) -> "VaultOptions | None":
@@ -621,6 +624,7 @@ class Reading:
     @ivar gateway: The table C{gateway} of the file.
     @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
     @ivar vault: The table C{vault}; C{None} if the master keys are in a file.
+    @ivar signIn: The table C{signIn}.
     @ivar errors: The mistakes; without any, the other attributes are the whole configuration.
     """
 
@@ -629,6 +633,7 @@ class Reading:
     gateway: Mapping[str, Any]
     cluster: "ClusterOptions | None"
     vault: "VaultOptions | None"
+    signIn: Mapping[str, Any]
     errors: list[str]
 
 
@@ -643,7 +648,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     reading = readAll(flags, environment)
     raiseErrors(reading.errors)
     configuration = _assemble(reading.values, reading.gateway, reading.cluster, reading.vault)
-    return evolve(configuration, origins=reading.origins)
+    return evolve(configuration, origins=reading.origins, signIn=reading.signIn)
 
 
 def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
@@ -654,7 +659,7 @@ def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]
     if path:
         with collectErrors(found):
             table = _readFile(path)
-    for name in (_GATEWAY, _CLUSTER, _VAULT):
+    for name in (_GATEWAY, _CLUSTER, _VAULT, _SIGN_IN):
         table.pop(name, None)
     for item in (
         *_fromTable(table, f"file {path}", found),
@@ -673,6 +678,7 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     gateway: Mapping[str, Any] = {}
     cluster: Mapping[str, Any] = {}
     vault: Mapping[str, Any] = {}
+    signIn: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
         # systemd separates the directories with colons if a unit has several.
@@ -688,6 +694,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
             cluster = _takeTable(table, _CLUSTER, path)
         with collectErrors(errors):
             vault = _takeTable(table, _VAULT, path)
+        with collectErrors(errors):
+            signIn = _takeTable(table, _SIGN_IN, path)
     for source in (
         _fromTable(table, f"file {path}", errors),
         _fromVariables(environment, errors),
@@ -705,6 +713,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
         providers = _readVault(vault, environment, path)
     if providers is not None and "masterKeys" in found:
         errors.append("masterKeys: set, though [vault] has the master keys; remove one of them")
+    with collectErrors(errors):
+        _checkSignIn(signIn, path)
     values = {}
     for name, item in found.items():
         with collectErrors(errors):
@@ -712,7 +722,7 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     with collectErrors(errors):
         _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}
-    return Reading(values, origins, gateway, options, providers, errors)
+    return Reading(values, origins, gateway, options, providers, signIn, errors)
 
 
 def restore(options: Mapping[str, Any]) -> Configuration:
@@ -724,7 +734,7 @@ def restore(options: Mapping[str, Any]) -> Configuration:
         _readCluster(cluster, {}, "") if cluster else None,
         _readVault(vault, {}, "") if vault else None,
     )
-    return evolve(restored, origins=options["origins"])
+    return evolve(restored, origins=options["origins"], signIn=options["signIn"])
 
 
 def portable(configuration: Configuration) -> dict[str, Any]:
@@ -736,6 +746,7 @@ def portable(configuration: Configuration) -> dict[str, Any]:
         "cluster": None if cluster is None else asdict(cluster),
         "vault": None if vault is None else asdict(vault),
         "origins": configuration.origins,
+        "signIn": configuration.signIn,
     }
 
 
@@ -750,6 +761,7 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
         (_GATEWAY, old.gateway, new.gateway),
         (_CLUSTER, old.cluster, new.cluster),
         (_VAULT, old.vault, new.vault),
+        (_SIGN_IN, old.signIn, new.signIn),
     )
     return [*names, *(name for name, before, after in tables if before != after)]
 
@@ -767,7 +779,10 @@ def applied(old: Configuration, new: Configuration, *, isReplacing: bool) -> lis
         if (key.reloads or (isReplacing and not key.isShared))
         and old.values.get(key.name) != new.values.get(key.name)
     ]
-    return [*names, _GATEWAY] if isReplacing and old.gateway != new.gateway else names
+    if not isReplacing:
+        return names
+    tables = ((_GATEWAY, old.gateway, new.gateway), (_SIGN_IN, old.signIn, new.signIn))
+    return [*names, *(name for name, before, after in tables if before != after)]
 
 
 def _readFile(path: str) -> dict[str, Any]:
@@ -785,7 +800,7 @@ def _readFile(path: str) -> dict[str, Any]:
 
 
 def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    """Remove the gateway's or the cluster's table from a file: its options are not keys."""
+    """Remove a table of options from a file: its options are not keys."""
     part = table.pop(name, {})
     if not isinstance(part, dict):
         raise ConfigurationError(f"{name} (file {path}): expected a table")
@@ -858,6 +873,29 @@ def _readOptions(
     except OptionError as error:
         raise ConfigurationError(
             *(_optionError(title, each, origins) for each in error.errors)
+        ) from error
+
+
+def _checkSignIn(table: Mapping[str, Any], path: str) -> None:
+    """
+    Check the tables of the issuers of the console.
+
+    @param path: The path of the file, for errors.
+    @raise ConfigurationError: If an option is invalid. The text does not contain its value.
+    """
+    if not table:
+        return
+    try:
+        # PyJWT and the client of issuers take megabytes, so they are imported only if needed.
+        from storagegate.console.issueroptions import readIssuers
+
+        readIssuers(table)
+    except OptionError as error:
+        raise ConfigurationError(
+            *(
+                f"{_SIGN_IN} (file {path}): {each.removeprefix('the option ')}"
+                for each in error.errors
+            )
         ) from error
 
 

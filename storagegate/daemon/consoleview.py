@@ -171,6 +171,7 @@ def describeConfiguration(
         ("gateway", started.gateway, hasWorkers),
         ("cluster", cluster, False),
         ("vault", vault, False),
+        ("signIn", (current if hasWorkers else started).signIn, hasWorkers),
     ):
         for path, value in tableOptions(name, table):
             found.append(

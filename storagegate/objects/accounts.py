@@ -36,6 +36,10 @@ def accountNames(keys: Iterable[AccessKey]) -> frozenset[str]:
     return frozenset({ROOT_ACCOUNT, *(key.account for key in keys)})
 
 
+_MOST_PEOPLE = 1000
+"""People whose compiled policies are kept: as many as one console serves at once."""
+
+
 class AccessKeyStore:
     """Look up the credentials of access keys. Synchronous; must run in the reactor thread."""
 
@@ -62,6 +66,7 @@ class AccessKeyStore:
         self._issued: dict[str, AccountKey] = {}
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
+        self._people: dict[tuple[str, str, str], AccountKey] = {}
         keys.users.add(self)
         self.setRoot(rootAccessKey, rootSecretKey)
 
@@ -88,6 +93,43 @@ class AccessKeyStore:
         ):
             self._readKeys()
         return self._issued.get(accessKey)
+
+    def findPerson(self, account: str, name: str, role: str) -> AccountKey | None:
+        """
+        Look up a user who signed in at an issuer.
+
+        @param name: The name of the user.
+        @param role: The administration role that the issuer names.
+        @return: The rights of the user, as a key that signs nothing: its access key is the path and
+            name of the user, and its secret is the id of the user, which no other user ever has.
+            L{None} if the user is missing or disabled.
+        @raise StoreBusy: The users could not be read, so this user may have been disabled.
+        """
+        keys = self._keys
+        if keys.isInDoubt:
+            raise StoreBusy(f"cannot read users: {keys.problem or 'no answer'}")
+        from storagegate.objects.identities.rights import bindPerson
+
+        at = (account, name, role)
+        found = bindPerson(account, name, role, keys.identities, self._people.get(at))
+        if found is None:
+            self._people.pop(at, None)
+            return None
+        if len(self._people) >= _MOST_PEOPLE and at not in self._people:
+            self._people.clear()
+        self._people[at] = found
+        return found
+
+    def renew(self, key: AccountKey) -> AccountKey | None:
+        """
+        Return the current state of a key or a person; L{None} if it is no longer valid.
+
+        @raise StoreBusy: See L{find}.
+        """
+        identity, issued = key.identity, key.issued
+        if identity.role and issued is not None:
+            return self.findPerson(identity.account, issued.userName, identity.role)
+        return self.find(identity.accessKey)
 
     def takeUsed(self) -> list[str]:
         """Return the issued keys that were used since the last call."""

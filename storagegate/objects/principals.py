@@ -203,6 +203,7 @@ class Identity(Struct, frozen=True):
         which have all rights of their account.
     @ivar principal: The name in the ARN of the identity, C{user/PRINCIPAL}: the path and name of a
         user, or the access key of another key. A service key has the one of its parent.
+    @ivar role: The administration role of a person who signed in at an issuer; empty for keys.
     @ivar ownerAccount: The account whose buckets and objects need no permission, if no policy
         denies; empty for users and service keys. Compare it, and never C{account}, with the owner
         of a bucket or an object to skip a decision.
@@ -214,6 +215,7 @@ class Identity(Struct, frozen=True):
     isRoot: bool = False
     isAnonymous: bool = False
     rights: IdentityRights | None = None
+    role: str = ""
     principal: str = ""
     ownerAccount: str = ""
 
@@ -265,10 +267,11 @@ class AccountKey:
     def role(self) -> str:
         """
         The administration role of the key's owner: one of L{ROLES}. The key of a user and a service
-        key have none: an administrator can issue keys that no policy bounds.
+        key have none: an administrator can issue keys that no policy bounds. Only a person has the
+        role that the issuer names.
         """
         if self.identity.rights is not None:
-            return "none"
+            return self.identity.role or "none"
         return "root" if self.issued is None else self.issued.role
 
 

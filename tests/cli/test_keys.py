@@ -79,7 +79,7 @@ def titles() -> list[str]:
     lines = PAGE.read_text().splitlines()
     start = ".. csv-table:: "
     found = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    return [title for title in found if not title.startswith(("[cluster]", "[vault"))]
+    return [title for title in found if not title.startswith(("[cluster]", "[vault", "[signIn"))]
 
 
 NO_DEFAULT = ("required", "")

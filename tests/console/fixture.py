@@ -28,7 +28,13 @@ class Reply:
 
 
 class ConsoleCase(S3Case):
-    """Tests of the console of the daemon that all cases share."""
+    """
+    Tests of the console of the daemon that all cases share.
+
+    @ivar source: The address of this client, whose failed attempts are counted; empty for any.
+    """
+
+    source = ""
 
     def setUp(self) -> None:
         """Know where the console is."""
@@ -50,7 +56,8 @@ class ConsoleCase(S3Case):
         @param body: Bytes, or what is sent as JSON.
         """
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = HTTPConnection(*self.admin, timeout=60)
+        source = (self.source, 0) if self.source else None
+        connection = HTTPConnection(*self.admin, timeout=60, source_address=source)
         try:
             connection.request(method, base + path, raw, headers or {})
             response = connection.getresponse()

@@ -42,16 +42,16 @@ class JobManagerTests(SynchronousTestCase):
         services: Any = SimpleNamespace(
             daemon=SimpleNamespace(dataDirectory=self.directory),
             store=SimpleNamespace(pool=_Pool()),
-            accounts=SimpleNamespace(find=self.find),
+            accounts=SimpleNamespace(renew=self.renew),
             reactor=self.clock,
             now=lambda: 1_000_000.0 + self.clock.seconds(),
             link=link,
         )
         return JobManager(services)
 
-    def find(self, accessKey: str) -> AccountKey | None:
-        """Return a key."""
-        return self.keys.get(accessKey)
+    def renew(self, key: AccountKey) -> AccountKey | None:
+        """Return the current state of a key."""
+        return self.keys.get(key.identity.accessKey)
 
     def wait(self, coroutine: Any) -> Any:
         """Return the result of a coroutine."""

@@ -22,11 +22,19 @@ _PARAMETERS = {"bucket": "no-such-bucket", "number": "1", "name": "tags"}
 _SLOW_OR_ENDLESS = {"runDoctor", "streamEvents", "signOut", "reloadConfiguration"}
 """Operations that are not carried out here; each has tests of its own."""
 
-_UNSIGNED = {"signIn", "showSession", "sendBytes", "sendZip"}
-"""Operations without C{least}: no session, or a cookie and a ticket."""
+_UNSIGNED = {
+    "signIn",
+    "showSession",
+    "listIssuers",
+    "beginSignIn",
+    "finishSignIn",
+    "sendBytes",
+    "sendZip",
+}
+"""Operations without C{least}: no session, or a cookie and a ticket or a sealed sign-in."""
 
-_OTHERS_KEYS = {("none", "showKey"), ("none", "judgeAccess")}
-"""They are allowed for one's own key only."""
+_OTHERS_KEYS = {("none", "showKey"), ("none", "judgeAccess"), ("none", "revokeKey")}
+"""They are allowed for one's own keys only."""
 
 _CUT_SECONDS = 10.0
 

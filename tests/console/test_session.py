@@ -2,12 +2,20 @@
 
 from http.client import HTTPConnection
 
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate
-from storagegate.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, ConsoleSessions
+from storagegate.console.sessions import (
+    IDLE_SECONDS,
+    LONGEST_SECONDS,
+    ConsoleSessions,
+    SignInGrant,
+)
 from storagegate.objects.accounts import AccountKey, Identity
+from storagegate.objects.identities.entities import IAMUser
+from storagegate.objects.identities.rights import Rights
 from tests.console.fixture import API, ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.selection import long
@@ -88,6 +96,27 @@ class ConsoleSessionsTests(SynchronousTestCase):
         kept = [self.wait(self.sessions.ticket("a", each)) is not None for each in tickets]
         self.assertEqual(kept, [False, False, True, True, True, True])
         self.assertIsNotNone(self.wait(self.sessions.ticket("b", other)))
+
+    def test_signIns(self) -> None:
+        """The state of a sign-in is used once."""
+        expiresMs = int(self.now * 1000) + 600_000
+        self.assertTrue(self.wait(self.sessions.useSignIn("state", expiresMs)))
+        self.assertFalse(self.wait(self.sessions.useSignIn("state", expiresMs)))
+        self.assertTrue(self.wait(self.sessions.useSignIn("other", expiresMs)))
+
+    def test_revoked(self) -> None:
+        """A session of a user ends if its sessions are revoked, and with another user."""
+        user = IAMUser(name="ann", id="AIDA1")
+        key = AccountKey(Identity("K", "a", rights=Rights("ann", user)), "AIDA1")
+        grant = SignInGrant("corporate", "a", "ann", "none", ["x"], isGrouped=True)
+        session, id, _ = self.wait(self.sessions.create(key, "127.0.0.1", "agent", grant))
+        found = self.wait(self.sessions.find(id))
+        self.assertEqual((found, found.grant), (session, grant))
+        self.assertTrue(session.isOf(key))
+        self.assertFalse(session.isOf(AccountKey(key.identity, "AIDA2")))
+        revoked = replace(user, revokedBeforeMs=session.createdMs + 1)
+        identity = Identity("K", "a", rights=Rights("ann", revoked))
+        self.assertFalse(session.isOf(AccountKey(identity, "AIDA1")))
 
     def test_many(self) -> None:
         """A key that signs in again and again ends its own sessions, and those of no other key."""

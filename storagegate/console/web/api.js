@@ -18,8 +18,8 @@ export class APIError extends Error {
   }
 }
 
-// What is the same for all of the page: {session, ended, online}. Its watchers draw it.
-export const state = { session: null, ended: false, online: true, ready: false };
+// What is the same for all of the page; `refused` is the error of an issuer. Its watchers draw it.
+export const state = { session: null, ended: false, online: true, ready: false, refused: null };
 const watchers = new Set();
 
 // Calls it at once, for what has changed between the first drawing and the effect that comes after it.
@@ -61,6 +61,7 @@ async function resume(token) {
 }
 
 export async function start() {
+  await finishSignIn();
   const token = sessionStorage.getItem(TOKEN);
   if (token) await resume(token);
   if (!state.session) {
@@ -70,8 +71,33 @@ export async function start() {
   change({ ready: true });
 }
 
-export async function signIn(accessKey, secretKey) {
-  const found = await call("POST", "session", { body: { accessKey, secretKey } });
+const PLACE = "storagegate-place";
+
+// Go to an issuer, which sends the browser back to the console with a query.
+export async function beginSignIn(issuer) {
+  const { url: target } = await call("POST", "session/issuers/" + segment(issuer));
+  sessionStorage.setItem(PLACE, location.hash);
+  location.assign(target);
+}
+
+async function finishSignIn() {
+  const given = new URLSearchParams(location.search);
+  if (!given.has("state") && !given.has("error")) return;
+  // The code belongs in no history. The fragment is this page's own, so it leads nowhere else.
+  history.replaceState(null, "", location.pathname + (sessionStorage.getItem(PLACE) || ""));
+  const [code, state, iss, error, errorDescription] =
+    ["code", "state", "iss", "error", "error_description"].map((name) => given.get(name) || "");
+  try {
+    begun(await call("POST", "session/code", { body: { code, state, iss, error, errorDescription } }));
+  } catch (refused) {
+    change({ refused });
+  }
+}
+
+export const signIn = async (accessKey, secretKey) =>
+  begun(await call("POST", "session", { body: { accessKey, secretKey } }));
+
+function begun(found) {
   sessionStorage.setItem(TOKEN, found.token);
   channel.postMessage({ kind: "token", token: found.token });
   delete found.token;

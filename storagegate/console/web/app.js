@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { signIn, start, state, watch } from "./api.js";
+import { beginSignIn, call, signIn, start, state, watch } from "./api.js";
 import { say } from "./messages.js";
 import { applySettings } from "./settings.js";
 import { Brand, Dialog, Field, Form, html, IconButton } from "./ui.js";
@@ -42,6 +42,21 @@ function SignInForm({ accessKey: accessKeyGiven = "" }) {
   `;
 }
 
+// A button for each issuer, and why the last sign-in at one of them failed.
+function Issuers() {
+  const [issuers, setIssuers] = useState([]);
+  const [error, setError] = useState(state.refused);
+  useEffect(() => {
+    call("GET", "session/issuers").then(setIssuers, () => {});
+  }, []);
+  return html`
+    ${error && html`<p class="help bad" role="alert">${error.message}</p>`}
+    <div class="issuers">${issuers.map(({ name, label }) => html`
+      <button type="button" class="button" onClick=${() => beginSignIn(name).catch(setError)}>
+        ${say("signIn.with", { label })}</button>`)}</div>
+  `;
+}
+
 function SignInPage() {
   useEffect(() => {
     document.title = say("signIn.title") + " · " + say("app.name");
@@ -51,6 +66,7 @@ function SignInPage() {
       <div>
         <h1 class="brand"><${Brand} /></h1>
         <p class="quiet">${say("signIn.to", { host: location.host })}</p>
+        <${Issuers} />
         <${SignInForm} />
         <p class="quiet">${say("signIn.where")} <code>root-credentials</code> ${say("signIn.directory")}</p>
       </div>
@@ -76,7 +92,8 @@ function App() {
     ${ended && html`
       <${Dialog} title=${say("signIn.title")}>
         <p>${say("signIn.again")}</p>
-        <${SignInForm} accessKey=${session.accessKey} />
+        ${session.issuer && html`<${Issuers} />`}
+        <${SignInForm} accessKey=${session.issuer ? "" : session.accessKey} />
       <//>
     `}
   `;

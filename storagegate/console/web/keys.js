@@ -9,7 +9,7 @@ import { addTexts, age, date, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
   announce, Button, Check, Confirm, CopyButton, Crumbs, Dialog, Empty, Field, Form, html, Icon, IconButton, Loaded, Page,
-  Search, Select, useEscape, useLoad,
+  Search, Select, useAction, useEscape, useLoad,
 } from "./ui.js";
 
 addTexts({
@@ -230,6 +230,8 @@ function KeyDrawer({ name, act, onClose, revision }) {
       <div class="drawerBody"><${Loaded} of=${found}>
         ${(key) => html`
           ${has("auditor") && html`<section class="part"><${Reach} values=${key} /></section>`}
+          ${!has("admin") && state.session?.issuer && html`<div class="part buttons">
+            <${Button} icon="trash" kind="danger" onClick=${() => act("revoke", key)}>${say("keys.revokeMore")}<//></div>`}
           ${has("admin") && html`<div class="part buttons">
             <${Button} icon="rename" onClick=${() => act("edit", key)}>${say("keys.edit")}<//>
             <${Button} icon="retry" onClick=${() => act("remake", key)}>${say("keys.remakeMore")}<//>
@@ -347,6 +349,13 @@ function KeyList({ find, isNew, bucket, opened }) {
     changed(now);
   }
   const add = html`<a class="button primary" href=${link(["keys"], { make: "1" })}><${Icon} name="add" />${say("keys.new")}</a>`;
+  const { issuer, account, user } = state.session || {};
+  // A person without a role makes service keys of its own user.
+  const [addOwn, busy] = useAction(async () => {
+    setMade(await call("POST", "keys", { body: { account, parent: "user/" + user } }));
+    found.reload();
+  });
+  const own = issuer && html`<${Button} kind="primary" icon="add" busy=${busy} onClick=${addOwn}>${say("keys.new")}<//>`;
   const mayAdd = has("admin");
   if (isNew && mayAdd) return html`
     <${Page} title=${say("keys.new")} crumbs=${html`<${Crumbs} steps=${[[say("nav.keys"), link(["keys"])], [say("keys.new"), ""]]} />`}>
@@ -369,13 +378,13 @@ function KeyList({ find, isNew, bucket, opened }) {
     { label: say("keys.revokeMore"), icon: "trash", isBad: true, act: () => act("revoke", menu.key) },
   ];
   return html`
-    <${Page} title=${say("nav.keys")} fixed actions=${mayAdd && !isEmpty && add} tools=${html`
+    <${Page} title=${say("nav.keys")} fixed actions=${!isEmpty && (mayAdd ? add : own)} tools=${html`
       <${Search} label=${say("keys.find")} value=${find}
         onInput=${(event) => go(["keys"], { find: event.target.value }, true)} />${chips}`}
       beside=${opened !== undefined && html`<${KeyDrawer} name=${opened} act=${act} onClose=${close} revision=${revision} />`}>
       <${Loaded} of=${found} isEmpty=${(page) => !page.items.length} empty=${html`
         <${Empty} title=${say("keys.empty")} text=${say(mayAdd ? "keys.emptyText" : "keys.emptyOwn")}>
-          ${find ? html`<a class="button" href=${link(["keys"])}>${say("app.all")}</a>` : mayAdd && add}<//>
+          ${find ? html`<a class="button" href=${link(["keys"])}>${say("app.all")}</a>` : mayAdd ? add : own}<//>
       `}>
         ${(page) => html`
           ${shownOf(page).length

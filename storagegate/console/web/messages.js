@@ -47,6 +47,7 @@ const TEXTS = {
   "signIn.where": "The first key pair is in the file",
   "signIn.directory": "of the daemon's data directory.",
   "signIn.submit": "Sign in",
+  "signIn.with": "Sign in with {label}",
   "signIn.again": "Your session has ended. Sign in to continue; the page keeps what you have typed.",
   "signIn.failed": "The access key or the secret key is wrong.",
   "signIn.wait": "Too many attempts have failed. Try again in {seconds} s.",

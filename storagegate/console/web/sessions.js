@@ -6,6 +6,7 @@ import { Button, html, Icon, Loaded, Page, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "sessions.key": "Access key",
+  "sessions.issuer": "by {issuer}",
   "sessions.from": "Address",
   "sessions.browser": "Browser",
   "sessions.used": "Last used",
@@ -31,7 +32,8 @@ function Row({ session, reload }) {
   });
   return html`
     <tr>
-      <th scope="row"><span class="name"><${Icon} name="key" /><code>${session.accessKey}</code></span></th>
+      <th scope="row"><span class="name"><${Icon} name="key" /><code>${session.accessKey}</code>
+        ${session.issuer && html`<small class="quiet">${say("sessions.issuer", session)}</small>`}</span></th>
       <td><code>${session.address}</code></td>
       <td class="long" title=${session.agent}>${programOf(session.agent)}</td>
       <td class="quiet" title=${date(session.usedMs)} data-label=${say("sessions.used")}>${age(session.usedMs)}</td>

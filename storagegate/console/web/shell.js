@@ -169,7 +169,10 @@ export function Shell() {
     ${!state.online && html`<div class="offline" role="status">${say("app.offline")}</div>`}
     <div class="app">
       <${Navigation} shown=${name} isOpen=${open} />
-      <main ref=${main} id="content" tabindex="-1"><${Body} route=${route} /></main>
+      <main ref=${main} id="content" tabindex="-1">
+        ${state.session.notice && html`<p class="notice warn noRights" role="status"><${Icon} name="warning" /><span>${state.session.notice}</span></p>`}
+        <${Body} route=${route} />
+      </main>
       <${Tabbar} shown=${name} isOpen=${open} toggle=${toggle} />
     </div>
     ${Tray && name !== "transfers" && html`<${Tray} />`}

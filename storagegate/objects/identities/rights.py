@@ -241,21 +241,59 @@ class KeyBinder:
         document = None if account is None else account.documents.get(("user", name.lower()))
         if account is None or document is None:
             return None
-        user = readEntity("user", document)
-        assert isinstance(user, IAMUser)
-        if user.disabled:
+        rights = _rightsOf(key.account, account, document)
+        if rights is None:
             return None
-        documents = documentsOf(user, key.account, account)
-        rights = Rights(
-            user.resource.removeprefix("user/"),
-            user,
-            documents,
-            sources=(document, *documents),
-        )
         if key.parent:
             rights = Rights(rights.principal, parent=rights, serviceKey=key, sources=rights.sources)
         identity = Identity(key.accessKey, key.account, _limitsOf(key, None), rights=rights)
         return AccountKey(identity, key.secretKey, key)
+
+
+def _rightsOf(account: str, documents: AccountDocuments, document: bytes) -> Rights | None:
+    """
+    Return the rights of a user; L{None} if it is disabled.
+
+    @param documents: The documents of the account.
+    @param document: The document of the user.
+    """
+    user = readEntity("user", document)
+    assert isinstance(user, IAMUser)
+    if user.disabled:
+        return None
+    policies = documentsOf(user, account, documents)
+    principal = user.resource.removeprefix("user/")
+    return Rights(principal, user, policies, sources=(document, *policies))
+
+
+def bindPerson(
+    account: str,
+    name: str,
+    role: str,
+    identities: Mapping[str, AccountDocuments],
+    before: AccountKey | None,
+) -> AccountKey | None:
+    """
+    Make the key of a user who signed in: see L{AccessKeyStore.findPerson
+    <storagegate.objects.accounts.AccessKeyStore.findPerson>}.
+
+    @param identities: The documents of accounts.
+    @param before: The key of an earlier state, which is returned if nothing has changed.
+    """
+    documents = identities.get(account)
+    document = None if documents is None else documents.documents.get(("user", name.lower()))
+    if documents is None or document is None:
+        return None
+    rights = _rightsOf(account, documents, document)
+    if rights is None or rights.user is None:
+        return None
+    if before is not None and _sources(before) == rights.sources:
+        # It keeps its compiled policies.
+        return before
+    user = rights.user
+    row = AccessKey(user.resource, user.id, account, role=role, userName=user.name)
+    identity = Identity(row.accessKey, account, rights=rights, role=role)
+    return AccountKey(identity, row.secretKey, row)
 
 
 def _limitsOf(key: AccessKey, parent: KeyPolicy | None) -> KeyPolicy:

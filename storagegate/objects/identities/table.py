@@ -270,6 +270,8 @@ def _roleOf(service: "ObjectService", caller: "Caller") -> str:
     """Return the administration role of the caller's key."""
     if caller.identity.isRoot:
         return "root"
+    if caller.identity.role:
+        return caller.identity.role
     key = service.accounts.find(caller.identity.accessKey)
     return "none" if key is None else key.role
 

@@ -73,6 +73,11 @@ def callerName(state: AccountState, name: str, request: IdentityRequest) -> str:
     """
     if name or request.identity is None:
         return name
+    rights = request.identity.rights
+    if request.identity.role and rights is not None and rights.user is not None:
+        # A person who signed in has no key.
+        found: str = rights.user.name
+        return found
     return userNameOf(state, request.identity.accessKey)
 
 
