@@ -28,6 +28,7 @@ from storagegate.storage.records import AccessKey
 
 if TYPE_CHECKING:
     from storagegate.objects.identities.rights import Rights
+    from storagegate.objects.identities.sessions import SessionStore
 
 _GRANTS = {
     "readwrite": frozenset({"read", "write", "list", "admin"}),
@@ -237,7 +238,7 @@ class AccountKey:
 
     @ivar issued: The row of the catalog; C{None} for the root pair.
     @ivar isUsed: Whether the key has proved an identity since this was reset.
-    @ivar parent: The key that bounds a service key.
+    @ivar parent: The key that bounds a service key, or whose rights a session has.
     """
 
     identity: Identity
@@ -247,11 +248,19 @@ class AccountKey:
     parent: "AccountKey | None" = field(default=None, repr=False)
 
     @property
+    def isTemporary(self) -> bool:
+        """Whether the key is the temporary key of a session."""
+        rights = self.identity.rights
+        return rights is not None and rights.session is not None
+
+    @property
     def role(self) -> str:
         """
         The administration role of the key's owner: one of L{ROLES}. A service key has none that its
-        parent does not have.
+        parent does not have, and a session has none.
         """
+        if self.isTemporary:
+            return "none"
         role = "root" if self.issued is None else self.issued.role
         return role if self.parent is None else min(role, self.parent.role, key=ROLES.index)
 
@@ -282,6 +291,7 @@ class AccessKeyStore:
         self._issued: dict[str, AccountKey] = {}
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
+        self._sessions: SessionStore | None = None
         keys.users.add(self)
         self.setRoot(rootAccessKey, rootSecretKey)
 
@@ -308,6 +318,16 @@ class AccessKeyStore:
         ):
             self._readKeys()
         return self._issued.get(accessKey)
+
+    @property
+    def sessions(self) -> "SessionStore":
+        """The sessions, which are temporary keys."""
+        if self._sessions is None:
+            # Most stores have no sessions.
+            from storagegate.objects.identities.sessions import SessionStore
+
+            self._sessions = SessionStore(self._keys, self.find, self._now)
+        return self._sessions
 
     def takeUsed(self) -> list[str]:
         """Return the issued keys that were used since the last call."""

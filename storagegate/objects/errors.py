@@ -416,6 +416,18 @@ class ValidationError(DomainError):
     text = "The request is not valid."
 
 
+class InvalidToken(DomainError):
+    """The token of a temporary key is not valid, or its session has ended early."""
+
+    text = "The provided token is malformed or otherwise invalid."
+
+
+class ExpiredToken(DomainError):
+    """The session of a temporary key has expired."""
+
+    text = "The provided token has expired."
+
+
 class MetadataTooLarge(DomainError):
     """An object would get too much metadata."""
 

@@ -44,6 +44,7 @@ _LINES = {
     ),
     "EntityTooLarge": "400 Your proposed upload exceeds the maximum allowed size",
     "EntityTooSmall": "400 Your proposed upload is smaller than the minimum allowed size",
+    "ExpiredToken": "400 The provided token has expired.",
     "ExpectationFailed": "417 The only expectation is 100-continue.",
     "IllegalLocationConstraintException": (
         "400 The specified location-constraint is incompatible for the region specific endpoint "
@@ -295,6 +296,8 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.LimitExceeded: "LimitExceeded",
     errors.UnmodifiableEntity: "UnmodifiableEntity",
     errors.ValidationError: "ValidationError",
+    errors.InvalidToken: "InvalidToken",
+    errors.ExpiredToken: "ExpiredToken",
     errors.MetadataTooLarge: "MetadataTooLarge",
     errors.BucketNotFound: "NoSuchBucket",
     errors.ObjectNotFound: "NoSuchKey",

@@ -164,6 +164,9 @@ def principalArn(identity: Identity) -> str | None:
         return None
     if _actsAsRoot(identity):
         return f"arn:aws:iam::{identity.account}:root"
+    role = None if identity.rights is None else identity.rights.role
+    if role is not None:
+        return role.arn(identity.account)
     return f"arn:aws:iam::{identity.account}:user/{identity.principal}"
 
 
@@ -176,6 +179,8 @@ def _principalType(context: AccessContext) -> str:
     identity = context.identity
     if identity.isAnonymous:
         return "Anonymous"
+    if identity.rights is not None and identity.rights.role is not None:
+        return "AssumedRole"
     return "Account" if _actsAsRoot(identity) else "User"
 
 
@@ -183,17 +188,27 @@ def _userName(context: AccessContext) -> str | None:
     identity = context.identity
     if identity.isAnonymous or _actsAsRoot(identity):
         return None
-    user = None if identity.rights is None else identity.rights.user
+    rights = identity.rights
+    if rights is not None and rights.role is not None:
+        return None
+    user = None if rights is None else rights.user
     return identity.principal if user is None else user.name
 
 
 def _userId(context: AccessContext) -> str:
-    identity = context.identity
+    return userId(context.identity)
+
+
+def userId(identity: Identity) -> str:
+    """Return the unique id of an identity, as policies compare it."""
     if identity.isAnonymous:
         return "anonymous"
     if _actsAsRoot(identity):
         return canonicalId(identity.account)
-    user = None if identity.rights is None else identity.rights.user
+    rights = identity.rights
+    if rights is not None and rights.role is not None and rights.session is not None:
+        return f"{rights.role.id}:{rights.session.name}"
+    user = None if rights is None else rights.user
     return identity.principal if user is None else user.id
 
 

@@ -94,15 +94,19 @@ class Principals:
         account = identity.account
         return not identity.isAnonymous and (
             account in self.accounts
-            or (account, identity.principal) in self.users
+            or self._isNamed(identity)
             or (bool(self.ids) and canonicalId(account) in self.ids)
         )
 
     def names(self, identity: Identity) -> bool:
         """Return whether the principal names an identity itself, and not only its account."""
-        return self.isAll or (
-            not identity.isAnonymous and (identity.account, identity.principal) in self.users
-        )
+        return self.isAll or (not identity.isAnonymous and self._isNamed(identity))
+
+    def _isNamed(self, identity: Identity) -> bool:
+        role = None if identity.rights is None else identity.rights.role
+        if role is None:
+            return (identity.account, identity.principal) in self.users
+        return (identity.account, role.resource.removeprefix("role/")) in self.roles
 
     def namesServiceKey(self, identity: Identity) -> bool:
         """Return whether the principal names a service key, or one that bounds it."""

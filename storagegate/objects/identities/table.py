@@ -213,6 +213,10 @@ async def perform(
     """
     checkOperation(operation)
     identity = caller.identity
+    rights = identity.rights
+    if rights is not None and rights.session is not None and rights.role is None:
+        # As at Amazon. A key that such a session makes would outlive it, and its policy.
+        raise AccessDenied("A session of a key cannot call IAM")
     role = _roleOf(service, caller)
     if account is None:
         account = identity.account
