@@ -416,6 +416,19 @@ class ValidationError(DomainError):
     text = "The request is not valid."
 
 
+class PackedPolicyTooLarge(DomainError):
+    """The policy and the tags of a new session are too large."""
+
+    text = "The session policy and the session tags are too large."
+
+
+class UnauthenticatedCall(DomainError):
+    """A call that needs credentials has none."""
+
+    code = "MissingAuthenticationToken"
+    text = "Request is missing Authentication Token"
+
+
 class InvalidToken(DomainError):
     """The token of a temporary key is not valid, or its session has ended early."""
 

@@ -112,6 +112,7 @@ _LINES = {
     "MethodNotAllowed": "405 The specified method is not allowed against this resource.",
     "MissingRequestBodyError": "400 Request Body is empty",
     "MissingSecurityHeader": "400 Your request was missing a required header",
+    "MissingAuthenticationToken": "403 Request is missing Authentication Token",
     "MissingContentLength": "411 You must provide the Content-Length HTTP header.",
     "NoSuchBucket": "404 The specified bucket does not exist",
     "NoSuchBucketPolicy": "404 The bucket policy does not exist",
@@ -144,6 +145,7 @@ _LINES = {
         "Please try again."
     ),
     "OwnershipControlsNotFoundError": "404 The bucket ownership controls were not found",
+    "PackedPolicyTooLarge": "400 The session policy and the session tags are too large.",
     "PreconditionFailed": "412 At least one of the pre-conditions you specified did not hold",
     "ReplicationConfigurationNotFoundError": "404 The replication configuration was not found",
     "RequestTimeTooSkewed": (
@@ -297,6 +299,8 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.UnmodifiableEntity: "UnmodifiableEntity",
     errors.ValidationError: "ValidationError",
     errors.InvalidToken: "InvalidToken",
+    errors.PackedPolicyTooLarge: "PackedPolicyTooLarge",
+    errors.UnauthenticatedCall: "MissingAuthenticationToken",
     errors.ExpiredToken: "ExpiredToken",
     errors.MetadataTooLarge: "MetadataTooLarge",
     errors.BucketNotFound: "NoSuchBucket",

@@ -446,6 +446,8 @@ _KEYS = (
     ConditionKey("s3:ResourceAccount", lambda context: context.owner),
     ConditionKey("s3:signatureAge", _signatureAge),
     ConditionKey("s3:signatureversion", _signingPart("version")),
+    ConditionKey("sts:ExternalId", lambda context: context.values.get("sts:ExternalId")),
+    ConditionKey("sts:RoleSessionName", lambda context: context.values.get("sts:RoleSessionName")),
     ConditionKey("s3:TlsVersion", lambda context: context.request.tlsVersion),
     ConditionKey("s3:VersionId", lambda context: context.versionId),
     ConditionKey("s3:x-amz-copy-source", _copySource, canonical=_withSlash),
@@ -471,6 +473,7 @@ def _principalTags(context: AccessContext) -> Mapping[str, str]:
 _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
     "s3:existingobjecttag/": lambda context: context.existingTags,
     "aws:principaltag/": _principalTags,
+    "aws:requesttag/": lambda context: context.request.requestTags,
     "s3:requestobjecttag/": lambda context: context.request.requestTags,
 }
 

@@ -383,7 +383,7 @@ def principalsOf(document: bytes) -> list[Principals]:
     """
     try:
         return [
-            _principals(oneOf(each, "Principal")[0])
+            readPrincipals(oneOf(each, "Principal")[0])
             for each in statementsOf(parsePolicy(document, POLICY_LIMIT))
         ]
     except ValueError as error:
@@ -459,7 +459,7 @@ class _StatementReader:
                 if not any(keys if ACTIONS[each] == "object" else onBucket for each in group):
                     raise ValueError("Action does not apply to any resource(s) in statement")
         self.element = "Principal"
-        principals = _principals(principal)
+        principals = readPrincipals(principal)
         self.element = "Condition"
         return Statement(
             isAllow=effect == "Allow",
@@ -512,7 +512,12 @@ def _expanded(pattern: str) -> frozenset[str]:
     return found
 
 
-def _principals(value: Any) -> Principals:
+def readPrincipals(value: Any) -> Principals:
+    """
+    Read the principal of a statement.
+
+    @raise ValueError: It is invalid; the text names the problem.
+    """
     if value == "*":
         return Principals(isAll=True)
     if not isinstance(value, dict) or not value:

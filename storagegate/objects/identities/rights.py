@@ -340,16 +340,17 @@ def checkPolicy(document: str) -> None:
         raise errors.MalformedPolicyDocument(error.message) from None
 
 
-def checkTrustPolicy(document: str) -> None:
+def checkTrustPolicy(document: str, account: str) -> None:
     """
     Validate a new trust policy of a role.
 
+    @param account: The account of the role.
     @raise MalformedPolicyDocument: The policy is invalid; the message names the problem.
     """
-    from storagegate.objects.access.trustpolicy import readTrustPolicy
+    from storagegate.objects.access.trustpolicy import compileTrustPolicy
 
     try:
-        readTrustPolicy(document)
+        compileTrustPolicy(document, account)
     except MalformedPolicy as error:
         raise errors.MalformedPolicyDocument(error.message) from None
 

@@ -46,7 +46,7 @@ def createRole(
     """Create a role."""
     if state.role(operation.roleName) is not None:
         raise EntityAlreadyExists(f"Role with name {operation.roleName} already exists.")
-    checkTrustPolicy(operation.assumeRolePolicyDocument)
+    checkTrustPolicy(operation.assumeRolePolicyDocument, state.account)
     checkCount(len(state.roles()), "RolesPerAccount", ROLES_LIMIT)
     role = Role(
         name=operation.roleName,
@@ -102,7 +102,7 @@ def updateAssumeRolePolicy(
 ) -> tuple[AccountState, None]:
     """Replace the trust policy of a role."""
     role = roleOf(state, operation.roleName)
-    checkTrustPolicy(operation.policyDocument)
+    checkTrustPolicy(operation.policyDocument, state.account)
     return state.withEntity(replace(role, trust=operation.policyDocument)), None
 
 

@@ -386,17 +386,17 @@ class S3Authenticator:
         if not isNewer and "policy" not in fields and not sigv2.isSignedForm(fields):
             _rejectToken(fields)
             return _ANONYMOUS
+        # The policy of a form covers each field, so also the token.
+        token = fields.get(_TOKEN)
         if sigv2.isSignedForm(fields):
             if isNewer:
                 raise _tooMany()
             older = sigv2.parseFormClaim(fields)
-            _rejectToken(fields)
-            credential, secret = self._find(older.accessKey)
+            credential = self._findTemporary(older.accessKey, token)
+            secret = None if credential is None else credential.secretKey
             sigv2.verifyForm(older, fields["policy"], secret)
-            return Authenticated(_proven(credential), source=SignatureSource.FORM)
+            return Authenticated(_proven(credential, token), source=SignatureSource.FORM)
         claim = sigv4.parseFormClaim(fields)
-        # The policy of a form covers each field, so also the token.
-        token = fields.get(_TOKEN)
         credential = self._findTemporary(claim.accessKey, token)
         secret = None if credential is None else credential.secretKey
         sigv4.verifyForm(claim, fields["policy"], secret, self.region, self._keys)
@@ -416,25 +416,25 @@ class S3Authenticator:
             found = self._credentials.sessions.find(accessKey, token)
         return found
 
-    def _find(self, accessKey: str) -> tuple[AccountKey | None, str | None]:
-        """Look up a key, and its secret for the signature."""
-        credential = self._credentials.find(accessKey)
-        return credential, None if credential is None else credential.secretKey
-
     def _byOlderQuery(self, sent: SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
         # Version 2 signs the moved headers as headers, not as query parameters.
-        request = replace(sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS))
+        request = replace(
+            sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS - {_TOKEN})
+        )
         if self._s3Domain is not None:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
             if bucket is not None:
                 request = replace(request, path=b"/" + bucket.encode() + sent.path)
         claim = sigv2.parseQueryClaim(query)
-        credential, secret = self._find(claim.accessKey)
+        signed = request.headers.get(_TOKEN_HEADER)
+        token = None if signed is None else signed.decode("latin-1")
+        credential = self._findTemporary(claim.accessKey, token)
+        secret = None if credential is None else credential.secretKey
         sigv2.verifyQuery(claim, request, secret, self._now())
-        _rejectToken((*query, *(name.decode("latin-1") for name in sent.headers)))
         payloadHash = _payloadHash(request.method, request.headers)
-        return Authenticated(_proven(credential), payloadHash, source=SignatureSource.QUERY)
+        identity = _proven(credential, token)
+        return Authenticated(identity, payloadHash, source=SignatureSource.QUERY)
 
     def _byPlainHeaders(self, method: bytes, headers: Mapping[bytes, bytes]) -> Authenticated:
         accessKey = headers.get(ACCESS_HEADER, b"").decode("latin-1")
