@@ -49,7 +49,10 @@ def serviceOf(request: ChannelRequest) -> str:
     if not scope:
         return "sts"
     found = _SCOPE.search(scope)
-    return "" if found is None else found[1].decode("ascii")
+    if found is None:
+        # A signature for S3; only a GET without a body can be a request of S3.
+        return "sts" if request.method == b"POST" else ""
+    return found[1].decode("ascii")
 
 
 # The codes of IAM and STS for requests that fail to authenticate, by S3's.

@@ -22,6 +22,7 @@ from storagegate.objects.access.identitypolicy import (
 )
 from storagegate.objects.accounts import AccountKey, Identity, KeyPolicy
 from storagegate.objects.errors import MalformedPolicy, Refusal
+from storagegate.objects.identities.awspolicies import AWS_POLICIES
 from storagegate.objects.identities.entities import (
     Group,
     ManagedPolicy,
@@ -29,7 +30,6 @@ from storagegate.objects.identities.entities import (
     User,
     readEntity,
 )
-from storagegate.objects.identities.managedpolicies import AMAZON_POLICIES
 from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
@@ -242,6 +242,8 @@ class KeyBinder:
         if parent is None or parent.identity.account != key.account:
             return None
         above = parent.identity
+        if above.rights is not None and len(above.rights.serviceKeys) >= _DEEPEST:
+            return None
         rights = Rights(
             above.principal,
             parent=above.rights,
@@ -316,8 +318,8 @@ def findPolicy(arn: str, account: str, documents: AccountDocuments) -> ManagedPo
 
     @param documents: The documents of the account.
     """
-    if arn in AMAZON_POLICIES:
-        return AMAZON_POLICIES[arn]
+    if arn in AWS_POLICIES:
+        return AWS_POLICIES[arn]
     document = documents.documents.get(("policy", arn.rpartition("/")[2].lower()))
     if document is None:
         return None
