@@ -52,7 +52,7 @@ class Trust(Enum):
 
 
 @frozen
-class _Statement:
+class _TrustStatement:
     isAllow: bool
     principals: Principals
     issuers: frozenset[str]
@@ -70,7 +70,7 @@ class _Statement:
 class TrustPolicy:
     """A compiled trust policy."""
 
-    def __init__(self, statements: Iterable[_Statement]) -> None:
+    def __init__(self, statements: Iterable[_TrustStatement]) -> None:
         self._statements = tuple(statements)
 
     def evaluate(self, action: str, context: AccessContext) -> Trust:
@@ -121,7 +121,7 @@ def compileTrustPolicy(document: str, account: str) -> TrustPolicy:
     version = policy.get("Version", VERSIONS[0])
     if version not in VERSIONS:
         raise malformed("The policy must contain a valid version string")
-    found: list[_Statement] = []
+    found: list[_TrustStatement] = []
     for number, statement in enumerate(statementsOf(policy), 1):
         try:
             found.append(_readStatement(statement, account, version == VERSIONS[1]))
@@ -130,7 +130,7 @@ def compileTrustPolicy(document: str, account: str) -> TrustPolicy:
     return TrustPolicy(found)
 
 
-def _readStatement(statement: Any, account: str, variables: bool) -> _Statement:
+def _readStatement(statement: Any, account: str, variables: bool) -> _TrustStatement:
     if not isinstance(statement, dict):
         raise ValueError("Statement must be an object or a list of objects")
     if "Resource" in statement or "NotResource" in statement:
@@ -144,7 +144,7 @@ def _readStatement(statement: Any, account: str, variables: bool) -> _Statement:
     for action in actions:
         if action != "*" and not action.startswith("sts:"):
             raise ValueError("AssumeRole policy may only specify STS AssumeRole actions.")
-    return _Statement(
+    return _TrustStatement(
         isAllow=effect == "Allow",
         principals=principals,
         issuers=issuers,

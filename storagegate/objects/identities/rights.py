@@ -34,7 +34,7 @@ from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
-    from storagegate.objects.identities.sessions import Session
+    from storagegate.objects.identities.sessions import SessionToken
 
 _IAM = "arn:aws:iam::"
 _NO_TAGS: Mapping[str, str] = {}
@@ -73,7 +73,7 @@ class Rights:
         sources: tuple[object, ...] = (),
         *,
         isRoot: bool = False,
-        session: "Session | None" = None,
+        session: "SessionToken | None" = None,
     ) -> None:
         """
         @param holder: The user or the role.

@@ -116,3 +116,11 @@ def deleteRole(
     if role.attached:
         raise DeleteConflict("Cannot delete entity, must detach all policies first.")
     return state.withoutEntity(role), None
+
+
+def revokeRoleSessions(
+    state: AccountState, operation: operations.RevokeRoleSessions, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """End the sessions of a role that have begun by now."""
+    role = roleOf(state, operation.roleName)
+    return state.withEntity(replace(role, revokedBeforeMs=request.nowMs + 1)), None

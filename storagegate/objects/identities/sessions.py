@@ -5,7 +5,7 @@ sealed with the secret of the store, so every worker and node can read it::
     token   = Base64url, without padding, of version nonce sealed
     version = %x01
     nonce   = 12 random bytes
-    sealed  = AES-256-GCM of the Session as JSON, with the version as associated data
+    sealed  = AES-256-GCM of the SessionToken as JSON, with the version as associated data
 
     key of tokens = HMAC-SHA256(secret of the store, "storagegate session tokens")
     secret key    = HMAC-SHA256(key of secrets, access key), in Base64
@@ -53,7 +53,7 @@ _KEY_LENGTH = 16
 _NOTHING: Mapping[str, str] = {}
 
 
-class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     The content of a token.
 
@@ -91,7 +91,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NewSession:
     """The credentials of a new session."""
 
-    session: Session
+    session: SessionToken
     secretKey: str
     token: str
 
@@ -104,7 +104,7 @@ class _OpenSession(Struct, eq=False):
     @ivar documents: The documents of the account from which the rights of a role were made.
     """
 
-    session: Session
+    session: SessionToken
     secretKey: str
     credential: AccountKey | None = None
     generation: int = -1
@@ -128,13 +128,13 @@ class TokenCipher:
             self._cipher = AESGCM(self._key)
         return self._cipher
 
-    def seal(self, session: Session) -> str:
+    def seal(self, session: SessionToken) -> str:
         """Return the token of a session."""
         nonce = os.urandom(_NONCE_BYTES)
         sealed = self._aead().encrypt(nonce, msgspec.json.encode(session), _VERSION)
         return urlsafe_b64encode(_VERSION + nonce + sealed).rstrip(b"=").decode("ascii")
 
-    def open(self, token: str) -> Session:
+    def open(self, token: str) -> SessionToken:
         """
         Return the session of a token.
 
@@ -157,7 +157,7 @@ class TokenCipher:
 
         try:
             content = cipher.decrypt(nonce, wire[1 + _NONCE_BYTES :], _VERSION)
-            return msgspec.json.decode(content, type=Session)
+            return msgspec.json.decode(content, type=SessionToken)
         except (InvalidTag, ValueError):
             raise InvalidToken() from None
 
@@ -219,7 +219,7 @@ class SessionStore:
         cipher = self.cipher
         nowMs = int(self._now() * 1000)
         accessKey = KEY_PREFIX + "".join(secrets.choice(_KEY_ALPHABET) for _ in range(_KEY_LENGTH))
-        session = Session(
+        session = SessionToken(
             accessKey=accessKey,
             account=account,
             issuedMs=nowMs,
@@ -320,7 +320,7 @@ def findRole(account: AccountDocuments | None, name: str) -> Role | None:
     return role
 
 
-def roleIdentity(session: Session, role: Role, documents: AccountDocuments) -> Identity:
+def roleIdentity(session: SessionToken, role: Role, documents: AccountDocuments) -> Identity:
     """
     Return the identity of a session of a role.
 

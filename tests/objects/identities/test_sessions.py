@@ -14,13 +14,15 @@ from storagegate.objects.access.context import AccessContext, PlainCaller
 from storagegate.objects.accounts import AccessKeyStore, AccountKey
 from storagegate.objects.errors import ExpiredToken, InvalidToken
 from storagegate.objects.identities.entities import Entity, Role, User, encodeEntity
-from storagegate.objects.identities.sessions import Session, TokenCipher
+from storagegate.objects.identities.sessions import SessionToken, TokenCipher
 from storagegate.storage.accesskeys import KEYS_POLL_SECONDS, AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey, AccountDocuments
 from tests.objects.test_accounts_credentials import Issued
 
-SESSION = Session(accessKey="ASIA2", account="a", issuedMs=1, expiresMs=2, key="K", policy="{}")
+SESSION = SessionToken(
+    accessKey="ASIA2", account="a", issuedMs=1, expiresMs=2, key="K", policy="{}"
+)
 
 
 def policy(*actions: str) -> str:

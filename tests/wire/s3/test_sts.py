@@ -7,10 +7,12 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from botocore.session import Session as BotocoreSession
 
 from tests.support.clients import REGION, ROOT, Account
 from tests.support.s3signer import Outgoing, Signer
+from tests.wire.s3.fixture import eventually, runCommand
 from tests.wire.s3.forms import formRequest
 from tests.wire.s3.test_iam import FULL, IAMCase, policy
 
@@ -363,6 +365,27 @@ class RoleTests(STSCase):
         self.assertRefused(400, "InvalidToken", s3.list_buckets)
         self.makeRole()
         self.assertRefused(400, "InvalidToken", s3.list_buckets)
+
+    def test_revoked(self) -> None:
+        """The command ends the sessions of a user and of a role within a second; new ones begin."""
+        arn = self.makeRole()
+        user, role = self.using(self.sts.get_session_token()), self.using(self.assume(arn))
+        for s3, name in ((user, ["ann"]), (role, ["ops", "--role"])):
+            self.assertMay(s3, read=True, write=s3 is role)
+            arguments = [*self.daemon.storeArguments, "--account", self.account]
+            runCommand("users", "revoke-sessions", *name, *arguments)
+
+            def isEnded(s3: Any = s3) -> bool:
+                try:
+                    s3.list_objects_v2(Bucket=self.bucket)
+                except ClientError as error:
+                    code: str = error.response["Error"]["Code"]
+                    return code == "InvalidToken"
+                return False
+
+            self.assertTrue(eventually(isEnded))
+        self.assertMay(self.using(self.sts.get_session_token()), read=True, write=False)
+        self.assertMay(self.using(self.assume(arn)), read=True, write=True)
 
     def test_serviceKey(self) -> None:
         """A service key needs its own policy to assume a role."""
