@@ -13,7 +13,6 @@ from storagegate.objects import errors
 from storagegate.objects.access.acl import decodeList, encodeList, privateList
 from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, PublicAccessBlock
 from storagegate.objects.access.policy import UnknownPrincipal, compilePolicy
-from storagegate.objects.accounts import canonicalId
 from storagegate.objects.cors import CORSRule
 from storagegate.objects.lifecycle import LIFECYCLE, TRANSITION_MINIMUM, LifecycleRule
 from storagegate.objects.operations import (
@@ -44,6 +43,7 @@ from storagegate.objects.operations import (
     PutObjectTagging,
     PutPublicAccessBlock,
 )
+from storagegate.objects.principals import canonicalId
 from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import (
     ACL,

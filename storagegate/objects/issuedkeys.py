@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from attrs import field, frozen
 
-from storagegate.objects.accounts import POLICIES, ROLES
 from storagegate.objects.errors import DomainError
 from storagegate.objects.names import checkBucketName, checkKey
+from storagegate.objects.principals import POLICIES, ROLES
 
 # Long enough for the rules of any client (MinIO: 3), short enough for a header and a log line.
 # Leading and trailing spaces would not survive in a header.

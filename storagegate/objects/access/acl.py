@@ -18,7 +18,7 @@ from attrs import field, frozen
 
 from storagegate.objects import errors
 from storagegate.objects.access.actions import VERSION_ACTIONS
-from storagegate.objects.accounts import Identity, canonicalId
+from storagegate.objects.principals import Identity, canonicalId
 
 ALL_USERS = "http://acs.amazonaws.com/groups/global/AllUsers"
 AUTHENTICATED_USERS = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers"

@@ -18,9 +18,9 @@ from msgspec import Struct, field
 from storagegate.core.addresses import readAddress
 from storagegate.core.options import parseDecimal
 from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
-from storagegate.objects.accounts import Identity, Signing, canonicalId
 from storagegate.objects.dates import isoTimestamp, parseUntil
 from storagegate.objects.pagination import PAGE_LIMIT
+from storagegate.objects.principals import Identity, Signing, canonicalId
 from storagegate.storage.records import ObjectLock
 
 _UNTIL = b"x-amz-object-lock-retain-until-date"
@@ -166,7 +166,8 @@ def principalArn(identity: Identity) -> str | None:
         return f"arn:aws:iam::{identity.account}:root"
     role = None if identity.rights is None else identity.rights.role
     if role is not None:
-        return role.arn(identity.account)
+        arn: str = role.arn(identity.account)
+        return arn
     return f"arn:aws:iam::{identity.account}:user/{identity.principal}"
 
 

@@ -49,7 +49,7 @@ from storagegate.objects.access.actions import (
 )
 from storagegate.objects.access.context import AccessContext, Caller
 from storagegate.objects.access.policy import BucketPolicy
-from storagegate.objects.accounts import ROOT_ACCOUNT, Identity, canonicalId
+from storagegate.objects.principals import ROOT_ACCOUNT, Identity, canonicalId
 from storagegate.objects.tags import decodeTags
 from storagegate.storage.records import Bucket, ObjectRecord
 

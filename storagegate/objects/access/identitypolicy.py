@@ -112,6 +112,20 @@ def _readAction(text: str) -> Callable[[str], bool]:
     return matcher(tokenise(text.lower(), wildcards=True, variables=False))
 
 
+def _canMatch(pattern: Tokens, action: str) -> bool:
+    """
+    Return whether a pattern could match a resource of an action. Most policies list a bucket and
+    its objects together, and only one of them concerns an action; without the other, most
+    statements are a prefix, which takes 1 microsecond less.
+    """
+    match ACTIONS.get(action):
+        case "object":
+            return len(pattern) != 1 or not isinstance(pattern[0], str) or "/" in pattern[0]
+        case "bucket":
+            return not any(isinstance(token, str) and "/" in token for token in pattern)
+    return True
+
+
 @frozen
 class _Statement:
     isAllow: bool
@@ -134,7 +148,7 @@ class _Statement:
             each.pattern(_ARN_SERVICES.get(service, service), self.variables)
             for each in self.resources
         )
-        patterns = [each for each in found if each is not None]
+        patterns = [each for each in found if each is not None and _canMatch(each, action)]
         if not patterns and not self.isNotResource:
             return None
         test = resourceTest(patterns, self.isNotResource)

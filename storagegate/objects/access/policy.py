@@ -45,7 +45,7 @@ from storagegate.objects.access.rules import (
     prefixesOf,
     resourceTest,
 )
-from storagegate.objects.accounts import Identity, canonicalId
+from storagegate.objects.principals import Identity, canonicalId
 
 POLICY_LIMIT = 20 * 1024
 """Bytes of a policy: Amazon's limit."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from storagegate.objects.access.conditions import Test, resolved
 from storagegate.objects.access.context import AccessContext
 from storagegate.objects.access.patterns import ANY, Tokens, hasVariables, matcher
-from storagegate.objects.accounts import Identity
+from storagegate.objects.principals import Identity
 
 ResourceTest = Callable[[str, AccessContext], bool]
 """Whether a resource matches the patterns of a statement."""

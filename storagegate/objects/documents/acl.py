@@ -11,9 +11,9 @@ from storagegate.objects.access.acl import (
     Grant,
     GranteeReader,
 )
-from storagegate.objects.accounts import canonicalId
 from storagegate.objects.documents.tree import Document, group, pairs
 from storagegate.objects.errors import AccessDenied, MalformedDocument, MalformedList
+from storagegate.objects.principals import canonicalId
 
 _GRANTEE = ("ID", "URI", "EmailAddress", "DisplayName")
 

@@ -2,7 +2,6 @@
 
 from attrs import evolve
 
-from storagegate.objects.accounts import ROLES
 from storagegate.objects.errors import (
     AccessDenied,
     LimitExceeded,
@@ -29,6 +28,7 @@ from storagegate.objects.identities.lookup import (
 from storagegate.objects.identities.rights import checkPolicy
 from storagegate.objects.identities.users import callerName, userNameOf
 from storagegate.objects.issuedkeys import generateKeyPair
+from storagegate.objects.principals import ROLES
 from storagegate.storage.records import AccessKey
 
 KEYS_LIMIT = 2

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from storagegate.objects.accounts import Identity
 from storagegate.objects.errors import (
     AccessDenied,
     LimitExceeded,
@@ -26,6 +25,7 @@ from storagegate.objects.identities.entities import (
     User,
     makeId,
 )
+from storagegate.objects.principals import Identity
 from storagegate.storage.records import AccessKey
 
 E = TypeVar("E", bound=Entity)

@@ -20,7 +20,6 @@ from storagegate.objects.access.identitypolicy import (
     compileIdentityPolicy,
     resourceOf,
 )
-from storagegate.objects.accounts import AccountKey, Identity, KeyPolicy
 from storagegate.objects.errors import MalformedPolicy, Refusal
 from storagegate.objects.identities.awspolicies import AWS_POLICIES
 from storagegate.objects.identities.entities import (
@@ -30,6 +29,7 @@ from storagegate.objects.identities.entities import (
     User,
     readEntity,
 )
+from storagegate.objects.principals import AccountKey, Identity, KeyPolicy
 from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
@@ -242,18 +242,20 @@ class KeyBinder:
         if parent is None or parent.identity.account != key.account:
             return None
         above = parent.identity
-        if above.rights is not None and len(above.rights.serviceKeys) >= _DEEPEST:
+        bounds = above.rights
+        assert bounds is None or isinstance(bounds, Rights)
+        if bounds is not None and len(bounds.serviceKeys) >= _DEEPEST:
             return None
         rights = Rights(
             above.principal,
-            parent=above.rights,
+            parent=bounds,
             serviceKey=key,
             sources=(parent,),
             isRoot=above.isRoot,
         )
         policy = _limitsOf(key, above.policy)
         identity = Identity(key.accessKey, key.account, policy, rights=rights)
-        return AccountKey(identity, key.secretKey, key, parent=parent)
+        return AccountKey(identity, key.secretKey, key)
 
     def _ofUser(self, key: AccessKey, name: str) -> AccountKey | None:
         """Make a key or a service key of a user; L{None} if the user is missing or disabled."""
@@ -285,7 +287,7 @@ def _limitsOf(key: AccessKey, parent: KeyPolicy | None) -> KeyPolicy:
 
 def _sources(key: AccountKey) -> tuple[object, ...]:
     rights = key.identity.rights
-    return () if rights is None else rights.sources
+    return rights.sources if isinstance(rights, Rights) else ()
 
 
 def documentsOf(holder: User | Role, account: str, documents: AccountDocuments) -> tuple[str, ...]:
@@ -362,7 +364,8 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     Decide on a request to administer the caller's account.
 
     The root pair and keys with the administration role C{admin} may do everything; a user needs a
-    policy that allows the action. A service key also needs it from its own policy.
+    policy that allows the action. A service key of a user also needs it from its own policy; other
+    service keys have no such rights.
 
     @param role: The administration role of the caller's key: one of L{ROLES
         <storagegate.objects.accounts.ROLES>}.
@@ -372,13 +375,11 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     """
     identity = caller.identity
     rights = identity.rights
-    isAdmin = role in ("admin", "root") and not identity.isAnonymous
     if rights is None:
-        if not (identity.isRoot or isAdmin):
+        if not identity.isRoot and (identity.isAnonymous or role not in ("admin", "root")):
             raise errors.AccessDenied()
         return
     context = AccessContext(identity, caller, "", "", identity.account, caller.operationName)
     named = f"{identity.account}:*" if resource == "*" else resource.removeprefix(_IAM)
-    found = rights.evaluate(action, context, named)
-    if found is False or not (isAdmin or (found and rights.isUser)):
+    if not (rights.isUser and rights.evaluate(action, context, named)):
         raise errors.AccessDenied(explain=lambda: rights.explain(action, context, named))

@@ -26,10 +26,10 @@ import msgspec
 from attrs import frozen
 from msgspec import Struct, field
 
-from storagegate.objects.accounts import AccountKey, Identity, KeyPolicy
 from storagegate.objects.errors import ExpiredToken, InvalidToken
 from storagegate.objects.identities.entities import Role, readEntity
 from storagegate.objects.identities.rights import Rights, documentsOf
+from storagegate.objects.principals import AccountKey, Identity, KeyPolicy
 from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.records import AccountDocuments
 
@@ -100,6 +100,7 @@ class _OpenSession(Struct, eq=False):
     """
     A session and its credential.
 
+    @ivar parent: The key from which the credential of a session of a key was made.
     @ivar generation: The generation of keys for which a session of a role was last checked.
     @ivar documents: The documents of the account from which the rights of a role were made.
     """
@@ -107,6 +108,7 @@ class _OpenSession(Struct, eq=False):
     session: SessionToken
     secretKey: str
     credential: AccountKey | None = None
+    parent: AccountKey | None = None
     generation: int = -1
     documents: AccountDocuments | None = None
 
@@ -260,7 +262,7 @@ class SessionStore:
         parent = self._findKey(session.key)
         known = found.credential
         if session.key:
-            if known is None or parent is None or known.parent is not parent:
+            if known is None or parent is None or found.parent is not parent:
                 known = found.credential = self._ofKey(found, parent)
         elif known is None or found.generation != self._keys.generation:
             known = found.credential = self._ofRole(found)
@@ -276,18 +278,21 @@ class SessionStore:
         ):
             raise InvalidToken()
         above = parent.identity
-        user = None if above.rights is None else above.rights.user
+        bound = above.rights
+        assert bound is None or isinstance(bound, Rights)
+        user = None if bound is None else bound.user
         if user is not None and session.issuedMs < user.revokedBeforeMs:
             raise InvalidToken()
         rights = Rights(
             above.principal,
-            parent=above.rights,
+            parent=bound,
             sources=(parent,),
             isRoot=above.isRoot,
             session=session,
         )
         identity = Identity(session.accessKey, session.account, above.policy, rights=rights)
-        return AccountKey(identity, found.secretKey, parent=parent)
+        found.parent = parent
+        return AccountKey(identity, found.secretKey)
 
     def _ofRole(self, found: _OpenSession) -> AccountKey:
         """Make the credential of a session of a role."""

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from storagegate.objects.access.context import AccessContext, principalArn, userId
 from storagegate.objects.access.trustpolicy import Trust, TrustPolicy, compileTrustPolicy
-from storagegate.objects.accounts import AccountKey, Identity
 from storagegate.objects.dates import isoSeconds
 from storagegate.objects.errors import (
     AccessDenied,
@@ -31,6 +30,7 @@ from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.rights import checkPolicy
 from storagegate.objects.identities.sessions import NewSession
 from storagegate.objects.identities.validation import checkOperation, invalid
+from storagegate.objects.principals import AccountKey, Identity
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller

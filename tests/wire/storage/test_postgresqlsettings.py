@@ -15,6 +15,7 @@ from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import DomainError
+from storagegate.objects.identities.entities import User
 from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import POLICY
 from storagegate.storage.cluster.connection import Connection
@@ -50,6 +51,8 @@ ALICE = Identity("AK", "alice")
 ALLOWED = b"""{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*",
     "Action": "s3:PutObject", "Resource": "arn:aws:s3:::b/*"}]}"""
 CHECKSUM = Checksum("CRC64NVME", "AAAAAAAAAAA=")
+ALLOW = """{"Version": "2012-10-17", "Statement": [{"Effect": "Allow",
+    "Action": "s3:PutObject", "Resource": "arn:aws:s3:::b/*"}]}"""
 DENIED = ALLOWED.replace(b'"Allow"', b'"Deny"')
 
 
@@ -201,6 +204,28 @@ class DecisionTests(TestCase):
             self.assertLess(noticed, 1.0)
             self.assertEqual(notified.keys, polling.keys)
         self.assertEqual(polling.keys, {})
+
+    async def test_identities(self) -> None:
+        """A changed user reaches the other node as a key does, and the key only has its rights."""
+        notified, polling = (store.accessKeys for store in self.stores)
+        await gatherResults([notified.loaded(), polling.loaded()])
+        key = AccessKey("U", "s", "alice", userName="ada")
+        keys = self.services[1].accounts
+        for policies, isAllowed in (({}, False), ({"p": ALLOW}, True), ({}, False)):
+            user = User(name="Ada", policies=policies)
+            await self.services[0].identities.change(
+                "alice",
+                lambda state, user=user: (state.withEntity(user).withKey(key), None),
+            )
+            generation, began = notified.generation, monotonic()
+            while polling.generation < generation:
+                await self.first.bucket("b")
+            self.assertLess(monotonic() - began, 1.0)
+            identity = keys.find("U").identity
+            if isAllowed:
+                await self.put(identity)
+            else:
+                self.assertEqual(await self.refusal(identity), "AccessDenied")
 
     async def test_notified(self) -> None:
         """A node that is notified of a change forgets the bucket, so that no write is refused."""
