@@ -78,7 +78,7 @@ class PolicyHolder(Entity, frozen=True, kw_only=True, omit_defaults=True):
     attached: tuple[str, ...] = ()
 
 
-class User(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
+class IAMUser(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
     """
     A user.
 
@@ -176,7 +176,7 @@ class OIDCProvider(Entity, frozen=True, kw_only=True, omit_defaults=True):
 E = TypeVar("E", bound=Entity)
 
 KINDS: Mapping[str, type[Entity]] = {
-    each.kind: each for each in (User, Group, Role, ManagedPolicy, OIDCProvider)
+    each.kind: each for each in (IAMUser, Group, Role, ManagedPolicy, OIDCProvider)
 }
 """The type of each kind."""
 
@@ -202,9 +202,9 @@ class AccountState(Struct, frozen=True, kw_only=True):
     entities: Entities = field(default_factory=dict)
     keys: Mapping[str, AccessKey] = field(default_factory=dict)
 
-    def user(self, name: str) -> User | None:
+    def user(self, name: str) -> IAMUser | None:
         """Find a user by name, in any case."""
-        return self._find(User, name)
+        return self._find(IAMUser, name)
 
     def group(self, name: str) -> Group | None:
         """Find a group by name, in any case."""
@@ -222,9 +222,9 @@ class AccountState(Struct, frozen=True, kw_only=True):
         """Find an OIDC provider by the URL without C{https://}."""
         return self._find(OIDCProvider, name)
 
-    def users(self) -> list[User]:
+    def users(self) -> list[IAMUser]:
         """Return all users by name."""
-        return self._all(User)
+        return self._all(IAMUser)
 
     def groups(self) -> list[Group]:
         """Return all groups by name."""
@@ -242,7 +242,7 @@ class AccountState(Struct, frozen=True, kw_only=True):
         """Return all OIDC providers by name."""
         return self._all(OIDCProvider)
 
-    def keysOf(self, user: User) -> list[AccessKey]:
+    def keysOf(self, user: IAMUser) -> list[AccessKey]:
         """Return the keys of a user, without service keys, oldest first."""
         found = [key for key in self.keys.values() if key.userName.lower() == user.key]
         return sorted(found, key=lambda key: (key.createdMs, key.accessKey))

@@ -18,11 +18,11 @@ from storagegate.objects.identities.entities import (
     AccountState,
     Entity,
     Group,
+    IAMUser,
     ManagedPolicy,
     OIDCProvider,
     PolicyHolder,
     Role,
-    User,
     makeId,
 )
 from storagegate.objects.principals import Identity
@@ -60,7 +60,7 @@ def operatorKey(state: AccountState, name: str) -> AccessKey | None:
     return key if key is not None and not (key.userName or key.parent) else None
 
 
-def userOf(state: AccountState, name: str) -> User:
+def userOf(state: AccountState, name: str) -> IAMUser:
     """
     Find a user by name, in any case.
 
@@ -75,10 +75,10 @@ def userOf(state: AccountState, name: str) -> User:
     key = operatorKey(state, name)
     if key is None:
         raise NoSuchEntity(f"The user with name {name} cannot be found.")
-    return User(name=name, createdMs=key.createdMs)
+    return IAMUser(name=name, createdMs=key.createdMs)
 
 
-def changeableUser(state: AccountState, name: str) -> User:
+def changeableUser(state: AccountState, name: str) -> IAMUser:
     """
     Find a user that can be changed.
 
@@ -94,7 +94,7 @@ def changeableUser(state: AccountState, name: str) -> User:
     return found
 
 
-def allUsers(state: AccountState) -> list[User]:
+def allUsers(state: AccountState) -> list[IAMUser]:
     """Return all users by name, including those that are named as their keys."""
     keys = [name for name in state.keys if operatorKey(state, name) and state.user(name) is None]
     return sorted([*state.users(), *(userOf(state, name) for name in keys)], key=lambda u: u.key)

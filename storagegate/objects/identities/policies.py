@@ -33,11 +33,11 @@ from storagegate.objects.identities.awspolicies import AWS_POLICIES
 from storagegate.objects.identities.entities import (
     AccountState,
     Group,
+    IAMUser,
     ManagedPolicy,
     PolicyHolder,
     PolicyVersion,
     Role,
-    User,
 )
 from storagegate.objects.identities.lookup import (
     IdentityRequest,
@@ -104,7 +104,7 @@ def getInlinePolicy(
     """Return an inline policy."""
     holder = holderOf(state, operation)
     document = _inlinePolicy(holder, operation.policyName)
-    if isinstance(holder, User):
+    if isinstance(holder, IAMUser):
         return UserPolicyResult(holder.name, operation.policyName, document)
     if isinstance(holder, Group):
         return GroupPolicyResult(holder.name, operation.policyName, document)
@@ -383,7 +383,7 @@ def listEntitiesForPolicy(
     return PolicyEntities(
         policyGroups=tuple(PolicyGroup(e.name, e.id) for e in rows if isinstance(e, Group)),
         policyRoles=tuple(PolicyRole(e.name, e.id) for e in rows if isinstance(e, Role)),
-        policyUsers=tuple(PolicyUser(e.name, e.id) for e in rows if isinstance(e, User)),
+        policyUsers=tuple(PolicyUser(e.name, e.id) for e in rows if isinstance(e, IAMUser)),
         **page,
     )
 

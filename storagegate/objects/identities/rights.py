@@ -24,17 +24,17 @@ from storagegate.objects.errors import MalformedPolicy, Refusal
 from storagegate.objects.identities.awspolicies import AWS_POLICIES
 from storagegate.objects.identities.entities import (
     Group,
+    IAMUser,
     ManagedPolicy,
     Role,
-    User,
     readEntity,
 )
+from storagegate.objects.identities.tokens import SessionToken
 from storagegate.objects.principals import AccountKey, Identity, KeyPolicy
 from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
-    from storagegate.objects.identities.sessions import SessionToken
 
 _IAM = "arn:aws:iam::"
 _NO_TAGS: Mapping[str, str] = {}
@@ -66,14 +66,14 @@ class Rights:
     def __init__(
         self,
         principal: str,
-        holder: User | Role | None = None,
+        holder: IAMUser | Role | None = None,
         documents: Iterable[str] = (),
         parent: "Rights | None" = None,
         serviceKey: AccessKey | None = None,
         sources: tuple[object, ...] = (),
         *,
         isRoot: bool = False,
-        session: "SessionToken | None" = None,
+        session: SessionToken | None = None,
     ) -> None:
         """
         @param holder: The user or the role.
@@ -86,7 +86,7 @@ class Rights:
         self.principal = principal
         if parent is not None:
             holder = parent.user or parent.role
-        self.user: User | None = holder if isinstance(holder, User) else None
+        self.user: IAMUser | None = holder if isinstance(holder, IAMUser) else None
         self.role: Role | None = holder if isinstance(holder, Role) else None
         self.session = session
         self.isUser = holder is not None
@@ -264,7 +264,7 @@ class KeyBinder:
         if account is None or document is None:
             return None
         user = readEntity("user", document)
-        assert isinstance(user, User)
+        assert isinstance(user, IAMUser)
         if user.disabled:
             return None
         documents = documentsOf(user, key.account, account)
@@ -290,7 +290,9 @@ def _sources(key: AccountKey) -> tuple[object, ...]:
     return rights.sources if isinstance(rights, Rights) else ()
 
 
-def documentsOf(holder: User | Role, account: str, documents: AccountDocuments) -> tuple[str, ...]:
+def documentsOf(
+    holder: IAMUser | Role, account: str, documents: AccountDocuments
+) -> tuple[str, ...]:
     """
     Return the policies that apply to a user or a role: inline and attached, its own and those of
     its groups.
@@ -299,7 +301,7 @@ def documentsOf(holder: User | Role, account: str, documents: AccountDocuments) 
     """
     found = list(holder.policies.values())
     attached = list(holder.attached)
-    for name in holder.groups if isinstance(holder, User) else ():
+    for name in holder.groups if isinstance(holder, IAMUser) else ():
         document = documents.documents.get(("group", name))
         if document is None:
             found.append(_MISSING)

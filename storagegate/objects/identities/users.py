@@ -11,7 +11,7 @@ from storagegate.objects.identities.answers import (
     UserResult,
     UserView,
 )
-from storagegate.objects.identities.entities import AccountState, User
+from storagegate.objects.identities.entities import AccountState, IAMUser
 from storagegate.objects.identities.groups import viewGroup
 from storagegate.objects.identities.lookup import (
     IdentityRequest,
@@ -29,7 +29,7 @@ USERS_LIMIT = 5000
 """Users of an account: Amazon's limit."""
 
 
-def viewUser(state: AccountState, user: User, *, withTags: bool = False) -> UserView:
+def viewUser(state: AccountState, user: IAMUser, *, withTags: bool = False) -> UserView:
     """Describe a user."""
     return UserView(
         path=user.path,
@@ -48,9 +48,9 @@ def createUser(
     """Create a user."""
     _checkFree(state, operation.userName)
     checkCount(len(state.users()), "UsersPerAccount", USERS_LIMIT)
-    user = User(
+    user = IAMUser(
         name=operation.userName,
-        id=newId(state, User),
+        id=newId(state, IAMUser),
         path=operation.path,
         createdMs=request.nowMs,
         tags={tag.key: tag.value for tag in operation.tags},

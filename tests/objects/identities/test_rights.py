@@ -25,10 +25,10 @@ from storagegate.objects.errors import AccessDenied, MalformedPolicyDocument
 from storagegate.objects.identities.entities import (
     Entity,
     Group,
+    IAMUser,
     ManagedPolicy,
     PolicyVersion,
     Role,
-    User,
     encodeEntity,
 )
 from storagegate.objects.identities.rights import authoriseAction, checkPolicy
@@ -287,7 +287,7 @@ class EvaluatorTests(RightsCase):
                 for each in managed
             ]
             amazon = draw(st.booleans())
-            user = User(
+            user = IAMUser(
                 name=name,
                 path=path,
                 id=f"AIDA{name}",
@@ -410,7 +410,7 @@ class UserTests(RightsCase):
 
     def test_noPolicies(self) -> None:
         """A user without policies may do nothing, in the buckets of its account, too."""
-        self.put("ann", User(name="Ada"), keys=[AccessKey("A", "s", "ann", userName="ada")])
+        self.put("ann", IAMUser(name="Ada"), keys=[AccessKey("A", "s", "ann", userName="ada")])
         self.assertEqual(self.identity("A").ownerAccount, "")
         self.assertFalse(any(self.allows("A", action) for action in CHECKED))
         caller = PlainCaller(self.identity("A"), "ListBuckets")
@@ -431,7 +431,7 @@ class UserTests(RightsCase):
             AccessKey("S", "s", "ann", parent="user/ada"),
             AccessKey("P", "s", "ann"),
         ]
-        users = User(name="Ada", path="/staff/", policies={"p": allow}), User(name="None")
+        users = IAMUser(name="Ada", path="/staff/", policies={"p": allow}), IAMUser(name="None")
         self.put("ann", *users, keys=keys)
         arn = "arn:aws:iam::ann:"
         for effect, element, principal, allowed in (
@@ -463,7 +463,7 @@ class UserTests(RightsCase):
                 rule("s3:ListAllMyBuckets", resource=resource),
                 rule("s3:CreateBucket", resource="arn:aws:s3:::mine-*"),
             )
-            user = User(name="Ada", policies={"p": document})
+            user = IAMUser(name="Ada", policies={"p": document})
             self.put("ann", user, keys=[AccessKey("A", "s", "ann", userName="ada")])
             caller = PlainCaller(self.identity("A"), "ListBuckets")
             decideAlone(caller, "s3:ListAllMyBuckets")
@@ -473,14 +473,14 @@ class UserTests(RightsCase):
     def test_changes(self) -> None:
         """Changes, disabling and deletion hold within a second; other users stay."""
         allow = policy(rule("s3:*"))
-        ada, eve = (User(name=name, policies={"p": allow}) for name in ("Ada", "Eve"))
+        ada, eve = (IAMUser(name=name, policies={"p": allow}) for name in ("Ada", "Eve"))
         keys = [AccessKey(name, "s", "ann", userName=name) for name in ("ada", "eve")]
         self.put("ann", ada, eve, keys=keys)
         before = self.keys.find("eve")
         self.assertTrue(self.allows("ada", "GetObject"))
-        self.put("ann", User(name="Ada", policies={"p": policy(rule("s3:ListBucket"))}))
+        self.put("ann", IAMUser(name="Ada", policies={"p": policy(rule("s3:ListBucket"))}))
         self.assertFalse(self.allows("ada", "GetObject"))
-        self.put("ann", User(name="Ada", policies={"p": allow}, disabled=True))
+        self.put("ann", IAMUser(name="Ada", policies={"p": allow}, disabled=True))
         self.assertIsNone(self.keys.find("ada"))
         self.put("ann", ada)
         self.assertTrue(self.allows("ada", "GetObject"))
@@ -494,9 +494,9 @@ class UserTests(RightsCase):
         allow = policy(rule("s3:*"))
         key = AccessKey("A", "s", "ann", userName="ada")
         for user in (
-            User(name="Ada", policies={"p": allow, "q": "{}"}),
-            User(name="Ada", policies={"p": allow}, groups=("gone",)),
-            User(name="Ada", policies={"p": allow}, attached=("arn:aws:iam::ann:policy/gone",)),
+            IAMUser(name="Ada", policies={"p": allow, "q": "{}"}),
+            IAMUser(name="Ada", policies={"p": allow}, groups=("gone",)),
+            IAMUser(name="Ada", policies={"p": allow}, attached=("arn:aws:iam::ann:policy/gone",)),
         ):
             self.put("ann", user, keys=[key])
             self.assertFalse(self.allows("A", "GetObject"))
@@ -511,7 +511,7 @@ class UserTests(RightsCase):
         )
         self.put(
             "ann",
-            User(name="Ada", policies={"p": document}),
+            IAMUser(name="Ada", policies={"p": document}),
             keys=[
                 AccessKey("A", "s", "ann", role="admin", userName="ada"),
                 AccessKey("K", "s", "ann"),
@@ -640,7 +640,7 @@ class PolicyTests(RightsCase):
         checkPolicy(document)
         self.put(
             "ann",
-            User(name="Ada", policies={"p": document}),
+            IAMUser(name="Ada", policies={"p": document}),
             keys=[AccessKey("A", "s", "ann", userName="ada")],
         )
         self.assertFalse(self.allows("A", "GetObject"))
@@ -658,7 +658,7 @@ class PolicyTests(RightsCase):
                 checkPolicy(document)
                 self.put(
                     "ann",
-                    User(name="Ada", policies={"p": document}),
+                    IAMUser(name="Ada", policies={"p": document}),
                     keys=[AccessKey("A", "s", "ann", userName="ada")],
                 )
                 for _ in range(10):

@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects.access.context import AccessContext, PlainCaller
 from storagegate.objects.accounts import AccessKeyStore, AccountKey
 from storagegate.objects.errors import ExpiredToken, InvalidToken
-from storagegate.objects.identities.entities import Entity, Role, User, encodeEntity
-from storagegate.objects.identities.sessions import SessionToken, TokenCipher
+from storagegate.objects.identities.entities import Entity, IAMUser, Role, encodeEntity
+from storagegate.objects.identities.tokens import SessionToken, TokenCipher
 from storagegate.storage.accesskeys import KEYS_POLL_SECONDS, AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey, AccountDocuments
@@ -99,7 +99,7 @@ class Identities(Issued):
         )
 
 
-ANN = User(name="Ann", id="AIDA1", policies={"p": policy("s3:Get*")}, tags={"team": "blue"})
+ANN = IAMUser(name="Ann", id="AIDA1", policies={"p": policy("s3:Get*")}, tags={"team": "blue"})
 OPS = Role(
     name="Ops", id="AROA1", path="/x/", policies={"p": policy("s3:*")}, tags={"a": "1", "b": "2"}
 )

@@ -25,7 +25,7 @@ from storagegate.objects.access.decision import PublicAccessBlock
 from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import PolicyNotFound
-from storagegate.objects.identities.entities import User
+from storagegate.objects.identities.entities import IAMUser
 from storagegate.objects.operations import (
     DeleteObject,
     GetBucketCors,
@@ -225,7 +225,7 @@ class SchemaTests(TestCase):
             self.assertEqual(user.tags, {"team": "red"})
             self.assertIn("s3:GetObject", group.policies["read"])
         await self.objects.identities.change(
-            "ann", lambda state: (state.withEntity(User(name="New")), None)
+            "ann", lambda state: (state.withEntity(IAMUser(name="New")), None)
         )
         state = await self.objects.identities.read("ann")
         self.assertIn("New", [each.name for each in state.users()])

@@ -15,7 +15,7 @@ from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import DomainError
-from storagegate.objects.identities.entities import User
+from storagegate.objects.identities.entities import IAMUser
 from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import POLICY
 from storagegate.storage.cluster.connection import Connection
@@ -212,7 +212,7 @@ class DecisionTests(TestCase):
         key = AccessKey("U", "s", "alice", userName="ada")
         keys = self.services[1].accounts
         for policies, isAllowed in (({}, False), ({"p": ALLOW}, True), ({}, False)):
-            user = User(name="Ada", policies=policies)
+            user = IAMUser(name="Ada", policies=policies)
             await self.services[0].identities.change(
                 "alice",
                 lambda state, user=user: (state.withEntity(user).withKey(key), None),
