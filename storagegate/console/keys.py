@@ -356,6 +356,9 @@ def readChanges(body: KeyChange, key: AccessKey, nowMs: int) -> dict[str, Any]:
         "role": UNSET if isinstance(body.role, UnsetType) else _read("role", readRole, body.role),
         "secretKey": generateKeyPair().secretKey if body.newSecret else UNSET,
     }
+    if (key.userName or key.parent) and changes["role"] not in (UNSET, "none"):
+        text = "role: the key of a user and a service key have none"
+        raise codedError("INVALID_ARGUMENT", text, {"field": "role"})
     return {name: value for name, value in changes.items() if value is not UNSET}
 
 

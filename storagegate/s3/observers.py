@@ -253,8 +253,8 @@ class S3Metrics:
             "S3 requests by operation and status; 499 for a client that went away.",
             ("operation", "status"),
         )
-        # Enough for all operations with every status: twice the default.
-        self._requests.maxSets = 3000
+        # Enough for all operations with every status: thrice the default.
+        self._requests.maxSets = 4500
         self._durations = meters.histogram(
             "storagegate_s3_request_duration_seconds",
             "Time from the head of a request to the end of its response.",

@@ -63,6 +63,8 @@ addTexts({
   "keys.preset.writeonly": "Backup",
   "keys.preset.auditor": "Auditor",
   "keys.preset.admin": "Admin",
+  "keys.ofUser": "User {name}",
+  "keys.ofKey": "Service key",
   "keys.all": "All {count}",
   "keys.allActive": "Active {count}",
   "keys.attention": "Needs attention {count}",
@@ -113,7 +115,11 @@ const FILTERS = {
   attention: (key) => ["expired", "expiring"].includes(stateOf(key)[0]),
 };
 
-const presetOf = (key) => say("keys.preset." + (key.role === "none" ? key.policy : key.role));
+function presetOf(key) {
+  if (key.user) return say("keys.ofUser", { name: key.user });
+  if (key.parent) return say("keys.ofKey");
+  return say("keys.preset." + (key.role === "none" ? key.policy : key.role));
+}
 
 const reachOf = (key) => (key.bucket || key.prefix ? (key.bucket || "*") + "/" + (key.prefix || "*") : "");
 

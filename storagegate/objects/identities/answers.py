@@ -181,7 +181,7 @@ class LastUseResult(Struct, frozen=True):
     accessKeyLastUsed: LastUse
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class IdentityPage(Struct, frozen=True, kw_only=True):
     """
     A page of a list.
 
@@ -192,62 +192,62 @@ class Page(Struct, frozen=True, kw_only=True):
     marker: str | None = None
 
 
-class UserPage(Page, frozen=True, kw_only=True):
+class UserPage(IdentityPage, frozen=True, kw_only=True):
     """Users by name."""
 
     users: tuple[UserView, ...]
 
 
-class GroupPage(Page, frozen=True, kw_only=True):
+class GroupPage(IdentityPage, frozen=True, kw_only=True):
     """Groups by name."""
 
     groups: tuple[GroupView, ...]
 
 
-class GroupMembers(Page, frozen=True, kw_only=True):
+class GroupMembers(IdentityPage, frozen=True, kw_only=True):
     """A group, and a page of its users."""
 
     group: GroupView
     users: tuple[UserView, ...]
 
 
-class RolePage(Page, frozen=True, kw_only=True):
+class RolePage(IdentityPage, frozen=True, kw_only=True):
     """Roles by name."""
 
     roles: tuple[RoleView, ...]
 
 
-class PolicyPage(Page, frozen=True, kw_only=True):
+class PolicyPage(IdentityPage, frozen=True, kw_only=True):
     """Managed policies by name."""
 
     policies: tuple[PolicyView, ...]
 
 
-class PolicyVersionPage(Page, frozen=True, kw_only=True):
+class PolicyVersionPage(IdentityPage, frozen=True, kw_only=True):
     """The versions of a managed policy, newest first."""
 
     versions: tuple[PolicyVersionView, ...]
 
 
-class AccessKeyPage(Page, frozen=True, kw_only=True):
+class AccessKeyPage(IdentityPage, frozen=True, kw_only=True):
     """The keys of a user."""
 
     accessKeyMetadata: tuple[AccessKeyView, ...]
 
 
-class PolicyNamePage(Page, frozen=True, kw_only=True):
+class PolicyNamePage(IdentityPage, frozen=True, kw_only=True):
     """The names of inline policies."""
 
     policyNames: tuple[str, ...]
 
 
-class AttachedPolicyPage(Page, frozen=True, kw_only=True):
+class AttachedPolicyPage(IdentityPage, frozen=True, kw_only=True):
     """The managed policies that are attached to an identity."""
 
     attachedPolicies: tuple[AttachedPolicy, ...]
 
 
-class TagPage(Page, frozen=True, kw_only=True):
+class TagPage(IdentityPage, frozen=True, kw_only=True):
     """Tags by key."""
 
     tags: Tags
@@ -274,7 +274,7 @@ class PolicyRole(Struct, frozen=True):
     roleId: str
 
 
-class PolicyEntities(Page, frozen=True, kw_only=True):
+class PolicyEntities(IdentityPage, frozen=True, kw_only=True):
     """The identities to which a managed policy is attached."""
 
     policyGroups: tuple[PolicyGroup, ...]
@@ -345,31 +345,31 @@ class Done(Struct, frozen=True):
     """The answer of an operation that has an empty one."""
 
 
-class NoDevices(Page, frozen=True, kw_only=True):
+class NoDevices(IdentityPage, frozen=True, kw_only=True):
     """The MFA devices of a user, which do not exist."""
 
     mFADevices: tuple[str, ...] = ()
 
 
-class NoPublicKeys(Page, frozen=True, kw_only=True):
+class NoPublicKeys(IdentityPage, frozen=True, kw_only=True):
     """The SSH keys of a user, which do not exist."""
 
     sSHPublicKeys: tuple[str, ...] = ()
 
 
-class NoCertificates(Page, frozen=True, kw_only=True):
+class NoCertificates(IdentityPage, frozen=True, kw_only=True):
     """The signing certificates of a user, which do not exist."""
 
     certificates: tuple[str, ...] = ()
 
 
-class NoCredentials(Page, frozen=True, kw_only=True):
+class NoCredentials(IdentityPage, frozen=True, kw_only=True):
     """The credentials of a user for other services, which do not exist."""
 
     serviceSpecificCredentials: tuple[str, ...] = ()
 
 
-class NoInstanceProfiles(Page, frozen=True, kw_only=True):
+class NoInstanceProfiles(IdentityPage, frozen=True, kw_only=True):
     """The instance profiles of a role, which do not exist."""
 
     instanceProfiles: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from storagegate.objects.errors import DeleteConflict, EntityAlreadyExists
 from storagegate.objects.identities import operations
-from storagegate.objects.identities.answers import GroupMembers, GroupPage, GroupResult, GroupView
+from storagegate.objects.identities.answers import GroupMembers, GroupPage, GroupResult
 from storagegate.objects.identities.entities import AccountState, Group
 from storagegate.objects.identities.lookup import (
     IdentityRequest,
@@ -13,6 +13,8 @@ from storagegate.objects.identities.lookup import (
     groupOf,
     newId,
     pageOf,
+    viewGroup,
+    viewUser,
 )
 
 GROUPS_LIMIT = 300
@@ -20,17 +22,6 @@ GROUPS_LIMIT = 300
 
 GROUPS_OF_USER_LIMIT = 10
 """Groups of a user: Amazon's limit."""
-
-
-def viewGroup(state: AccountState, group: Group) -> GroupView:
-    """Describe a group."""
-    return GroupView(
-        path=group.path,
-        groupName=group.name,
-        groupId=group.id,
-        arn=group.arn(state.account),
-        createDate=group.createdMs,
-    )
 
 
 def createGroup(
@@ -57,8 +48,6 @@ def getGroup(
     state: AccountState, operation: operations.GetGroup, request: IdentityRequest
 ) -> GroupMembers:
     """Return a group with a page of its users."""
-    from storagegate.objects.identities.users import viewUser
-
     group = groupOf(state, operation.groupName)
     found = [user for user in state.users() if group.key in user.groups]
     rows, page = pageOf(found, lambda user: user.key, operation.marker, operation.maxItems)

@@ -12,7 +12,7 @@ from storagegate.objects.errors import (
     UnmodifiableEntity,
     ValidationError,
 )
-from storagegate.objects.identities.answers import Tag, Tags
+from storagegate.objects.identities.answers import GroupView, Tag, Tags, UserView
 from storagegate.objects.identities.awspolicies import AWS_POLICIES
 from storagegate.objects.identities.entities import (
     AccountState,
@@ -174,6 +174,30 @@ def providerArn(state: AccountState, provider: OIDCProvider) -> str:
     return provider.arn(state.account)
 
 
+def viewUser(state: AccountState, user: IAMUser, *, withTags: bool = False) -> UserView:
+    """Describe a user."""
+    return UserView(
+        path=user.path,
+        userName=user.name,
+        # The policy variable aws:userid has the same value.
+        userId=user.id or user.name,
+        arn=user.arn(state.account),
+        createDate=user.createdMs,
+        tags=tagsOf(user) if withTags and user.tags else None,
+    )
+
+
+def viewGroup(state: AccountState, group: Group) -> GroupView:
+    """Describe a group."""
+    return GroupView(
+        path=group.path,
+        groupName=group.name,
+        groupId=group.id,
+        arn=group.arn(state.account),
+        createDate=group.createdMs,
+    )
+
+
 def holderOf(state: AccountState, operation: Any) -> PolicyHolder:
     """Find the user, group or role that an operation names; see L{userOf}."""
     if hasattr(operation, "userName"):
@@ -222,7 +246,7 @@ def pageOf(rows: list[R], key: Any, marker: str, most: int) -> tuple[tuple[R, ..
     @param key: Returns the position of a row, a text.
     @param marker: The position of the last row of the page before; empty for the first page.
     @param most: Largest number of rows.
-    @return: The rows, and the fields of L{Page<storagegate.objects.identities.answers.Page>}.
+    @return: The rows, and the fields of an C{IdentityPage}.
     @raise ValidationError: The marker is none of such a list.
     """
     if marker:

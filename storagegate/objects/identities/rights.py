@@ -343,7 +343,7 @@ def checkPolicy(document: str) -> None:
     try:
         compileIdentityPolicy(document)
     except MalformedPolicy as error:
-        raise errors.MalformedPolicyDocument(error.message) from None
+        raise errors.MalformedPolicyDocument(error.message, error.place) from None
 
 
 def checkTrustPolicy(document: str, account: str) -> None:
@@ -358,7 +358,7 @@ def checkTrustPolicy(document: str, account: str) -> None:
     try:
         compileTrustPolicy(document, account)
     except MalformedPolicy as error:
-        raise errors.MalformedPolicyDocument(error.message) from None
+        raise errors.MalformedPolicyDocument(error.message, error.place) from None
 
 
 def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> None:

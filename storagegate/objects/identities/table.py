@@ -23,12 +23,12 @@ from storagegate.objects.identities import (
     users,
 )
 from storagegate.objects.identities.answers import (
+    IdentityPage,
     NoCertificates,
     NoCredentials,
     NoDevices,
     NoInstanceProfiles,
     NoPublicKeys,
-    Page,
     Summary,
 )
 from storagegate.objects.identities.entities import AccountState
@@ -90,10 +90,10 @@ def _noLoginProfile(
     raise NoSuchEntity(f"Login Profile for User {operation.userName} cannot be found.")
 
 
-def _nothing(page: type[Page]) -> Function:
+def _nothing(page: type[IdentityPage]) -> Function:
     """Return the function of a list that is always empty, of an identity that must exist."""
 
-    def empty(state: AccountState, operation: Any, request: IdentityRequest) -> Page:
+    def empty(state: AccountState, operation: Any, request: IdentityRequest) -> IdentityPage:
         if getattr(operation, "userName", None) != "":
             holderOf(state, operation)
         return page()

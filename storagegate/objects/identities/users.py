@@ -12,7 +12,6 @@ from storagegate.objects.identities.answers import (
     UserView,
 )
 from storagegate.objects.identities.entities import AccountState, IAMUser
-from storagegate.objects.identities.groups import viewGroup
 from storagegate.objects.identities.lookup import (
     IdentityRequest,
     allUsers,
@@ -21,25 +20,13 @@ from storagegate.objects.identities.lookup import (
     newId,
     operatorKey,
     pageOf,
-    tagsOf,
     userOf,
+    viewGroup,
+    viewUser,
 )
 
 USERS_LIMIT = 5000
 """Users of an account: Amazon's limit."""
-
-
-def viewUser(state: AccountState, user: IAMUser, *, withTags: bool = False) -> UserView:
-    """Describe a user."""
-    return UserView(
-        path=user.path,
-        userName=user.name,
-        # The policy variable aws:userid has the same value.
-        userId=user.id or user.name,
-        arn=user.arn(state.account),
-        createDate=user.createdMs,
-        tags=tagsOf(user) if withTags and user.tags else None,
-    )
 
 
 def createUser(
@@ -96,8 +83,10 @@ def userNameOf(state: AccountState, accessKey: str) -> str:
     @param accessKey: A service key belongs to the user of its parent.
     """
     key = state.keys.get(accessKey)
-    # A chain of service keys has no circle: each key is younger than its parent.
-    while key is not None and key.parent:
+    seen = set()
+    # A key that was deleted and issued again, with a child as its parent, makes a circle.
+    while key is not None and key.parent and accessKey not in seen:
+        seen.add(accessKey)
         kind, _, name = key.parent.partition("/")
         if kind == "user":
             user = state.user(name)

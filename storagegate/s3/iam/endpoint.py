@@ -70,12 +70,13 @@ class QueryEndpoint:
         @param record: Gets the name of the operation.
         @param commonHeaders: The encoded fields of every response.
         """
-        operation = readOperation(
-            parseCall(body if request.method == b"POST" else request.queryString), self._api
-        )
-        name = type(operation).__name__
-        if record is not None:
+        isForm = request.method == b"POST"
+        parameters = parseCall(body if isForm else request.queryString)
+        name = parameters.get("Action", "")
+        # Any other name could be a label of too many metrics.
+        if record is not None and name in self._api.operations:
             record.operation = name
+        operation = readOperation(parameters, self._api)
         services = self._services
         caller = PlainCaller(
             authenticated.identity,

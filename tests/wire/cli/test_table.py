@@ -284,6 +284,10 @@ class BothTests(CommandCase):
             given = ("--parent", key["accessKey"], "--policy-file", str(document))
             service = self.succeed(here("keys", "create", *given, *account, "--json")).json
             self.assertEqual((service["user"], service["parent"]), ("", key["accessKey"]))
+            given = ("keys", "edit", "--access-key", service["accessKey"], "--role", "admin")
+            refused = self.both(*given)
+            self.assertEqual(refused[0], refused[1])
+            self.assertIn("INVALID_ARGUMENT", refused[0].errors)
             first = self.succeed(here("users", "show", "ann", *account, "--json"))
             self.assertEqual(first, there("users", "show", "ann", *account, "--json"))
             self.assertEqual(

@@ -1,6 +1,7 @@
 """The IAM API, with the clients of its SDK."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlencode
 
@@ -170,6 +171,18 @@ class UserTests(IAMCase):
         self.assertRefused(
             404, "NoSuchEntity", self.iam.delete_access_key, AccessKeyId=made["AccessKeyId"]
         )
+
+    def test_together(self) -> None:
+        """Changes of an account at the same time are all made."""
+
+        def create(number: int) -> None:
+            self.iam.create_user(UserName=f"user{number}")
+            self.iam.add_user_to_group(UserName=f"user{number}", GroupName="all")
+
+        self.iam.create_group(GroupName="all")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(create, range(16)))
+        self.assertEqual(len(self.iam.get_group(GroupName="all")["Users"]), 16)
 
 
 class PolicyTests(IAMCase):
@@ -439,6 +452,13 @@ class ProtocolTests(IAMCase):
         other = Outgoing("POST", "/", signed.headers, body.replace(b"List", b"Last"))
         answer = self.send(other)
         self.assertIn(b"<Code>SignatureDoesNotMatch</Code>", answer.body)
+        named = Outgoing("GET", f"/?{body.decode()}")
+        self.assertEqual(self.send(self.sign(named, self.admin)).status, 200)
+        url = self.iam.generate_presigned_url("list_users", HttpMethod="GET")
+        presigned = Outgoing("GET", url.removeprefix(self.endpoint))
+        self.assertEqual(self.send(presigned).status, 200)
+        changed = presigned.replacing("ListUsers", "ListRoles")
+        self.assertIn(b"<Code>SignatureDoesNotMatch</Code>", self.send(changed).body)
         # A signature for S3 is none for IAM.
         answer = self.send(Signer(self.host, self.admin).sign(Outgoing("POST", "/", FORM, body)))
         self.assertEqual(answer.status, 400)

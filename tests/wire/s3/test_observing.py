@@ -27,7 +27,14 @@ from storagegate.storage.embedded.opening import openStore
 from storagegate.telemetry.metrics import MetricsRegistry
 from tests.support.clients import REGION, ROOT
 from tests.support.s3records import TRACE, makeRecord
-from tests.support.s3signer import ANSWER_SECONDS, Answer, Outgoing, exchange, wireBytes
+from tests.support.s3signer import (
+    ANSWER_SECONDS,
+    Answer,
+    Outgoing,
+    Signer,
+    exchange,
+    wireBytes,
+)
 
 BIG = 32 * 1024 * 1024
 
@@ -146,6 +153,31 @@ class ObservingTests(ObservingCase):
         found = self.last()
         self.assertEqual((found.operation, found.accessKey), (UNKNOWN, None))
         self.assertEqual((found.status, found.errorCode), (403, "AccessDenied"))
+
+    async def test_iam(self) -> None:
+        """Calls to IAM are told by their operations, keys, statuses and codes, as those to S3."""
+        signer = Signer(f"127.0.0.1:{self.address[1]}", service="iam")
+        form = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "<b>\\"}
+        for action, operation, status, code in (
+            ("CreateUser&UserName=ann", "CreateUser", 200, None),
+            ("CreateUser&UserName=ANN", "CreateUser", 409, "EntityAlreadyExists"),
+            ("GetUser&UserName=bob", "GetUser", 404, "NoSuchEntity"),
+            ("CreateUser", "CreateUser", 400, "ValidationError"),
+            ("<script>", UNKNOWN, 501, "NotImplemented"),
+        ):
+            body = f"Version=2010-05-08&Action={action}".encode()
+            signed = signer.sign(Outgoing("POST", "/", form, body))
+            answer = await deferToThread(exchange, self.address, signed)
+            self.resource.observers.flush()
+            found = self.last()
+            self.assertEqual(
+                (found.operation, found.status, found.errorCode), (operation, status, code)
+            )
+            self.assertEqual((answer.status, found.accessKey), (status, ROOT.accessKey))
+            self.assertEqual(answer.headers["x-amz-request-id"], found.requestId.decode())
+            self.assertIn(found.requestId, answer.body)
+            self.assertEqual((found.bytesIn, found.bytesOut), (len(body), len(answer.body)))
+            self.assertEqual(answer.headers["x-trace-id"], found.traceId.decode())
 
     async def test_tracing(self) -> None:
         """A caller's trace goes on, and the answer names it; without one there is a new one."""

@@ -1,0 +1,172 @@
+"""The operations on identities, as functions of the state of an account."""
+
+from typing import Any
+
+from msgspec.structs import fields
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.objects import errors
+from storagegate.objects.accounts import Identity
+from storagegate.objects.identities import operations
+from storagegate.objects.identities.entities import AccountState
+from storagegate.objects.identities.keys import addIssuedKey
+from storagegate.objects.identities.lookup import IdentityRequest
+from storagegate.objects.identities.operations import IdentityOperation
+from storagegate.objects.identities.table import CHANGES, OPERATIONS, READS, resourcesOf
+from storagegate.objects.identities.validation import checkOperation
+from storagegate.storage.records import AccessKey
+
+NOW = IdentityRequest(1_700_000_000_000)
+
+
+class TableTests(SynchronousTestCase):
+    """The table."""
+
+    def test_complete(self) -> None:
+        """Each operation has one row; those that read have names that say so."""
+        found = {
+            each
+            for each in vars(operations).values()
+            if isinstance(each, type)
+            and issubclass(each, IdentityOperation)
+            and not each.__name__.endswith("Operation")
+        }
+        self.assertEqual(found, {*READS, *CHANGES})
+        self.assertEqual(set(READS) & set(CHANGES), set())
+        for kind in READS:
+            isRead = kind.__name__.startswith(("Get", "List"))
+            self.assertTrue(isRead or kind is operations.DeleteLoginProfile, kind)
+        for kind in CHANGES:
+            self.assertFalse(kind.__name__.startswith(("Get", "List")), kind)
+
+    def test_checked(self) -> None:
+        """Each text of an operation has a rule: control characters are refused everywhere."""
+        free = {"serviceName"}
+        for kind in OPERATIONS.values():
+            for field in fields(kind):
+                if "str" not in str(field.type) or field.name in free:
+                    continue
+                wrong: Any = ("\x00",) if "tuple" in str(field.type) else "\x00"
+                given = {each.name: "v1" for each in fields(kind) if each.required}
+                lists = {e.name for e in fields(kind) if "tuple" in str(e.type)}
+                given = {name: () if name in lists else text for name, text in given.items()}
+                if "Tag]" in str(field.type) or field.name == "tags":
+                    continue
+                operation = kind(**{**given, field.name: wrong})
+                self.assertRaises(errors.ValidationError, checkOperation, operation)
+
+
+class StateTests(SynchronousTestCase):
+    """Changes of an account."""
+
+    def setUp(self) -> None:
+        """Have an account with a key of an operator, and a user."""
+        key = AccessKey("OPERATOR", "secret", "acme", role="admin")
+        self.state = AccountState(account="acme", keys={"OPERATOR": key})
+        self.change(operations.CreateUser(userName="Ann"))
+
+    def change(self, operation: Any, accessKey: str = "") -> Any:
+        """Perform a change; return its answer."""
+        request = NOW
+        if accessKey:
+            request = IdentityRequest(NOW.nowMs, Identity(accessKey, "acme"), "none")
+        self.state, answer = CHANGES[type(operation)](self.state, operation, request)
+        return answer
+
+    def read(self, operation: Any) -> Any:
+        """Perform a read."""
+        return READS[type(operation)](self.state, operation, NOW)
+
+    def test_renamed(self) -> None:
+        """Keys, service keys and groups follow a user and a group to a new name."""
+        made = self.change(operations.CreateAccessKey(userName="ann")).accessKey
+        service = AccessKey("SERVICE", "secret", "acme", parent="user/ANN")
+        self.state, _ = addIssuedKey(self.state, service)
+        self.change(operations.CreateGroup(groupName="Old"))
+        self.change(operations.AddUserToGroup(groupName="old", userName="ann"))
+        self.change(operations.UpdateUser(userName="ann", newUserName="Zoe"))
+        self.change(operations.UpdateGroup(groupName="old", newGroupName="New"))
+        keys = self.read(operations.ListAccessKeys(userName="zoe")).accessKeyMetadata
+        self.assertEqual({key.accessKeyId for key in keys}, {made.accessKeyId, "SERVICE"})
+        found = self.read(operations.ListGroupsForUser(userName="zoe")).groups
+        self.assertEqual([group.groupName for group in found], ["New"])
+        # A change of case alone is a new name, too.
+        self.change(operations.UpdateUser(userName="zoe", newUserName="ZOE"))
+        self.assertEqual(self.read(operations.GetUser(userName="zoe")).user.userName, "ZOE")
+
+    def test_boundKeys(self) -> None:
+        """A service key makes only service keys of itself, and of its own user."""
+        self.change(operations.CreateUser(userName="bob"))
+        service = AccessKey("SERVICE", "secret", "acme", parent="user/ann")
+        self.state, _ = addIssuedKey(self.state, service)
+        made = self.change(operations.CreateAccessKey(), "SERVICE").accessKey
+        self.assertEqual(made.userName, "Ann")
+        self.assertEqual(self.state.keys[made.accessKeyId].parent, "key/SERVICE")
+        for name in ("bob", "OPERATOR"):
+            operation = operations.CreateAccessKey(userName=name)
+            self.assertRaises(errors.AccessDenied, self.change, operation, "SERVICE")
+
+    def test_operatorKeys(self) -> None:
+        """A key that an operator's key makes is its service key, without its role."""
+        made = self.change(operations.CreateAccessKey(), "OPERATOR").accessKey
+        key = self.state.keys[made.accessKeyId]
+        self.assertEqual((key.parent, key.role), ("key/OPERATOR", "none"))
+
+    def test_circle(self) -> None:
+        """Service keys that bound each other, because one was issued again, have a name."""
+        for name, parent in (("A", "key/B"), ("B", "key/A")):
+            key = AccessKey(name, "secret", "acme", parent=parent)
+            self.state = self.state.withKey(key)
+        found = self.read(operations.ListAccessKeys(userName="ann")).accessKeyMetadata
+        self.assertEqual(found, ())
+
+    def test_issued(self) -> None:
+        """An operator's keys of users and service keys are checked as those of IAM."""
+        for more, kind in (
+            ({"userName": "bob"}, errors.NoSuchEntity),
+            ({"userName": "OPERATOR"}, errors.UnmodifiableEntity),
+            ({"parent": "bob"}, errors.NoSuchEntity),
+            ({"parent": "user/bob"}, errors.NoSuchEntity),
+            ({"userName": "ann", "parent": "OPERATOR"}, errors.ValidationError),
+            ({"userName": "ann", "sessionPolicy": "{}"}, errors.ValidationError),
+            ({"userName": "ann", "role": "admin"}, errors.ValidationError),
+            ({"parent": "OPERATOR", "role": "auditor"}, errors.ValidationError),
+            ({"parent": "OPERATOR", "sessionPolicy": "{"}, errors.MalformedPolicyDocument),
+        ):
+            fields: Any = more
+            key = AccessKey("NEW", "secret", "acme", **fields)
+            self.assertRaises(kind, addIssuedKey, self.state, key)
+
+    def test_resources(self) -> None:
+        """The right to an operation is needed on ARNs with the stored name and path."""
+        self.change(operations.UpdateUser(userName="ann", newPath="/a/"))
+        for operation, names in (
+            (operations.GetUser(userName="ANN"), ["user/a/Ann"]),
+            (operations.GetUser(userName="bob"), ["user/bob"]),
+            (operations.CreateUser(userName="bob", path="/b/"), ["user/b/bob"]),
+            (
+                operations.UpdateUser(userName="ann", newPath="/", newUserName="bob"),
+                ["user/a/Ann", "user/bob"],
+            ),
+            (operations.ListUsers(pathPrefix="/a"), ["user/a"]),
+            (operations.CreatePolicy(policyName="p", policyDocument=""), ["policy/p"]),
+            (operations.DeleteGroup(groupName="g"), ["group/g"]),
+            (operations.GetRole(roleName="r"), ["role/r"]),
+        ):
+            expected = [f"arn:aws:iam::acme:{name}" for name in names]
+            kind: Any = operation
+            self.assertEqual(list(resourcesOf(self.state, kind, NOW)), expected)
+
+    def test_pages(self) -> None:
+        """A page goes on after a marker, also if the row of the marker is gone."""
+        for name in ("d", "b", "c"):
+            self.change(operations.CreateUser(userName=name))
+        page = self.read(operations.ListUsers(maxItems=2))
+        self.assertEqual([user.userName for user in page.users], ["Ann", "b"])
+        self.change(operations.DeleteUser(userName="b"))
+        page = self.read(operations.ListUsers(maxItems=2, marker=page.marker))
+        self.assertEqual([user.userName for user in page.users], ["c", "d"])
+        self.assertTrue(page.isTruncated)
+        page = self.read(operations.ListUsers(maxItems=2, marker=page.marker))
+        self.assertEqual([user.userName for user in page.users], ["OPERATOR"])
+        self.assertEqual((page.isTruncated, page.marker), (False, None))
