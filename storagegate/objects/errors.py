@@ -422,6 +422,26 @@ class PackedPolicyTooLarge(DomainError):
     text = "The session policy and the session tags are too large."
 
 
+class InvalidIdentityToken(DomainError):
+    """The token of a web identity is not valid here."""
+
+    text = "The web identity token could not be validated."
+
+
+class ExpiredWebIdentity(DomainError):
+    """The token of a web identity has expired."""
+
+    code = "ExpiredTokenException"
+    text = "The web identity token has expired."
+
+
+class IssuerUnreachable(DomainError):
+    """The keys of an issuer cannot be fetched."""
+
+    code = "IDPCommunicationError"
+    text = "The keys of the identity provider could not be fetched. Please try again."
+
+
 class UnauthenticatedCall(DomainError):
     """A call that needs credentials has none."""
 

@@ -45,6 +45,11 @@ _LINES = {
     "EntityTooLarge": "400 Your proposed upload exceeds the maximum allowed size",
     "EntityTooSmall": "400 Your proposed upload is smaller than the minimum allowed size",
     "ExpiredToken": "400 The provided token has expired.",
+    "ExpiredTokenException": "400 The web identity token has expired.",
+    "IDPCommunicationError": (
+        "400 The keys of the identity provider could not be fetched. Please try again."
+    ),
+    "InvalidIdentityToken": "400 The web identity token could not be validated.",
     "ExpectationFailed": "417 The only expectation is 100-continue.",
     "IllegalLocationConstraintException": (
         "400 The specified location-constraint is incompatible for the region specific endpoint "
@@ -299,6 +304,9 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.UnmodifiableEntity: "UnmodifiableEntity",
     errors.ValidationError: "ValidationError",
     errors.InvalidToken: "InvalidToken",
+    errors.InvalidIdentityToken: "InvalidIdentityToken",
+    errors.ExpiredWebIdentity: "ExpiredTokenException",
+    errors.IssuerUnreachable: "IDPCommunicationError",
     errors.PackedPolicyTooLarge: "PackedPolicyTooLarge",
     errors.UnauthenticatedCall: "MissingAuthenticationToken",
     errors.ExpiredToken: "ExpiredToken",

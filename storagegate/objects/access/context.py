@@ -147,6 +147,7 @@ class ConditionKey:
     @ivar name: The name in Amazon's spelling.
     @ivar read: Returns the value of a request.
     @ivar isMultiple: Whether the key is multi-valued; variables cannot refer to such a key.
+    @ivar isClaim: Whether the key is a claim, which may have several values.
     @ivar canonical: Converts a policy value to the form that L{read} returns for a request.
     @ivar sent: Returns the value as sent, for C{Null}; L{None} for the same as L{read}.
     """
@@ -154,6 +155,7 @@ class ConditionKey:
     name: str
     read: Callable[[AccessContext], Value]
     isMultiple: bool = False
+    isClaim: bool = False
     canonical: Callable[[str], str] = str
     sent: Callable[[AccessContext], Value] | None = None
 
@@ -491,5 +493,29 @@ def findKey(name: str) -> ConditionKey | None:
     kind, slash, tag = name.partition("/")
     tags = _TAGS.get(kind.lower() + slash)
     if tags is None or not tag:
-        return None
+        return _claimKey(name)
     return ConditionKey(name, lambda context: tags(context).get(tag))
+
+
+def _claimKey(name: str) -> ConditionKey | None:
+    """Make the key of a claim: C{jwt:CLAIM}, or C{ISSUER:CLAIM} with the URL of the issuer."""
+    issuer, _, claim = name.partition(":")
+    if issuer.lower() != "jwt":
+        issuer, _, claim = name.rpartition(":")
+        # No other prefix of a key has a dot, a slash or a port.
+        if not {".", "/", ":"} & set(issuer):
+            return None
+    if not claim:
+        return None
+
+    def read(context: AccessContext) -> Value:
+        rights = context.identity.rights
+        session = None if rights is None else rights.session
+        if session is None or not session.issuer:
+            return None
+        if issuer.lower() not in ("jwt", session.issuer.lower()):
+            return None
+        found = session.claims.get(claim)
+        return tuple(found) if isinstance(found, list) else found
+
+    return ConditionKey(name, read, isClaim=True)

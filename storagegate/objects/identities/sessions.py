@@ -94,7 +94,7 @@ class SessionStore:
         policy: str = "",
         tags: Mapping[str, str] = _NOTHING,
         issuer: str = "",
-        claims: Mapping[str, str] = _NOTHING,
+        claims: Mapping[str, str | list[str]] = _NOTHING,
     ) -> NewSession:
         """
         Make a session of a key or a role.

@@ -26,11 +26,12 @@ from storagegate.objects.errors import (
 )
 from storagegate.objects.identities.answers import Tags
 from storagegate.objects.identities.entities import Role
+from storagegate.objects.identities.lookup import providerArn
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.rights import checkPolicy
 from storagegate.objects.identities.sessions import NewSession
 from storagegate.objects.identities.validation import checkOperation, invalid
-from storagegate.objects.principals import AccountKey, Identity
+from storagegate.objects.principals import ROOT_ACCOUNT, AccountKey, Identity
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
@@ -85,6 +86,17 @@ class SessionTokenResult(Struct, frozen=True, kw_only=True):
     credentials: Credentials
 
 
+class WebIdentityRole(Struct, frozen=True, kw_only=True):
+    """The session of a role for a web identity."""
+
+    credentials: Credentials
+    subjectFromWebIdentityToken: str
+    assumedRoleUser: AssumedRoleUser
+    provider: str
+    audience: str
+    packedPolicySize: int | None = None
+
+
 class AssumedRole(Struct, frozen=True, kw_only=True):
     """
     The session of a role.
@@ -131,6 +143,20 @@ class AssumeRole(SessionOperation[AssumedRole], frozen=True, kw_only=True):
     policy: str = ""
     externalId: str = ""
     tags: Tags = ()
+
+
+class AssumeRoleWithWebIdentity(SessionOperation[WebIdentityRole], frozen=True, kw_only=True):
+    """
+    Make a session of a role for the token of an issuer. It needs no signature.
+
+    @ivar webIdentityToken: A JSON Web Token.
+    @ivar policy: A policy that narrows the rights.
+    """
+
+    roleArn: str
+    roleSessionName: str
+    webIdentityToken: str
+    policy: str = ""
 
 
 async def perform(service: "ObjectService", caller: "Caller", operation: IdentityOperation[T]) -> T:
@@ -219,6 +245,45 @@ def _assumeNothing(
             assumedRoleId=f"{userId(identity)}:{name}", arn=sessionArn(identity)
         ),
         credentials=credentialsOf(made),
+        packedPolicySize=size,
+    )
+
+
+async def _assumeWithWebIdentity(
+    service: "ObjectService", caller: "Caller", operation: AssumeRoleWithWebIdentity
+) -> WebIdentityRole:
+    # PyJWT and the client of HTTP are large.
+    from storagegate.objects.identities import webidentity
+
+    size = checkSession(operation.policy)
+    named = readRoleArn(operation.roleArn, ROOT_ACCOUNT)
+    if named is None:
+        raise ValidationError(f"{operation.roleArn:.200} is invalid")
+    account, path = named
+    state = await service.identities.read(account)
+    provider, claims = await webidentity.verifyToken(state, operation.webIdentityToken)
+    name = operation.roleSessionName
+    role = state.role(path.rpartition("/")[2])
+    if role is None or role.resource != f"role/{path}":
+        raise AccessDenied("Not authorized to perform sts:AssumeRoleWithWebIdentity")
+    comparable = webidentity.comparableClaims(claims)
+    webidentity.checkTrust(caller, state, role, provider, name, comparable)
+    made = service.accounts.sessions.issue(
+        account,
+        lengthOf(operation, role),
+        role=role,
+        name=name,
+        policy=operation.policy,
+        issuer=provider.name,
+        claims=comparable,
+    )
+    audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+    return WebIdentityRole(
+        credentials=credentialsOf(made),
+        subjectFromWebIdentityToken=claims["sub"],
+        assumedRoleUser=roleUser(role, account, name),
+        provider=providerArn(state, provider),
+        audience=next(each for each in audiences if each in provider.clientIds),
         packedPolicySize=size,
     )
 
@@ -384,10 +449,11 @@ FUNCTIONS: Mapping[type[IdentityOperation[Any]], Callable[..., Coroutine[Any, An
     GetCallerIdentity: _getCallerIdentity,
     GetSessionToken: _getSessionToken,
     AssumeRole: _assumeRole,
+    AssumeRoleWithWebIdentity: _assumeWithWebIdentity,
 }
 """The function of each operation."""
 
-UNSIGNED: frozenset[type[IdentityOperation[Any]]] = frozenset()
+UNSIGNED: frozenset[type[IdentityOperation[Any]]] = frozenset({AssumeRoleWithWebIdentity})
 """The operations that need no signature."""
 
 OPERATIONS: Mapping[str, type[IdentityOperation[Any]]] = {kind.__name__: kind for kind in FUNCTIONS}

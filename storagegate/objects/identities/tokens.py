@@ -63,7 +63,7 @@ class SessionToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str = ""
     tags: dict[str, str] = field(default_factory=dict)
     issuer: str = ""
-    claims: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, str | list[str]] = field(default_factory=dict)
 
 
 class TokenCipher:

@@ -76,6 +76,7 @@ _RULES = {
     "clientID": _Rule(r"[ -~]+", 255),
     "roleArn": _Rule(r"[ -~]+", 2048),
     "roleSessionName": _Rule(r"[\w+=,.@-]+", 64, 2),
+    "webIdentityToken": _Rule(r"[!-~]+", 20_000, 4),
     "externalId": _Rule(r"[\w+=,.@:/-]+", 1224, 2),
     "policy": _Rule(_TEXT, 131_072),
 }
