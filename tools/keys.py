@@ -25,11 +25,16 @@ from storagegate.auth.tokens import APIKeyOptions
 from storagegate.cluster.options import ClusterOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
 from storagegate.core.options import MERGED
-from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, Key
+from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, VAULT_VARIABLES, Key
 from storagegate.daemon.gatewayservice import LISTENER_OPTIONS
 from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.monitoring import MonitoringOptions
 from storagegate.gateway.transports.registry import defaultRules, loadReference, transports
+from storagegate.objects.encryption.masterkeys.options import (
+    AppRoleLoginOptions,
+    KubernetesLoginOptions,
+    VaultOptions,
+)
 from storagegate.upstream.options import DiscoveryOptions
 
 GROUPS: Mapping[str, Mapping[str, type]] = {
@@ -69,6 +74,16 @@ Without this table the store is embedded. A change takes a restart.
 
 """
 
+_VAULT = """\
+Master keys in Vault or OpenBao
+-------------------------------
+
+Without this table `the master keys <encryption.rst#master-keys>`_ are in a file. One of
+``tokenFile`` (or ``token``), ``[vault.appRole]`` and ``[vault.kubernetes]`` is required. A change
+takes a restart.
+
+"""
+
 _GATEWAY = """\
 The tables of the gateway
 -------------------------
@@ -94,7 +109,8 @@ Read = Callable[[Any], Any]
 
 def page() -> str:
     """Give the whole page."""
-    parts = [_INTRODUCTION, _topLevel(), _CLUSTER, _clusterTable(), _GATEWAY]
+    parts = [_INTRODUCTION, _topLevel(), _CLUSTER, _clusterTable()]
+    parts += [_VAULT, _vaultTables(), _GATEWAY]
     for title, group in GROUPS.items():
         parts.append(f"{title}\n{'~' * len(title)}\n\n")
         for name, kind in group.items():
@@ -147,20 +163,35 @@ def _topLevel() -> str:
 
 
 def _clusterTable() -> str:
-    header = ("option", "variable", "default", "value", "meaning")
-    variables = {name: variable for variable, name in CLUSTER_VARIABLES.items()}
-    meanings = ivars(ClusterOptions)
-    rows = [
-        (
-            _literal(each.name),
-            _literal(variables[each.name]),
-            _default(each),
-            _value(ClusterOptions, each),
-            meanings[each.name],
+    return _tableWithVariables("cluster", ClusterOptions, CLUSTER_VARIABLES)
+
+
+def _vaultTables() -> str:
+    found = [
+        _tableWithVariables(title, kind, VAULT_VARIABLES)
+        for title, kind in (
+            ("vault", VaultOptions),
+            ("vault.appRole", AppRoleLoginOptions),
+            ("vault.kubernetes", KubernetesLoginOptions),
         )
-        for each in attrs.fields(ClusterOptions)
     ]
-    return _csvTable("[cluster]", header, rows)
+    return "".join(found)
+
+
+def _tableWithVariables(title: str, kind: type, variables: Mapping[str, str]) -> str:
+    """Give a table of options some of which have variables."""
+    header = ("option", "variable", "default", "value", "meaning")
+    prefix = title.partition(".")[2]
+    names = {name: variable for variable, name in variables.items()}
+    meanings = ivars(kind)
+    rows = []
+    for each in attrs.fields(kind):
+        if any(attrs.has(part) for part in _parts(each.type)):
+            continue
+        variable = names.get(f"{prefix}.{each.name}" if prefix else each.name, "")
+        row = (_default(each), _value(kind, each), meanings[each.name])
+        rows.append((_literal(each.name), _literal(variable) if variable else "", *row))
+    return _csvTable(f"[{title}]", header, rows)
 
 
 def _keyRow(key: Key) -> Sequence[str]:

@@ -4,7 +4,7 @@ from bench.cases import Asked, Case, Server
 from bench.gateway.recipe import ECHO_PATH
 from bench.growth import peers
 from bench.growth.recipe import LIST1K, ONE, QUIET, besideIdle, grown, monitoredWork, postTo
-from bench.s3.requests import GET4K, HEAD, LIST10K, PUT4K, Work
+from bench.s3.requests import GET4K, HEAD, LIST10K, MIB, PUT4K, Work
 
 
 def _case(
@@ -92,6 +92,23 @@ CASES = (
         peers.POLICIES,
         GET4K,
         least=(0.95, 0.85),
+    ),
+    *(
+        _case(
+            f"sealed-{name}",
+            f"{what}, encrypted with keys of the store",
+            peers.SEALED,
+            work,
+            connections,
+            (least,),
+        )
+        for name, what, work, connections, least in (
+            ("put4k", "PUT of 4 KiB", PUT4K, 64, 0.8),
+            ("get4k", "GET of 4 KiB", GET4K, 64, 0.8),
+            ("put1m", "PUT of 1 MiB", Work("put", 4_000, MIB), 16, 0.8),
+            ("get1m", "GET of 1 MiB", Work("get", 32, MIB), 16, 0.35),
+            ("get64m", "GET of 64 MiB", Work("get", 2, 64 * MIB), 16, 0.3),
+        )
     ),
     Case(
         "growth/tcp",

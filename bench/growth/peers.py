@@ -24,6 +24,7 @@ VERSIONS = (
 )
 DELETED = (_QUIET, daemon(Setting("deleted1m", objects=_MILLION, history="deleted")))
 DEEP = (_QUIET, daemon(Setting("deep10k", objects=10_000, history="deep", isOld=True)))
+SEALED = (_QUIET, daemon(Setting("sealed", isSealed=True)))
 POLICIES = (
     daemon(Setting(QUIET, statements=0)),
     *(daemon(Setting(f"policy{count}", statements=count)) for count in (1, 20)),

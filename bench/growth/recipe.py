@@ -112,6 +112,7 @@ class Setting:
     @ivar statements: The number of statements of the bucket's policy; L{None} if the root key
         signs, which no policy restricts.
     @ivar isScanned: Whether the other objects are scanned for expired ones all the time.
+    @ivar isSealed: Whether all objects are encrypted.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Setting:
     isOld: bool = False
     statements: int | None = None
     isScanned: bool = False
+    isSealed: bool = False
 
 
 _PREFILLED: Mapping[str, Mapping[str, int]] = {
@@ -164,7 +166,9 @@ def policyOf(count: int) -> bytes:
 def daemon(setting: Setting) -> Server:
     """Return a daemon with a setting."""
     # A round of the scanner takes longer than such a day, so that the next one follows at once.
-    day = {"STORAGEGATE_LIFECYCLE_DAY_SECONDS": "1"} if setting.isScanned else {}
+    options = {"STORAGEGATE_LIFECYCLE_DAY_SECONDS": "1"} if setting.isScanned else {}
+    if setting.isSealed:
+        options["STORAGEGATE_ENCRYPT_ALL"] = "true"
 
     def prepare(running: Running) -> None:
         data = running.folder / "data"
@@ -182,7 +186,7 @@ def daemon(setting: Setting) -> Server:
         if setting.hasKeys or setting.statements is not None:
             runProgram("bench.growth.keyfill", data)
 
-    return storagegate(setting.name, prepare=prepare, environment={**ourEnvironment(), **day})
+    return storagegate(setting.name, prepare=prepare, environment={**ourEnvironment(), **options})
 
 
 def settingOf(running: Running) -> Setting:

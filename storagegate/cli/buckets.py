@@ -1,10 +1,13 @@
 """The commands C{storagegate buckets} and C{storagegate share}."""
 
+from typing import Any
+
 from storagegate.cli.administration import administrationOf
-from storagegate.cli.client import escapeSegment
+from storagegate.cli.client import ConsoleClient, escapeSegment
 from storagegate.cli.daemonclient import apiOf
-from storagegate.cli.invocation import Invocation
-from storagegate.cli.output import formatBytes, formatTime
+from storagegate.cli.invocation import MISUSED, CommandError, Invocation
+from storagegate.cli.output import escape, formatBytes, formatTime
+from storagegate.objects.errors import EncryptionNotFound
 
 _SUMS = ("objects", "bytes", "uploads", "uploadBytes")
 
@@ -66,6 +69,61 @@ def usage(invocation: Invocation) -> int:
     headings = ("NAME", "OBJECTS", "BYTES", "UPLOADS", "BYTES OF UPLOADS")
     output.result({"buckets": shown, "total": total}, output.table(headings, rows))
     return 0
+
+
+_KINDS = {"none": "", "sse-s3": "AES256", "sse-kms": "aws:kms"}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def encryption(invocation: Invocation) -> int:
+    """Print the default encryption of a bucket, or change it."""
+    options = invocation.options
+    if options.masterKey and options.set != "sse-kms":
+        raise CommandError("--key needs --set sse-kms", MISUSED)
+    api = apiOf(invocation)
+    path = f"buckets/{escapeSegment(options.bucket)}/settings/encryption"
+    rule = _encryptionRule(api, path)
+    if options.set is not None:
+        default = {"SSEAlgorithm": _KINDS[options.set], "KMSMasterKeyID": options.masterKey or ""}
+        rule[_DEFAULT] = {name: value for name, value in default.items() if value}
+    if options.blockSSEC is not None:
+        blocked = {"EncryptionType": ["SSE-C"]} if options.blockSSEC == "yes" else {}
+        rule["BlockedEncryptionTypes"] = blocked
+    if options.set is not None or options.blockSSEC is not None:
+        made = {name: value for name, value in rule.items() if value}
+        if made.keys() <= {"BucketKeyEnabled"}:
+            api.request("DELETE", path)
+        else:
+            api.request("PUT", path, {"Rule": [made]})
+        rule = _encryptionRule(api, path)
+    default = rule.get(_DEFAULT, {})
+    blocked = rule.get("BlockedEncryptionTypes", {}).get("EncryptionType", [])
+    shown = {
+        "name": options.bucket,
+        "default": _NAMES[default.get("SSEAlgorithm", "")],
+        "masterKey": default.get("KMSMasterKeyID", ""),
+        "blocksSSEC": "SSE-C" in blocked,
+    }
+    key = f" with the master key {shown['masterKey']}" if shown["masterKey"] else ""
+    line = f"default encryption: {shown['default']}{key}"
+    if shown["blocksSSEC"]:
+        line += "; keys of clients (SSE-C) are refused"
+    invocation.output.result(shown, [escape(line)])
+    return 0
+
+
+_DEFAULT = "ApplyServerSideEncryptionByDefault"
+
+
+def _encryptionRule(api: ConsoleClient, path: str) -> dict[str, Any]:
+    """Return the rule of the configuration of encryption; empty if there is none."""
+    try:
+        found: dict[str, Any] = api.get(path)["Rule"][0]
+    except CommandError as error:
+        if error.error != EncryptionNotFound.code:
+            raise
+        return {}
+    return found
 
 
 def share(invocation: Invocation) -> int:

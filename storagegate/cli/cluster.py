@@ -181,11 +181,13 @@ def fsck(invocation: Invocation) -> int:
 
 def backup(invocation: Invocation) -> int:
     """Copy the catalog and the blobs of a cluster; exit code 1 if the copy has problems."""
+    from storagegate.cli.masterkeys import backUpKeys, refuseVaultKeys
     from storagegate.cluster.backup import backup
     from storagegate.migration.command import runInReactor
     from storagegate.storage.commandresults import noting
     from storagegate.storage.embedded.backup import emptyDirectory
 
+    refuseVaultKeys(invocation)
     options, flags, output = _options(invocation), invocation.options, invocation.output
 
     def act() -> int:
@@ -206,12 +208,14 @@ def backup(invocation: Invocation) -> int:
         return problems
 
     problems = noting(invocation.data, "backup", act, verify=True, to=os.path.abspath(flags.to))
+    backUpKeys(invocation, flags.to)
     output.result({"to": flags.to, "problems": problems})
     return FAILED if problems else 0
 
 
 def restore(invocation: Invocation) -> int:
     """Restore a cluster from a backup; exit code 1 if it has problems."""
+    from storagegate.cli.masterkeys import restoreKeys
     from storagegate.cluster.backup import restore
     from storagegate.migration.command import runInReactor
 
@@ -231,6 +235,7 @@ def restore(invocation: Invocation) -> int:
         )
     if lacking is None:
         raise StoreError("interrupted: the database is unchanged; run the command again")
+    restoreKeys(invocation, flags.source)
     problems = _check(options, flags.verify, output)
     output.result({"problems": problems})
     return FAILED if problems else 0

@@ -102,6 +102,7 @@ _POLICIES = ("readwrite", "readonly", "writeonly")
 _ROLES = ("none", "auditor", "admin")
 _ACCESSES = ("read", "write", "list", "admin")
 _OWNERSHIPS = ("ObjectWriter", "BucketOwnerPreferred", "BucketOwnerEnforced")
+_ENCRYPTIONS = ("none", "sse-s3", "sse-kms")
 _WIRES = "http|websocket|grpc|udp|tcp"
 TOOLS = ("aws", "rclone", "mc", "restic", "s5cmd", "boto3")
 SHELLS = ("bash", "zsh", "fish")
@@ -120,6 +121,12 @@ _TARGET = _arg(
 )
 _OUT = _arg("--out", metavar="FILE", help="the file to write, instead of standard output")
 _BUCKET = _arg("bucket", metavar="BUCKET", help="the name of the bucket")
+_MASTER_KEY = _arg(
+    "name",
+    metavar="NAME",
+    nargs="?",
+    help="the name of the key; default: the default key",
+)
 
 
 _ACCOUNT = _arg(
@@ -437,6 +444,27 @@ COMMANDS: tuple[Command, ...] = (
         arguments=(_arg("--prefix", metavar="PREFIX", help="only names with this prefix"),),
     ),
     Command(
+        "buckets encryption",
+        "buckets:encryption",
+        "print or change the encryption of new objects in a bucket",
+        arguments=(
+            _BUCKET,
+            _arg("--set", choices=_ENCRYPTIONS, help="the encryption of objects that name none"),
+            _arg(
+                "--key",
+                dest="masterKey",
+                metavar="NAME",
+                help="the master key for sse-kms; default: the default key",
+            ),
+            _arg(
+                "--block-sse-c",
+                dest="blockSSEC",
+                choices=("yes", "no"),
+                help="whether writes with keys of clients are refused",
+            ),
+        ),
+    ),
+    Command(
         "share",
         "buckets:share",
         "make a presigned URL to read an object without a key",
@@ -517,6 +545,36 @@ COMMANDS: tuple[Command, ...] = (
                 help="the timeout of the call in milliseconds",
             ),
         ),
+    ),
+    Command(
+        "masterkeys create",
+        "masterkeys:create",
+        "create a master key of encryption",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command("masterkeys list", "masterkeys:listMasterKeys", "list the master keys of encryption"),
+    Command(
+        "masterkeys rotate",
+        "masterkeys:rotate",
+        "add a version to a master key; earlier versions still open what they wrapped",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command(
+        "masterkeys disable",
+        "masterkeys:disable",
+        "disable a master key: objects that need it can be neither written nor read",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command(
+        "masterkeys enable",
+        "masterkeys:enable",
+        "enable a disabled master key",
+        arguments=(_MASTER_KEY,),
+    ),
+    Command(
+        "masterkeys rewrap",
+        "masterkeys:rewrap",
+        "wrap all bucket keys under the last versions of their master keys",
     ),
     Command(
         "proto",
@@ -633,6 +691,12 @@ COMMANDS: tuple[Command, ...] = (
                 help="for a cluster: a shell command that copies the"
                 " blobs; none is removed meanwhile",
             ),
+            _arg(
+                "--with-keys",
+                dest="withKeys",
+                action="store_true",
+                help="copy the file of the master keys, too",
+            ),
         ),
     ),
     Command(
@@ -738,7 +802,8 @@ GROUPS = {
     "users": "create, list and delete the users of an account",
     "groups": "create, list and delete groups, and change their users",
     "policies": "create, attach and remove policies of users, groups and roles",
-    "buckets": "list, create and delete buckets",
+    "buckets": "list, create, delete and encrypt buckets",
+    "masterkeys": "create, rotate, disable and list master keys, and rewrap bucket keys",
     "config": "show, check and reload the configuration",
     "clock": "trust the machine's clock after it was set",
     "cluster": "operate a store over several machines",
@@ -755,6 +820,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "groups",
         "policies",
         "buckets",
+        "masterkeys",
         "share",
         "connect",
     ),
@@ -770,6 +836,12 @@ EXAMPLES: Mapping[str, str] = {
     "init": "init --data /srv/storagegate --config /etc/storagegate.toml --yes",
     "status": "status --url https://store.example:9001 --profile ops",
     "keys create": "keys create --account builds --policy readonly --bucket 'release-*'",
+    "masterkeys create": "masterkeys create photos",
+    "masterkeys list": "masterkeys list --json",
+    "masterkeys rotate": "masterkeys rotate photos",
+    "masterkeys disable": "masterkeys disable photos",
+    "masterkeys enable": "masterkeys enable photos",
+    "masterkeys rewrap": "masterkeys rewrap",
     "keys list": "keys list --json",
     "keys edit": "keys edit --access-key AKEXAMPLE --disabled yes",
     "keys revoke": "keys revoke --access-key AKEXAMPLE",
@@ -796,6 +868,7 @@ EXAMPLES: Mapping[str, str] = {
     "buckets create": "buckets create photos --locked",
     "buckets delete": "buckets delete photos",
     "buckets usage": "buckets usage",
+    "buckets encryption": "buckets encryption photos --set sse-kms --key team",
     "share": "share photos 2026/a.jpg --expires 12h",
     "trace": "trace --wire s3 --status 5xx",
     "call": "call UserService.ListUsers --wire grpc",

@@ -97,6 +97,7 @@ def _ofConfiguration(configuration: Configuration, path: str, days: int) -> Iter
         yield from system.checkSpace(directory)
         yield from system.checkSyncs(directory)
         yield from checks.checkCatalog(directory, daemon is not None)
+    yield from checks.checkMasterKeys(configuration.store, directory)
     listeners = network.listenerAddresses(configuration)
     exposed = [listener.name for listener in listeners if network.isExposed(listener)]
     for listener in listeners:

@@ -110,9 +110,11 @@ def backup(invocation: Invocation) -> int:
         return backupCluster(invocation)
     if invocation.options.blobsWith is not None:
         raise CommandError("--blobs-with is for a cluster", MISUSED)
+    from storagegate.cli.masterkeys import backUpKeys, refuseVaultKeys
     from storagegate.storage.commandresults import noting
     from storagegate.storage.embedded.backup import backup
 
+    refuseVaultKeys(invocation)
     catalogPath(invocation)
     options, output = invocation.options, invocation.output
     with _ended(), output.progress("backup") as progress:
@@ -125,5 +127,6 @@ def backup(invocation: Invocation) -> int:
             verify=options.verify,
             to=os.path.abspath(options.to),
         )
+    backUpKeys(invocation, options.to)
     output.result({"to": options.to, "problems": problems})
     return FAILED if problems else 0

@@ -1,6 +1,7 @@
 """Buckets: usage, settings, and the caller's rights in them."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from msgspec import Struct
 from storagegate.console.call import ConsoleCall
 from storagegate.console.paging import checkLimit
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
-from storagegate.console.usagehistory import USAGE_LIMIT
+from storagegate.console.usagehistory import USAGE_LIMIT, usageHistory
 from storagegate.core.errors import codedError
 from storagegate.objects.access.decision import OWNERSHIPS
 from storagegate.objects.accounts import Identity
@@ -38,6 +39,10 @@ class BucketView(Struct, kw_only=True):
     @ivar older: The number of older versions; L{None} if they are too many to count for a request.
     @ivar olderBytes: Their bytes; L{None} as C{older}.
     @ivar uploadBytes: Bytes of the parts of all uploads in progress.
+    @ivar growth: Bytes by which it has grown in 24 hours; L{None} if the history is too short.
+    @ivar access: The access of others than the owner's account, by policy and ACL of the bucket:
+        C{private}, C{shared}, C{publicList}, C{publicRead} or C{publicWrite}; L{None} if it was not
+        determined.
     @ivar may: The access that the caller's key has, without regard to the bucket's settings.
     @ivar keyPattern: The glob of object keys that limits the caller's key; empty for every key.
     @ivar keyPrefix: The part of C{keyPattern} before its first wildcard, which the caller can list.
@@ -55,6 +60,8 @@ class BucketView(Struct, kw_only=True):
     olderBytes: int | None
     uploads: int
     uploadBytes: int
+    growth: int | None
+    access: str | None
     may: dict[str, bool]
     keyPattern: str
     keyPrefix: str
@@ -99,13 +106,16 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
         wanted = ListBuckets(query.prefix, query.after, limit + 1)
         found = await call.services.objects.perform(caller, wanted)
     shown = found[:limit]
-    usage = await _usage(call)
+    usage, grown = await _usage(call)
     items = []
     left = _MOST_COUNTED
     for each in shown:
         older = await _older(call, each, min(left, MOST_COUNTED_EACH))
         left = max(0, left - (MOST_COUNTED_EACH if older is None else older.count))
-        items.append(viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older))
+        view = viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older)
+        view.growth = grown.get(each.name)
+        view.access = (await call.services.objects.accessOf(each)).exposure
+        items.append(view)
     mayCreate = _mayCreate(call.who.identity)
     return BucketPage(items, shown[-1].name if len(found) > limit else None, mayCreate)
 
@@ -129,9 +139,12 @@ async def showBucket(call: ConsoleCall) -> BucketView:
     else:
         caller = call.caller("HeadBucket", "list", name)
         bucket = await call.services.objects.bucket(caller, name)
-    usage = (await _usage(call)).get(name, NO_USAGE)
+    usage, grown = await _usage(call)
     older = await _older(call, bucket, _MOST_COUNTED)
-    return viewBucket(call.who.identity, bucket, usage, older)
+    view = viewBucket(call.who.identity, bucket, usage.get(name, NO_USAGE), older)
+    view.growth = grown.get(name)
+    view.access = (await call.services.objects.accessOf(bucket)).exposure
+    return view
 
 
 async def deleteBucket(call: ConsoleCall) -> None:
@@ -156,9 +169,12 @@ async def deleteSetting(call: ConsoleCall) -> None:
     await removeSetting(call, Target(call.params["bucket"]), call.params["name"])
 
 
-async def _usage(call: ConsoleCall) -> dict[str, BucketUsage]:
+async def _usage(call: ConsoleCall) -> tuple[Mapping[str, BucketUsage], Mapping[str, int]]:
+    """Return the usage of buckets, and the growth of those whose growth is known."""
     found = await call.services.store.catalog.usage(USAGE_LIMIT)
-    return {each.bucket: each for each in found.buckets}
+    history = usageHistory(call.services)
+    grown = {} if history is None else await history.grown(found)
+    return {each.bucket: each for each in found.buckets}, grown
 
 
 _MOST_COUNTED = 100_000
@@ -180,7 +196,7 @@ def viewBucket(
     identity: Identity, bucket: Bucket, usage: BucketUsage, older: OlderVersions | None = None
 ) -> BucketView:
     """
-    Describe a bucket.
+    Describe a bucket, without its growth and the access of others.
 
     @param identity: The identity whose access C{may} describes.
     @param older: Its older versions; L{None} if they are not counted.
@@ -206,6 +222,8 @@ def viewBucket(
         olderBytes=None if older is None else min(older.bytes, usage.bytes),
         uploads=usage.uploads,
         uploadBytes=usage.uploadBytes,
+        growth=None,
+        access=None,
         may=may,
         keyPattern=identity.policy.prefixPattern,
         keyPrefix=literalStart(identity.policy.prefixPattern),

@@ -7,7 +7,9 @@ The response is a stream of JSON lines::
     {"at": "end", "data": null, "ms": 1.6, "bytes": 20}                 the end; all bytes together
     {"at": "error", "data": {error, message, details?}, "ms", "bytes"}  the end of a call that fails
 
-C{ms} is the time since the call began. The credentials come from the request, never from the
+C{ms} is the time since the call began. The last line also has C{sendMs}, the time until the server
+began the call, with the connection, and C{methodMs}, the time that the server took; both are absent
+if the listener did not call the method. The credentials come from the request, never from the
 session.
 """
 
@@ -17,6 +19,7 @@ from typing import Any
 import msgspec
 from attrs import define
 from msgspec import Struct
+from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -39,6 +42,7 @@ from storagegate.gateway.client.transports import tooLarge
 from storagegate.gateway.transports.registry import findTransport
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.lines import NDJSON
+from storagegate.telemetry.tracecontext import formatTraceparent, newTracing, receiveTracing
 
 MAX_ITEMS = 1000
 """Requests of a call, and items of its response: more than a person reads."""
@@ -67,7 +71,7 @@ class CallRequest(Struct, forbid_unknown_fields=True):
     @ivar requests: One request, or the requests of a stream; an empty list stands for one empty
         object.
     @ivar metadata: Header fields of HTTP and WebSocket, metadata of gRPC; TCP and UDP carry only
-        C{traceparent} and C{tracestate}.
+        C{traceparent} and C{tracestate}. Without a trace, the call begins a sampled one.
     @ivar token: A token, or an API key; empty for none.
     @ivar deadlineMs: At most 60,000.
     """
@@ -180,7 +184,9 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
     slots.taken += 1
     try:
         await _loadClient(call.services, body.wire)
-        answers = _Answers(call, listener.reactor)
+        body, trace = _traced(body)
+        await call.services.monitor.time(trace)
+        answers = _Answers(call, listener.reactor, trace)
         running: Deferred[None] = Deferred.fromCoroutine(answers.relay(listener, body, streams))
         call.request.raw.onDisconnect(running.cancel)
         # The client ends the call itself; this also limits a browser that does not read.
@@ -196,15 +202,29 @@ async def callMethod(call: ConsoleCall, body: CallRequest) -> Any:
     return ANSWERED
 
 
+def _traced(body: CallRequest) -> tuple[CallRequest, str]:
+    """Return a call that has a trace, and the id of the trace."""
+    fields = {name.lower(): value for name, value in body.metadata.items()}
+    if "traceparent" in fields or "x-trace-id" in fields:
+        named = receiveTracing(fields.get("traceparent"), None, fields.get("x-trace-id"))
+        return body, named.traceId
+    tracing = replace(newTracing(), sampled=True)
+    metadata = {**body.metadata, "traceparent": formatTraceparent(tracing)}
+    return replace(body, metadata=metadata), tracing.traceId
+
+
 class _Answers:
     """The response lines of a call."""
 
-    def __init__(self, call: ConsoleCall, clock: Any) -> None:
+    def __init__(self, call: ConsoleCall, clock: Any, trace: str) -> None:
+        """@param trace: The id of the trace by which the call is timed."""
         self._response = call.response
         self._response.header("Content-Type", NDJSON)
         # A proxy must not buffer lines.
         self._response.header("X-Accel-Buffering", "no")
         self._clock = clock
+        self._monitor, self._trace = call.services.monitor, trace
+        self._beganAt = call.services.now()
         self._began = clock.seconds()
         self._bytes = self._items = 0
         # The reason why the call may not continue.
@@ -260,16 +280,35 @@ class _Answers:
         except Exception as error:
             _log.failure("a call of the console failed")
             problem = asServiceError(error)
+        times = await self._times(self._ms())
         try:
             if problem is None:
-                await self._send("end", None, self._bytes)
+                await self._send("end", None, self._bytes, **times)
             else:
-                await self._send("error", errorBody(problem), self._bytes)
+                await self._send("error", errorBody(problem), self._bytes, **times)
             self._response.end()
         except ClientLost:
             return
 
-    async def _send(self, at: str, data: Any, size: int) -> None:
-        ms = round((self._clock.seconds() - self._began) * 1000, 2)
-        line = {"at": at, "data": data, "ms": ms, "bytes": size}
+    async def _times(self, ms: float) -> dict[str, float]:
+        """
+        Return the times of the last line.
+
+        @param ms: The time of the whole call.
+        """
+        found = await self._monitor.timed(self._trace)
+        if found is None:
+            return {"ms": ms}
+        beganAt, seconds = found
+        sendMs = min(max(0.0, round((beganAt - self._beganAt) * 1000, 2)), ms)
+        methodMs = min(round(seconds * 1000, 2), round(ms - sendMs, 2))
+        return {"ms": ms, "sendMs": sendMs, "methodMs": methodMs}
+
+    def _ms(self) -> float:
+        """Return the milliseconds since the call began."""
+        ms: float = round((self._clock.seconds() - self._began) * 1000, 2)
+        return ms
+
+    async def _send(self, at: str, data: Any, size: int, **times: float) -> None:
+        line = {"at": at, "data": data, "ms": self._ms(), "bytes": size, **times}
         await self._response.write(msgspec.json.encode(line, enc_hook=str) + b"\n")

@@ -33,12 +33,17 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.KeyTooLong: 400,
     errors.PolicyNotFound: 404,
     errors.CORSNotFound: 404,
+    errors.EncryptionNotFound: 404,
     errors.LifecycleNotFound: 404,
     errors.LockNotFound: 404,
     errors.BucketLockNotFound: 404,
     errors.OwnershipNotFound: 404,
     errors.PublicAccessBlockNotFound: 404,
     errors.TagsNotFound: 404,
+    errors.MasterKeyDisabled: 400,
+    errors.MasterKeyExists: 409,
+    errors.MasterKeyNotFound: 400,
+    errors.MasterKeysUnavailable: 503,
     errors.MalformedDocument: 400,
     errors.MalformedList: 400,
     errors.MalformedPolicy: 400,
@@ -64,6 +69,7 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.TooManyTags: 400,
     errors.UnresolvableGrantByEmailAddress: 400,
     errors.VersionIsDeleteMarker: 405,
+    errors.WrongMasterKey: 500,
 }
 """The status of each error."""
 

@@ -1,5 +1,6 @@
 """
-Background jobs: delete, copy or move the objects below a prefix, or abort its uploads.
+Background jobs: delete, copy or move the objects below a prefix, abort its uploads, or empty a
+bucket.
 
 All workers share C{jobs.sqlite} in the data directory: each can list and cancel the jobs of
 another. A job is interrupted when its process has ended; with several workers, when it has not been
@@ -21,6 +22,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
+from storagegate.console.objects import keptEncryption
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
@@ -36,9 +38,10 @@ from storagegate.objects.operations import (
     DeleteObjects,
     ListMultipartUploads,
     ListObjects,
+    ListObjectVersions,
 )
 from storagegate.storage.errors import NoSuchUpload, StoreError
-from storagegate.storage.ranges import ObjectRange, UploadRange
+from storagegate.storage.ranges import ObjectRange, UploadRange, VersionRange
 from storagegate.storage.records import ObjectRecord, WriteCondition
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 
@@ -63,7 +66,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 _BUSY_MS = 2000
 
-Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads"]
+Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"]
 
 
 class JobsUnusable(StoreError):
@@ -95,7 +98,7 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A job to start.
 
-    @ivar prefix: The prefix of the keys; empty for the whole bucket.
+    @ivar prefix: The prefix of the keys; empty for the whole bucket, as for C{emptyBucket}.
     @ivar toBucket: The target of a copy or a move; empty for the same bucket.
     @ivar toPrefix: Replaces C{prefix} in the keys of a copy or a move.
     """
@@ -119,7 +122,7 @@ class JobView(Struct, kw_only=True):
     A job.
 
     @ivar state: C{running}, C{done}, C{cancelled}, C{failed} or C{interrupted}.
-    @ivar done: Objects or uploads that were processed, including failures.
+    @ivar done: Objects, versions or uploads that were processed, including failures.
     @ivar failures: The number of failures; C{failed} has the first ones.
     @ivar error: The reason why the job failed.
     """
@@ -141,9 +144,14 @@ class JobView(Struct, kw_only=True):
 
 
 class Jobs(Struct):
-    """All jobs, newest first."""
+    """
+    All jobs, newest first.
+
+    @ivar mayStart: Whether the policy of the caller's key allows a job.
+    """
 
     items: list[JobView]
+    mayStart: bool
 
 
 @define(eq=False)
@@ -434,7 +442,8 @@ def _manager(call: ConsoleCall) -> JobManager:
 async def listJobs(call: ConsoleCall) -> Jobs:
     """List the jobs of the key, or of all keys for an auditor."""
     mine = None if call.who.has("auditor") else call.who.identity.accessKey
-    return Jobs(await _manager(call).jobs(mine))
+    mayStart = call.who.identity.policy.allows("write", None, None)
+    return Jobs(await _manager(call).jobs(mine), mayStart)
 
 
 async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
@@ -450,6 +459,10 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
     if isCopy and isWithin:
         raise codedError("INVALID_ARGUMENT", "The target must not be inside the source")
     # Refuse now instead of starting a job that fails.
+    if body.kind == "emptyBucket":
+        if body.prefix:
+            raise codedError("INVALID_ARGUMENT", "emptyBucket does not take a prefix")
+        call.caller("DeleteObject", "write", body.bucket)
     name, access = _ACCESS[body.kind]
     caller = call.caller(name, access, body.bucket, prefix=body.prefix)
     await call.services.objects.bucket(caller, body.bucket)
@@ -475,32 +488,55 @@ async def cancelJob(call: ConsoleCall) -> None:
 
 async def _deletePrefix(run: _Run) -> None:
     """Delete the objects; a versioned bucket keeps them as older versions."""
-    bucket = run.job.bucket
 
     async def take(keys: Sequence[str]) -> None:
-        allowed = _allowed(run, "write", bucket, keys)
-        caller = run.caller("DeleteObjects", "list", bucket, prefix=run.job.prefix)
-        caller.operationName = "DeleteObject"
-        entries = [DeleteEntry(key.encode()) for key in allowed]
-        results = await run.services.objects.perform(caller, DeleteObjects(bucket, entries))
-        for key, result in zip(allowed, results, strict=True):
-            if isinstance(result, Exception):
-                run.failed(key, result)
-        run.job.done += len(keys)
+        await _deleteAll(run, [DeleteEntry(key.encode()) for key in keys])
 
     await run.pages(take)
 
 
-def _allowed(run: _Run, access: str, bucket: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that the policy of the access key allows; count the others as failed."""
-    found = []
-    for key in keys:
+async def _deleteAll(run: _Run, entries: Sequence[DeleteEntry]) -> None:
+    """Delete objects or versions; count those that are refused as failed."""
+    bucket = run.job.bucket
+    allowed = []
+    for entry in entries:
         try:
-            run.caller("DeleteObject", access, bucket, key.encode())
-            found.append(key)
+            run.caller("DeleteObject", "write", bucket, entry.key)
+            allowed.append(entry)
         except DomainError as error:
-            run.failed(key, error)
-    return found
+            run.failed(entry.key.decode(), error)
+    caller = run.caller("DeleteObjects", "list", bucket, prefix=run.job.prefix)
+    caller.operationName = "DeleteObject"
+    results = await run.services.objects.perform(caller, DeleteObjects(bucket, allowed))
+    for entry, result in zip(allowed, results, strict=True):
+        if isinstance(result, Exception):
+            run.failed(entry.key.decode(), result)
+    run.job.done += len(entries)
+
+
+async def _emptyBucket(run: _Run) -> None:
+    """
+    Permanently delete the objects with all versions and delete markers, and abort the uploads.
+
+    A retention is not bypassed: what it protects counts as failed and stays.
+    """
+    objects, page = run.services.objects, VersionRange(run.job.bucket, b"", b"", b"", _BATCH)
+    while True:
+        # Without versions, the right to delete objects is enough.
+        hasVersions = (await objects.find(run.job.bucket)).versioning
+        caller = run.caller("ListObjectVersions", "list", run.job.bucket, prefix="")
+        found = await objects.perform(caller, ListObjectVersions(page))
+        entries = [
+            DeleteEntry(each.key.encode(), each.versionId if hasVersions else None)
+            for each in found.versions
+        ]
+        await _deleteAll(run, entries)
+        if found.last is None:
+            break
+        page = replace(page, after=found.last.encode(), versionAfter=found.lastVersion)
+        await run.turn()
+    await run.turn()
+    await _abortUploads(run)
 
 
 async def _copyPrefix(run: _Run) -> None:
@@ -541,7 +577,9 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
         writer = run.caller("PutObject", "write", target, copied)
         _, record = await objects.object(reader, job.bucket, source)
-        await objects.perform(writer, CopyObject(target, copied, record))
+        encryption = await keptEncryption(objects, writer, target, record)
+        wanted = CopyObject(target, copied, record, encryption=encryption)
+        await objects.perform(writer, wanted)
         return record
 
     return await retryCopy(copy)
@@ -577,6 +615,7 @@ _ACCESS = {
     "copyPrefix": ("ListObjectsV2", "list"),
     "movePrefix": ("ListObjectsV2", "list"),
     "abortUploads": ("ListMultipartUploads", "list"),
+    "emptyBucket": ("ListObjectVersions", "list"),
 }
 
 _WORK = {
@@ -584,4 +623,5 @@ _WORK = {
     "copyPrefix": _copyPrefix,
     "movePrefix": _movePrefix,
     "abortUploads": _abortUploads,
+    "emptyBucket": _emptyBucket,
 }

@@ -3,6 +3,7 @@ C{GET events}: live events of all processes, as one C{text/event-stream}.
 
 The events, each with one line of JSON::
 
+    refusals   {items}: at first, the last refused requests that the daemon keeps, newest first
     requests   a RequestEvent, see storagegate.console.requesttap
     health     {status, error, parts, warnings}: at first, and when it changes
     jobs       {items}: at first, and when one of them changes
@@ -175,17 +176,18 @@ class LiveStream:
         """
         if second != self._second:
             self._second, self._sent = second, 0
-        for event in events:
-            if not self.filter.matches(event) or not self._maySee(event):
-                continue
+        for event in filter(self._matches, events):
             if self._sent >= MOST_EVENTS:
                 self.dropped += 1
                 continue
             self._sent += 1
-            if event.statement and not self.call.who.has("auditor"):
-                # The policy may be of another account's bucket.
-                event = replace(event, rule=HIDDEN_STATEMENT.rule, statement=0)
-            self.push("requests", event)
+            self.push("requests", self._redacted(event))
+
+    def recall(self, refusals: list[RequestEvent]) -> None:
+        """Send the kept refusals that match the stream's filter, if there are any."""
+        found = [self._redacted(each) for each in refusals if self._matches(each)]
+        if found:
+            self.push("refusals", {"items": found})
 
     def _put(self, wire: bytes) -> None:
         if self._isOver:
@@ -213,11 +215,20 @@ class LiveStream:
 
     # Permissions
 
-    def _maySee(self, event: RequestEvent) -> bool:
-        """Return whether the caller's role permits it to see a request."""
+    def _matches(self, event: RequestEvent) -> bool:
+        """Return whether the filter and the caller's role let a request through."""
         principal = self.call.who
+        if not self.filter.matches(event):
+            return False
         # Another key of the account may have access that this key lacks.
         return principal.has("auditor") or event.accessKey == principal.identity.accessKey
+
+    def _redacted(self, event: RequestEvent) -> RequestEvent:
+        """Return a request as the caller may see it."""
+        if event.statement and not self.call.who.has("auditor"):
+            # The policy may be of another account's bucket.
+            return replace(event, rule=HIDDEN_STATEMENT.rule, statement=0)
+        return event
 
     async def _present(self) -> Principal | None:
         """Return the current principal; L{None} if its key or session has ended."""
@@ -317,6 +328,8 @@ class LiveStreams:
             self._ticks.start(_CHECK_SECONDS, now=False)
         self._check(stream)
         try:
+            if "requests" in stream.topics:
+                stream.recall(await monitor.refusals())
             await stream.run()
         finally:
             self._streams.remove(stream)

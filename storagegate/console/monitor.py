@@ -43,6 +43,8 @@ _HISTORY = "console.history"
 
 _REFUSALS = "console.refusals"
 
+_TIME, _TIMED = "console.time", "console.timed"
+
 _FORGET_SECONDS = 3.0
 
 _LATE_SECONDS = 1.0
@@ -85,6 +87,8 @@ class ConsoleMonitor:
         if link is not None:
             link.answer(_HISTORY, lambda _: self.history.plain())
             link.answer(_REFUSALS, lambda _: msgspec.to_builtins(list(self.tap.refusals.values())))
+            link.answer(_TIME, self.tap.time)
+            link.answer(_TIMED, lambda trace: self.tap.timed.pop(trace, None))
             link.ask(_HISTORY).addCallback(self._load)
 
     def begin(self) -> None:
@@ -145,6 +149,26 @@ class ConsoleMonitor:
         found.reverse()
         found.sort(key=lambda each: each.atMs, reverse=True)
         return found[:MOST_REFUSALS]
+
+    async def time(self, trace: str) -> None:
+        """Time a call of the gateway, which any process may serve."""
+        if self._link is None:
+            self.tap.time(trace)
+        else:
+            await self._link.ask(_TIME, trace)
+
+    async def timed(self, trace: str) -> tuple[float, float] | None:
+        """
+        Return when a timed call began, in seconds since the epoch, and how many seconds it took;
+        L{None} if no process has served it.
+        """
+        if self._link is None:
+            return self.tap.timed.pop(trace, None)
+        for found in await self._link.ask(_TIMED, trace):
+            if found is not None:
+                began, seconds = found
+                return began, seconds
+        return None
 
     def _forget(self) -> None:
         now = self._clock.seconds()

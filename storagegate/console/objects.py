@@ -1,7 +1,7 @@
 """Objects: listings, records, contents and versions."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -23,6 +23,12 @@ from storagegate.core.errors import ServiceError, codedError
 from storagegate.objects.attributes import readableText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, IngestedBody, ingest
 from storagegate.objects.contents import retryCopy
+from storagegate.objects.encryption.requests import (
+    SSE_C,
+    RequestedEncryption,
+    describeEncryption,
+    withoutDigests,
+)
 from storagegate.objects.errors import ConditionFailed, DomainError, asDomainError
 from storagegate.objects.operations import (
     CopyObject,
@@ -32,6 +38,7 @@ from storagegate.objects.operations import (
     ListObjects,
     ListObjectVersions,
 )
+from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import decodeTags
 from storagegate.storage.errors import StoreError
 from storagegate.storage.ranges import ObjectRange, VersionRange
@@ -45,6 +52,10 @@ from storagegate.storage.records import (
     PartSummary,
     WriteCondition,
 )
+
+if TYPE_CHECKING:
+    # Imported with the first encrypted object.
+    from storagegate.objects.encryption.sealing import ObjectKey
 
 _log = Logger()
 
@@ -127,10 +138,24 @@ class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     bypass: bool = False
 
 
+class EncryptionView(Struct):
+    """
+    The encryption of an object.
+
+    @ivar kind: C{AES256}, C{aws:kms}, or C{SSE-C} for a client's key, without which the API cannot
+        read or copy the object.
+    @ivar keyId: The master key as the client named it; empty if it named none.
+    """
+
+    kind: str
+    keyId: str
+
+
 class ObjectView(Struct, kw_only=True):
     """
     The record of an object.
 
+    @ivar encryption: L{None} for plain bytes.
     @ivar versionId: L{None} if the bucket has never had versions.
     @ivar tags: L{None} if the caller may not read them.
     """
@@ -147,6 +172,7 @@ class ObjectView(Struct, kw_only=True):
     versionId: str | None
     tags: Mapping[str, str] | None
     lock: ObjectLock | None
+    encryption: EncryptionView | None
     checksum: Checksum | None
     parts: tuple[PartSummary, ...]
 
@@ -299,7 +325,8 @@ async def putObject(call: ConsoleCall) -> ObjectView:
     length = request.contentLength
     found, owner = await objects.checkWrite(caller, bucket, key, condition, length)
     attributes = uploadAttributes(sent)
-    ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit)
+    objectKey = await objects.keyForWrite(found, key)
+    ingested = await receive(call, DEFAULT_ALGORITHM, store.inlineLimit, objectKey)
     record = await objects.putObject(owner, bucket, key, ingested, attributes, condition)
     return await _view(call, caller, found, record, None)
 
@@ -312,8 +339,9 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     writer = call.caller("PutObject", "write", bucket, key)
 
     async def copy() -> tuple[Bucket, ObjectRecord]:
-        found = await objects.bucket(writer, bucket, key)
         _, source = await objects.object(reader, bucket, key, query.versionId)
+        encryption = await keptEncryption(objects, writer, bucket, source)
+        found = await objects.bucket(writer, bucket, key)
         changed = _changed(source.attributes, body)
         wanted = CopyObject(
             bucket,
@@ -321,6 +349,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
             source,
             query.versionId,
             changed,
+            encryption=encryption,
             overwrites=query.versionId is not None or changed != source.attributes,
         )
         return found, await objects.perform(writer, wanted)
@@ -345,9 +374,17 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     condition = WriteCondition(absent=True)
 
     async def copy() -> tuple[Bucket, ObjectRecord, str]:
-        found = await objects.bucket(writer, toBucket, toKey)
         _, source = await objects.object(reader, bucket, key, query.versionId)
-        wanted = CopyObject(toBucket, toKey, source, query.versionId, condition=condition)
+        encryption = await keptEncryption(objects, writer, toBucket, source)
+        found = await objects.bucket(writer, toBucket, toKey)
+        wanted = CopyObject(
+            toBucket,
+            toKey,
+            source,
+            query.versionId,
+            condition=condition,
+            encryption=encryption,
+        )
         return found, await objects.perform(writer, wanted), source.etag
 
     try:
@@ -439,18 +476,21 @@ async def checkStill(call: ConsoleCall) -> None:
         raise codedError("UNAUTHENTICATED", "The session has ended")
 
 
-async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> IngestedBody:
+async def receive(
+    call: ConsoleCall, algorithm: str, inlineLimit: int, objectKey: "ObjectKey | None"
+) -> IngestedBody:
     """
     Read, verify and store the body of a request.
 
     @param algorithm: The checksum algorithm, if the request names none.
+    @param objectKey: Seals the body; L{None} stores it as it is.
     @raise DomainError: The body does not match its headers.
     """
     sent, store = call.request.raw.headers, call.services.store
     expectation = uploadExpectation(sent, call.request.contentLength, algorithm)
     body, bucket = call.request.raw.body, call.params["bucket"]
     if body.complete:
-        return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
+        return await ingest(body, expectation, store.blobs, inlineLimit, bucket, objectKey)
 
     async def check() -> None:
         # Also covers a stalled client, whose connection stays open for minutes.
@@ -464,9 +504,33 @@ async def receive(call: ConsoleCall, algorithm: str, inlineLimit: int) -> Ingest
     watching = watch.start(_CHECK_SECONDS, now=False)
     watching.addErrback(lambda failure: _log.failure("a session could not be checked", failure))
     try:
-        return await ingest(body, expectation, store.blobs, inlineLimit, bucket)
+        return await ingest(body, expectation, store.blobs, inlineLimit, bucket, objectKey)
     finally:
         watch.stop()
+
+
+async def keptEncryption(
+    objects: ObjectService, writer: ConsoleCaller, target: str, source: ObjectRecord
+) -> RequestedEncryption | None:
+    """
+    Return the encryption that a copy names. A change, a restoration or a move must not make plain
+    bytes of an encrypted object, as a copy without a kind does.
+
+    @param writer: The caller that copies; policies see the encryption that it names.
+    @param target: The bucket of the copy; the default of another bucket than the source's wins.
+    @return: L{None} for plain bytes, for the default of the bucket, and for a client's key, with
+        which the copy fails.
+    """
+    found = source.attributes.encryption
+    if found is None or found.kind == SSE_C:
+        return None
+    if target != source.bucket:
+        home = await objects.find(target)
+        configuration = (await objects.settings.find(home)).encryption
+        if configuration is not None and configuration.default is not None:
+            return None
+    writer.named = {**writer.named, **describeEncryption(found)}
+    return RequestedEncryption(found.kind, found.keyId, found.context, found.bucketKeyEnabled)
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:
@@ -492,7 +556,8 @@ async def _view(
     versionId: str | None,
 ) -> ObjectView:
     """Describe an object."""
-    attributes = record.attributes
+    attributes = withoutDigests(record.attributes)
+    sealed = attributes.encryption
     tags: Mapping[str, str] | None = dict(decodeTags(attributes.tags))
     if tags:
         access = await call.services.objects.accessOf(bucket)
@@ -511,6 +576,7 @@ async def _view(
         versionId=record.versionId if bucket.versioning else None,
         tags=tags,
         lock=None if attributes.lock is UNLOCKED else attributes.lock,
+        encryption=None if sealed is None else EncryptionView(sealed.kind, sealed.keyId),
         checksum=attributes.checksum,
         parts=attributes.parts,
     )

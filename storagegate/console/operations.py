@@ -170,6 +170,16 @@ OPERATIONS: tuple[APIOperation, ...] = (
         ("DELETE", "buckets/{bucket}/settings/{name}", "deleteSetting", "none", "Remove a setting"),
     ),
     *_rows(
+        "bucketkeys",
+        (
+            "GET",
+            "buckets/{bucket}/keys",
+            "listBucketKeys",
+            "auditor",
+            "List the keys that reach it",
+        ),
+    ),
+    *_rows(
         "objects",
         ("GET", "buckets/{bucket}/objects", "listObjects", "none", "List a page of objects"),
         ("GET", "buckets/{bucket}/versions", "listVersions", "none", "List a page of versions"),
@@ -244,7 +254,7 @@ OPERATIONS: tuple[APIOperation, ...] = (
     *_rows(
         "jobs",
         ("GET", "jobs", "listJobs", "none", "List your own jobs, or all"),
-        ("POST", "jobs", "startJob", "none", "Delete, copy or move by prefix, or abort uploads"),
+        ("POST", "jobs", "startJob", "none", "Delete, copy, move, or empty a bucket"),
         ("DELETE", "jobs/{id}", "cancelJob", "none", "Cancel a job"),
     ),
     *_rows(
@@ -268,6 +278,32 @@ OPERATIONS: tuple[APIOperation, ...] = (
             "confirmClock",
             "admin",
             "Trust the current time of the machine's clock",
+        ),
+    ),
+    *_rows(
+        "masterkeys",
+        ("GET", "masterkeys", "listMasterKeys", "auditor", "List the master keys of encryption"),
+        ("POST", "masterkeys", "createMasterKey", "admin", "Create a master key"),
+        (
+            "PATCH",
+            "masterkeys/{name}",
+            "changeMasterKey",
+            "admin",
+            "Disable a master key, or enable it again",
+        ),
+        (
+            "POST",
+            "masterkeys/{name}/rotate",
+            "rotateMasterKey",
+            "admin",
+            "Add a version to a master key",
+        ),
+        (
+            "POST",
+            "bucketkeys/rewrap",
+            "rewrapKeys",
+            "admin",
+            "Wrap the keys of a page of buckets under the last versions of their master keys",
         ),
     ),
     *_rows(

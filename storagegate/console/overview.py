@@ -24,10 +24,10 @@ from storagegate.console.usagehistory import (
     USAGE_LIMIT,
     Disk,
     Growth,
-    UsageHistory,
     UsageUnusable,
     readDisk,
     totalsOf,
+    usageHistory,
 )
 from storagegate.storage.commandresults import readResult
 from storagegate.storage.interfaces import ICatalog
@@ -211,10 +211,9 @@ async def _growth(
     services: ConsoleServices, usage: StoreUsage, disk: Disk
 ) -> tuple[Growth | None, Mapping[str, int]]:
     """Return the growth of the store, and of buckets, as far as the history knows it."""
-    if services.store.catalog.isRemote:
+    history = usageHistory(services)
+    if history is None:
         return None, {}
-    directory, pool, now = services.daemon.dataDirectory, services.store.pool, services.now
-    history: UsageHistory = services.keep("usage", lambda: UsageHistory(directory, pool, now))
     try:
         return await history.show(usage, disk)
     except UsageUnusable as error:

@@ -13,6 +13,7 @@ from storagegate.net.http.message import checkedFields, encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate, parseRangeSpecs
 from storagegate.objects.access.context import describeLock
 from storagegate.objects.contents import TRIES, sendSegments
+from storagegate.objects.encryption.requests import describeEncryption
 from storagegate.objects.errors import ConditionFailed
 from storagegate.objects.lifecycle import Calendar, findExpiration
 from storagegate.storage.errors import CorruptBlob, StoreBusy
@@ -73,7 +74,7 @@ class _ObjectRead:
 
     async def respond(self, bucket: Bucket, record: ObjectRecord) -> None:
         """Respond with the object, whose content is held."""
-        request, content = self.call.request.raw, record.content
+        request = self.call.request.raw
         fields = await self._fields(bucket, record)
         sent = {name: request.headers[name] for name in _CONDITIONS if name in request.headers}
         etag = f'"{record.etag}"'
@@ -90,12 +91,14 @@ class _ObjectRead:
             fields += b"Content-Range: %b\r\n" % wanted.contentRange(record.size)
         if self.call.request.method == "HEAD":
             request.respondWith(code, fields, b"", length)
-        elif content.inline is not None:
-            request.respondWith(code, fields, content.inline[start : start + length])
+            return
+        opened = await self.call.services.objects.contentOf(bucket, record)
+        if opened.isInline:
+            request.respondWith(code, fields, opened.inline(start, length))
         else:
             begin = partial(request.begin, code, checkedFields(fields), length)
             if not await sendSegments(
-                self.call.services.store, content, start, length, request, begin
+                self.call.services.store, opened, start, length, request, begin
             ):
                 request.respondWith(code, fields, b"")
 
@@ -124,6 +127,8 @@ class _ObjectRead:
         found += describeLock(attributes.lock).items()
         if attributes.storageClass != "STANDARD":
             found.append((b"x-amz-storage-class", attributes.storageClass.encode("ascii")))
+        if attributes.encryption is not None:
+            found += describeEncryption(attributes.encryption).items()
         shown = disposition(self.key, self.kind)
         found += [(b"Content-Disposition", shown.encode("ascii")), (b"Cache-Control", b"no-store")]
         if bucket.versioning:

@@ -33,6 +33,9 @@ _REFUSED = (401, 403, 429)
 _GATHER_SECONDS = 0.02
 """The longest time that an event of the gateway waits for others."""
 
+_MOST_TIMED = 100
+"""Traces that are timed: more than all processes together call at once."""
+
 _MOST_TEXT = 500
 """Largest length of a client's text, in characters; object keys are exempt."""
 
@@ -220,6 +223,8 @@ class RequestTap:
 
     @ivar filters: The filters of all open streams; L{None} without streams.
     @ivar refusals: The last refused request of each kind, oldest first.
+    @ivar timed: The traces whose calls are timed: L{None} until the call has ended, then when it
+        began, in seconds since the epoch, and how long it took, in seconds.
     @ivar redact: Removes secrets from a client's text.
     """
 
@@ -237,6 +242,7 @@ class RequestTap:
         """
         self.filters: Sequence[RequestFilter] | None = None
         self.refusals: dict[tuple[object, ...], RequestEvent] = {}
+        self.timed: dict[str, tuple[float, float] | None] = {}
         self.redact: Callable[[str], str] = Redactor().redact
         self._clock = clock
         self._worker = worker
@@ -258,6 +264,12 @@ class RequestTap:
         self._s3 = WireCounts()
         self._wires = {"s3": self._s3}
         return taken
+
+    def time(self, trace: str) -> None:
+        """Time the next call with a trace; the oldest trace that is timed gives way."""
+        if len(self.timed) >= _MOST_TIMED:
+            del self.timed[next(iter(self.timed))]
+        self.timed[trace] = None
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -301,6 +313,8 @@ class RequestTap:
             counts = self._wires[context.protocol] = WireCounts()
         counts.requests += 1
         counts.durations[bisect_left(BOUNDS, seconds)] += 1
+        if self.timed and context.tracing.traceId in self.timed:
+            self.timed[context.tracing.traceId] = self._now() - seconds, seconds
         explain = None
         if error is not None:
             counts.errors += 1

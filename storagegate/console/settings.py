@@ -27,6 +27,7 @@ from storagegate.objects.documents.buckets import (
     writeVersioning,
 )
 from storagegate.objects.documents.cors import readCORS, writeCORS
+from storagegate.objects.documents.encryption import readEncryption, writeEncryption
 from storagegate.objects.documents.lifecycle import readLifecycle, writeLifecycle
 from storagegate.objects.documents.locks import (
     readLegalHold,
@@ -40,6 +41,7 @@ from storagegate.objects.documents.tree import Document
 from storagegate.objects.errors import MalformedDocument
 from storagegate.objects.operations import (
     DeleteBucketCors,
+    DeleteBucketEncryption,
     DeleteBucketLifecycle,
     DeleteBucketOwnershipControls,
     DeleteBucketPolicy,
@@ -48,6 +50,7 @@ from storagegate.objects.operations import (
     DeletePublicAccessBlock,
     GetBucketAcl,
     GetBucketCors,
+    GetBucketEncryption,
     GetBucketLifecycleConfiguration,
     GetBucketOwnershipControls,
     GetBucketPolicy,
@@ -60,6 +63,7 @@ from storagegate.objects.operations import (
     Operation,
     PutBucketAcl,
     PutBucketCors,
+    PutBucketEncryption,
     PutBucketLifecycleConfiguration,
     PutBucketOwnershipControls,
     PutBucketPolicy,
@@ -218,6 +222,18 @@ async def _removeCORS(of: SettingRequest) -> None:
     await of.perform(DeleteBucketCors(of.bucket))
 
 
+async def _readEncryption(of: SettingRequest) -> Document:
+    return writeEncryption(await of.perform(GetBucketEncryption(of.bucket)))
+
+
+async def _storeEncryption(of: SettingRequest, document: Document) -> None:
+    await of.perform(PutBucketEncryption(of.bucket, readEncryption(document)))
+
+
+async def _removeEncryption(of: SettingRequest) -> None:
+    await of.perform(DeleteBucketEncryption(of.bucket))
+
+
 async def _readACL(of: SettingRequest) -> Document:
     owner, acl = await of.perform(GetBucketAcl(of.bucket))
     return writeList(owner, acl, of.objects.accounts.nameOf)
@@ -323,6 +339,14 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "cors": Setting(
         "BucketCors", "CORSConfiguration", _readCORS, _storeCORS, _removeCORS, "DeleteBucketCors"
+    ),
+    "encryption": Setting(
+        "BucketEncryption",
+        "ServerSideEncryptionConfiguration",
+        _readEncryption,
+        _storeEncryption,
+        _removeEncryption,
+        "DeleteBucketEncryption",
     ),
     "acl": Setting("BucketAcl", "AccessControlPolicy", _readACL, _storeACL),
     "ownership": Setting(

@@ -159,7 +159,8 @@ async def sendZip(call: ConsoleCall) -> Any:
     """Respond with a zip of the objects of a ticket."""
     wanted = await _redeem(call, isZip=True)
     prefixes = [*wanted.prefixes, *([] if wanted.prefix is None else [wanted.prefix])]
-    name = (prefixes[0] if len(prefixes) == 1 and not wanted.keys else "") or wanted.bucket
+    only = prefixes[0] if len(prefixes) == 1 and not wanted.keys else ""
+    name = only or wanted.base or wanted.bucket
     call.response.header(
         "Content-Disposition", disposition(f"{_name(name)}.zip".encode(), "attachment")
     )

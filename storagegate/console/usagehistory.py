@@ -12,17 +12,23 @@ A sample has the sizes of the largest buckets for a day only: at most 1 MB in al
 import os
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nlargest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from twisted.internet.defer import DeferredLock
+from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import StoreUsage
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 from storagegate.storage.threadpool import IWorkPool
+
+if TYPE_CHECKING:
+    from storagegate.console.services import ConsoleServices
+
+_log = Logger()
 
 HOUR_MS = 3600_000
 
@@ -236,6 +242,15 @@ def growthOf(samples: Sequence[UsageSample], now: UsageSample, free: int) -> Gro
     )
 
 
+def usageHistory(services: "ConsoleServices") -> "UsageHistory | None":
+    """Return the history of the data directory; L{None} for a cluster, which has none."""
+    if services.store.catalog.isRemote:
+        return None
+    directory, pool, now = services.daemon.dataDirectory, services.store.pool, services.now
+    found: UsageHistory = services.keep("usage", lambda: UsageHistory(directory, pool, now))
+    return found
+
+
 class UsageHistory:
     """
     The samples of a data directory. Must run in the reactor thread; the file is used in threads.
@@ -266,6 +281,27 @@ class UsageHistory:
         found: Any = await self._lock.run(self._pool.run, self._show, now, disk, sizes)
         growth, grown = found
         return growth, grown
+
+    async def grown(self, usage: StoreUsage) -> Mapping[str, int]:
+        """
+        Return the bytes by which buckets have grown in 24 hours; a bucket is absent if the history
+        is too short or unusable.
+
+        @param usage: The usage now.
+        """
+        nowMs, sizes = int(self._now() * 1000), bucketSizes(usage)
+
+        def read() -> dict[str, int]:
+            _, before = self._file.perform(lambda: self._read(nowMs), False)
+            return {} if before is None else bucketGrowth(sizes, before)
+
+        try:
+            found: Any = await self._lock.run(self._pool.run, read)
+        except UsageUnusable as error:
+            # The list of buckets must not depend on the history.
+            _log.warn("the growth of buckets is unknown: {error}", error=str(error))
+            return {}
+        return dict(found)
 
     async def record(self, catalog: ICatalog) -> None:
         """

@@ -289,8 +289,8 @@ async def sendArchive(
     """
     Respond with a zip of objects and of all objects below some prefixes.
 
-    An object that was deleted in the meantime, or may not be read, is omitted and named in the last
-    member.
+    An object that was deleted in the meantime, or cannot be read by the caller or without another
+    key, is omitted and named in the last member.
 
     @param base: A leading part of the keys that the names omit.
     @raise DomainError: Before anything is sent: the bucket does not exist.
@@ -314,7 +314,7 @@ async def sendArchive(
             try:
                 await _sendMember(call, writer, bucket, key, name)
             except DomainError as error:
-                if error.code not in ("NoSuchKey", "AccessDenied", "MethodNotAllowed"):
+                if error.code not in _OMITTED:
                     raise
                 if len(missing) < _MOST_MISSING:
                     missing.append(f"{error.code}: {key}\n")
@@ -330,6 +330,19 @@ async def sendArchive(
 
 _MISSING = b"NOT-INCLUDED.txt"
 
+_OMITTED = frozenset(
+    {
+        "NoSuchKey",
+        "AccessDenied",
+        "MethodNotAllowed",
+        # A client's key encrypts the object.
+        "InvalidRequest",
+        "KMS.DisabledException",
+        "KMS.NotFoundException",
+    }
+)
+"""The errors of an object that concern no other object."""
+
 
 async def _sendMember(
     call: ConsoleCall, writer: ZipWriter, bucket: str, key: str, name: bytes
@@ -339,13 +352,14 @@ async def _sendMember(
     caller = call.caller("GetObject", "read", bucket, encoded)
     record: ObjectRecord
     for isLast in (False, True):
-        _, record = await call.services.objects.object(caller, bucket, encoded)
+        home, record = await call.services.objects.object(caller, bucket, encoded)
         hold = call.services.store.hold(record.content)
         begun = False
         try:
-            content = readContent(call.services.store, record.content, 0, record.size, _CHUNK)
-            async with aclosing(content):
-                async for chunk in content:
+            content = await call.services.objects.contentOf(home, record)
+            chunks = readContent(call.services.store, content, 0, record.size, _CHUNK)
+            async with aclosing(chunks):
+                async for chunk in chunks:
                     head = b"" if begun else writer.begin(name, record.modifiedMs)
                     begun = True
                     await call.response.write(head + writer.data(chunk))

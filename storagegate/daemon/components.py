@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
 
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
@@ -29,8 +30,11 @@ from storagegate.daemon.process import freezeHeap, tuneProcess
 from storagegate.net.heap import HeapTrimmer
 from storagegate.net.process import SignalHandlers
 from storagegate.net.systemd import Notifier
+from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.files import DirectoryLock
+from storagegate.storage.layout import MASTER_KEYS
+from storagegate.storage.records import KEYED
 from storagegate.telemetry.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from storagegate.daemon.startscreen import StartScreen
     from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
+    from storagegate.objects.encryption.interfaces import IMasterKeys
     from storagegate.storage.cluster.admin import ClusterSecrets
     from storagegate.storage.store import ObjectStore
 
@@ -68,7 +73,10 @@ class Components:
 
     @ivar meters: The metrics of this process.
     @ivar logs: The log of this process.
+    @ivar encryption: The encryption of the store's objects, which all front ends share.
     """
+
+    _log = Logger()
 
     def __init__(self, reactor: Any, link: "WorkerIPC | None" = None) -> None:
         """
@@ -93,6 +101,8 @@ class Components:
         # Whether a gateway uses the counts.
         self._isCounting = False
         self._lock: DirectoryLock | None = None
+        self._masterKeys: IMasterKeys | None = None
+        self.encryption = EncryptionOptions()
 
     tuneProcess = staticmethod(tuneProcess)
 
@@ -161,8 +171,19 @@ class Components:
             self._counts.close()
 
     def warnings(self) -> Mapping[str, str | None]:
-        """Return why calls cannot be counted cluster-wide, if they should be."""
-        return {} if self._counts is None else {"counts": self._counts.failure}
+        """
+        Return why calls cannot be counted cluster-wide, if they should be, and why objects can be
+        neither encrypted nor opened.
+        """
+        found = {} if self._counts is None else {"counts": self._counts.failure}
+        if self._masterKeys is not None:
+            found["masterKeys"] = self._masterKeys.problem
+        return found
+
+    async def closeEncryption(self) -> None:
+        """Forget the master keys, after the front ends and before the store."""
+        if self._masterKeys is not None:
+            await self._masterKeys.close()
 
     def clusterRoot(self) -> KeyPair | None:
         """Return the root key pair of the cluster; C{None} if the store is embedded."""
@@ -257,10 +278,44 @@ class Components:
             self._link.answer(
                 "damaged", lambda _: [(bucket, key.hex()) for bucket, key in objects()]
             )
+        self._encrypt(store, options, directory)
         self._scanLifecycles(store, options)
         if self._hasConsole:
             self._sampleUsage(store, directory)
         return store
+
+    def _encrypt(self, store: "ObjectStore", options: StoreOptions, directory: str) -> None:
+        """Set up the encryption of objects. Master keys are not read before they are needed."""
+        path = os.path.abspath(options.masterKeys or os.path.join(directory, MASTER_KEYS))
+
+        def openMasterKeys() -> "IMasterKeys":
+            if self._masterKeys is None:
+                from storagegate.objects.encryption.masterkeys.opening import MasterKeyLocation
+
+                location = MasterKeyLocation(path, options.vault, options.keyCacheSeconds)
+                self._masterKeys = location.open(store.catalog, self._reactor, store.pool)
+            return self._masterKeys
+
+        async def check() -> None:
+            # An idle daemon without encrypted objects loads nothing.
+            isUsed = options.encryptAll or options.vault is not None
+            isUsed = isUsed or await store.pool.run(os.path.exists, path)
+            if isUsed or await store.catalog.bucketsWith(KEYED, "", 1):
+                await openMasterKeys().check()
+
+        def begin() -> None:
+            Deferred.fromCoroutine(check()).addErrback(
+                lambda failure: self._log.failure("checking the master keys failed", failure)
+            )
+
+        self.encryption = EncryptionOptions(
+            openMasterKeys, options.encryptAll, options.keyCacheSeconds
+        )
+        if self._isMetered:
+            from storagegate.objects.encryption.metrics import watchEncryption
+
+            watchEncryption(self.encryption, self.meters)
+        self._reactor.callWhenRunning(begin)
 
     def _embeddedStore(self, directory: str, arguments: Mapping[str, Any]) -> "ObjectStore":
         from storagegate.storage.embedded.opening import openStore
@@ -531,7 +586,9 @@ class Components:
         services = ConsoleServices(
             reactor=self._reactor,
             store=store,
-            objects=openDomain(store, accounts, s3.region, time.time, s3.ownership),
+            objects=openDomain(
+                store, accounts, s3.region, time.time, s3.ownership, self.encryption
+            ),
             accounts=accounts,
             region=s3.region,
             meters=self.meters,
@@ -565,7 +622,9 @@ class Components:
             region=options.region,
             s3Domain=options.domain,
             requireSignedPayload=options.requireSignedPayload,
+            customerKeysOverHTTP=options.customerKeysOverHTTP,
             ownership=options.ownership,
+            encryption=self.encryption,
             trustedProxies=options.trustedProxies,
             rootAccessKey=root.accessKey,
             rootSecretKey=root.secretKey,

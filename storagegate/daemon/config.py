@@ -11,7 +11,7 @@ value, or raises C{ValueError} with a description of the expected value.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from attrs import asdict, evolve, field, frozen
@@ -28,6 +28,7 @@ from storagegate.telemetry.log import LEVELS
 
 if TYPE_CHECKING:
     from storagegate.cluster.options import ClusterOptions
+    from storagegate.objects.encryption.masterkeys.options import VaultOptions
 
 PREFIX = "STORAGEGATE_"
 
@@ -35,6 +36,7 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 _GATEWAY = "gateway"
 _CLUSTER = "cluster"
+_VAULT = "vault"
 
 CLUSTER_VARIABLES = {
     f"{PREFIX}CLUSTER_{words}": name
@@ -51,6 +53,22 @@ CLUSTER_VARIABLES = {
 }
 """The variables for the options of the table C{cluster}: they override the file."""
 
+VAULT_VARIABLES = {
+    f"{PREFIX}VAULT_{words}": name
+    for words, name in (
+        ("ADDRESS", "address"),
+        ("MOUNT", "mount"),
+        ("DEFAULT_KEY", "defaultKey"),
+        ("NAMESPACE", "namespace"),
+        ("TOKEN_FILE", "tokenFile"),
+        ("TOKEN", "token"),
+        ("SECRET_ID", "appRole.secretId"),
+        ("CA_FILE", "caFile"),
+        ("TIMEOUT_SECONDS", "timeoutSeconds"),
+    )
+}
+"""The variables for the options of the table C{vault}: they override the file."""
+
 # The file has two dozen keys; a larger file is not a configuration.
 _FILE_LIMIT = 1 << 20
 
@@ -59,6 +77,8 @@ _FILE_LIMIT = 1 << 20
 _FOREIGN_VARIABLE = re.compile(PREFIX + r"(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\w+)?)")
 
 Reader = Callable[[object], Any]
+
+T = TypeVar("T")
 
 _HOST_PORT = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
@@ -436,6 +456,34 @@ KEYS = (
         "whether reads verify the checksums of the bytes they send",
         isShared=True,
     ),
+    Key(
+        "masterKeys",
+        "",
+        _readText,
+        "the file of the master keys; default: master-keys in the data directory",
+        isShared=True,
+    ),
+    Key(
+        "encryptAll",
+        "false",
+        _readBoolean,
+        "whether objects are encrypted (SSE-S3) if neither request nor bucket says so",
+        isShared=True,
+    ),
+    Key(
+        "keyCacheSeconds",
+        "300",
+        _wholeNumber(1, _DAY_SECONDS, "seconds"),
+        "how long a bucket key stays open in memory before the master key is asked again",
+        isShared=True,
+    ),
+    Key(
+        "customerKeysOverHTTP",
+        "false",
+        _readBoolean,
+        "whether other machines may send encryption keys (SSE-C) without TLS",
+        reloads=True,
+    ),
 )
 """Every key of the configuration, in the order of the documentation."""
 
@@ -460,13 +508,24 @@ class ListenerOptions(Struct, frozen=True):
 
 
 class StoreOptions(Struct, frozen=True):
-    """Options of the store."""
+    """
+    Options of the store.
+
+    @ivar masterKeys: The file of the master keys; empty for the one in the data directory.
+    @ivar encryptAll: Whether all new objects are encrypted.
+    @ivar keyCacheSeconds: How long a bucket key stays open in memory.
+    @ivar vault: The provider of the master keys; C{None} for their file.
+    """
 
     directory: str
     durability: str
     verifyReads: bool
     lifecycleDaySeconds: int = _DAY_SECONDS
     bucketMetrics: bool = False
+    masterKeys: str = ""
+    encryptAll: bool = False
+    keyCacheSeconds: int = 300
+    vault: Any = None
 
 
 class S3Options(Struct, frozen=True):
@@ -480,6 +539,7 @@ class S3Options(Struct, frozen=True):
     @ivar ownership: The default object ownership of new buckets; empty for no default.
     @ivar trustedProxies: The proxies whose C{X-Forwarded-For} is trusted, as in the gateway's
         table.
+    @ivar customerKeysOverHTTP: Whether other machines may send encryption keys without TLS.
     """
 
     region: str
@@ -489,6 +549,7 @@ class S3Options(Struct, frozen=True):
     lifecycleDaySeconds: int = _DAY_SECONDS
     ownership: str = ""
     trustedProxies: Any = False
+    customerKeysOverHTTP: bool = False
 
 
 @frozen
@@ -518,6 +579,12 @@ class Configuration:
     values: Mapping[str, Any] = field(repr=False)
     cluster: "ClusterOptions | None" = None
     origins: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
+
+    @property
+    def vault(self) -> "VaultOptions | None":
+        """The table C{vault}; C{None} if the master keys are in a file."""
+        found: VaultOptions | None = self.store.vault
+        return found
 
     def endpoint(self, name: str) -> str | None:
         """Return the address of a listener; C{None} if it is disabled."""
@@ -553,6 +620,7 @@ class Reading:
     @ivar origins: The origin of each value, by key.
     @ivar gateway: The table C{gateway} of the file.
     @ivar cluster: The table C{cluster}; C{None} if the store is embedded.
+    @ivar vault: The table C{vault}; C{None} if the master keys are in a file.
     @ivar errors: The mistakes; without any, the other attributes are the whole configuration.
     """
 
@@ -560,6 +628,7 @@ class Reading:
     origins: Mapping[str, str]
     gateway: Mapping[str, Any]
     cluster: "ClusterOptions | None"
+    vault: "VaultOptions | None"
     errors: list[str]
 
 
@@ -573,7 +642,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     """
     reading = readAll(flags, environment)
     raiseErrors(reading.errors)
-    configuration = _assemble(reading.values, reading.gateway, reading.cluster)
+    configuration = _assemble(reading.values, reading.gateway, reading.cluster, reading.vault)
     return evolve(configuration, origins=reading.origins)
 
 
@@ -585,7 +654,7 @@ def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]
     if path:
         with collectErrors(found):
             table = _readFile(path)
-    for name in (_GATEWAY, _CLUSTER):
+    for name in (_GATEWAY, _CLUSTER, _VAULT):
         table.pop(name, None)
     for item in (
         *_fromTable(table, f"file {path}", found),
@@ -603,6 +672,7 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     table: dict[str, Any] = {}
     gateway: Mapping[str, Any] = {}
     cluster: Mapping[str, Any] = {}
+    vault: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
         # systemd separates the directories with colons if a unit has several.
@@ -616,6 +686,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
             gateway = _takeTable(table, _GATEWAY, path)
         with collectErrors(errors):
             cluster = _takeTable(table, _CLUSTER, path)
+        with collectErrors(errors):
+            vault = _takeTable(table, _VAULT, path)
     for source in (
         _fromTable(table, f"file {path}", errors),
         _fromVariables(environment, errors),
@@ -626,9 +698,13 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
         if present in found and absent not in found:
             origin = found[present].origin
             errors.append(f"{absent}: missing, though {present} is set ({origin})")
-    options = None
+    options = providers = None
     with collectErrors(errors):
         options = _readCluster(cluster, environment, path)
+    with collectErrors(errors):
+        providers = _readVault(vault, environment, path)
+    if providers is not None and "masterKeys" in found:
+        errors.append("masterKeys: set, though [vault] has the master keys; remove one of them")
     values = {}
     for name, item in found.items():
         with collectErrors(errors):
@@ -636,27 +712,29 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     with collectErrors(errors):
         _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}
-    return Reading(values, origins, gateway, options, errors)
+    return Reading(values, origins, gateway, options, providers, errors)
 
 
 def restore(options: Mapping[str, Any]) -> Configuration:
     """Make a configuration from the result of L{portable} in another process."""
-    values, cluster = options["values"], options["cluster"]
+    values, cluster, vault = options["values"], options["cluster"], options["vault"]
     restored = _assemble(
         {**values, "service": tuple(values.get("service", ()))},
         options["gateway"],
         _readCluster(cluster, {}, "") if cluster else None,
+        _readVault(vault, {}, "") if vault else None,
     )
     return evolve(restored, origins=options["origins"])
 
 
 def portable(configuration: Configuration) -> dict[str, Any]:
     """Return a configuration in JSON types, for another process."""
-    cluster = configuration.cluster
+    cluster, vault = configuration.cluster, configuration.vault
     return {
         "values": configuration.values,
         "gateway": configuration.gateway,
         "cluster": None if cluster is None else asdict(cluster),
+        "vault": None if vault is None else asdict(vault),
         "origins": configuration.origins,
     }
 
@@ -668,7 +746,11 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
         for key in KEYS
         if not key.reloads and old.values.get(key.name) != new.values.get(key.name)
     ]
-    tables = ((_GATEWAY, old.gateway, new.gateway), (_CLUSTER, old.cluster, new.cluster))
+    tables = (
+        (_GATEWAY, old.gateway, new.gateway),
+        (_CLUSTER, old.cluster, new.cluster),
+        (_VAULT, old.vault, new.vault),
+    )
     return [*names, *(name for name, before, after in tables if before != after)]
 
 
@@ -713,40 +795,77 @@ def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any]
 def _readCluster(
     table: Mapping[str, Any], environment: Mapping[str, str], path: str
 ) -> "ClusterOptions | None":
-    """
-    Read the table of the cluster, and the variables that override it.
+    """Read the table of the cluster, see L{_readOptions}."""
 
+    def read(given: Mapping[str, Any]) -> "ClusterOptions":
+        from storagegate.cluster.options import ClusterOptions
+
+        return makeOptions(ClusterOptions, given, f"{_CLUSTER}.")
+
+    return _readOptions(_CLUSTER, read, CLUSTER_VARIABLES, table, environment, path)
+
+
+def _readVault(
+    table: Mapping[str, Any], environment: Mapping[str, str], path: str
+) -> "VaultOptions | None":
+    """Read the table of Vault, see L{_readOptions}."""
+
+    def read(given: Mapping[str, Any]) -> "VaultOptions":
+        from storagegate.objects.encryption.masterkeys.options import readVault
+
+        return readVault(given)
+
+    return _readOptions(_VAULT, read, VAULT_VARIABLES, table, environment, path)
+
+
+def _readOptions(
+    title: str,
+    read: Callable[[Mapping[str, Any]], T],
+    variables: Mapping[str, str],
+    table: Mapping[str, Any],
+    environment: Mapping[str, str],
+    path: str,
+) -> T | None:
+    """
+    Read a table of options, and the variables that override it.
+
+    @param title: The name of the table.
+    @param read: Reads the options.
+    @param variables: The variables, with the option of each; C{a.b} is option C{b} of table C{a}.
     @param path: The path of the file, for errors.
     @return: The options; C{None} if none are set.
     @raise ConfigurationError: If an option is invalid. The text does not contain its value.
     """
     given = dict(table)
     origins = dict.fromkeys(given, f"file {path}")
-    for variable, name in CLUSTER_VARIABLES.items():
+    for variable, option in variables.items():
         if environment.get(variable):
-            given[name], origins[name] = environment[variable], f"variable {variable}"
+            name, _, inner = option.partition(".")
+            value: Any = environment[variable]
+            if inner:
+                outer = given.get(name)
+                value = {**(outer if isinstance(outer, Mapping) else {}), inner: value}
+            given[name], origins[name] = value, f"variable {variable}"
     if not given:
         return None
     try:
-        from storagegate.cluster.options import ClusterOptions
-
-        return makeOptions(ClusterOptions, given, f"{_CLUSTER}.")
+        return read(given)
     except ImportError as error:
         reason = missingExtra(error)
         if reason is None:
             raise
-        raise ConfigurationError(f"{_CLUSTER}: {reason}") from error
+        raise ConfigurationError(f"{title}: {reason}") from error
     except OptionError as error:
         raise ConfigurationError(
-            *(_clusterError(each, origins) for each in error.errors)
+            *(_optionError(title, each, origins) for each in error.errors)
         ) from error
 
 
-def _clusterError(error: str, origins: Mapping[str, str]) -> str:
-    """Add the origin of the option to an error of the table C{cluster}."""
-    wrong = [name for name in origins if f" {_CLUSTER}.{name} " in f"{error} ".replace(";", " ")]
+def _optionError(title: str, error: str, origins: Mapping[str, str]) -> str:
+    """Add the origin of the option to an error of a table."""
+    wrong = [name for name in origins if f" {title}.{name} " in f"{error} ".replace(";", " ")]
     origin = origins[wrong[0]] if wrong else ", ".join(sorted(set(origins.values())))
-    return f"{_CLUSTER} ({origin}): {error.removeprefix('the option ')}"
+    return f"{title} ({origin}): {error.removeprefix('the option ')}"
 
 
 def _fromTable(table: Mapping[str, Any], origin: str, errors: list[str]) -> Iterator[_Found]:
@@ -766,7 +885,7 @@ def _fromVariables(environment: Mapping[str, str], errors: list[str]) -> Iterato
         if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
             continue
         if variable not in known:
-            if variable in CLUSTER_VARIABLES:
+            if variable in CLUSTER_VARIABLES or variable in VAULT_VARIABLES:
                 continue
             if _FOREIGN_VARIABLE.fullmatch(variable):
                 continue
@@ -803,7 +922,10 @@ def _trustedProxies(gateway: Mapping[str, Any]) -> Any:
 
 
 def _assemble(
-    values: Mapping[str, Any], gateway: Mapping[str, Any], cluster: "ClusterOptions | None"
+    values: Mapping[str, Any],
+    gateway: Mapping[str, Any],
+    cluster: "ClusterOptions | None",
+    vault: "VaultOptions | None",
 ) -> Configuration:
     root = None
     if "accessKey" in values:
@@ -824,6 +946,10 @@ def _assemble(
             values["verifyReads"],
             values["lifecycleDaySeconds"],
             values["bucketMetrics"],
+            values.get("masterKeys", ""),
+            values["encryptAll"],
+            values["keyCacheSeconds"],
+            vault,
         ),
         s3=S3Options(
             values["region"],
@@ -833,6 +959,7 @@ def _assemble(
             values["lifecycleDaySeconds"],
             values.get("objectOwnership", ""),
             _trustedProxies(gateway),
+            values["customerKeysOverHTTP"],
         ),
         services=values.get("service", ()),
         gateway=gateway,

@@ -166,9 +166,11 @@ def describeConfiguration(
             }
         )
     cluster = {} if started.cluster is None else asdict(started.cluster)
+    vault = {} if started.vault is None else asdict(started.vault)
     for name, table, isApplied in (
         ("gateway", started.gateway, hasWorkers),
         ("cluster", cluster, False),
+        ("vault", vault, False),
     ):
         for path, value in tableOptions(name, table):
             found.append(

@@ -114,7 +114,8 @@ class Daemon(ProcessService):
         self._attachStore(root)
         if self._gateway is not None:
             region = self._configuration.s3.region
-            self._gateway.attachStore(self._store, root, region, directory)
+            encryption = self._parts.encryption
+            self._gateway.attachStore(self._store, root, region, directory, encryption)
         self._beginListening()
         if self._link is None:
             # With workers, the supervisor does this once for all.
@@ -210,6 +211,7 @@ class Daemon(ProcessService):
         await self._parts.stopMonitoring()
         if self._console is not None:
             await self._console.close()
+        await self._parts.closeEncryption()
         if self._link is None:
             # Closing the store releases the lock of the directory.
             removeListeners(self._directory())

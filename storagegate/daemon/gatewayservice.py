@@ -396,8 +396,15 @@ class DaemonGatewayService:
             self._httpAddress = address
         return address
 
-    def attachStore(self, store: Any, root: Any, region: str, directory: str) -> None:
-        """Add the enabled reference services, and register with discovery."""
+    def attachStore(
+        self, store: Any, root: Any, region: str, directory: str, encryption: Any = None
+    ) -> None:
+        """
+        Add the enabled reference services, and register with discovery.
+
+        @param encryption: The encryption of the store's objects, see L{openDomain
+            <storagegate.objects.domain.openDomain>}.
+        """
         exposed = [name for name, port in self.ports.items() if not isLoopback(port.getHost())]
         # The first of several workers warns for all of them.
         warn = _log.warn if self._link is None or not self._link.index else _log.debug
@@ -409,7 +416,7 @@ class DaemonGatewayService:
         if "UserService" in self._own:
             self._addUserService(directory)
         if "Storage" in self._own:
-            self._addStorageService(store, root, region)
+            self._addStorageService(store, root, region, encryption)
         methods = anonymousMethods(self._gateway.services.values())
         listeners = [name for name in exposed if not self._configuration.requiresClient(name)]
         if methods and listeners:
@@ -424,7 +431,7 @@ class DaemonGatewayService:
         self._closers.append(users.close)
         self._add(makeUserService(users, bus=self._link))
 
-    def _addStorageService(self, store: Any, root: Any, region: str) -> None:
+    def _addStorageService(self, store: Any, root: Any, region: str, encryption: Any) -> None:
         from storagegate.objects.accounts import AccessKeyStore
         from storagegate.services.objects import makeStorageService, storageAuthenticate
 
@@ -441,6 +448,7 @@ class DaemonGatewayService:
                 maxItemBytes=limits,
                 cutHiding=cutHiding,
                 ownership=self._configuration.s3.ownership,
+                encryption=encryption,
             )
         )
 

@@ -239,6 +239,8 @@ def _secretsOf(configuration: Configuration) -> Iterator[str]:
         yield configuration.s3.root.secretKey
     if configuration.cluster is not None:
         yield from configuration.cluster.secrets()
+    if configuration.vault is not None:
+        yield from configuration.vault.secrets()
     if token := configuration.values.get("metricsToken"):
         yield token
     yield from _secretsIn(configuration.gateway)

@@ -8,11 +8,9 @@ $(cat DATA/root-credentials)} configures S3 clients::
     AWS_SECRET_ACCESS_KEY=...
 """
 
-import os
-
 from storagegate.core.files import readSmallFile
 from storagegate.objects.issuedkeys import KeyPair, generateKeyPair, readCredential
-from storagegate.storage.files import syncDirectory
+from storagegate.storage.files import createFile
 
 _ACCESS_KEY_NAME = "AWS_ACCESS_KEY_ID"
 _SECRET_KEY_NAME = "AWS_SECRET_ACCESS_KEY"
@@ -89,20 +87,4 @@ def save(path: str, pair: KeyPair) -> None:
     @param path: The file, in a directory that exists.
     @raise FileExistsError: If the file exists already.
     """
-    draft = f"{path}.{os.getpid()}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(shellText(pair))
-            file.flush()
-            os.fsync(descriptor)
-        # A link fails if the file exists; a rename would replace a faster process's pair.
-        os.link(draft, path)
-    finally:
-        os.unlink(draft)
-    try:
-        syncDirectory(os.path.dirname(path))
-    except OSError:
-        # Otherwise the next start would consider the file durable.
-        os.unlink(path)
-        raise
+    createFile(path, shellText(pair).encode("ascii"))

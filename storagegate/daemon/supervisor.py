@@ -242,7 +242,11 @@ class Supervisor(ProcessService):
         started = self._started.values
         shared = [key.name for key in KEYS if key.isShared]
         names = [name for name in shared if started.get(name) != configuration.values.get(name)]
-        return [*names, "cluster"] if configuration.cluster != self._started.cluster else names
+        tables = (
+            ("cluster", configuration.cluster, self._started.cluster),
+            ("vault", configuration.vault, self._started.vault),
+        )
+        return [*names, *(name for name, now, before in tables if now != before)]
 
     def _reloaded(self, result: None) -> None:
         self._isReloading = False

@@ -21,7 +21,7 @@ from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hmac import compare_digest
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,10 @@ from storagegate.core import files
 from storagegate.objects import errors
 from storagegate.storage.blobinterfaces import Hasher, IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
+
+if TYPE_CHECKING:
+    # Imported with the first encrypted object.
+    from storagegate.objects.encryption.sealing import ObjectKey
 
 DEFAULT_ALGORITHM = "CRC64NVME"
 """The checksum of an object whose client names none: S3's own choice."""
@@ -289,14 +293,17 @@ class IngestedBody(msgspec.Struct, frozen=True):
     """
     A complete body, durable or small enough for the catalog.
 
-    @ivar etag: MD5 in hexadecimal.
+    @ivar etag: MD5 of the plain bytes in hexadecimal.
+    @ivar checksum: The checksum of the plain bytes.
     @ivar sink: The finished sink of the content; L{None} for inline content.
+    @ivar objectKey: The key that sealed the content; L{None} for plain bytes.
     """
 
     content: Content
     etag: str
     checksum: Checksum
     sink: IBlobWriter | None = None
+    objectKey: "ObjectKey | None" = None
 
 
 async def ingest(
@@ -305,6 +312,7 @@ async def ingest(
     blobs: IBlobStore,
     inlineLimit: int,
     bucket: str,
+    objectKey: "ObjectKey | None" = None,
 ) -> IngestedBody:
     """
     Read, verify and store a body.
@@ -312,6 +320,7 @@ async def ingest(
     @param blobs: The store for larger bodies.
     @param inlineLimit: Largest body that becomes inline content, in bytes.
     @param bucket: The bucket of the object.
+    @param objectKey: Seals the body; L{None} stores it as it is.
     @raise DomainError: The body does not match its declarations.
     """
     ready = body.readAvailable()
@@ -320,8 +329,12 @@ async def ingest(
         # A small body arrives with its head: no sink, no file, no wait.
         data = b"".join(hasher.update(ready))
         etag, checksum = hasher.verify()
-        return IngestedBody(Content(len(data), data), etag, checksum)
-    sink = blobs.writer(inlineLimit, expectation.length, bucket)
+        if objectKey is None:
+            return IngestedBody(Content(len(data), data), etag, checksum)
+        content = Content(len(data), objectKey.seal(data))
+        return IngestedBody(content, etag, checksum, None, objectKey)
+    sealer = None if objectKey is None else objectKey.sealer()
+    sink = blobs.writer(inlineLimit, expectation.length, bucket, sealer)
 
     async def store(chunk: bytes) -> None:
         for piece in hasher.update(chunk):
@@ -340,7 +353,7 @@ async def ingest(
     except BaseException:
         sink.abort()
         raise
-    return IngestedBody(content, etag, checksum, sink)
+    return IngestedBody(content, etag, checksum, sink, objectKey)
 
 
 def checksumKind(algorithm: str, requested: str | None) -> str:

@@ -14,12 +14,14 @@ from storagegate.objects.access.acl import decodeList, encodeList, privateList
 from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, PublicAccessBlock
 from storagegate.objects.access.policy import UnknownPrincipal, compilePolicy
 from storagegate.objects.cors import CORSRule
+from storagegate.objects.encryption.requests import BucketEncryption
 from storagegate.objects.lifecycle import LIFECYCLE, TRANSITION_MINIMUM, LifecycleRule
 from storagegate.objects.operations import (
     BucketOperation,
     DeleteObjectTagging,
     GetBucketAcl,
     GetBucketCors,
+    GetBucketEncryption,
     GetBucketLifecycleConfiguration,
     GetBucketOwnershipControls,
     GetBucketPolicy,
@@ -33,6 +35,7 @@ from storagegate.objects.operations import (
     OwnedList,
     PutBucketAcl,
     PutBucketCors,
+    PutBucketEncryption,
     PutBucketLifecycleConfiguration,
     PutBucketOwnershipControls,
     PutBucketPolicy,
@@ -48,6 +51,7 @@ from storagegate.objects.service import ObjectService
 from storagegate.objects.settings import (
     ACL,
     CORS,
+    ENCRYPTION,
     OWNERSHIP,
     POLICY,
     PUBLIC_ACCESS_BLOCK,
@@ -213,6 +217,24 @@ async def putBucketCors(service: ObjectService, caller: "Caller", wanted: PutBuc
     """Replace the CORS rules."""
     await service.bucket(caller, wanted.bucket)
     await _put(service, wanted.bucket, CORS, msgspec.json.encode(wanted.rules))
+
+
+async def getBucketEncryption(
+    service: ObjectService, caller: "Caller", wanted: GetBucketEncryption
+) -> BucketEncryption:
+    """Return the encryption configuration."""
+    _, settings = await service.bucketSettings(caller, wanted.bucket)
+    if settings.encryption is None:
+        raise errors.EncryptionNotFound(bucket=wanted.bucket)
+    return settings.encryption
+
+
+async def putBucketEncryption(
+    service: ObjectService, caller: "Caller", wanted: PutBucketEncryption
+) -> None:
+    """Replace the encryption configuration."""
+    await service.bucket(caller, wanted.bucket)
+    await _put(service, wanted.bucket, ENCRYPTION, msgspec.json.encode(wanted.encryption))
 
 
 async def getBucketAcl(service: ObjectService, caller: "Caller", wanted: GetBucketAcl) -> OwnedList:

@@ -1,23 +1,74 @@
-"""Ranges of an object's content: segments, digests, and copies."""
+"""
+Ranges of an object's content: segments, digests, and copies.
 
-from collections.abc import Awaitable, Callable, Sequence
+All readers take an L{OpenContent}, so that none can pass on sealed bytes.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 
 from storagegate.objects import errors
 from storagegate.objects.checksums import DigestHasher
-from storagegate.storage.blobinterfaces import ByteSink, IBlobReader, IBlobWriter
-from storagegate.storage.errors import BlobsElsewhere, ConcurrentChange, CorruptBlob
+from storagegate.storage.blobinterfaces import ByteSink, Hasher, IBlobReader, IBlobWriter
+from storagegate.storage.errors import (
+    BlobsElsewhere,
+    ConcurrentChange,
+    CorruptBlob,
+    CorruptObject,
+)
 from storagegate.storage.records import Content, ObjectRecord, Segment, WriteCondition
 from storagegate.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    # Imported with the first encrypted object.
+    from storagegate.objects.encryption.sealing import BlobOpener, ObjectKey
 
 _Copied = TypeVar("_Copied")
 
 _CHUNK = 256 << 10
 """Bytes per read of a copy."""
+
+
+class OpenContent(Struct, frozen=True):
+    """
+    The stored bytes of an object, with the key that opens them.
+
+    @ivar stored: The bytes as they are stored, sealed if there is a key.
+    @ivar objectKey: L{None} for plain bytes.
+    """
+
+    stored: Content
+    objectKey: "ObjectKey | None" = None
+
+    @property
+    def isInline(self) -> bool:
+        """Whether the bytes are in the row of the object."""
+        return self.stored.inline is not None
+
+    def inline(self, start: int, length: int) -> bytes:
+        """
+        Return a range of inline content.
+
+        @param start: Offset of the first byte.
+        @param length: Number of bytes.
+        @raise CorruptObject: Sealed bytes do not open.
+        """
+        found = self.stored.inline
+        assert found is not None
+        if self.objectKey is not None:
+            from storagegate.objects.encryption.sealing import Unopened
+
+            try:
+                found = self.objectKey.open(found)
+            except Unopened as error:
+                raise CorruptObject("the inline bytes of an object do not open") from error
+        return found if length == len(found) else found[start : start + length]
 
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:
@@ -41,23 +92,130 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
     return tuple(found)
 
 
+async def openPieces(
+    store: ObjectStore,
+    content: OpenContent,
+    start: int,
+    length: int,
+    hashers: Sequence[Hasher] = (),
+) -> AsyncGenerator[bytes, None]:
+    """
+    Yield a range of a sealed content that is not inline, at most 256 KiB at a time, as the consumer
+    requests it. Only the chunks of the range are read. The tags of chunks take the place of a
+    verifier.
+
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
+    @param hashers: Receive the plain bytes, in the pool.
+    @raise CorruptBlob: A blob is short, or a chunk does not open.
+    """
+    from storagegate.objects.encryption.sealing import BlobOpener, chunkCount, plainLength
+
+    assert content.objectKey is not None
+    for segment in content.stored.segments:
+        if length <= 0:
+            break
+        size = plainLength(segment.length)
+        if start >= size:
+            start -= size
+            continue
+        opener = BlobOpener(content.objectKey, chunkCount(size), hashers, segment.blob)
+        end = min(start + length, size)
+        pieces = _openBlob(store, segment, opener, start, end)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+        length -= end - start
+        start = 0
+
+
+async def _openBlob(
+    store: ObjectStore, segment: Segment, opener: "BlobOpener", start: int, end: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield the plain bytes of a sealed blob between two offsets."""
+    from storagegate.objects.encryption.sealing import (
+        CHUNK,
+        PIECE_CHUNKS,
+        SALT,
+        SEALED_CHUNK,
+    )
+
+    first, last = start // CHUNK, (end - 1) // CHUNK
+    # The first chunk follows the salt, without which no other chunk opens.
+    begin = SALT + first * SEALED_CHUNK if first else 0
+    stop = min(SALT + (last + 1) * SEALED_CHUNK, segment.length)
+    handle = await store.blobs.open(Segment(segment.blob, begin, stop - begin))
+    try:
+        if first and not opener.recall():
+            opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
+        while start < end:
+            number = start // CHUNK
+            offset = SALT + number * SEALED_CHUNK if number else 0
+            count = min(PIECE_CHUNKS, last + 1 - number)
+            stop = min(SALT + (number + count) * SEALED_CHUNK, segment.length)
+            skipped = start - number * CHUNK
+            wanted = min(end, (number + count) * CHUNK) - start
+            opener.expect(number, skipped, wanted)
+            if store.blobs.isRemote:
+                # The network takes longer than the processor.
+                await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+            else:
+                await store.openings.acquire()
+                try:
+                    await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+                finally:
+                    store.openings.release()
+            if opener.isDamaged and store.blobs.isRemote:
+                # The response may be wrong rather than the blob.
+                opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
+                opener.expect(number, skipped, wanted)
+                await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+            if opener.isDamaged:
+                store.blobs.onDamaged(segment.blob)
+                raise CorruptBlob(f"chunk {number} of blob {segment.blob} does not open")
+            yield opener.plain
+            start += wanted
+    finally:
+        handle.close()
+
+
+async def _exactly(
+    handle: IBlobReader, blob: str, offset: int, count: int, hashers: Sequence[Hasher] = ()
+) -> bytes:
+    """Read a range of a blob, all of which must be there."""
+    found = await handle.read(offset, count, hashers)
+    if len(found) < count:
+        raise CorruptBlob(f"blob {blob} has become shorter")
+    return found
+
+
 async def digest(
-    store: ObjectStore, content: Content, start: int, length: int, hashers: Sequence[DigestHasher]
+    store: ObjectStore,
+    content: OpenContent,
+    start: int,
+    length: int,
+    hashers: Sequence[DigestHasher],
 ) -> None:
     """
     Feed a range of a content to hashers, in the pool for blobs.
 
     @param start: Offset of the first byte.
     @param length: Number of bytes.
-    @raise CorruptBlob: A blob is shorter than its segment.
+    @raise CorruptBlob: A blob is shorter than its segment, or damaged.
     """
-    if content.inline is not None:
+    if content.isInline:
+        found = content.inline(start, length)
         for hasher in hashers:
-            hasher.update(content.inline[start : start + length])
+            hasher.update(found)
         return
-    hold = store.hold(content)
+    hold = store.hold(content.stored)
     try:
-        for segment in segmentsOf(content, start, length):
+        if content.objectKey is not None:
+            async with aclosing(openPieces(store, content, start, length, hashers)) as pieces:
+                async for _ in pieces:
+                    pass
+            return
+        for segment in segmentsOf(content.stored, start, length):
             if store.blobs.isRemote and store.verifier is not None:
                 feed = partial(store.run, _feed, hashers)
                 await store.verifier.read(segment, feed)
@@ -92,7 +250,7 @@ class ResponseSink(ByteSink, Protocol):
 
 async def sendSegments(
     store: ObjectStore,
-    content: Content,
+    content: OpenContent,
     start: int,
     length: int,
     response: ResponseSink,
@@ -114,7 +272,16 @@ async def sendSegments(
             begin()
         return response.send(chunk)
 
-    for segment in segmentsOf(content, start, length):
+    if content.objectKey is not None:
+        async with aclosing(openPieces(store, content, start, length)) as pieces:
+            async for piece in pieces:
+                wait = send(piece)
+                if wait is not None:
+                    await wait
+        if response.started:
+            response.finish()
+        return response.started
+    for segment in segmentsOf(content.stored, start, length):
         if store.verifier is not None:
             await store.verifier.read(segment, send)
             continue
@@ -131,7 +298,13 @@ async def sendSegments(
 
 
 async def rewrite(
-    store: ObjectStore, content: Content, start: int, length: int, bucket: str
+    store: ObjectStore,
+    content: OpenContent,
+    start: int,
+    length: int,
+    bucket: str,
+    objectKey: "ObjectKey | None" = None,
+    inlineLimit: int = 0,
 ) -> tuple[Content, IBlobWriter]:
     """
     Write a range of a content again, as a new blob.
@@ -139,21 +312,16 @@ async def rewrite(
     @param start: Offset of the first byte.
     @param length: Number of bytes.
     @param bucket: The bucket of the object that will own the blob.
+    @param objectKey: Seals the bytes; L{None} writes plain bytes.
+    @param inlineLimit: Largest range that becomes inline content, in bytes.
     @return: The new content, and the finished writer.
-    @raise CorruptBlob: A blob is shorter than its segment.
+    @raise CorruptBlob: A blob is shorter than its segment, or damaged.
     """
-    hold = store.hold(content)
-    sink = store.blobs.writer(0, length, bucket)
+    hold = store.hold(content.stored)
+    sealer = None if objectKey is None else objectKey.sealer()
+    sink = store.blobs.writer(inlineLimit, length, bucket, sealer)
     try:
-        for segment in segmentsOf(content, start, length):
-            if store.verifier is not None:
-                await store.verifier.read(segment, sink.write)
-                continue
-            handle = await store.blobs.open(segment)
-            try:
-                await _append(sink, handle, segment)
-            finally:
-                handle.close()
+        await _feedSink(store, content, start, length, sink)
         return await sink.finish(), sink
     except BaseException:
         store.abort(sink)
@@ -162,20 +330,63 @@ async def rewrite(
         hold.release()
 
 
+async def _feedSink(
+    store: ObjectStore, content: OpenContent, start: int, length: int, sink: IBlobWriter
+) -> None:
+    """Write a range of a content to a sink."""
+    if content.isInline:
+        await _write(sink, content.inline(start, length))
+        return
+    if content.objectKey is not None:
+        async with aclosing(openPieces(store, content, start, length)) as pieces:
+            async for piece in pieces:
+                await _write(sink, piece)
+        return
+    for segment in segmentsOf(content.stored, start, length):
+        if store.verifier is not None:
+            await store.verifier.read(segment, sink.write)
+            continue
+        handle = await store.blobs.open(segment)
+        try:
+            await _append(sink, handle, segment)
+        finally:
+            handle.close()
+
+
+async def _write(sink: IBlobWriter, chunk: bytes) -> None:
+    wait = sink.write(chunk)
+    if wait is not None:
+        await wait
+
+
 async def putCopy(
-    store: ObjectStore, record: ObjectRecord, condition: WriteCondition
+    store: ObjectStore,
+    record: ObjectRecord,
+    source: OpenContent,
+    objectKey: "ObjectKey | None",
+    condition: WriteCondition,
 ) -> ObjectRecord:
     """
     Store an object with the content of another object: by reference if possible, otherwise by
-    copying the bytes.
+    copying the bytes. Encrypted objects can share blobs; an encrypted and a plain one cannot.
 
-    @param record: See L{ObjectStore.putObject}, also for C{condition}.
+    @param record: See L{ObjectStore.putObject}, also for C{condition}. Its content is not used.
+    @param source: The content of the source.
+    @param objectKey: The key of the record, which is the source's if both are encrypted.
     @raise ConcurrentChange: The source was replaced in the meantime; try again.
     """
-    try:
-        return await store.putObject(record, None, condition)
-    except BlobsElsewhere:
-        content, sink = await rewrite(store, record.content, 0, record.size, record.bucket)
+    inlineLimit = 0
+    if (objectKey is None) == (source.objectKey is None):
+        shared = replace(record, content=source.stored)
+        try:
+            return await store.putObject(shared, None, condition)
+        except BlobsElsewhere:
+            pass
+    else:
+        inlineLimit = store.inlineLimit
+    content, sink = await rewrite(
+        store, source, 0, record.size, record.bucket, objectKey, inlineLimit
+    )
     return await store.putObject(replace(record, content=content), sink, condition)
 
 
@@ -186,9 +397,7 @@ async def _append(sink: IBlobWriter, handle: IBlobReader, segment: Segment) -> N
         chunk = await handle.read(offset, count)
         if len(chunk) < count:
             raise CorruptBlob(f"blob {segment.blob} has become shorter")
-        wait = sink.write(chunk)
-        if wait is not None:
-            await wait
+        await _write(sink, chunk)
 
 
 TRIES = 3

@@ -1,13 +1,12 @@
 """Copies of objects, and the access decision on the attributes that a copy takes over."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from storagegate.objects import errors
 from storagegate.objects.checksums import encodeDigest, newHasher
-from storagegate.objects.contents import digest, putCopy
+from storagegate.objects.contents import OpenContent, digest, putCopy
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject
 from storagegate.objects.service import ObjectService
@@ -17,20 +16,6 @@ from storagegate.storage.records import Checksum, ObjectRecord
 if TYPE_CHECKING:
     # Imported with the first policy.
     from storagegate.objects.access.context import Caller
-
-
-class _CopyCaller:
-    """A L{Caller} with the attributes that its copy has."""
-
-    def __init__(
-        self, caller: "Caller", headers: Mapping[bytes, bytes], tags: Mapping[str, str]
-    ) -> None:
-        self._caller = caller
-        self.headers = headers
-        self.requestTags = tags
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._caller, name)
 
 
 async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObject) -> ObjectRecord:
@@ -45,29 +30,50 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
             "changing the object's metadata, storage class, website redirect location or "
             "encryption attributes.",
         )
+    content, source = await _opened(service, wanted)
+    former = content.objectKey
+    shared = None if former is None else former.key
+    objectKey = await service.keyForWrite(home, wanted.key, wanted.encryption, shared)
     checksum, algorithm = source.attributes.checksum, wanted.algorithm
     if algorithm and (checksum is None or checksum.algorithm != algorithm):
         hasher = newHasher(algorithm)
-        await digest(service.store, source.content, 0, source.size, [hasher])
+        await digest(service.store, content, 0, source.size, [hasher])
         checksum = Checksum(algorithm, encodeDigest(hasher.digest()))
+    attributes = replace(
+        wanted.attributes or source.attributes,
+        acl=owner.text,
+        checksum=checksum,
+        parts=source.attributes.parts,
+        uploadId="",
+        lock=wanted.lock,
+        encryption=None,
+    )
     record = ObjectRecord(
         wanted.bucket,
         wanted.key,
         source.size,
-        source.etag,
+        source.etag if objectKey is None else objectKey.hidden(source.etag),
         service.nowMs(),
         owner.account,
-        replace(
-            wanted.attributes or source.attributes,
-            acl=owner.text,
-            checksum=checksum,
-            parts=source.attributes.parts,
-            uploadId="",
-            lock=wanted.lock,
-        ),
+        attributes if objectKey is None else objectKey.sealAttributes(attributes),
         source.content,
     )
-    return await putCopy(service.store, record, wanted.condition)
+    record = await putCopy(service.store, record, content, objectKey, wanted.condition)
+    return record if objectKey is None else objectKey.openRecord(record)
+
+
+async def _opened(service: ObjectService, wanted: CopyObject) -> tuple[OpenContent, ObjectRecord]:
+    """Open the source of a copy; return its content, and its record with plain digests."""
+    source = wanted.source
+    if source.attributes.encryption is None and wanted.sourceKey is None:
+        return OpenContent(source.content), source
+    home = await service.find(source.bucket)
+    content = await service.contentOf(home, source, wanted.sourceKey)
+    objectKey = content.objectKey
+    if objectKey is None:
+        return content, source
+    plain = objectKey.openRecord(source)
+    return content, replace(plain, etag=objectKey.shown(source.etag))
 
 
 async def _checkTaken(service: ObjectService, caller: "Caller", wanted: CopyObject) -> None:
@@ -85,7 +91,9 @@ async def _checkTaken(service: ObjectService, caller: "Caller", wanted: CopyObje
     if wanted.storageClass is not None:
         named = wanted.storageClass or source.attributes.storageClass
         headers = {**headers, b"x-amz-storage-class": named.encode("ascii")}
-    writer: Any = _CopyCaller(caller, headers, tags if wanted.takesTags else caller.requestTags)
+    from storagegate.objects.access.context import DescribedCaller
+
+    writer: Any = DescribedCaller(caller, headers, tags if wanted.takesTags else None)
     await service.bucket(writer, wanted.bucket, wanted.key, "CopyObject")
     if tags:
         await service.object(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from storagegate.objects.accounts import AccessKeyStore
+from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.service import Functions, ObjectService
 from storagegate.storage.store import ObjectStore
 
@@ -13,6 +14,7 @@ def openDomain(
     region: str,
     now: Callable[[], float],
     ownership: str = "",
+    encryption: EncryptionOptions | None = None,
 ) -> ObjectService:
     """
     Make the domain of a store.
@@ -22,8 +24,11 @@ def openDomain(
     @param region: The region of new buckets.
     @param now: Returns seconds since the epoch.
     @param ownership: The object ownership of new buckets that name none; empty for none.
+    @param encryption: The configuration that all domains of the store share; L{None} for a store
+        without master keys.
     """
-    return ObjectService(store, accounts, region, now, ownership, _loadTable)
+    options = EncryptionOptions() if encryption is None else encryption
+    return ObjectService(store, accounts, region, now, ownership, _loadTable, options)
 
 
 def _loadTable() -> Functions:

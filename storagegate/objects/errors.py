@@ -542,6 +542,44 @@ class ConditionFailed(DomainError):
     text = "At least one of the pre-conditions you specified did not hold"
 
 
+class EncryptionNotFound(DomainError):
+    """The bucket has no default encryption."""
+
+    code = "ServerSideEncryptionConfigurationNotFoundError"
+    text = "The server side encryption configuration was not found"
+
+
+class MasterKeysUnavailable(DomainError):
+    """The provider of master keys cannot be reached, or has no keys: a retry may succeed."""
+
+    code = "ServiceUnavailable"
+    text = "The master keys are not available now."
+
+
+class MasterKeyNotFound(DomainError):
+    """There is no master key of this name."""
+
+    code = "KMS.NotFoundException"
+    text = "The master key does not exist."
+
+
+class MasterKeyDisabled(DomainError):
+    """The master key is disabled."""
+
+    code = "KMS.DisabledException"
+    text = "The master key is disabled."
+
+
+class MasterKeyExists(DomainError):
+    """A master key of this name exists."""
+
+    text = "The master key exists."
+
+
+class WrongMasterKey(InternalError):
+    """A wrapped key belongs to another master key or another object, or is damaged."""
+
+
 _KINDS: Mapping[type[BaseException], type[DomainError]] = {
     TooMuchHeld: SlowDown,
     store.NoSuchBucket: BucketNotFound,

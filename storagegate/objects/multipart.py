@@ -19,7 +19,8 @@ from storagegate.objects.checksums import (
     multipartETag,
     newHasher,
 )
-from storagegate.objects.contents import digest, rewrite, segmentsOf
+from storagegate.objects.contents import OpenContent, digest, rewrite, segmentsOf
+from storagegate.objects.encryption.requests import SSE_C, CustomerKey, checkKeySent
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import (
     AbortMultipartUpload,
@@ -48,6 +49,7 @@ from storagegate.storage.records import (
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
+    from storagegate.objects.encryption.sealing import ObjectKey
 
 PART_MINIMUM = 5 << 20
 """Smallest part except for the last: S3's own limit."""
@@ -66,6 +68,9 @@ async def createMultipartUpload(
     attributes = wanted.attributes
     home, owner = await service.checkWrite(caller, wanted.bucket, wanted.key, acl=wanted.acl)
     checkLock(home, attributes.lock, service.nowMs())
+    objectKey = await service.keyForWrite(home, wanted.key, wanted.encryption)
+    if objectKey is not None:
+        attributes = replace(attributes, encryption=objectKey.encryption)
     account = caller.identity.account
     if owner.acl is not None:
         # The owner of the object is decided at its completion; until then it is the initiator.
@@ -88,7 +93,10 @@ async def listParts(service: ObjectService, caller: "Caller", wanted: ListParts)
     """List a page of the parts of an upload."""
     page = wanted.page
     upload = await service.upload(caller, page.bucket, page.key, page.uploadId)
-    return PartListing(upload, await service.catalog.parts(page))
+    _checkKey(upload, wanted.customerKey)
+    parts = await service.catalog.parts(page)
+    objectKey = await _keyForDigests(service, upload, wanted.customerKey)
+    return PartListing(upload, _withDigests(upload, objectKey, parts))
 
 
 async def listMultipartUploads(
@@ -130,11 +138,47 @@ def _without(upload: MultipartUpload, dropped: frozenset[str]) -> MultipartUploa
     return replace(upload, attributes=replace(attributes, metadata=kept))
 
 
+def _checkKey(upload: MultipartUpload, key: CustomerKey | None) -> None:
+    """
+    Check the client's key of an upload, which may be omitted if the client never named checksums.
+
+    @raise InvalidRequest: The key is missing or superfluous.
+    """
+    if key is not None or upload.checksumAlgorithm:
+        checkKeySent(upload.attributes.encryption, key, isUpload=True)
+
+
+async def _keyForDigests(
+    service: ObjectService, upload: MultipartUpload, key: CustomerKey | None
+) -> "ObjectKey | None":
+    """Open the key of an upload, unless it needs a client's key that was not sent."""
+    encryption = upload.attributes.encryption
+    if encryption is not None and encryption.kind == SSE_C and key is None:
+        return None
+    return await service.keyOfUpload(upload, key)
+
+
+def _withDigests(
+    upload: MultipartUpload, objectKey: "ObjectKey | None", parts: Sequence[Part]
+) -> list[Part]:
+    """Return parts with plain checksums, or without checksums if these cannot be opened."""
+    if upload.attributes.encryption is None:
+        return list(parts)
+    if objectKey is None:
+        return [replace(part, checksum=None) for part in parts]
+    return [objectKey.openPart(part) for part in parts]
+
+
 async def _complete(
     service: ObjectService, upload: MultipartUpload, wanted: CompleteMultipartUpload
 ) -> ObjectRecord:
     """Turn the named parts into the object."""
-    chosen = _choose(wanted.parts, await _allParts(service, upload))
+    _checkKey(upload, wanted.customerKey)
+    objectKey = await _keyForDigests(service, upload, wanted.customerKey)
+    named = {part.number for part in wanted.parts}
+    stored = [part for part in await _allParts(service, upload) if part.number in named]
+    isComparable = objectKey is not None or upload.attributes.encryption is None
+    chosen = _choose(wanted.parts, _withDigests(upload, objectKey, stored), isComparable)
     if upload.checksumKind == COMPOSITE:
         _checkNamed(upload.checksumAlgorithm, wanted.parts)
     size = sum(part.size for part in chosen)
@@ -156,6 +200,12 @@ async def _complete(
         if value not in (checksum.value, checksum.value.partition("-")[0]):
             raise errors.BadDigest()
     (owner,) = await service.ownershipsOf(upload.bucket, [upload])
+    attributes = replace(
+        upload.attributes,
+        acl=owner.text,
+        checksum=checksum,
+        parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
+    )
     record = ObjectRecord(
         upload.bucket,
         upload.key,
@@ -163,24 +213,21 @@ async def _complete(
         multipartETag([part.etag for part in chosen]),
         service.nowMs(),
         owner.account,
-        replace(
-            upload.attributes,
-            acl=owner.text,
-            checksum=checksum,
-            parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
-        ),
+        attributes if objectKey is None else objectKey.sealAttributes(attributes),
         Content(size),
     )
     pairs = [(part.number, part.etag) for part in chosen]
-    return await service.store.completeUpload(upload.uploadId, record, pairs, wanted.condition)
+    record = await service.store.completeUpload(upload.uploadId, record, pairs, wanted.condition)
+    return record if objectKey is None else objectKey.openRecord(record)
 
 
 async def _completed(
     service: ObjectService, caller: "Caller", wanted: CompleteMultipartUpload
 ) -> ObjectRecord | None:
     """Find the version that an earlier completion with these parts has made."""
-    await service.bucket(caller, wanted.bucket, wanted.key)
-    record = await service.catalog.completed(wanted.bucket, wanted.key, wanted.uploadId)
+    bucket, key, uploadId = wanted.bucket, wanted.key, wanted.uploadId
+    home = await service.bucketOfUpload(caller, bucket, key, uploadId)
+    record = await service.catalog.completed(bucket, key, uploadId)
     if record is None:
         return None
     if [part.number for part in record.attributes.parts] != [each.number for each in wanted.parts]:
@@ -189,64 +236,77 @@ async def _completed(
         etag = multipartETag([each.etag for each in wanted.parts])
     except ValueError:
         return None
-    return record if record.etag == etag else None
+    if record.etag != etag:
+        return None
+    return await service.withDigests(home, record, wanted.customerKey)
 
 
 async def uploadPartCopy(service: ObjectService, caller: "Caller", wanted: UploadPartCopy) -> Part:
     """Store a range of an object as a part."""
     upload = await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
-    store, source = service.store, wanted.source.content
+    objectKey = await service.keyOfUpload(upload, wanted.customerKey)
+    store = service.store
+    source = await _sourceOf(service, wanted)
     start, length = wanted.start, wanted.length
     md5 = newHasher("MD5")
     algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
     checksum = newHasher(algorithm)
     await digest(store, source, start, length, [md5, checksum])
-    if source.inline is None:
-        content = Content(length, segments=segmentsOf(source, start, length))
-        sink = None
-    else:
-        # Every part must be a blob.
-        sink = store.blobs.writer(0, length, upload.bucket)
-        try:
-            wait = sink.write(source.inline[start : start + length])
-            if wait is not None:
-                await wait
-            content = await sink.finish()
-        except BaseException:
-            sink.abort()
-            raise
     value = Checksum(algorithm, encodeDigest(checksum.digest()))
     etag = md5.digest().hex()
-    try:
-        received = IngestedBody(content, etag, value, sink)
-        return await service.putPart(upload, wanted.number, received)
-    except BlobsElsewhere:
-        content, sink = await rewrite(store, source, start, length, upload.bucket)
-    received = IngestedBody(content, etag, value, sink)
+    isShared = source.objectKey is None and objectKey is None and not source.isInline
+    if isShared:
+        content = Content(length, segments=segmentsOf(source.stored, start, length))
+        try:
+            return await service.putPart(
+                upload, wanted.number, IngestedBody(content, etag, value, None)
+            )
+        except BlobsElsewhere:
+            pass
+    # Every part must be a blob.
+    content, sink = await rewrite(store, source, start, length, upload.bucket, objectKey)
+    received = IngestedBody(content, etag, value, sink, objectKey)
     return await service.putPart(upload, wanted.number, received)
 
 
-async def _allParts(service: ObjectService, upload: MultipartUpload) -> dict[int, Part]:
-    found: dict[int, Part] = {}
+async def _sourceOf(service: ObjectService, wanted: UploadPartCopy) -> OpenContent:
+    """Open the source of a copied part."""
+    source = wanted.source
+    if source.attributes.encryption is None and wanted.sourceKey is None:
+        return OpenContent(source.content)
+    home = await service.find(source.bucket)
+    return await service.contentOf(home, source, wanted.sourceKey)
+
+
+async def _allParts(service: ObjectService, upload: MultipartUpload) -> list[Part]:
+    found: list[Part] = []
     page = PartRange(upload.bucket, upload.key, upload.uploadId, 0, _PARTS)
     while parts := await service.catalog.parts(page):
-        found.update((part.number, part) for part in parts)
+        found += parts
         page = replace(page, after=parts[-1].number)
     return found
 
 
-def _choose(named: Sequence[CompletedPart], stored: dict[int, Part]) -> list[Part]:
+def _choose(
+    named: Sequence[CompletedPart], stored: Sequence[Part], isComparable: bool
+) -> list[Part]:
+    """
+    Find the parts that a completion names.
+
+    @param isComparable: Whether the checksums of the parts are known.
+    """
+    byNumber = {part.number: part for part in stored}
     chosen = []
     previous = 0
     for each in named:
         if each.number <= previous:
             raise errors.InvalidPartOrder()
         previous = each.number
-        part = stored.get(each.number)
+        part = byNumber.get(each.number)
         checksum = None if part is None else part.checksum
         # A checksum of a different algorithm cannot be compared, so it does not agree.
         known = {} if checksum is None else {checksum.algorithm: checksum.value}
-        agrees = each.checksums.items() <= known.items()
+        agrees = not isComparable or each.checksums.items() <= known.items()
         if part is None or part.etag != each.etag or not agrees:
             raise errors.PartMismatch(partNumber=str(each.number), etag=each.etag)
         chosen.append(part)

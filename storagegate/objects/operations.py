@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from storagegate.objects.access.acl import AccessControlList, RequestedList
     from storagegate.objects.access.decision import PublicAccessBlock
     from storagegate.objects.cors import CORSRule
+    from storagegate.objects.encryption.requests import (
+        BucketEncryption,
+        CustomerKey,
+        RequestedEncryption,
+    )
     from storagegate.objects.lifecycle import LifecycleRule
     from storagegate.objects.tags import Tags
 
@@ -233,6 +238,26 @@ class DeleteBucketCors(BucketOperation[None], frozen=True):
     """Remove the CORS rules."""
 
 
+class GetBucketEncryption(BucketOperation["BucketEncryption"], frozen=True):
+    """
+    Return the encryption configuration.
+
+    @raise EncryptionNotFound: The bucket has none.
+    """
+
+
+class PutBucketEncryption(BucketOperation[None], frozen=True):
+    """
+    Replace the encryption configuration. Master keys are looked up only by writes of objects.
+    """
+
+    encryption: "BucketEncryption"
+
+
+class DeleteBucketEncryption(BucketOperation[None], frozen=True):
+    """Remove the encryption configuration."""
+
+
 class OwnedList(NamedTuple):
     """The account that owns a bucket or an object, and its ACL."""
 
@@ -393,6 +418,9 @@ class CopyObject(BucketOperation[ObjectRecord], frozen=True):
         then name a version or what it changes, even if that stays the same.
     @ivar lock: The lock that the request names; a copy does not inherit the lock of its source.
     @ivar acl: The ACL that the request names; a copy does not inherit the ACL of its source.
+    @ivar encryption: The encryption that the request names; L{None} for the default of the bucket.
+        A copy does not inherit the encryption of its source.
+    @ivar sourceKey: The client's key of the source.
     @raise AccessDenied: The caller lacks the right to the copy, its tags or its storage class.
     @raise InvalidRequest: The copy would change nothing.
     @raise ConcurrentChange: The source was replaced in the meantime; try again.
@@ -409,6 +437,8 @@ class CopyObject(BucketOperation[ObjectRecord], frozen=True):
     overwrites: bool = False
     lock: ObjectLock = UNLOCKED
     acl: "RequestedList | None" = None
+    encryption: "RequestedEncryption | None" = None
+    sourceKey: "CustomerKey | None" = None
 
 
 class PutObjectTagging(VersionOperation[tuple[Bucket, ObjectRecord]], frozen=True):
@@ -502,6 +532,7 @@ class CreateMultipartUpload(BucketOperation[MultipartUpload], frozen=True):
     @ivar algorithm: The checksum algorithm; empty if the client named none.
     @ivar kind: The checksum kind; empty if the client named none.
     @ivar acl: The ACL that the request names; L{None} for the private ACL.
+    @ivar encryption: The encryption that the request names; L{None} for the default of the bucket.
     """
 
     key: bytes
@@ -509,6 +540,7 @@ class CreateMultipartUpload(BucketOperation[MultipartUpload], frozen=True):
     algorithm: str = ""
     kind: str = ""
     acl: "RequestedList | None" = None
+    encryption: "RequestedEncryption | None" = None
 
 
 class UploadOperation(BucketOperation[T], Generic[T], frozen=True):
@@ -531,6 +563,8 @@ class UploadPartCopy(UploadOperation[Part], frozen=True):
     @ivar source: The object as it was looked up, for a caller that may read it.
     @ivar start: Offset of the first byte in the source.
     @ivar length: Number of bytes.
+    @ivar customerKey: The client's key of the upload.
+    @ivar sourceKey: The client's key of the source.
     @raise ConcurrentChange: The source was replaced in the meantime; try again.
     """
 
@@ -538,6 +572,8 @@ class UploadPartCopy(UploadOperation[Part], frozen=True):
     source: ObjectRecord
     start: int
     length: int
+    customerKey: "CustomerKey | None" = None
+    sourceKey: "CustomerKey | None" = None
 
 
 class CompletedPart(Struct, frozen=True):
@@ -564,6 +600,8 @@ class CompleteMultipartUpload(UploadOperation[ObjectRecord], frozen=True):
     @ivar size: Size of the whole object, in bytes, if the client declared it.
     @ivar kind: The kind of checksum, if the client declared it.
     @ivar dropped: Names of metadata of the upload that the object does not get.
+    @ivar customerKey: The client's key of the upload, which an upload needs that named a checksum
+        algorithm; without a key, the object has no checksum.
     @raise DomainError: L{PartMismatch<storagegate.objects.errors.PartMismatch>},
         L{InvalidPartOrder<storagegate.objects.errors.InvalidPartOrder>},
         L{EntityTooSmall<storagegate.objects.errors.EntityTooSmall>},
@@ -578,6 +616,7 @@ class CompleteMultipartUpload(UploadOperation[ObjectRecord], frozen=True):
     size: int | None = None
     kind: str | None = None
     dropped: frozenset[str] = frozenset()
+    customerKey: "CustomerKey | None" = None
 
 
 class AbortMultipartUpload(UploadOperation[None], frozen=True):
@@ -595,10 +634,12 @@ class ListParts(Operation[PartListing], frozen=True):
     """
     List a page of the parts of an upload.
 
+    @ivar customerKey: As in L{CompleteMultipartUpload}; without a key, the parts have no checksums.
     @raise UploadNotFound: The upload does not exist.
     """
 
     page: PartRange
+    customerKey: "CustomerKey | None" = None
 
 
 class ListMultipartUploads(Operation[UploadListing], frozen=True):

@@ -18,6 +18,9 @@ from msgspec.structs import replace
 from storagegate.objects import errors
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.checksums import IngestedBody
+from storagegate.objects.contents import OpenContent
+from storagegate.objects.encryption.options import EncryptionOptions
+from storagegate.objects.encryption.requests import SSE_C, checkKeySent, withoutDigests
 from storagegate.objects.errors import DomainError
 from storagegate.objects.ownership import Ownership
 from storagegate.storage.errors import BucketChanged, InvalidVersionId
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from storagegate.objects.access.acl import RequestedList
     from storagegate.objects.access.context import Caller
     from storagegate.objects.access.decision import BucketAccess
+    from storagegate.objects.encryption.requests import CustomerKey, RequestedEncryption
+    from storagegate.objects.encryption.sealing import ObjectKey
+    from storagegate.objects.encryption.service import Encryption
     from storagegate.objects.identities.store import IdentityStore
     from storagegate.objects.operations import Operation
     from storagegate.objects.settings import BucketSettings, SettingsCache
@@ -52,6 +58,11 @@ Functions = Mapping[
 """The function of each operation, by type."""
 
 _EMPTY_ID = "Version id cannot be the empty string"
+
+_OTHER_KEY = (
+    "The provided encryption parameters did not match the ones used originally to initiate the "
+    "multipart upload."
+)
 
 
 class ObjectService:
@@ -78,10 +89,12 @@ class ObjectService:
         now: Callable[[], float],
         ownership: str,
         table: Callable[[], Functions],
+        encryption: EncryptionOptions,
     ) -> None:
         """
         @param now: Returns seconds since the epoch.
         @param table: Returns the functions of operations; called with the first operation.
+        @param encryption: The configuration of encryption.
         """
         self.store = store
         self.accounts = accounts
@@ -89,6 +102,7 @@ class ObjectService:
         self._now = now
         self.ownership = ownership
         self._table = table
+        self._options = encryption
         self.catalog = store.catalog
         self._recentBucket = store.catalog.recentBucket
         self._verifies = store.verifier is not None
@@ -118,6 +132,107 @@ class ObjectService:
         from storagegate.objects.identities.store import IdentityStore
 
         return IdentityStore(self.catalog, self.store.accessKeys)
+
+    @cached_property
+    def encryption(self) -> "Encryption":
+        """The encryption of the store, loaded on first use."""
+        return self._options.open(self.catalog, self._now)
+
+    async def keyForWrite(
+        self,
+        bucket: Bucket,
+        key: bytes,
+        requested: "RequestedEncryption | None" = None,
+        shared: bytes | None = None,
+    ) -> "ObjectKey | None":
+        """
+        Make the key of a new object or upload, by the request or the default of its bucket.
+
+        @param bucket: As just looked up, such as by L{checkWrite}.
+        @param requested: The encryption that the request names.
+        @param shared: The object key of the source, if a copy shares its blobs.
+        @return: L{None} for plain bytes.
+        @raise DomainError: See L{Encryption.forWrite
+            <storagegate.objects.encryption.service.Encryption.forWrite>}.
+        """
+        documents: Mapping[str, bytes] = {}
+        configuration = None
+        if bucket.generation:
+            settings = self.settings.kept(bucket.generation) or await self.settings.find(bucket)
+            documents, configuration = settings.documents, settings.encryption
+        if requested is None and configuration is None and not self._options.encryptAll:
+            return None
+        return await self.encryption.forWrite(
+            bucket, configuration, documents, key, requested, shared
+        )
+
+    async def keyForRead(
+        self, bucket: Bucket, record: ObjectRecord, customerKey: "CustomerKey | None" = None
+    ) -> "ObjectKey | None":
+        """
+        Open the key of an object.
+
+        @param bucket: The bucket, as looked up with the object.
+        @param customerKey: The key that the client sent.
+        @return: L{None} for plain bytes.
+        @raise DomainError: See L{Encryption.open
+            <storagegate.objects.encryption.service.Encryption.open>}.
+        """
+        encryption = record.attributes.encryption
+        if encryption is None and customerKey is None:
+            return None
+        kept = self.settings.kept(bucket.generation) or await self.settings.find(bucket)
+        return await self.encryption.open(
+            bucket.name, kept.documents, record.key, encryption, customerKey
+        )
+
+    async def withDigests(
+        self, bucket: Bucket, record: ObjectRecord, customerKey: "CustomerKey | None" = None
+    ) -> ObjectRecord:
+        """
+        Return an object with plain checksums; without checksums, if it needs a client's key that is
+        L{None}.
+
+        @raise DomainError: See L{keyForRead}.
+        """
+        encryption = record.attributes.encryption
+        if encryption is None:
+            return record
+        if encryption.kind == SSE_C and customerKey is None:
+            return replace(record, attributes=withoutDigests(record.attributes))
+        objectKey = await self.keyForRead(bucket, record, customerKey)
+        return record if objectKey is None else objectKey.openRecord(record)
+
+    async def contentOf(
+        self, bucket: Bucket, record: ObjectRecord, customerKey: "CustomerKey | None" = None
+    ) -> OpenContent:
+        """Return the readable content of an object; see L{keyForRead}."""
+        return OpenContent(record.content, await self.keyForRead(bucket, record, customerKey))
+
+    async def keyOfUpload(
+        self, upload: MultipartUpload, customerKey: "CustomerKey | None" = None
+    ) -> "ObjectKey | None":
+        """
+        Open the key of an upload, under which its parts are sealed.
+
+        @param customerKey: The key that the client sent.
+        @return: L{None} for plain bytes.
+        @raise InvalidRequest: The client's key is missing, superfluous, or another than the key of
+            the upload.
+        @raise DomainError: The errors of L{keyForRead}.
+        """
+        encryption = upload.attributes.encryption
+        if encryption is None and customerKey is None:
+            return None
+        checkKeySent(encryption, customerKey, isUpload=True)
+        bucket = await self.find(upload.bucket)
+        documents = (await self.settings.find(bucket)).documents
+        try:
+            return await self.encryption.open(
+                upload.bucket, documents, upload.key, encryption, customerKey
+            )
+        except errors.AccessDenied as error:
+            raise errors.InvalidRequest(_OTHER_KEY) from error
 
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""
@@ -228,12 +343,31 @@ class ObjectService:
         @raise UploadNotFound: The upload does not exist; also the errors of looking up the bucket.
         """
         found: MultipartUpload | None = await self.catalog.upload(bucket, key, uploadId)
-        # The initiator may abort the upload.
-        initiator = None if found is None else found.account
-        await self.bucket(caller, bucket, key, initiator=initiator)
         if found is None:
+            await self.bucketOfUpload(caller, bucket, key, uploadId)
             raise errors.UploadNotFound(uploadId=uploadId)
+        # The initiator may abort the upload.
+        caller = _ofEncrypted(caller, found.attributes)
+        await self.bucket(caller, bucket, key, initiator=found.account)
         return found
+
+    async def bucketOfUpload(
+        self, caller: "Caller", bucket: str, key: bytes, uploadId: str
+    ) -> Bucket:
+        """
+        Look up the bucket of an upload that exists or was completed, and decide on a request for
+        the upload. Whether it exists is not checked.
+
+        @raise BucketNotFound: The bucket does not exist.
+        @raise AccessDenied: The caller has no right to it.
+        """
+        if (await self.find(bucket)).generation:
+            found: Any = await self.catalog.upload(bucket, key, uploadId)
+            if found is None:
+                found = await self.catalog.completed(bucket, key, uploadId)
+            if found is not None:
+                caller = _ofEncrypted(caller, found.attributes)
+        return await self.bucket(caller, bucket, key)
 
     async def accessOf(self, bucket: Bucket) -> "BucketAccess":
         """Return the access settings of a bucket."""
@@ -359,19 +493,23 @@ class ObjectService:
         @param owner: From L{checkWrite}.
         @param attributes: The attributes of the object, without its checksum.
         """
-        content = ingested.content
+        content, objectKey = ingested.content, ingested.objectKey
+        attributes = replace(
+            attributes,
+            checksum=ingested.checksum,
+            acl="" if owner.acl is None else owner.text,
+        )
+        etag = ingested.etag
+        if objectKey is not None:
+            attributes, etag = objectKey.sealAttributes(attributes), objectKey.hidden(etag)
         record = ObjectRecord(
             bucket,
             key,
             content.size,
-            ingested.etag,
+            etag,
             int(self._now() * 1000),
             owner.account,
-            replace(
-                attributes,
-                checksum=ingested.checksum,
-                acl="" if owner.acl is None else owner.text,
-            ),
+            attributes,
             content,
         )
         if owner.revision is not None:
@@ -395,12 +533,31 @@ class ObjectService:
                 raise
         # Nothing was stored.
         assert owner.caller is not None
-        _, owner = await self.checkWrite(
+        found, owner = await self.checkWrite(
             owner.caller, record.bucket, record.key, condition, acl=owner.requested
         )
         attributes = replace(record.attributes, acl=owner.text)
         record = replace(record, account=owner.account, attributes=attributes)
+        record = await self._sealedAgain(found, record, ingested)
         return await self.store.putObject(record, None, condition)
+
+    async def _sealedAgain(
+        self, bucket: Bucket, record: ObjectRecord, ingested: IngestedBody
+    ) -> ObjectRecord:
+        """Return a record with inline content, sealed by the settings that its bucket has now."""
+        former = ingested.objectKey
+        requested = None if former is None else former.requested
+        objectKey = await self.keyForWrite(bucket, record.key, requested)
+        if former is None and objectKey is None:
+            return record
+        plain = OpenContent(record.content, former).inline(0, record.size)
+        attributes = replace(record.attributes, encryption=None, checksum=ingested.checksum)
+        etag = ingested.etag
+        if objectKey is not None:
+            attributes, etag = objectKey.sealAttributes(attributes), objectKey.hidden(etag)
+            plain = objectKey.seal(plain)
+        content = Content(record.size, plain)
+        return replace(record, attributes=attributes, etag=etag, content=content)
 
     async def putPart(self, upload: MultipartUpload, number: int, received: IngestedBody) -> Part:
         """
@@ -409,13 +566,27 @@ class ObjectService:
         @param upload: An upload in progress, from L{upload}.
         @param number: From 1 to 10,000.
         @param received: The ingested body, without inline content.
+        @return: The part with its plain checksum.
         """
         content = received.content
         if content.inline is not None:  # only an empty part is inline: it has no blob
             content = Content(content.size)
-        part = Part(number, content.size, received.etag, self.nowMs(), content, received.checksum)
-        await self.store.putPart(upload.bucket, upload.key, upload.uploadId, part, received.sink)
+        etag, checksum, objectKey = received.etag, received.checksum, received.objectKey
+        if objectKey is not None:
+            etag = objectKey.hidden(etag)
+        part = Part(number, content.size, etag, self.nowMs(), content, checksum)
+        stored = part if objectKey is None else objectKey.sealPart(part)
+        await self.store.putPart(upload.bucket, upload.key, upload.uploadId, stored, received.sink)
         return part
+
+
+def _ofEncrypted(caller: "Caller", attributes: Attributes) -> "Caller":
+    """Return a caller whose request names the encryption of its upload."""
+    if attributes.encryption is None:
+        return caller
+    from storagegate.objects.access.context import withEncryption
+
+    return withEncryption(caller, attributes.encryption)
 
 
 def invalidId(parameter: str, versionId: str) -> errors.InvalidArgument:

@@ -22,6 +22,7 @@ from storagegate.objects.access.decision import (
 )
 from storagegate.objects.access.policy import compilePolicy
 from storagegate.objects.cors import CORSRule
+from storagegate.objects.encryption.requests import BucketEncryption
 from storagegate.objects.lifecycle import LIFECYCLE, LifecycleRule
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import Bucket
@@ -29,6 +30,7 @@ from storagegate.storage.records import Bucket
 POLICY: Final = "policy"
 ACL: Final = "acl"
 CORS: Final = "cors"
+ENCRYPTION: Final = "encryption"
 OWNERSHIP: Final = "ownershipControls"
 PUBLIC_ACCESS_BLOCK: Final = "publicAccessBlock"
 TAGS: Final = "tagging"
@@ -48,12 +50,14 @@ class BucketSettings(Struct, frozen=True, eq=False):
     @ivar access: The access settings.
     @ivar cors: The CORS rules.
     @ivar lifecycle: The lifecycle rules.
+    @ivar encryption: The encryption configuration; L{None} for none.
     """
 
     documents: Mapping[str, bytes]
     access: BucketAccess
     cors: tuple[CORSRule, ...] = ()
     lifecycle: tuple[LifecycleRule, ...] = ()
+    encryption: BucketEncryption | None = None
 
     @property
     def size(self) -> int:
@@ -76,11 +80,13 @@ def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
         ownershipOf(bucket, documents) or OBJECT_WRITER,
     )
     rules, lifecycle = documents.get(CORS), documents.get(LIFECYCLE)
+    encryption = documents.get(ENCRYPTION)
     return BucketSettings(
         documents,
         access,
         () if rules is None else _decodeRules(rules),
         () if lifecycle is None else _decodeLifecycle(lifecycle),
+        None if encryption is None else msgspec.json.decode(encryption, type=BucketEncryption),
     )
 
 

@@ -17,7 +17,14 @@ from storagegate.objects.configuration import removal
 from storagegate.objects.lifecycle import LIFECYCLE, TRANSITION_MINIMUM
 from storagegate.objects.operations import Operation
 from storagegate.objects.service import Functions, ObjectService
-from storagegate.objects.settings import CORS, OWNERSHIP, POLICY, PUBLIC_ACCESS_BLOCK, TAGS
+from storagegate.objects.settings import (
+    CORS,
+    ENCRYPTION,
+    OWNERSHIP,
+    POLICY,
+    PUBLIC_ACCESS_BLOCK,
+    TAGS,
+)
 
 if TYPE_CHECKING:
     from storagegate.objects.access.context import Caller
@@ -55,6 +62,9 @@ FUNCTIONS: Functions = dict(
         _row(operations.GetBucketCors, configuration.getBucketCors),
         _row(operations.PutBucketCors, configuration.putBucketCors),
         _row(operations.DeleteBucketCors, removal(CORS)),
+        _row(operations.GetBucketEncryption, configuration.getBucketEncryption),
+        _row(operations.PutBucketEncryption, configuration.putBucketEncryption),
+        _row(operations.DeleteBucketEncryption, removal(ENCRYPTION)),
         _row(operations.GetBucketAcl, configuration.getBucketAcl),
         _row(operations.PutBucketAcl, configuration.putBucketAcl),
         _row(operations.GetBucketOwnershipControls, configuration.getBucketOwnershipControls),

@@ -33,20 +33,11 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.locks import bypasses
 from storagegate.storage.records import WriteCondition
 
-_CUSTOMER_KEY = b"server-side-encryption-customer-"
-_KEY_FIELDS = (b"algorithm", b"key", b"key-md5")
-_READ_KEY = frozenset(b"x-amz-" + _CUSTOMER_KEY + name for name in _KEY_FIELDS)
-_SOURCE_KEY = frozenset(b"x-amz-copy-source-" + _CUSTOMER_KEY + name for name in _KEY_FIELDS)
-
 _SOURCE_PREFIX = b"x-amz-copy-source-"
 
-READ_FIELDS = _READ_KEY | {
-    b"if-match",
-    b"if-none-match",
-    b"if-modified-since",
-    b"if-unmodified-since",
-    b"range",
-}
+READ_FIELDS = frozenset(
+    {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"range"}
+)
 """The fields that L{evaluateRead} uses: without any of them, a read returns the whole object."""
 
 
@@ -65,29 +56,15 @@ def evaluateRead(
     @param modifiedMs: Time of the last change, in milliseconds since the epoch.
     @param size: Size of the object, in bytes; L{None} to ignore C{Range}.
     @return: The bytes to send; L{None} for the whole object.
-    @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidRequest}.
+    @raise S3Error: C{PreconditionFailed}, C{InvalidRange}.
     @raise NotModified: The response is a 304.
     """
-    rejectKey(headers)
     if _evaluate(headers, b"", etag, modifiedMs) is not None:
         raise NotModified()
     wanted = headers.get(b"range")
     if wanted is None or size is None or not rangeApplies(headers, etag, modifiedMs):
         return None
     return parseRange(wanted, size)
-
-
-def rejectKey(headers: Mapping[bytes, bytes], names: frozenset[bytes] = _READ_KEY) -> None:
-    """
-    Reject a customer-provided encryption key: objects are never encrypted.
-
-    @param headers: Values by lower-case name.
-    @param names: The names of the fields that carry the key.
-    @raise S3Error: C{InvalidRequest}.
-    """
-    if not names.isdisjoint(headers):
-        message = "The encryption parameters are not applicable to this object."
-        raise S3Error("InvalidRequest", message)
 
 
 def rangeApplies(headers: Mapping[bytes, bytes], etag: str, modifiedMs: int) -> bool:
@@ -178,9 +155,8 @@ def evaluateCopySource(headers: Mapping[bytes, bytes], etag: str, modifiedMs: in
     @param headers: Values by lower-case name.
     @param etag: ETag of the source, without quotation marks.
     @param modifiedMs: Time of the last change, in milliseconds since the epoch.
-    @raise S3Error: C{PreconditionFailed}, C{InvalidRequest}.
+    @raise S3Error: C{PreconditionFailed}.
     """
-    rejectKey(headers, _SOURCE_KEY)
     failed = _evaluate(headers, _SOURCE_PREFIX, etag, modifiedMs)
     if failed is not None:
         raise _preconditionFailed(failed)

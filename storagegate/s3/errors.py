@@ -94,6 +94,8 @@ _LINES = {
     "InvalidToken": "400 The provided token is malformed or otherwise invalid.",
     "InvalidURI": "400 Couldn't parse the specified URI.",
     "KeyTooLongError": "400 Your key is too long",
+    "KMS.DisabledException": "400 The master key is disabled.",
+    "KMS.NotFoundException": "400 The master key does not exist.",
     "LimitExceeded": "409 The request was rejected because it attempted to exceed a limit.",
     "MalformedACLError": (
         "400 The ACL that you provided was not well formed or did not validate against our "
@@ -287,12 +289,17 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.KeyTooLong: "KeyTooLongError",
     errors.PolicyNotFound: "NoSuchBucketPolicy",
     errors.CORSNotFound: "NoSuchCORSConfiguration",
+    errors.EncryptionNotFound: "ServerSideEncryptionConfigurationNotFoundError",
     errors.LifecycleNotFound: "NoSuchLifecycleConfiguration",
     errors.LockNotFound: "NoSuchObjectLockConfiguration",
     errors.BucketLockNotFound: "ObjectLockConfigurationNotFoundError",
     errors.OwnershipNotFound: "OwnershipControlsNotFoundError",
     errors.PublicAccessBlockNotFound: "NoSuchPublicAccessBlockConfiguration",
     errors.TagsNotFound: "NoSuchTagSet",
+    errors.MasterKeyDisabled: "KMS.DisabledException",
+    errors.MasterKeyExists: "InvalidRequest",
+    errors.MasterKeyNotFound: "KMS.NotFoundException",
+    errors.MasterKeysUnavailable: "ServiceUnavailable",
     errors.MalformedDocument: "MalformedXML",
     errors.MalformedList: "MalformedACLError",
     errors.MalformedPolicy: "MalformedPolicy",
@@ -325,6 +332,7 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.TooManyTags: "BadRequest",
     errors.UnresolvableGrantByEmailAddress: "UnresolvableGrantByEmailAddress",
     errors.VersionIsDeleteMarker: "MethodNotAllowed",
+    errors.WrongMasterKey: "InternalError",
 }
 
 # Elements of the document, by the details of errors.

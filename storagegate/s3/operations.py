@@ -22,6 +22,7 @@ from storagegate.s3.handlers import (
     access,
     buckets,
     cors,
+    encryption,
     get,
     lifecycle,
     locks,
@@ -58,17 +59,10 @@ _METHODS = {
 
 # Selector, verbs and noun of Amazon's names, and the response to a read: a document or an error
 # code. The responses match S3's for a new bucket, except where a client relies on an older default:
-# encryption, ownershipControls and publicAccessBlock respond as for a bucket that was made before
-# 2023.
+# ownershipControls and publicAccessBlock respond as for a bucket that was made before 2023.
 _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
     ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
-    (
-        "encryption",
-        "Get Put Delete",
-        "BucketEncryption",
-        "ServerSideEncryptionConfigurationNotFoundError",
-    ),
     ("logging", "Get Put", "BucketLogging", _ok("BucketLoggingStatus")),
     (
         "metadataConfiguration",
@@ -158,6 +152,7 @@ _DIGESTED = frozenset(
     ]
 )
 _DOCUMENTED = _DIGESTED | {
+    "PutBucketEncryption",
     "PutBucketOwnershipControls",
     "PutBucketVersioning",
     "PutObjectTagging",
@@ -198,6 +193,14 @@ def _settingRows() -> Iterator[S3Operation]:
         ),
         ("object-lock", (locks.getObjectLockConfiguration, locks.putObjectLockConfiguration)),
         ("cors", (cors.getBucketCors, cors.putBucketCors, cors.deleteBucketCors)),
+        (
+            "encryption",
+            (
+                encryption.getBucketEncryption,
+                encryption.putBucketEncryption,
+                encryption.deleteBucketEncryption,
+            ),
+        ),
         ("policyStatus", (access.getBucketPolicyStatus,)),
         (
             "publicAccessBlock",

@@ -47,7 +47,7 @@ XML: tuple[bytes, bytes] = (b"Content-Type", b"application/xml")
 
 
 # Values of unimplemented headers that already hold. Any other value must be rejected: the client
-# would believe that its object is encrypted, tagged or public.
+# would believe that its object is tagged or public.
 _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-acl": frozenset({b"private", b"bucket-owner-full-control", b"bucket-owner-read"}),
     b"x-amz-bucket-object-lock-enabled": frozenset({b"false"}),
@@ -62,7 +62,6 @@ _HARMLESS: dict[bytes, frozenset[bytes]] = {
     b"x-amz-bucket-namespace": frozenset(),
     b"x-amz-object-annotation-directive": frozenset({b"COPY", b"EXCLUDE"}),
     b"x-amz-object-lock-event-hold": frozenset({b"OFF"}),
-    b"x-amz-server-side-encryption-bucket-key-enabled": frozenset({b"false"}),
 }
 _UNSUPPORTED_PREFIXES = (
     b"x-amz-server-side-encryption",
@@ -278,6 +277,7 @@ class S3Services:
     @ivar accounts: The accounts that grants can name.
     @ivar s3Domain: The domain below which host names are buckets, or L{None}.
     @ivar requireSignedPayload: Whether a body must be signed if the connection is not TLS.
+    @ivar customerKeysOverHTTP: Whether clients may send encryption keys over a network without TLS.
     @ivar calendar: The calendar of lifecycle rules.
     @ivar trust: Trusted proxies that name the client; L{None} trusts no peer.
     @ivar tokenSecret: The key that signs the continuation tokens of this store's lists.
@@ -292,6 +292,7 @@ class S3Services:
     accounts: AccessKeyStore
     s3Domain: str | None = None
     requireSignedPayload: bool = False
+    customerKeysOverHTTP: bool = False
     calendar: Calendar = field(factory=Calendar)
     trust: Trust | None = None
 

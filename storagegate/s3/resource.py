@@ -21,6 +21,7 @@ from storagegate.net.http.site import CoroutineResource
 from storagegate.net.scheduling import InputScheduler
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.domain import openDomain
+from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.errors import AccessDenied, DomainError
 from storagegate.objects.lifecycle import DAY_SECONDS, Calendar
 from storagegate.s3.auth.authenticator import (
@@ -380,7 +381,9 @@ def makeS3Resource(
     region: str,
     s3Domain: str | None,
     requireSignedPayload: bool = False,
+    customerKeysOverHTTP: bool = False,
     ownership: str = "",
+    encryption: EncryptionOptions | None = None,
     trustedProxies: TrustedProxies = False,
     rootAccessKey: str,
     rootSecretKey: str,
@@ -394,13 +397,16 @@ def makeS3Resource(
     @param region: The only region that signatures may name.
     @param s3Domain: The domain below which a host name is a bucket; L{None} for path style only.
     @param requireSignedPayload: Whether a body must be signed if the connection is not TLS.
+    @param customerKeysOverHTTP: Whether clients may send encryption keys over a network without
+        TLS.
     @param ownership: The object ownership of new buckets; empty for none.
+    @param encryption: See L{openDomain}.
     @param trustedProxies: The proxies whose C{X-Forwarded-For} names the client.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
     @param lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = openDomain(store, credentials, region, time.time, ownership)
+    objects = openDomain(store, credentials, region, time.time, ownership, encryption)
     services = S3Services(
         store=store,
         objects=objects,
@@ -410,6 +416,7 @@ def makeS3Resource(
         accounts=credentials,
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
+        customerKeysOverHTTP=customerKeysOverHTTP,
         calendar=Calendar(lifecycleDaySeconds * 1000),
         trust=compileTrust(trustedProxies),
     )

@@ -29,9 +29,12 @@ from storagegate.objects.checksums import BodyExpectation, ingest
 from storagegate.objects.contents import TRIES, retryCopy
 from storagegate.objects.dates import isoTimestamp
 from storagegate.objects.domain import openDomain
+from storagegate.objects.encryption.options import EncryptionOptions
+from storagegate.objects.encryption.requests import SSE_C
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
 from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
+from storagegate.objects.service import ObjectService
 from storagegate.services.objectstreams import CHUNK, beginUpload, readContent
 from storagegate.storage.errors import CorruptBlob, StoreError
 from storagegate.storage.ranges import ObjectRange
@@ -120,6 +123,18 @@ _CHANGE = _object(
     event={"type": "string", "enum": ["created", "removed"], "required": True},
     object={**_OBJECT, "required": True},
 )
+
+
+def _checkReadable(record: ObjectRecord) -> None:
+    """
+    Check that a call can read the bytes of an object: no call can carry the key of a client.
+
+    @raise ServiceError: C{INVALID_ARGUMENT}.
+    """
+    encryption = record.attributes.encryption
+    if encryption is not None and encryption.kind == SSE_C:
+        message = "The object is encrypted with a client's key (SSE-C), which only S3 can receive"
+        raise codedError("INVALID_ARGUMENT", message)
 
 
 def _objectShape(record: ObjectRecord, bucket: Bucket | None = None) -> Result:
@@ -244,9 +259,12 @@ _CODES: Mapping[type[DomainError], str] = {
     errors.InvalidDigest: "INVALID_ARGUMENT",
     errors.InvalidRequest: "INVALID_ARGUMENT",
     errors.KeyTooLong: "INVALID_ARGUMENT",
+    errors.MasterKeyDisabled: "INVALID_ARGUMENT",
+    errors.MasterKeyNotFound: "INVALID_ARGUMENT",
     errors.MetadataTooLarge: "INVALID_ARGUMENT",
     errors.EntityTooLarge: "PAYLOAD_TOO_LARGE",
     # A retry may succeed.
+    errors.MasterKeysUnavailable: "UNAVAILABLE",
     errors.OutOfSpace: "UNAVAILABLE",
     errors.OperationAborted: "UNAVAILABLE",
     errors.WritesUnavailable: "UNAVAILABLE",
@@ -372,6 +390,7 @@ def makeStorageService(
     maxItemBytes: Mapping[str, int] | None = None,
     cutHiding: Container[str] = (),
     ownership: str = "",
+    encryption: EncryptionOptions | None = None,
 ) -> ServiceDefinition:
     """
     Make the Storage service.
@@ -385,10 +404,10 @@ def makeStorageService(
     @param cutHiding: The transports on which a truncated client stream may look complete; an upload
         must mark its end on them.
     @param ownership: The object ownership of new buckets; empty for none.
+    @param encryption: See L{openDomain}.
     """
-    storage = _StorageMethods(
-        store, credentials, region, now, maxItemBytes or {}, cutHiding, ownership
-    )
+    objects = openDomain(store, credentials, region, now, ownership, encryption)
+    storage = _StorageMethods(store, credentials, objects, now, maxItemBytes or {}, cutHiding)
     methods = {
         name: ServiceMethod(handler, streaming, request, response)
         for name, handler, streaming, request, response in (
@@ -416,18 +435,17 @@ class _StorageMethods:
         self,
         store: ObjectStore,
         credentials: AccessKeyStore,
-        region: str,
+        objects: ObjectService,
         now: Callable[[], float],
         maxItemBytes: Mapping[str, int],
         cutHiding: Container[str],
-        ownership: str,
     ) -> None:
         self._store = store
         self._cutHiding = cutHiding
         self._maxItemBytes = maxItemBytes
         self._credentials = credentials
         self._now = now
-        self._objects = openDomain(store, credentials, region, now, ownership)
+        self._objects = objects
         self._secret = store.catalog.secret()
         self._watches = BucketWatchers(store)
 
@@ -498,12 +516,14 @@ class _StorageMethods:
         isBegun = False
         with domainErrors():
             home, record = await self._found(context, "GetObject", request)
+            _checkReadable(record)
             for _ in range(TRIES):
                 start, length = _rangeOf(request, record)
                 # An overwrite or a delete in the meantime must not remove the blobs of this read.
                 hold = self._store.hold(record.content)
-                chunks = readContent(self._store, record.content, start, length, most)
                 try:
+                    content = await self._objects.contentOf(home, record)
+                    chunks = readContent(self._store, content, start, length, most)
                     async with aclosing(chunks):
                         first = await anext(chunks, b"")
                         isBegun = True
@@ -533,10 +553,11 @@ class _StorageMethods:
             caller = self._authorised(context, "PutObject", "write", bucket, key)
             attributes = _attributesOf(first)
             # The bucket is checked before the bytes are read.
-            _, owner = await self._objects.checkWrite(caller, bucket, key)
+            found, owner = await self._objects.checkWrite(caller, bucket, key)
+            objectKey = await self._objects.keyForWrite(found, key)
             expectation = BodyExpectation()
             ingested = await ingest(
-                body, expectation, self._store.blobs, self._store.inlineLimit, bucket
+                body, expectation, self._store.blobs, self._store.inlineLimit, bucket, objectKey
             )
             if body.checksum and body.checksum != ingested.etag:
                 if ingested.sink is not None:
@@ -578,6 +599,7 @@ class _StorageMethods:
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
                 _, found = await self._found(context, "GetObject", source)
+                _checkReadable(found)
                 versionId = source["versionId"]
                 wanted = CopyObject(bucket, key, found, versionId, overwrites=versionId is not None)
                 return await self._objects.perform(caller, wanted)

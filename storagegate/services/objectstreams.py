@@ -2,14 +2,15 @@
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import ServiceError, codedError
-from storagegate.objects.contents import segmentsOf
+from storagegate.objects.contents import OpenContent, openPieces, segmentsOf
 from storagegate.storage.errors import CorruptBlob
-from storagegate.storage.records import Content, Segment
+from storagegate.storage.records import Segment
 from storagegate.storage.store import ObjectStore
 
 CHUNK = 64 * 1024
@@ -105,22 +106,28 @@ async def beginUpload(
 
 
 async def readContent(
-    store: ObjectStore, content: Content, start: int, length: int, most: int
+    store: ObjectStore, content: OpenContent, start: int, length: int, most: int
 ) -> AsyncGenerator[bytes, None]:
     """
     Read a range of a content as the consumer requests it. The caller must hold the content.
 
     @param store: The store of the segments, with its verifier if it has one.
-    @param content: The stored bytes, either inline or in segments.
+    @param content: The bytes, either inline or in segments.
     @param start: Offset of the first byte.
     @param length: Number of bytes.
     @param most: Largest size of a chunk, in bytes.
     """
-    if content.inline is not None:
-        for chunk in _cut(content.inline[start : start + length], most):
+    if content.isInline:
+        for chunk in _cut(content.inline(start, length), most):
             yield chunk
         return
-    for segment in segmentsOf(content, start, length):
+    if content.objectKey is not None:
+        async with aclosing(openPieces(store, content, start, length)) as opened:
+            async for piece in opened:
+                for chunk in _cut(piece, most):
+                    yield chunk
+        return
+    for segment in segmentsOf(content.stored, start, length):
         pieces = _verified(store, segment) if store.verifier else _pieces(store, segment)
         try:
             async for piece in pieces:

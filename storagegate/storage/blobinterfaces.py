@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from storagegate.net.transport import Buffer
 from storagegate.storage.records import Content, Segment
 
 
@@ -51,6 +52,23 @@ class Hasher(Protocol):
 
     def update(self, data: bytes, /) -> object:
         """Add bytes. Called in any thread, but never in two concurrently."""
+
+
+class BlobFilter(Protocol):
+    """
+    Changes the bytes of one upload on their way to its blob or row. The blob, its size and its
+    checksum are of the changed bytes.
+
+    @ivar size: Number of changed bytes so far.
+    """
+
+    size: int
+
+    def update(self, buffers: Sequence[Buffer], isLast: bool) -> list[bytes]:
+        """Change the next bytes of a blob. Called in any thread, but never in two concurrently."""
+
+    def whole(self, data: bytes) -> bytes:
+        """Change all bytes of inline content, of at most 64 KiB."""
 
 
 class ByteSink(Protocol):
@@ -158,7 +176,12 @@ class IBlobStore(Interface):
         "Whether the bytes are read over a network, so that every read is verified."
     )
 
-    def writer(inlineLimit: int, expectedSize: int | None = None, bucket: str = "") -> IBlobWriter:
+    def writer(
+        inlineLimit: int,
+        expectedSize: int | None = None,
+        bucket: str = "",
+        filtered: BlobFilter | None = None,
+    ) -> IBlobWriter:
         """
         Begin an upload.
 
@@ -166,6 +189,8 @@ class IBlobStore(Interface):
             file; 0 always creates a blob.
         @param expectedSize: The declared size in bytes, if known.
         @param bucket: See L{storagegate.storage.interfaces.ICatalog.newBlobId}.
+        @param filtered: Changes the bytes before they are stored. All other sizes are of the bytes
+            that the writer receives.
         """
 
     async def open(segment: Segment) -> IBlobReader:

@@ -19,7 +19,7 @@ from zope.interface import implementer
 
 from storagegate.core.files import crc32c
 from storagegate.net.transport import Buffer, writeAll
-from storagegate.storage.blobinterfaces import IBlobWriter
+from storagegate.storage.blobinterfaces import BlobFilter, IBlobWriter
 from storagegate.storage.errors import StoreBusy, StoreError, StoreReadOnly
 from storagegate.storage.files import FailStopLatch, Files, unlinkIfThere
 from storagegate.storage.layout import BlobLayout, Shards, SyncGroup, storeError
@@ -209,6 +209,8 @@ class BlobWriter:
     @param buffer: Bytes of one buffer.
     @param isDouble: Whether to collect chunks while a buffer is written. With many uploads the disk
         is busy anyway, and a second buffer would only use memory.
+    @param filtered: See L{IBlobStore.writer}.
+    @param threads: Runs the filter, if C{pool} runs its functions in the reactor thread.
     """
 
     _log = Logger()
@@ -222,7 +224,11 @@ class BlobWriter:
         expectedSize: int | None,
         buffer: int = BUFFER,
         isDouble: bool = True,
+        filtered: BlobFilter | None = None,
+        threads: IWorkPool | None = None,
     ) -> None:
+        self._filtered = filtered
+        self._threads = threads
         self._newBlob = newBlob
         self._isDouble = isDouble
         self._buffer = buffer
@@ -287,7 +293,10 @@ class BlobWriter:
             return fail(RuntimeError("the writer has ended"))
         self._ended = True
         if self._size <= self._inlineLimit and self._inlineLimit:
-            return succeed(Content(self._size, inline=b"".join(self._takeBuffers())))
+            inline = b"".join(self._takeBuffers())
+            if self._filtered is not None:
+                inline = self._filtered.whole(inline)
+            return succeed(Content(self._size, inline))
         self._finishing = Deferred(lambda _: self.abort())
         finishing = self._finishing
         if not self._busy:
@@ -341,7 +350,19 @@ class BlobWriter:
             self._failed(Failure())
             return
         write = blob.commit if isLast else blob.append
-        self._pool.run(write, self._takeBuffers()).addCallbacks(onEnd, self._failed)
+        self._start(write, self._takeBuffers(), isLast).addCallbacks(onEnd, self._failed)
+
+    def _start(
+        self, write: Callable[[Sequence[Buffer]], Any], buffers: list[Buffer], isLast: bool
+    ) -> Deferred[None]:
+        """Write buffers, or what the filter makes of them."""
+        filtered = self._filtered
+        if filtered is None:
+            return self._pool.run(write, buffers)
+        if self._threads is None:
+            return self._pool.run(_filterAndWrite, filtered, write, buffers, isLast)
+        changing = self._threads.run(filtered.update, buffers, isLast)
+        return changing.addCallback(partial(self._pool.run, write))
 
     def _durable(self, _: None) -> None:
         self._busy = False
@@ -352,7 +373,9 @@ class BlobWriter:
         finishing, self._finishing = self._finishing, None
         if finishing is not None:
             assert self._blob is not None
-            segment = Segment(self._blob.blob, 0, self._size)
+            filtered = self._filtered
+            stored = self._size if filtered is None else filtered.size
+            segment = Segment(self._blob.blob, 0, stored)
             finishing.callback(Content(self._size, segments=(segment,)))
 
     def _failed(self, failure: Failure) -> None:
@@ -381,3 +404,13 @@ class BlobWriter:
             if waiting is not None and not waiting.called:
                 waiting.errback(self._error)
         self._waiting = self._finishing = None
+
+
+def _filterAndWrite(
+    filtered: BlobFilter,
+    write: Callable[[Sequence[Buffer]], Any],
+    buffers: Sequence[Buffer],
+    isLast: bool,
+) -> None:
+    """Write filtered buffers. Runs in a pool thread."""
+    write(filtered.update(buffers, isLast))

@@ -77,6 +77,10 @@ class BucketChanged(ConcurrentChange):
     """The bucket's revision differs from the revision that the write was checked against."""
 
 
+class SettingsChanged(ConcurrentChange):
+    """A setting of the bucket differs from the document that a change of settings expected."""
+
+
 class StoreFull(StoreError):
     """The disk is full. Nothing was stored; deletes still work."""
 

@@ -315,6 +315,33 @@ def replaceFile(path: str, content: bytes) -> None:
     syncDirectory(os.path.dirname(path) or ".")
 
 
+def createFile(path: str, content: bytes) -> None:
+    """
+    Atomically and durably create a small file that only its owner can read.
+
+    @param path: A file in a directory that exists; C{PATH.PID} is used as the draft.
+    @raise FileExistsError: The file exists, such as by another process at the same time.
+    """
+    draft = f"{path}.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
+    try:
+        with open(createPrivate(draft), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # A link fails if the file exists; a rename would replace a faster process's file.
+        os.link(draft, path)
+    finally:
+        os.unlink(draft)
+    try:
+        syncDirectory(os.path.dirname(path) or ".")
+    except OSError:
+        # Otherwise the next start would consider the file durable.
+        os.unlink(path)
+        raise
+
+
 def makeDirectory(path: str, mode: int = 0o777) -> None:
     """
     Durably create a directory and its parents, unless they exist.

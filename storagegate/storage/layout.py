@@ -23,6 +23,9 @@ from storagegate.storage.files import FailStopLatch, Files
 BLOBS_A_SHARD = 256
 """Successive blobs per directory; more would make directories large even in small stores."""
 
+MASTER_KEYS = "master-keys"
+"""The name of the file of the master keys of encryption in a data directory or a backup."""
+
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 

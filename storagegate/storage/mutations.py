@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
+NO_DOCUMENTS: Mapping[str, bytes | None] = MappingProxyType({})
+
 
 class UncancellableDeferred(Deferred[Any]):
     """
@@ -135,10 +137,14 @@ class PutSettings(NamedBucketMutation[int], frozen=True):
     Store settings of a bucket atomically. The result is the new generation of its settings.
 
     @ivar documents: Documents by name; L{None} removes a setting.
+    @ivar expected: Documents that settings must have now, by name; L{None} for settings that must
+        be absent.
     @raise NoSuchBucket: The bucket does not exist.
+    @raise SettingsChanged: A setting differs from the expected one; nothing was stored.
     """
 
     documents: Mapping[str, bytes | None]
+    expected: Mapping[str, bytes | None] = NO_DOCUMENTS
 
 
 class PutTags(NamedBucketMutation[None], frozen=True):

@@ -158,6 +158,9 @@ class DefaultRetention(Struct, frozen=True, omit_defaults=True):
         return wholeSeconds(startMs + days * _DAY)
 
 
+KEYED = "encryptionKeys"
+"""The setting of each bucket that has wrapped encryption keys, by which such buckets are found."""
+
 DEFAULT_RETENTION = "objectLock"
 """The name of the bucket setting that holds the L{DefaultRetention} as JSON."""
 
@@ -172,6 +175,26 @@ def wholeSeconds(ms: int) -> int:
 
 _DAY = 24 * 60 * 60 * 1000
 _EPOCH = date(1970, 1, 1).toordinal()
+
+
+class ObjectEncryption(Struct, frozen=True, omit_defaults=True):
+    """
+    How the bytes of an object, or of the parts of an upload, are encrypted.
+
+    @ivar kind: A kind of C{storagegate.objects.encryption.requests}.
+    @ivar wrapped: The wrapped object key, in Base64.
+    @ivar bucketKey: The id of the bucket key that wraps it; empty if the client's key does.
+    @ivar keyId: The master key as the client named it; empty if it named none.
+    @ivar context: The encryption context as the client gave it, in Base64.
+    @ivar bucketKeyEnabled: Whether the client or the bucket enabled bucket keys.
+    """
+
+    kind: str
+    wrapped: str
+    bucketKey: str = ""
+    keyId: str = ""
+    context: str = ""
+    bucketKeyEnabled: bool = False
 
 
 class Attributes(Struct, frozen=True, omit_defaults=True):
@@ -190,6 +213,7 @@ class Attributes(Struct, frozen=True, omit_defaults=True):
         like C{tags}.
     @ivar uploadId: The multipart upload that created the object, by which a repeated completion
         finds it; empty for other objects.
+    @ivar encryption: How the bytes are encrypted; L{None} for plain bytes.
     """
 
     contentType: str = "binary/octet-stream"
@@ -202,6 +226,7 @@ class Attributes(Struct, frozen=True, omit_defaults=True):
     tags: str = ""
     lock: ObjectLock = UNLOCKED
     acl: str = ""
+    encryption: ObjectEncryption | None = None
 
 
 class ObjectRecord(Struct, frozen=True):

@@ -48,7 +48,7 @@ _hint = re.compile("|".join(map(re.escape, _HINTS))).search
 
 _NAME = (
     r"(?:secret(?:[-_]?access)?[-_]?key|secret|passw(?:or)?d|pwd|passphrase|token|signature|"
-    r"api[-_]?key|private[-_]?key|jwt|session[-_]?id)"
+    r"api[-_]?key|private[-_]?key|customer[-_]?key|jwt|session[-_]?id)"
 )
 """The end of a name whose value is a secret."""
 

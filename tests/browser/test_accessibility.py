@@ -5,11 +5,14 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.browser.pages import BUCKET, DIALOGS, PAGES, SHEET, VIEWS, PagesCase
-from tests.support.clients import botoClient
+from tests.console.gatewayfixture import send
+from tests.support.clients import Account, botoClient
 from tests.support.nodepackages import AXE, nodeModules
 from tests.support.selection import long
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
 COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 """The rules whose result depends on the theme."""
@@ -22,7 +25,9 @@ class AccessibilityTests(PagesCase):
     def setUp(self) -> None:
         """Have the rules."""
         self.source = (nodeModules(AXE) / "axe-core" / "axe.min.js").read_text()
+        self.found: list[str] = []
         super().setUp()
+        self.addCleanup(self.page.send, "Emulation.clearDeviceMetricsOverride")
         # Colours on their way to the ones of the other theme would be judged.
         still = [{"name": "prefers-reduced-motion", "value": "reduce"}]
         self.page.send("Emulation.setEmulatedMedia", features=still)
@@ -45,15 +50,32 @@ class AccessibilityTests(PagesCase):
         )
         return [f"{place}: {each}" for each in found]
 
-    def judge(self, views: list[str], themes: tuple[str, ...]) -> None:
-        """Judge some views, and fail with all that is wrong."""
-        found = []
-        for view in views:
-            self.page.show(view)
-            for theme in themes:
-                self.theme(theme)
-                found += self.violations(f"{view} {theme}", theme)
-        self.assertEqual(found, [], "\n\n".join(found))
+    def look(self, place: str) -> None:
+        """Judge what is shown now in both themes and on a phone; note what is wrong."""
+        for theme in ("dark", "light"):
+            self.theme(theme)
+            self.found += self.violations(f"{place} {theme}", theme)
+        self.page.send("Emulation.setDeviceMetricsOverride", **PHONE)
+        self.found += self.violations(f"{place} phone")
+        self.page.send("Emulation.clearDeviceMetricsOverride")
+
+    def answer(self, path: str, status: int, document: Any) -> None:
+        """
+        Answer requests of the page for a path from now on, until it is loaded again.
+
+        @param status: 0 to give no answer at all.
+        """
+        self.page.evaluate(
+            "window.fetchReally ??= window.fetch; window.fetch = (place, ...more) =>"
+            f" !RegExp('/api/v1/{path}($|[?])').test(place) ? fetchReally(place, ...more)"
+            f" : {status} ? Promise.resolve(new Response(JSON.stringify({json.dumps(document)}),"
+            f" {{status: {status or 200}, headers: {{'Content-Type': 'application/json'}}}}))"
+            " : new Promise(() => {}); undefined"
+        )
+
+    def nothingFound(self) -> None:
+        """Fail with all that is wrong."""
+        self.assertEqual(self.found, [], "\n\n".join(self.found))
 
     def test_seesViolations(self) -> None:
         """A page that breaks a rule is found."""
@@ -67,21 +89,104 @@ class AccessibilityTests(PagesCase):
             self.assertEqual(self.violations(theme, theme), [])
 
     def test_pages(self) -> None:
-        """Every page of the table and views below them have no violation, in light and dark."""
+        """Every page of the table and views below them have no violation."""
         self.enter()
-        self.judge([*(name for name, _role in PAGES), *VIEWS.values()], ("light", "dark"))
+        for view in [*(name for name, _role in PAGES), *VIEWS.values()]:
+            self.page.show(view)
+            self.look(view)
+        self.nothingFound()
+
+    def test_states(self) -> None:
+        """Pages that load, have nothing, have failed or are forbidden have none."""
+        self.enter()
+        nothing: dict[str, Any] = {"items": [], "next": None, "mayCreate": True}
+        failed = {"error": "INTERNAL", "message": "The disk has failed"}
+        refused = {"error": "PERMISSION_DENIED", "message": "", "details": {"role": "auditor"}}
+        for name, status, document, shown in (
+            ("first run", 200, nothing, ".firstBucket"),
+            ("loading", 0, None, ".skeleton .bar:not(.blank)"),
+            ("failed", 500, failed, "main .problem"),
+            ("refused", 403, refused, "main .state"),
+        ):
+            self.page.show("about")
+            self.answer("buckets", status, document)
+            self.page.evaluate("location.hash = '#/buckets'")
+            self.page.wait(f"document.querySelector('{shown}')")
+            self.look(name)
+        self.page.show("about")
+        self.answer("keys", 200, nothing)
+        self.page.show("keys")
+        self.look("no keys")
+        self.page.send("Emulation.setDeviceMetricsOverride", **PHONE)
+        self.page.press("More")
+        self.page.wait("document.querySelector('.side.open')")
+        self.found += self.violations("all pages on a phone")
+        self.nothingFound()
+
+    def test_objects(self) -> None:
+        """A selection, dropped files, uploads, a message, a search and versions have none."""
+        page, s3, bucket = self.page, botoClient(self.daemon.url("s3")), "pages-versions"
+        s3.create_bucket(Bucket=bucket)
+        versions = {"Status": "Enabled"}
+        s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration=versions)
+        for name in ("deleted.txt", "stays.txt", "stays.txt"):
+            s3.put_object(Bucket=bucket, Key=name, Body=b"some text")
+        s3.delete_object(Bucket=bucket, Key="deleted.txt")
+        self.enter()
+        page.show(f"buckets/{bucket}/objects")
+        page.wait("document.querySelector('#row-0 .pick')")
+        page.evaluate("document.querySelector('#row-0 .pick').click()")
+        page.wait("document.querySelector('.bulk')")
+        self.look("selection")
+        page.evaluate(
+            "window.files = new DataTransfer();"
+            " files.items.add(new File(['text'], 'sent.txt', {type: 'text/plain'}));"
+            " window.dragging = setInterval(() => dispatchEvent("
+            "new DragEvent('dragover', {dataTransfer: files})), 100)"
+        )
+        page.wait("document.querySelector('.dropping')")
+        self.look("drop")
+        page.evaluate("clearInterval(dragging)")
+        page.wait("!document.querySelector('.dropping')")
+        page.evaluate(
+            "(() => { const input = document.querySelector('#files'); input.files = files.files;"
+            " input.dispatchEvent(new Event('change', {bubbles: true})) })()"
+        )
+        page.wait("document.querySelector('.tray li')")
+        self.look("tray")
+        page.press("Delete")
+        page.wait("document.querySelector('dialog[open]')")
+        self.look("delete")
+        page.press("Delete")
+        page.wait("document.querySelector('.toast button')")
+        page.evaluate("document.querySelector('.toast').dispatchEvent(new Event('mouseenter'))")
+        self.look("message")
+        page.show(f"buckets/{bucket}/objects?versions=1")
+        page.waitText("Restore")
+        self.look("versions")
+        page.show(f"buckets/{bucket}/objects?contains=sent")
+        page.waitText("1 found")
+        self.look("search")
+        self.nothingFound()
+
+    def test_narrowed(self) -> None:
+        """What a key of one folder sees has none."""
+        key = {"account": "root", "policy": "readonly", "bucket": BUCKET, "prefix": "folder/*"}
+        made = send(self.daemon, "POST", "keys", key).json
+        self.enter(Account(made["accessKey"], made["secretKey"]))
+        self.page.show(VIEWS["objects"])
+        self.page.waitText("may only read")
+        self.look("narrowed")
+        self.nothingFound()
 
     def test_dialogs(self) -> None:
         """Dialogs, overlays and the tabs of an object have none."""
         self.enter()
-        found = []
         for view, button in DIALOGS:
             self.page.show(view)
             self.page.press(button)
             self.page.wait("document.querySelector('dialog[open]')")
-            for theme in ("light", "dark"):
-                self.theme(theme)
-                found += self.violations(f"{view} {button} {theme}", theme)
+            self.look(f"{view} {button}")
             self.page.key("Escape", 27)
             self.page.wait("!document.querySelector('dialog[open]')")
         for name, code, modifiers in (("k", 75, 2), ("?", 191, 8)):
@@ -89,30 +194,23 @@ class AccessibilityTests(PagesCase):
             self.page.wait(
                 "document.querySelector('dialog[open]')?.contains(document.activeElement)"
             )
-            found += self.violations(f"overlay of {name}")
+            self.look(f"overlay of {name}")
             self.page.key("Escape", 27)
             self.page.wait("!document.querySelector('dialog[open]')")
         for tab in ("tags", "metadata", "lockTitle", "code", "share"):
             self.page.show(f"{VIEWS['object']}&tab={tab}")
             self.page.wait("document.querySelector('.drawer .facts')")
-            found += self.violations(f"object, {tab}")
-        self.assertEqual(found, [], "\n\n".join(found))
+            self.look(f"object, {tab}")
+        self.page.show(VIEWS["newKey"])
+        self.page.press("Create key")
+        self.page.wait("document.querySelector('dialog #secretKey')")
+        self.look("new secret")
+        self.nothingFound()
 
     def test_bucketOverlays(self) -> None:
-        """Menus, dialogs, refusals and previews of a bucket have none, on a phone neither."""
+        """Menus, dialogs, refusals and previews of a bucket have none."""
         self.enter()
-        page, found = self.page, []
-        phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-        self.addCleanup(page.send, "Emulation.clearDeviceMetricsOverride")
-
-        def look(place: str) -> None:
-            for theme in ("light", "dark"):
-                self.theme(theme)
-                found.extend(self.violations(f"{place} {theme}"))
-            page.send("Emulation.setDeviceMetricsOverride", **phone)
-            found.extend(self.violations(f"{place} phone"))
-            page.send("Emulation.clearDeviceMetricsOverride")
-
+        page, look = self.page, self.look
         page.show(VIEWS["objects"])
         page.wait("document.querySelector('#row-0 .more')")
         page.evaluate("document.querySelector('#row-0 .more').click()")
@@ -143,12 +241,11 @@ class AccessibilityTests(PagesCase):
         page.show(VIEWS["objects"] + f"?prefix=folder%2F&object={quote(SHEET, safe='')}")
         page.wait("document.querySelector('.sheet td') && document.querySelector('#code-aws')")
         look("table")
-        self.assertEqual(found, [], "\n\n".join(found))
+        self.nothingFound()
 
     def test_beside(self) -> None:
-        """A key and a request beside their lists, and the result of a call, have none."""
+        """A key and a request beside their lists, and the results of calls, have none."""
         self.enter()
-        found = []
         self.page.show("live")
         self.page.waitText("Connected")
         botoClient(self.daemon.url("s3")).list_objects_v2(Bucket=BUCKET)
@@ -163,10 +260,13 @@ class AccessibilityTests(PagesCase):
             if view == VIEWS["method"]:
                 self.page.press("Call")
             self.page.wait(f"document.querySelector('{shown}')")
-            for theme in ("light", "dark"):
-                self.theme(theme)
-                found += self.violations(f"{view} {theme}")
-        self.assertEqual(found, [], "\n\n".join(found))
+            self.look(view)
+        self.page.press("Compare all…")
+        self.look("before a comparison")
+        self.page.press("Call all 5")
+        self.page.wait("document.querySelector('.isWide .bars')")
+        self.look("comparison")
+        self.nothingFound()
 
     def test_narrow(self) -> None:
         """No view scrolls sideways on a screen of 360 px."""

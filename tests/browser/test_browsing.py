@@ -95,6 +95,76 @@ class BrowsingTests(BrowserCase):
         versions = self.s3.list_object_versions(Bucket=self.bucket)
         self.assertNotIn("DeleteMarkers", versions)
 
+    def test_undoByKeyboard(self) -> None:
+        """From the search to the rows, a deletion and its undoing take no more than keys."""
+        self.enable()
+        self.put("ab", "ac", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("b")
+        self.page.evaluate("document.querySelector('input[name=find]').focus()")
+        self.page.key("a")
+        self.page.wait("document.querySelectorAll('.listRow bdi').length === 2")
+        self.page.key("ArrowDown")
+        self.assertEqual(self.page.evaluate("document.activeElement.role"), "grid")
+        self.page.key(" ")
+        self.page.waitText("1 selected")
+        self.page.key("Delete")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.waitKeys("ac", "b")
+        self.page.waitText("1 object deleted")
+        self.page.key("z", 2)
+        self.waitKeys("ab", "ac", "b")
+
+    def test_undoFolder(self) -> None:
+        """A folder that was deleted comes back by Undo, without what was deleted before."""
+        self.enable()
+        self.put("d/1", "d/e/2", "d/old", "f")
+        self.s3.delete_object(Bucket=self.bucket, Key="d/old")
+        self.page.show(self.bucket)
+        self.page.waitRow("d/")
+        self.item(0, "Delete")
+        self.page.waitText("Delete the folder d/")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.page.waitText("Deleted d/: 2 objects")
+        self.waitKeys("f")
+        self.page.press("Undo")
+        self.waitKeys("d/1", "d/e/2", "f")
+        self.page.waitText("2 objects are restored")
+
+    def test_restoreFolder(self) -> None:
+        """Deleted folders are marked, and come back with all that is below them."""
+        self.enable()
+        self.put("d/1", "d/e/2", "kept/3")
+        for key in ("d/1", "d/e/2"):
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+        self.page.show(self.bucket, versions="1")
+        self.page.wait("document.querySelector('.notice .gone')")
+        gone = (
+            "[...document.querySelectorAll('.notice .gone')]"
+            ".map((each) => each.previousElementSibling.innerText)"
+        )
+        self.assertEqual(self.page.evaluate(gone), ["d/"])
+        self.assertNotIn("No objects", self.page.evaluate("document.body.innerText"))
+        self.page.show(self.bucket, prefix="d/", versions="1")
+        self.page.press("Restore all below d/")
+        self.page.wait("document.querySelector('dialog')")
+        self.page.evaluate("document.querySelector('dialog .primary').click()")
+        self.waitKeys("d/1", "d/e/2", "kept/3")
+
+    def test_dialogFocus(self) -> None:
+        """A dialog begins at its field; where nothing brings the objects back, at Cancel."""
+        self.put("a", "d/1")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        self.item(0, "Delete")
+        self.page.wait("document.activeElement.matches('dialog input')")
+        self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
+        self.item(1, "Delete")
+        self.page.wait("document.activeElement.innerText === 'Cancel'")
+
     def test_counts(self) -> None:
         """Current objects and older versions are counted apart, in the list and in the bucket."""
         self.enable()
@@ -112,6 +182,18 @@ class BrowsingTests(BrowserCase):
             "[...document.querySelectorAll('tbody td.number')].map((each) => each.innerText)"
         )
         self.assertEqual(cells, ["0", "6 B", "3"])
+
+    def test_meters(self) -> None:
+        """The list of buckets has rows of one line, also for a key without the overview."""
+        self.put("a")
+        reader = self.narrow("readonly")
+        self.page.press("Sign out")
+        # Without the styles that the overview has loaded.
+        self.page.visit()
+        self.page.signIn(reader.accessKey, reader.secretKey)
+        self.page.wait("document.querySelector('tbody .meter')")
+        height = "document.querySelector('tbody tr').getBoundingClientRect().height"
+        self.assertLess(self.page.evaluate(height), 60)
 
     def test_order(self) -> None:
         """A folder whose names are all here shows folders first, and names as people sort them."""
@@ -151,7 +233,7 @@ class BrowsingTests(BrowserCase):
         body = self.s3.get_object(Bucket=target, Key="x/1")["Body"].read()
         self.assertEqual(body, b"old")
         self.page.press("Copy folder")
-        self.page.waitText("finished, 2 done")
+        self.page.waitText(": 2 objects")
         self.assertIn("/objects", self.page.evaluate("location.hash"))
         found = self.s3.list_objects_v2(Bucket=target)["Contents"]
         self.assertEqual([each["Key"] for each in found], ["x/1", "x/e/2"])
@@ -168,7 +250,7 @@ class BrowsingTests(BrowserCase):
         self.page.wait("document.querySelector('dialog .help.bad')?.innerText.includes('taken/')")
         self.page.fill("dialog input[name=name]", "new")
         self.page.press("Rename folder")
-        self.page.waitText("finished, 2 done")
+        self.page.waitText(": 2 objects")
         self.waitKeys("new/1", "new/e/2", "taken/1")
         self.page.waitRow("new/")
         self.item(0, "Move")
@@ -203,6 +285,66 @@ class BrowsingTests(BrowserCase):
         self.page.press("Show as text")
         self.page.waitText("The first 131 kB are shown.")
 
+    def test_selection(self) -> None:
+        """A selection says how much it is; the head shows whether it is everything."""
+        self.put("folder/a", "b", body=b"x" * 1500)
+        self.put("c", body=b"x" * 500)
+        self.page.show(self.bucket)
+        self.page.waitRow("c")
+        for row in (0, 1):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.page.waitText("2 selected")
+        self.page.waitText("1 folder, 1 object, 1.5 kB")
+        head = "document.querySelector('.listHead .tick').className"
+        self.assertEqual(self.page.evaluate(head), "tick isSome")
+        self.page.evaluate("document.querySelector('#row-2 .pick').click()")
+        self.page.waitText("1 folder, 2 objects, 2 kB")
+        self.assertEqual(self.page.evaluate(head), "tick isAll")
+        self.page.evaluate("document.querySelector('[aria-label=\"Clear the selection\"]').click()")
+        self.page.wait("!document.querySelector('.bulk')")
+        self.assertEqual(self.page.evaluate(head), "tick ")
+
+    def test_copySelection(self) -> None:
+        """Selected objects and folders are copied and moved together; nothing is replaced."""
+        self.put("folder/a", "b", "c", "new/c")
+        self.page.show(self.bucket)
+        self.page.waitRow("c")
+        for row in (0, 2, 3):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.page.waitText("1 folder, 2 objects")
+        self.page.press("Copy to…")
+        self.page.fill("dialog input[name=toFolder]", "new")
+        self.page.press("Copy")
+        self.page.waitText("1 failed, the first: c")
+        kept = ["b", "c", "folder/a", "new/b", "new/c", "new/folder/a"]
+        self.eventually(self.keys, kept)
+        self.page.waitText("1 selected")
+        self.page.press("Move to…")
+        self.page.fill("dialog input[name=toFolder]", "other/")
+        self.page.press("Move")
+        self.page.waitText("1 moved to")
+        self.eventually(self.keys, [each for each in kept if each != "c"] + ["other/c"])
+
+    def test_focusRing(self) -> None:
+        """The active row has a ring for those who use the keyboard only."""
+        self.put("a", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("b")
+        ring = "getComputedStyle(document.querySelector('.listRow.active')).outlineStyle"
+        place = self.page.evaluate(
+            "(({right, y}) => ({x: right - 200, y: y + 10}))"
+            "(document.querySelector('#row-1').getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.page.send(
+                "Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place
+            )
+        self.page.wait("document.querySelector('#row-1.active')")
+        self.assertEqual(self.page.evaluate(ring), "none")
+        self.page.key("ArrowUp")
+        self.page.wait("document.querySelector('#row-0.active')")
+        self.assertEqual(self.page.evaluate(ring), "solid")
+
     def test_narrowed(self) -> None:
         """A key for one folder opens the bucket at that folder, and reads which one it has."""
         self.put("2026/a", "2027/b")
@@ -232,6 +374,9 @@ class BrowsingTests(BrowserCase):
         self.page.evaluate("location.hash = '#/buckets'")
         self.page.wait("[...document.querySelectorAll('main th a, main td a')].length")
         self.assertNotIn("New bucket", self.page.evaluate("document.body.innerText"))
+        self.page.evaluate("location.hash = '#/jobs'")
+        self.page.waitText("No jobs yet")
+        self.assertNotIn("New job", self.page.evaluate("document.body.innerText"))
 
     def test_contains(self) -> None:
         """A name is found by a part of it, in any folder."""
@@ -243,6 +388,12 @@ class BrowsingTests(BrowserCase):
         self.page.waitRow("x/y/report-2026.txt")
         self.assertEqual(self.page.rows(), ["x/y/report-2026.txt"])
         self.page.waitText("3 names")
+        self.assertEqual(
+            self.page.evaluate("document.querySelector('.listRow mark').textContent"), "port-20"
+        )
+        self.page.evaluate("document.querySelector('[aria-label=\"Clear the field\"]').click()")
+        self.page.wait("document.querySelector('input[name=find]').value === ''")
+        self.assertEqual(self.page.evaluate("document.activeElement.name"), "find")
 
     def test_insteadContains(self) -> None:
         """What no name begins with is offered as a part of names."""
@@ -260,11 +411,12 @@ class BrowsingTests(BrowserCase):
         self.put("d", body=bytes(5))
         self.page.show(self.bucket)
         self.page.waitRow("c/")
-        self.page.press("Add up folders")
+        self.page.press("Show folder sizes")
         self.page.waitText("Folders hold the current objects of 4 names")
         sizes = "[...document.querySelectorAll('.listRow .number')].map((each) => each.innerText)"
         self.assertEqual(self.page.evaluate(sizes), ["2 kB", "9 kB", "5 B"])
         self.page.press("Size")
+        self.page.wait("document.querySelector('[aria-sort]').innerText === 'Size'")
         self.page.press("Size")
         self.page.wait("document.querySelector('#row-0 bdi').textContent === 'c/'")
         self.assertEqual(self.page.rows(), ["c/", "a/", "d"])
@@ -344,6 +496,21 @@ class BrowsingTests(BrowserCase):
         self.assertNotIn("XML", text)
         self.assertIn("Enter at least one number of days", text)
 
+    def test_unsaved(self) -> None:
+        """A link asks before it leaves a changed rule; Cancel keeps it, Leave drops it."""
+        self.page.evaluate(f"location.hash = '#/buckets/{self.bucket}?setting=lifecycle'")
+        self.page.press("Add rule")
+        self.page.fill("input[name=id1]", "mine")
+        self.page.press("CORS")
+        self.page.waitText("Leave without saving?")
+        self.page.press("Cancel")
+        self.page.wait("!document.querySelector('dialog')")
+        self.assertEqual(self.page.evaluate("document.querySelector('[name=id1]').value"), "mine")
+        self.page.press("CORS")
+        self.page.press("Leave")
+        self.page.wait("location.hash.includes('cors')")
+        self.page.wait("!document.querySelector('dialog')")
+
     def test_neverEnabled(self) -> None:
         """Versions of a bucket that never had any are not one careless click from being enabled."""
         self.page.evaluate(f"location.hash = '#/buckets/{self.bucket}?setting=versioning'")
@@ -376,10 +543,27 @@ class BrowsingTests(BrowserCase):
         self.page.fill("input[name=newAccount]", "someone")
         self.page.waitText("reaches no object")
 
+    def test_openFolder(self) -> None:
+        """A folder without its slash says what else the key reaches."""
+        self.put("2026/a", "2026-old/b")
+        self.page.evaluate(f"location.hash = '#/keys?make=1&bucket={self.bucket}'")
+        self.page.wait("document.querySelector('input[name=prefix]:enabled')")
+        self.page.fill("input[name=prefix]", "2026")
+        self.page.waitText("Also reaches 2026-old/")
+        self.page.fill("input[name=prefix]", "2026/")
+        self.page.wait("!document.body.innerText.includes('Also reaches')")
+
     def test_tray(self) -> None:
-        """Uploads stay in sight while pages change, and can be collapsed and closed."""
+        """
+        Uploads stay in sight while pages change, take one line when all is sent, and can be
+        opened and closed.
+        """
         self.page.show(self.bucket)
         self.page.waitText("No objects here")
+        self.page.evaluate(
+            "window.setTimeout = ((real) => (act, ms, ...more) => real(act, ms / 20, ...more))"
+            "(setTimeout); undefined"
+        )
         self.page.evaluate(
             "(() => { const input = document.querySelector('input[type=file]');"
             " const files = new DataTransfer();"
@@ -390,6 +574,11 @@ class BrowsingTests(BrowserCase):
         self.page.waitRow("sent.txt")
         self.page.press("Keys")
         self.page.wait("document.querySelector('main h1').innerText === 'Keys'")
+        self.page.wait(
+            "document.querySelector('.tray').innerText.trim() === '1 file uploaded'"
+            " && !document.querySelector('.tray li')"
+        )
+        self.page.evaluate("document.querySelector('.tray [aria-expanded]').click()")
         self.page.wait("document.querySelector('.tray li').innerText.includes('sent.txt')")
         self.page.evaluate("document.querySelector('.tray [aria-expanded]').click()")
         self.page.wait("!document.querySelector('.tray li')")
@@ -428,6 +617,8 @@ class BrowsingTests(BrowserCase):
         self.page.wait("document.querySelectorAll('[role=option]').length === 3")
         first = "document.querySelector('[role=option] .fill').innerText"
         self.assertEqual(self.page.evaluate(first), self.bucket)
+        self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
 
 
 @long("drives Chromium")

@@ -83,7 +83,7 @@ class ConsolePagesTests(SynchronousTestCase):
         page.press("Share…")
         page.press("Create link")
         page.wait("document.querySelector('#link')?.innerText.includes('X-Amz-Signature')")
-        page.press("Cancel")
+        page.press("Done")
         page.evaluate("document.querySelector('.drawer [aria-label=Delete]').click()")
         page.press("Delete")
         page.waitText("No objects here")

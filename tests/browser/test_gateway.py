@@ -39,6 +39,17 @@ class GatewayPageTests(SynchronousTestCase):
                 "(document.querySelector('.results').getBoundingClientRect())"
             )
             page.waitText(f"The results of {len(WIRES)} protocols differ")
+            labels = page.evaluate(
+                "[...document.querySelectorAll('svg.bars')]"
+                ".map((each) => each.getAttribute('aria-label'))"
+            )
+            self.assertEqual(len(labels), len(WIRES))
+            for label in labels:
+                self.assertRegex(label, r"send [\d.]+ ms, Method, .* [\d.]+ ms, Receive [\d.]+ ms")
+            form = "document.querySelector('.request').offsetParent !== null"
+            self.assertFalse(page.evaluate(form))
+            page.press("Back to the request")
+            page.wait(form)
             self._editor(page)
             page.fill("textarea[name=request]", "[")
             page.press("Call")

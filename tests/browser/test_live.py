@@ -94,14 +94,24 @@ class LivePagesTests(ConsoleCase):
         with contextlib.suppress(ClientError):
             botoClient(self.endpoint, reader).get_object(Bucket=bucket, Key="a")
         page.press("Resume")
-        page.press("GetObject")
+        row = (
+            "[...document.querySelectorAll('.live tbody tr')].find((each) =>"
+            f" each.innerText.includes('GetObject') && each.innerText.includes('{bucket}/a'))"
+        )
+        page.wait(row)
+        page.evaluate(f"{row}.querySelector('button').click()")
         page.waitText(f"Statement KeepAll of the policy of {bucket} denies s3:GetObject")
         page.waitText('"Sid": "KeepAll"')
         page.press("Open in Access")
         page.wait(f"location.hash === '#/buckets/{bucket}/access?statement=1'")
         page.evaluate("location.hash = '#/overview'")
-        page.press(f"statement KeepAll of the policy of {bucket} denies s3:GetObject")
+        page.press(f"Statement KeepAll of the policy of {bucket} denies s3:GetObject")
         page.wait(f"location.hash === '#/buckets/{bucket}/access?statement=1'")
+        page.evaluate("location.hash = '#/overview'")
+        page.press("Open in Live")
+        page.waitText("GetObject")
+        page.send("Page.reload")
+        page.waitText("GetObject")
         page.evaluate("location.hash = '#/overview'")
         page.waitText("Full in about")
 

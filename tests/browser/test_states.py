@@ -5,8 +5,9 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
-from tests.browser.pages import BUCKET, PAGES, READY, VIEWS, PagesCase
+from tests.browser.pages import BUCKET, KEY, PAGES, READY, VIEWS, PagesCase
 from tests.support.selection import long
 
 NOTHING = {"items": [], "next": None}
@@ -36,13 +37,17 @@ STATES = {
     "users": State("identities/ListUsers", "users/groups"),
     "gateway": State("gateway", "gateway", (404, ABSENT)),
     "live": State("events", "live?key=absent"),
-    "jobs": State("jobs", "jobs", (200, NOTHING)),
+    "jobs": State("jobs", "jobs", (200, {**NOTHING, "mayStart": True})),
     "maintenance": State("maintenance"),
     "configuration": State("config", "configuration?find=absent"),
     "sessions": State("sessions"),
     "about": State(""),
     VIEWS["bucket"]: State(f"buckets/{BUCKET}"),
     VIEWS["objects"]: State(f"buckets/{BUCKET}/objects", VIEWS["objects"] + "?prefix=absent"),
+    VIEWS["objects"] + "?versions=1": State(f"buckets/{BUCKET}/versions"),
+    VIEWS["access"]: State(f"buckets/{BUCKET}/settings/policy"),
+    VIEWS["object"]: State(f"buckets/{BUCKET}/objects/{quote(KEY, safe='')}"),
+    VIEWS["method"]: State("gateway"),
 }
 """Views, by what the fragment says."""
 

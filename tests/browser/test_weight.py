@@ -71,6 +71,20 @@ class WeightTests(PagesCase):
         self.weigh(found, SIGN_IN_BYTES, "/app.", "/console.", "/preact.")
         self.assertLess(ms, PAINT_MS)
 
+    def test_paint(self) -> None:
+        """The overview and the objects are painted within a second of an empty cache."""
+        self.enter()
+        for view in ("overview", f"buckets/{BUCKET}/objects"):
+            self.page.send("Network.clearBrowserCache")
+            self.page.open("about:blank")
+            self.page.wait("location.href === 'about:blank'")
+            self.page.visit(f"/console/#/{view}")
+            ms = self.page.evaluate(_PAINT)
+            self.page.wait(READY)
+            whole = self.page.evaluate("performance.now()")
+            print(f"{view}: first paint after {ms:.0f} ms, all of it after {whole:.0f} ms")
+            self.assertLess(ms, PAINT_MS)
+
     def test_objects(self) -> None:
         """The page of objects has 60 kB, with all that led there."""
         found = self.visit(f"/console/#/buckets/{BUCKET}/objects")

@@ -16,11 +16,12 @@ from storagegate.auth.jwt import VerificationKey
 from storagegate.auth.oauth import DocumentURL
 from storagegate.cluster.options import ClusterOptions
 from storagegate.core.options import makeOptions, readNumber
-from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, load
+from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, VAULT_VARIABLES, load
 from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import defaultRules
+from storagegate.objects.encryption.masterkeys.options import readVault
 from tests.support.documents import DOCS, literal, table
 from tests.support.modules import CHECKOUT
 
@@ -78,7 +79,10 @@ def titles() -> list[str]:
     lines = PAGE.read_text().splitlines()
     start = ".. csv-table:: "
     found = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    return [title for title in found if title != "[cluster]"]
+    return [title for title in found if not title.startswith(("[cluster]", "[vault"))]
+
+
+NO_DEFAULT = ("required", "")
 
 
 class PageTests(SynchronousTestCase):
@@ -131,6 +135,26 @@ class PageTests(SynchronousTestCase):
                 file.write("\n".join(["[cluster]", *needed, *text]))
             expected = ClusterOptions(catalog=["host=a"], blobs="files:/b")
             self.assertEqual(load({"config": path}, {}).cluster, expected)
+
+    def test_vault(self) -> None:
+        """The tables of Vault have its variables; written with their defaults they are taken."""
+        found: dict[str, str] = {}
+        lines: list[str] = []
+        for title in ("vault", "vault.appRole"):
+            rows = table(PAGE, f"[{title}]")
+            prefix = title.removeprefix("vault").lstrip(".")
+            inner = f"{prefix}." if prefix else ""
+            found |= {literal(row[1]): f"{inner}{literal(row[0])}" for row in rows if row[1]}
+            lines.append(f"[{title}]")
+            lines += [f"{literal(r[0])} = {literal(r[2])}" for r in rows if r[2] not in NO_DEFAULT]
+            lines.append('roleId = "a"' if prefix else 'address = "https://a:8200"')
+        self.assertEqual(found, VAULT_VARIABLES)
+        path = self.mktemp()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines))
+        expected = readVault({"address": "https://a:8200", "appRole": {"roleId": "a"}})
+        self.assertEqual(load({"config": path}, {}).vault, expected)
+        self.assertEqual(len(table(PAGE, "[vault.kubernetes]")), 3)
 
     def test_covered(self) -> None:
         """Every class of options has its table."""

@@ -1,6 +1,12 @@
 """Buckets and their settings by the API."""
 
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tests.console.fixture import ConsoleCase
 from tests.support.selection import long
@@ -60,6 +66,47 @@ class BucketTests(ConsoleCase):
         for each in (found, *page):
             self.assertEqual((each["objects"], each["bytes"]), (4, 10))
             self.assertEqual((each["older"], each["olderBytes"]), (3, 6))
+
+    def test_access(self) -> None:
+        """A bucket says who besides its account may use it, in the list and by itself."""
+        bucket = self.makeBucket()
+        self.assertEqual(self.shown(bucket, "access"), ["private", "private"])
+        statement = {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/public/*",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": statement}))
+        self.assertEqual(self.shown(bucket, "access"), ["publicRead", "publicRead"])
+        self.s3.put_public_access_block(
+            Bucket=bucket, PublicAccessBlockConfiguration={"RestrictPublicBuckets": True}
+        )
+        self.assertEqual(self.shown(bucket, "access"), ["private", "private"])
+
+    def test_growth(self) -> None:
+        """The growth of a bucket is known from a sample of the day before."""
+        bucket = self.makeBucket()
+        self.s3.put_object(Bucket=bucket, Key="a", Body=bytes(5000))
+        self.assertEqual(self.shown(bucket, "growth"), [None, None])
+        self.call("GET", "overview")
+        usage = Path(self.daemon.data) / "usage.sqlite"
+        with closing(sqlite3.connect(usage)) as connection, connection:
+            connection.execute(
+                "INSERT INTO consoleUsage SELECT hour - 24, atMs - 86400000, 0, 0, 0, ?"
+                " FROM consoleUsage ORDER BY hour DESC LIMIT 1",
+                (msgspec.msgpack.encode({bucket: 7000}),),
+            )
+        try:
+            self.assertEqual(self.shown(bucket, "growth"), [-2000, -2000])
+        finally:
+            with closing(sqlite3.connect(usage)) as connection, connection:
+                connection.execute("DELETE FROM consoleUsage")
+
+    def shown(self, bucket: str, field: str) -> list[Any]:
+        """Return a field of a bucket as the list and as the bucket shows it."""
+        [listed] = self.call("GET", f"buckets?prefix={bucket}").json["items"]
+        return [listed[field], self.call("GET", f"buckets/{bucket}").json[field]]
 
     def test_ownership(self) -> None:
         """An ownership that S3 does not have is refused, and no bucket made."""

@@ -35,6 +35,26 @@ class CallTests(GatewayCase):
             self.assertGreater(item["bytes"], 3)
             self.assertTrue(0 < item["ms"] <= end["ms"], (item, end))
 
+    def test_methodTime(self) -> None:
+        """The end has the time until the server began, and the time of the method alone."""
+        own = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+        for wire in WIRES:
+            for metadata in ({}, own):
+                _, end = self.call(wire, "echo", {"text": "a"}, metadata=metadata)
+                self.assertGreater(end["sendMs"], 0, (wire, end))
+                self.assertGreater(end["methodMs"], 0, (wire, end))
+                self.assertLessEqual(end["sendMs"] + end["methodMs"], end["ms"] + 0.01, (wire, end))
+            _, end = self.call(wire, "echo", {"text": "a"}, metadata={"traceparent": "none"})
+            self.assertNotIn("methodMs", end, wire)
+
+    @long("takes seconds")
+    def test_slowMethod(self) -> None:
+        """The pauses of a method count as its own time, and not as that of its protocol."""
+        for wire in WIRES:
+            *_, end = self.call(wire, "steps", {})
+            self.assertGreater(end["methodMs"], 800, (wire, end))
+            self.assertLess(end["ms"] - end["methodMs"], 500, (wire, end))
+
     @long("takes seconds")
     def test_streamed(self) -> None:
         """Items are sent as they come."""

@@ -1,5 +1,6 @@
 """Jobs by the API."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.console.fixture import ConsoleCase
@@ -62,6 +63,23 @@ class JobTests(ConsoleCase):
         within = {"kind": "copyPrefix", "bucket": bucket, "prefix": "b/", "toPrefix": "b/c/"}
         self.assertEqual(self.call("POST", "jobs", within).status, 400)
 
+    def test_encryption(self) -> None:
+        """Copies and moves keep the encryption; objects with clients' keys stay where they are."""
+        bucket, target = self.makeBucket(), self.makeBucket()
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        for key, more in (("a/kms", {"ServerSideEncryption": "aws:kms"}), ("a/c", customer)):
+            self.s3.put_object(Bucket=bucket, Key=key, Body=key.encode(), **more)
+        names = {"bucket": bucket, "prefix": "a/"}
+        job = self.finish(kind="copyPrefix", **names, toBucket=target, toPrefix="x/")
+        self.assertEqual((job["state"], job["failures"]), ("done", 1))
+        moved = self.finish(kind="movePrefix", **names, toPrefix="b/")
+        self.assertEqual((moved["state"], moved["failures"]), ("done", 1))
+        self.assertEqual(self.keys(bucket), ["a/c", "b/kms"])
+        for home, key in ((target, "x/kms"), (bucket, "b/kms")):
+            found = self.s3.get_object(Bucket=home, Key=key)
+            self.assertEqual(found["ServerSideEncryption"], "aws:kms")
+            self.assertEqual(found["Body"].read(), b"a/kms")
+
     def test_abortUploads(self) -> None:
         """Uploads in progress are ended."""
         bucket = self.makeBucket()
@@ -71,6 +89,50 @@ class JobTests(ConsoleCase):
         self.assertEqual((job["state"], job["done"]), ("done", 2))
         left = self.call("GET", f"buckets/{bucket}/uploads").json["items"]
         self.assertEqual([each["key"] for each in left], ["b"])
+
+    def test_emptyBucket(self) -> None:
+        """Versions, delete markers and uploads are gone; then the bucket can be deleted."""
+        bucket = self.fill("a/1", "b")
+        self.s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        self.s3.put_object(Bucket=bucket, Key="a/1", Body=b"new")
+        self.s3.delete_object(Bucket=bucket, Key="b")
+        self.s3.create_multipart_upload(Bucket=bucket, Key="c")
+        wanted = {"kind": "emptyBucket", "bucket": bucket}
+        for wrong in ({"prefix": "a/"}, {"toPrefix": "x"}):
+            self.assertEqual(self.call("POST", "jobs", {**wanted, **wrong}).status, 400)
+        job = self.finish(**wanted)
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 5, 0))
+        self.assertEqual(self.call("DELETE", f"buckets/{bucket}").status, 204)
+
+    @long("issues several keys")
+    def test_emptyRights(self) -> None:
+        """A key that may not delete every object is refused at once."""
+        bucket = self.fill("a/1")
+        for limits in (("--policy", "readonly"), ("--prefix", "a/*"), ("--policy", "writeonly")):
+            account = self.issueKey("root", *limits)
+            reply = self.call("POST", "jobs", {"kind": "emptyBucket", "bucket": bucket}, account)
+            self.assertEqual(reply.status, 403, limits)
+        self.assertEqual(self.keys(bucket), ["a/1"])
+
+    def test_emptyLocked(self) -> None:
+        """A retention keeps its version, which the job names; all others are deleted."""
+        bucket = self.makeName("locked")
+        self.s3.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+        until = datetime.now(UTC) + timedelta(days=1)
+        self.s3.put_object(Bucket=bucket, Key="free", Body=b"1")
+        self.s3.put_object(
+            Bucket=bucket,
+            Key="held",
+            Body=b"22",
+            ObjectLockMode="GOVERNANCE",
+            ObjectLockRetainUntilDate=until,
+        )
+        job = self.finish(kind="emptyBucket", bucket=bucket)
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 2, 1))
+        [failed] = job["failed"]
+        self.assertEqual(failed["key"], "held")
+        self.assertIn("AccessDenied", failed["error"])
+        self.assertEqual(self.keys(bucket), ["held"])
 
     def test_noKey(self) -> None:
         """An object whose copy would have an empty key stays as it is; the others are moved."""

@@ -107,6 +107,12 @@ class EventsTests(ConsoleCase):
         kept = self.call("GET", "overview").json["refusals"][:2]
         self.assertEqual([each["operation"] for each in kept], ["PutObject", "GetObject"])
         self.assertEqual(kept[1]["statement"], 1)
+        for account, numbers in ((ROOT, [None, 1]), (reader, [None, None])):
+            later = self.open(f"topics=requests&bucket={bucket}", account)
+            items = later.next("refusals")["items"]
+            found = [each["operation"] for each in items]
+            self.assertEqual(found, ["PutObject", "GetObject"])
+            self.assertEqual([each.get("statement") for each in items], numbers)
 
     @long("takes a second or more")
     def test_filters(self) -> None:

@@ -56,6 +56,19 @@ class WorkersTests(GatewayCase):
             isSeen.set()
             thread.join()
 
+    def test_methodTime(self) -> None:
+        """A call is timed, whichever worker serves it."""
+
+        def isTimed(wire: str) -> bool:
+            _, end = self.call(wire, "echo", {"text": "a"})
+            return "methodMs" in end
+
+        # A worker times calls from its first message of the console on.
+        self.assertTrue(eventually(lambda: all(isTimed("http") for _ in range(6))))
+        for wire in WIRES:
+            for _ in range(4):
+                self.assertTrue(isTimed(wire), wire)
+
     def test_wires(self) -> None:
         """Calls over each wire are events, with the error of those that fail."""
         stream = self.open("topics=requests")

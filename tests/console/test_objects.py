@@ -1,6 +1,7 @@
 """Objects by the API: lists, records, bytes, versions and uploads."""
 
 from tests.console.fixture import ConsoleCase
+from tests.support.clients import botoClient
 from tests.support.selection import long
 
 NAMES = ("plain.txt", "a b/ü.txt", "..", "../up", "a//b", "\x01\x7f\n", "%2F", "k" * 1024)
@@ -136,6 +137,83 @@ class ObjectTests(ConsoleCase):
         self.assertEqual(seen["ContentType"], "text/css")
         for wrong in ({"metadata": {"a b": "x"}}, {"contentType": "a\nb"}, {"other": 1}):
             self.assertEqual(self.call("PATCH", path, wrong).status, 400, wrong)
+
+    def test_encryption(self) -> None:
+        """A record names the encryption; changes, restorations and moves keep it."""
+        bucket = self.makeBucket()
+        other = self.makeBucket()
+        body = b"sealed" * 20_000
+        kms = {"kind": "aws:kms", "keyId": "default"}
+        self.s3.put_object(
+            Bucket=bucket, Key="k", Body=body, ServerSideEncryption="aws:kms", SSEKMSKeyId="default"
+        )
+        path = self.objectPath(bucket, "k")
+        found = self.call("GET", path)
+        self.assertEqual((found.json["encryption"], found.json["size"]), (kms, len(body)))
+        self.assertIsNone(found.json["checksum"])
+        content = self.call("GET", f"{path}?bytes")
+        self.assertTrue(content.body == body)
+        self.assertEqual(content.headers["x-amz-server-side-encryption"], "aws:kms")
+        changed = self.call("PATCH", path, {"metadata": {"a": "b"}}).json
+        self.assertEqual((changed["encryption"], changed["metadata"]), (kms, {"a": "b"}))
+        for target, default, expected in (
+            (bucket, None, kms),
+            (other, None, kms),
+            (other, "AES256", {"kind": "AES256", "keyId": ""}),
+        ):
+            if default is not None:
+                rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": default}}
+                setting = f"buckets/{target}/settings/encryption"
+                self.assertEqual(self.call("PUT", setting, {"Rule": [rule]}).status, 204)
+            wanted = {"toBucket": target, "toKey": f"copy-{default}"}
+            copied = self.call("POST", f"{path}/copy", wanted).json
+            self.assertEqual(copied["encryption"], expected, target)
+            self.assertHolds(target, f"copy-{default}", body)
+        self.assertIsNone(self.call("PUT", self.objectPath(bucket, "p"), b"x").json["encryption"])
+
+    @long("issues a key")
+    def test_encryptionPolicy(self) -> None:
+        """A policy that requires encryption sees that a change names it, and an upload does not."""
+        account = self.issueKey("naming")
+        client = botoClient(self.endpoint, account)
+        bucket = self.makeName()
+        client.create_bucket(Bucket=bucket)
+        client.put_object(Bucket=bucket, Key="k", Body=b"x", ServerSideEncryption="AES256")
+        deny = {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:PutObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+            "Condition": {"Null": {"s3:x-amz-server-side-encryption": "true"}},
+        }
+        policy = {"Version": "2012-10-17", "Statement": [deny]}
+        setting = f"buckets/{bucket}/settings/policy"
+        self.assertEqual(self.call("PUT", setting, policy, account).status, 204)
+        path = self.objectPath(bucket, "k")
+        changed = self.call("PATCH", path, {"metadata": {"c": "d"}}, account)
+        self.assertEqual((changed.status, changed.json["metadata"]), (200, {"c": "d"}))
+        moved = {"toKey": "moved", "move": True}
+        self.assertEqual(self.call("POST", f"{path}/copy", moved, account).status, 200)
+        upload = self.call("PUT", self.objectPath(bucket, "q"), b"x", account)
+        self.assertEqual(upload.status, 403)
+
+    def test_customerKey(self) -> None:
+        """An object with a client's key is described and deleted, but not read or copied."""
+        bucket = self.makeBucket()
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        self.s3.put_object(Bucket=bucket, Key="k", Body=b"secret", **customer)
+        path = self.objectPath(bucket, "k")
+        found = self.call("GET", path).json
+        self.assertEqual(found["encryption"], {"kind": "SSE-C", "keyId": ""})
+        for method, target, body in (
+            ("GET", f"{path}?bytes", None),
+            ("PATCH", path, {"metadata": {"a": "b"}}),
+            ("POST", f"{path}/copy", {"toBucket": bucket, "toKey": "copy"}),
+        ):
+            reply = self.call(method, target, body)
+            self.assertEqual(reply.status, 400, reply)
+            self.assertIn("Server Side Encryption", reply.json["message"])
+        self.assertEqual(self.call("DELETE", path).status, 200)
 
     def test_conditions(self) -> None:
         """A write keeps its conditions, and a body that is not as declared is refused."""

@@ -85,6 +85,11 @@ class TicketTests(ConsoleCase):
             self.assertEqual({each.date_time[0] > 2000 for each in archive.infolist()}, {True})
         self.assertEqual(found, {key[2:]: body for key, body in bodies.items()})
         self.assertUnzips(reply.body)
+        some = {"keys": ["d/e/big", "d/empty"], "purpose": "zip"}
+        for base, name in (("d/", "d.zip"), ("d/e/", "e.zip"), ("", f"{bucket}.zip")):
+            path = self.ticket(halves, bucket=bucket, base=base, **some)
+            disposition = self.fetch(path, halves).headers["Content-Disposition"]
+            self.assertEqual(disposition, f"attachment; filename*=UTF-8''{name}")
 
     def assertUnzips(self, archive: bytes) -> None:
         """Check a zip with unzip, where that is installed."""
@@ -112,6 +117,18 @@ class TicketTests(ConsoleCase):
                 self.assertFalse(set(name) & set("\\:\x01"), name)
             self.assertEqual(len(set(archive.namelist())), len(HOSTILE))
         self.assertUnzips(reply.body)
+
+    def test_customerKeys(self) -> None:
+        """Objects with clients' keys are named, and all others are in the archive."""
+        bucket, halves = self.makeBucket(), self.signIn()
+        customer = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
+        for key, more in (("a", {}), ("b", customer), ("c", {"ServerSideEncryption": "AES256"})):
+            self.s3.put_object(Bucket=bucket, Key=key, Body=key.encode(), **more)
+        path = self.ticket(halves, bucket=bucket, prefix="", purpose="zip")
+        with zipfile.ZipFile(io.BytesIO(self.fetch(path, halves).body)) as archive:
+            self.assertEqual(archive.namelist(), ["a", "c", "NOT-INCLUDED.txt"])
+            self.assertEqual(archive.read("c"), b"c")
+            self.assertEqual(archive.read("NOT-INCLUDED.txt"), b"InvalidRequest: b\n")
 
     def test_selection(self) -> None:
         """A selection has keys and prefixes, each object once; what is gone is named."""

@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
+from storagegate.core.files import crc32c
 from storagegate.storage.blobinterfaces import IBlobReader, IBlobStore, IBlobWriter
 from storagegate.storage.errors import CorruptBlob, StoreReadOnly
 from storagegate.storage.records import Content, Segment
@@ -46,6 +48,32 @@ async def load(blobs: Any, content: Content) -> bytes:
             offset += len(piece)
         handle.close()
     return body
+
+
+def complement(data: bytes) -> bytes:
+    """Complement all bits."""
+    return bytes(data).translate(bytes(range(255, -1, -1)))
+
+
+class Complement:
+    """A L{storagegate.storage.blobinterfaces.BlobFilter} between a head and a tail."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def update(self, buffers: Sequence[Any], isLast: bool) -> list[bytes]:
+        """Complement all bytes."""
+        changed = [complement(each) for each in buffers]
+        if not self.size:
+            changed.insert(0, b"head")
+        if isLast:
+            changed.append(b"tail")
+        self.size += sum(map(len, changed))
+        return changed
+
+    def whole(self, data: bytes) -> bytes:
+        """Complement inline content."""
+        return b"whole" + complement(data)
 
 
 class SlowResponse:
@@ -123,6 +151,29 @@ class BlobsContract:
                 if waiting is not None:
                     await waiting
             self.assertTrue(await load(self.blobs, await sink.finish()) == body)
+
+    async def test_filtered(self: Any) -> None:
+        """
+        A filter changes what is stored: the segment, the blob and its checksum are of the changed
+        bytes, and the size is of the bytes that came.
+        """
+        for size, step in ((0, 1), (5000, 7), (MIB + 5, 9999), (3 * MIB, 64 * KIB)):
+            body = os.urandom(size)
+            sink = self.blobs.writer(0, None, "", Complement())
+            for start in range(0, size, step):
+                waiting = sink.write(body[start : start + step])
+                if waiting is not None:
+                    await waiting
+            content = await sink.finish()
+            self.assertEqual(content.size, size)
+            [segment] = content.segments
+            self.assertEqual((segment.offset, segment.length), (0, size + 8))
+            stored = await load(self.blobs, content)
+            self.assertTrue(stored == b"head" + complement(body) + b"tail")
+            self.assertEqual(sink.takeNewBlobs(), {segment.blob: crc32c(stored)})
+        inline = self.blobs.writer(100, None, "", Complement())
+        inline.write(b"\0" * 100)
+        self.assertEqual(await inline.finish(), Content(100, b"whole" + b"\xff" * 100))
 
     async def test_apart(self: Any) -> None:
         """Uploads at one time do not mix, and no two have one id."""

@@ -9,6 +9,7 @@ from storagegate.storage.errors import (
     NoSuchBucket,
     NoSuchUpload,
     PreconditionFailed,
+    SettingsChanged,
 )
 from storagegate.storage.mutations import (
     AddBucket,
@@ -308,6 +309,23 @@ class SettingContract(CatalogCase):
         self.assertEqual(await self.catalog.settings("b"), (0, {}))
         third = await self.catalog.commit(PutSettings("b", {"cors": b"x"}))
         self.assertEqual(len({0, first, second, third}), 4)
+
+    async def test_expectedSettings(self) -> None:
+        """Documents are stored only if the present ones are those that the change expects."""
+        commit, settings = self.catalog.commit, self.catalog.settings
+        first = await commit(PutSettings("b", {"a": b"1"}, {"a": None, "x": None}))
+        self.assertEqual(await settings("b"), (first, {"a": b"1"}))
+        for expected in ({"a": None}, {"a": b"2"}, {"x": b"1"}, {"a": b"1", "x": b""}):
+            refused = commit(PutSettings("b", {"a": b"3", "b": b"3"}, expected))
+            await self.assertRefused(refused, SettingsChanged)
+        self.assertEqual(await settings("b"), (first, {"a": b"1"}))
+        second = await commit(PutSettings("b", {"a": b"2", "c": b"4"}, {"a": b"1", "x": None}))
+        self.assertEqual(await settings("b"), (second, {"a": b"2", "c": b"4"}))
+        self.assertEqual((await self.catalog.bucket("b")).generation, second)
+        third = await commit(PutSettings("b", {"a": None}, {"a": b"2"}))
+        self.assertEqual(await settings("b"), (third, {"c": b"4"}))
+        missing = commit(PutSettings("none", {"a": b"1"}, {"a": None}))
+        await self.assertRefused(missing, NoSuchBucket)
 
     async def test_settingsOfNoBucket(self) -> None:
         """A bucket that does not exist has no settings."""

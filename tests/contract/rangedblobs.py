@@ -19,6 +19,7 @@ from zope.interface import implementer
 
 from storagegate.storage.backends import BLOBS, DEFAULT_BLOBS, BackEndContext, OpenCatalog
 from storagegate.storage.blobinterfaces import (
+    BlobFilter,
     ByteSink,
     Hasher,
     IBlobReader,
@@ -111,8 +112,9 @@ class RangedHandle:
 class RangedSink:
     """Collects half a MiB, and appends it while the writer waits."""
 
-    def __init__(self, blobs: "RangedBlobs", inlineLimit: int) -> None:
+    def __init__(self, blobs: "RangedBlobs", inlineLimit: int, filtered: BlobFilter | None) -> None:
         self._blobs = blobs
+        self._filtered = filtered
         self._inlineLimit = inlineLimit
         self._pieces: list[bytes] = []
         self._held = 0
@@ -138,7 +140,7 @@ class RangedSink:
         self._size += len(chunk)
         if self._held < max(_BUFFER, self._inlineLimit + 1):
             return None
-        self._waiting = Deferred.fromCoroutine(self._append())
+        self._waiting = Deferred.fromCoroutine(self._append(False))
         return self._waiting
 
     def finish(self) -> Deferred[Content]:
@@ -150,7 +152,10 @@ class RangedSink:
         self._ended = True
         if self._size <= self._inlineLimit and self._inlineLimit:
             self._isDurable = True
-            return succeed(Content(self._size, inline=b"".join(self._pieces)))
+            inline = b"".join(self._pieces)
+            if self._filtered is not None:
+                inline = self._filtered.whole(inline)
+            return succeed(Content(self._size, inline))
         self._finishing = Deferred.fromCoroutine(self._finish())
         return self._finishing
 
@@ -173,8 +178,10 @@ class RangedSink:
         blob, self._blob = self._blob, None
         return {blob: self._crc.value}
 
-    async def _append(self) -> None:
+    async def _append(self, isLast: bool) -> None:
         pieces, self._pieces = self._pieces, []
+        if self._filtered is not None:
+            pieces = self._filtered.update(pieces, isLast)
         self._held = 0
         for piece in pieces:
             self._crc.update(piece)
@@ -184,10 +191,11 @@ class RangedSink:
         self._waiting = None
 
     async def _finish(self) -> Content:
-        await self._append()
+        await self._append(True)
         assert self._blob is not None
         self._isDurable = True
-        return Content(self._size, segments=(Segment(self._blob, 0, self._size),))
+        stored = self._size if self._filtered is None else self._filtered.size
+        return Content(self._size, segments=(Segment(self._blob, 0, stored),))
 
 
 @implementer(IBlobStore)
@@ -231,10 +239,14 @@ class RangedBlobs:
         return frozenset(self._corrupt)
 
     def writer(
-        self, inlineLimit: int, expectedSize: int | None = None, bucket: str = ""
+        self,
+        inlineLimit: int,
+        expectedSize: int | None = None,
+        bucket: str = "",
+        filtered: BlobFilter | None = None,
     ) -> RangedSink:
         """See L{IBlobStore.writer}."""
-        return RangedSink(self, inlineLimit)
+        return RangedSink(self, inlineLimit, filtered)
 
     async def open(self, segment: Segment) -> RangedHandle:
         """See L{IBlobStore.open}."""

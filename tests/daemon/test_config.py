@@ -190,6 +190,10 @@ class RefusalTests(ConfigurationCase):
             "bucketMetrics": "yes",
             "metricsToken": "x",
             "verifyReads": "yes",
+            "masterKeys": "",
+            "encryptAll": "yes",
+            "keyCacheSeconds": "0",
+            "customerKeysOverHTTP": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})
         pair = {"STORAGEGATE_ACCESS_KEY": "root", "STORAGEGATE_SECRET_KEY": "geheimnis"}
@@ -295,6 +299,7 @@ class RestartTests(SynchronousTestCase):
                 "region",
                 "s3Domain",
                 "requireSignedPayload",
+                "customerKeysOverHTTP",
                 "shutdownGraceSeconds",
                 "heldBytes",
                 "logFormat",

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon import rootcredentials
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate
 from storagegate.objects.issuedkeys import KeyPair, generateKeyPair, readCredential
+from storagegate.storage import files
 
 
 class CredentialTests(SynchronousTestCase):
@@ -70,7 +70,7 @@ class FileTests(SynchronousTestCase):
         def syncDirectory(path: str) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-        patched = self.patch(rootcredentials, "syncDirectory", syncDirectory)
+        patched = self.patch(files, "syncDirectory", syncDirectory)
         self.assertRaises(CredentialsError, loadOrCreate, self.path)
         self.assertEqual(os.listdir(self.directory), [])
         patched.restore()

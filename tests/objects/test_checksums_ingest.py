@@ -18,6 +18,7 @@ from storagegate.objects.checksums import (
 from storagegate.objects.errors import DomainError
 from storagegate.s3.checksums import gather
 from storagegate.s3.chunked import AwsChunkedDecoder
+from storagegate.storage.blobinterfaces import BlobFilter
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.records import Content
 
@@ -98,7 +99,13 @@ class ReceiveTests(SynchronousTestCase):
 
         return Deferred.fromCoroutine(ingest(body, expectation, self, inline, "b"))
 
-    def writer(self, inlineLimit: int, expectedSize: int | None = None, bucket: str = "") -> Sink:
+    def writer(
+        self,
+        inlineLimit: int,
+        expectedSize: int | None = None,
+        bucket: str = "",
+        filtered: BlobFilter | None = None,
+    ) -> Sink:
         """As IBlobStore."""
         self.sinks += 1
         return self.sink

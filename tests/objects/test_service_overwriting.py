@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import BodyExpectation, ingest, newHasher
-from storagegate.objects.contents import digest
+from storagegate.objects.contents import OpenContent, digest
 from storagegate.objects.domain import openDomain
 from storagegate.objects.operations import CreateBucket
 from storagegate.objects.ownership import Ownership
@@ -118,7 +118,7 @@ class OverwritingTests(TestCase):
         hold = self.store.hold(content)
         found: Any = hashlib.md5(usedforsecurity=False)
         try:
-            chunks = readContent(self.store, content, 0, content.size, 10_000)
+            chunks = readContent(self.store, OpenContent(content), 0, content.size, 10_000)
             async with aclosing(chunks):
                 async for chunk in chunks:
                     found.update(chunk)
@@ -129,7 +129,7 @@ class OverwritingTests(TestCase):
     async def _digest(self, content: Content) -> str:
         """Read a content as a copy does that needs a checksum."""
         md5 = newHasher("MD5")
-        await digest(self.store, content, 0, content.size, [md5])
+        await digest(self.store, OpenContent(content), 0, content.size, [md5])
         return md5.digest().hex()
 
     async def test_chunks(self) -> None:

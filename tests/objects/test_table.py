@@ -10,6 +10,7 @@ from storagegate.objects.access.actions import OPERATION_ACTIONS
 from storagegate.objects.access.context import Caller
 from storagegate.objects.access.decision import PublicAccessBlock
 from storagegate.objects.cors import CORSRule
+from storagegate.objects.encryption.requests import BucketEncryption
 from storagegate.objects.lifecycle import LifecycleRule
 from storagegate.objects.operations import (
     BucketOperation,
@@ -24,6 +25,7 @@ from storagegate.storage import mutations
 from storagegate.storage.mutations import Mutation
 
 LATE = {
+    "BucketEncryption": BucketEncryption,
     "Caller": Caller,
     "CORSRule": CORSRule,
     "LifecycleRule": LifecycleRule,

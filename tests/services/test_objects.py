@@ -1,11 +1,21 @@
 """The Storage service: buckets, listings, copies and what is wrong with requests."""
 
 import json
+from base64 import b64encode
+from hashlib import md5
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import readService
+from storagegate.core.errors import ServiceError
+from storagegate.objects.errors import (
+    MasterKeyDisabled,
+    MasterKeyNotFound,
+    MasterKeysUnavailable,
+)
+from storagegate.services.objects import domainErrors
 from storagegate.storage.mutations import PutSettings, PutTags, SetObjectLock, SetVersioning
 from storagegate.storage.records import GOVERNANCE, DefaultRetention
 from tests.services.objectcase import BIG, StorageCase, etagOf, upload
@@ -42,6 +52,21 @@ class DefinitionTests(StorageCase):
         self.assertTrue(self.definition.authentication.required)
         self.assertEqual(self.definition.authentication.methods, ("apikey",))
         self.assertIs(readService(self.definition), self.definition)
+
+
+class CodeTests(SynchronousTestCase):
+    """The codes of errors of the domain."""
+
+    def test_masterKeys(self) -> None:
+        """The errors of master keys have codes that clients know."""
+        for error, code in (
+            (MasterKeyNotFound(), "INVALID_ARGUMENT"),
+            (MasterKeyDisabled(), "INVALID_ARGUMENT"),
+            (MasterKeysUnavailable(), "UNAVAILABLE"),
+        ):
+            with self.assertRaises(ServiceError) as caught, domainErrors():
+                raise error
+            self.assertEqual(caught.exception.code, code)
 
 
 class BucketTests(StorageCase):
@@ -149,6 +174,25 @@ class ObjectTests(StorageCase):
         await self.refused("INVALID_ARGUMENT", "CopyObject", {**request, "key": "k"})
         await self.refused("NOT_FOUND", "CopyObject", {**request, "fromKey": "none"})
         await self.refused("NOT_FOUND", "CopyObject", {**request, "bucket": "none"})
+
+    async def test_customerKey(self) -> None:
+        """An object with a client's key is described and deleted; its bytes only S3 reads."""
+        key = bytes(range(32))
+        headers = {
+            "x_amz_server_side_encryption_customer_algorithm": "AES256",
+            "x_amz_server_side_encryption_customer_key": b64encode(key).decode(),
+            "x_amz_server_side_encryption_customer_key_md5": b64encode(md5(key).digest()).decode(),
+        }
+        for body in (b"small", BIG):
+            await self.s3("PUT", "/box/k", body, **headers)
+            names = {"bucket": "box", "key": "k"}
+            self.assertEqual((await self.call("HeadObject", names))["size"], len(body))
+            error = await self.refused("INVALID_ARGUMENT", "GetObject", names)
+            self.assertIn("client's key (SSE-C)", error.message)
+            copy = {"fromBucket": "box", "fromKey": "k", "bucket": "box", "key": "c"}
+            await self.refused("INVALID_ARGUMENT", "CopyObject", copy)
+        await self.call("DeleteObject", names)
+        await self.s3("HEAD", "/box/k", status=404)
 
     async def test_versions(self) -> None:
         """Versions have their ids in results, and are read, copied and deleted by them."""

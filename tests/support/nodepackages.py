@@ -14,6 +14,9 @@ NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1", "ws@8.23.0"
 AXE = "axe-core@4.14.1"
 """Checks the accessibility of pages in a browser."""
 
+MINIO = "minio@8.0.7"
+"""MinIO's client."""
+
 INSTALL_SECONDS = 120
 
 

@@ -122,7 +122,9 @@ class FakeRoom:
             raise CannotListenError("127.0.0.1", 50051, OSError(98, "Address in use"))
         return IPv4Address("TCP", "127.0.0.1", 50051)
 
-    def attachStore(self, store: Any, root: KeyPair, region: str, directory: str) -> None:
+    def attachStore(
+        self, store: Any, root: KeyPair, region: str, directory: str, encryption: Any = None
+    ) -> None:
         """Record the store."""
         self.events.append(f"gateway attached {region} {directory}")
 

@@ -23,12 +23,15 @@ from storagegate.daemon.config import (
     OWN_SERVICES,
     Configuration,
     ConfigurationError,
+    StoreOptions,
     load,
 )
 from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
+from storagegate.objects.encryption.masterkeys.keyfile import KeyFileError, readKeyFile
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import readFailStop
 from storagegate.storage.identity import storeId
+from storagegate.storage.layout import MASTER_KEYS
 
 if TYPE_CHECKING:
     from storagegate.cluster.options import ClusterOptions
@@ -283,6 +286,37 @@ def checkCluster(options: "ClusterOptions") -> Iterator[Finding]:
         )
     else:
         yield _CLUSTER.warning("the latest acknowledged writes may be lost with the primary")
+
+
+_MASTER_KEYS = Check("master keys")
+
+
+def checkMasterKeys(options: StoreOptions, directory: str) -> Iterator[Finding]:
+    """
+    Check the file of the master keys, or the files with which the store signs in to Vault.
+
+    @param directory: The data directory.
+    """
+    vault = options.vault
+    if vault is not None:
+        files = [vault.tokenFile]
+        files += [vault.appRole and vault.appRole.secretIdFile]
+        files += [vault.kubernetes and vault.kubernetes.tokenFile]
+        for path in filter(None, files):
+            if os.access(path, os.R_OK):
+                yield _MASTER_KEYS.ok(f"{path} can be read, to sign in to {vault.address}")
+            else:
+                yield _MASTER_KEYS.problem(f"{path} cannot be read, to sign in to {vault.address}")
+        return
+    path = options.masterKeys or os.path.join(directory, MASTER_KEYS)
+    try:
+        found = readKeyFile(path)
+    except KeyFileError as error:
+        yield _MASTER_KEYS.problem(str(error))
+        return
+    if found is not None:
+        count = len(found.keys)
+        yield _MASTER_KEYS.ok(f"{path} has {count} master key{'' if count == 1 else 's'}")
 
 
 _VERSIONS = Check("versions")

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { state } from "./api.js";
-import { LIBRARIES, LICENCES } from "./libraries.js";
+import { FONT_LICENCE, LIBRARIES, LICENCES } from "./libraries.js";
 import { addTexts, say } from "./messages.js";
 import { changeSettings, settings } from "./settings.js";
 import { html, Page, Select } from "./ui.js";
@@ -11,6 +11,7 @@ addTexts({
   "about.licence": "storagegate {version} is free software under the MIT licence.",
   "about.libraries": "Libraries of these pages",
   "about.licences": "The licences in full",
+  "about.font": "the licence of the font",
 });
 
 export default function About() {
@@ -28,7 +29,7 @@ export default function About() {
       </section>
       <h2>${say("about.libraries")}</h2>
       <ul>${LIBRARIES.map((each) => html`<li>${each.name} ${each.version} (${each.license})</li>`)}</ul>
-      <p><a href=${LICENCES} target="_blank" rel="noopener">${say("about.licences")}</a></p>
+      <p><a href=${LICENCES} target="_blank" rel="noopener">${say("about.licences")}</a>, <a href=${FONT_LICENCE} target="_blank" rel="noopener">${say("about.font")}</a></p>
     <//>
   `;
 }

@@ -1,11 +1,11 @@
 // The settings of a bucket as forms. Each is given the document of S3, and saves the changed one;
 // what a form does not show of a document stays as it is.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { APIError } from "./api.js";
 import { number, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
-import { Button, Check, Dialog, Field, Form, html, Select } from "./ui.js";
+import { Button, Check, Confirm, Dialog, Field, Form, html, Select } from "./ui.js";
 
 const list = (value) => (value === undefined || value === "" ? [] : [].concat(value));
 
@@ -33,6 +33,30 @@ const lacks = (text, field, more) => inField(new APIError(0, "", text), field, m
 
 const CLIENT_ERRORS = new Set([400, 409]);
 
+// Ask before a link leaves what is changed and not saved: the question, if there is one.
+function useLeave(isChanged) {
+  const [to, setTo] = useState("");
+  useEffect(() => {
+    if (!isChanged) return undefined;
+    const clicked = (event) => {
+      const found = event.target.closest("a[href^='#/']");
+      if (!found || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      setTo(found.hash);
+    };
+    addEventListener("click", clicked, true);
+    return () => removeEventListener("click", clicked, true);
+  }, [isChanged]);
+  const stay = () => setTo("");
+  return to && html`
+    <${Confirm} title=${say("setting.leave")} text=${say("setting.leaveText")} label=${say("setting.leaveUnsaved")} onClose=${stay}
+      act=${async () => {
+        location.hash = to;
+      }} />
+  `;
+}
+
 // A form that saves a change. Nothing changed, nothing to save; a `consequence` is a sentence that is confirmed first:
 // the change cannot be undone, or opens the bucket to others. A refusal is shown at the `field` that it concerns.
 export function ChangeForm({ isChanged, consequence, label = say("app.save"), save, field, children }) {
@@ -47,6 +71,7 @@ export function ChangeForm({ isChanged, consequence, label = say("app.save"), sa
     }
   }
   const close = () => setAsks(false);
+  const leave = useLeave(isChanged);
   async function confirmed() {
     try {
       await store();
@@ -61,6 +86,7 @@ export function ChangeForm({ isChanged, consequence, label = say("app.save"), sa
       submit=${async () => (consequence ? setAsks(true) : store())}>
       ${(error) => children(error || refusal)}
     <//>
+    ${leave}
     ${asks && html`
       <${Dialog} title=${label} onClose=${close}>
         <${Form} submit=${confirmed} label=${label} kind="danger" onCancel=${close}><p>${consequence}</p><//>
@@ -131,6 +157,46 @@ function Lock({ document, save, info }) {
   `;
 }
 
+const KINDS = ["", "AES256", "aws:kms"];
+
+function Encryption({ document, save, remove }) {
+  const [rule = {}] = list(document && document.Rule);
+  const before = rule.ApplyServerSideEncryptionByDefault || {};
+  const blocked = list((rule.BlockedEncryptionTypes || {}).EncryptionType);
+  const now = { kind: before.SSEAlgorithm || "", key: before.KMSMasterKeyID || "", blocks: blocked.includes("SSE-C") };
+  const [values, setValues] = useState(now);
+  const change = (some) => setValues((old) => ({ ...old, ...some }));
+  const { kind, blocks } = values;
+  const key = kind === "aws:kms" ? values.key.trim() : "";
+  const wanted = { kind, key, blocks };
+  const submit = () => {
+    const made = withMembers(rule, {
+      ApplyServerSideEncryptionByDefault: kind && withMembers(before, { SSEAlgorithm: kind, KMSMasterKeyID: key }),
+      BlockedEncryptionTypes: blocks === now.blocks ? rule.BlockedEncryptionTypes : blocks && { EncryptionType: ["SSE-C"] },
+    });
+    if (!blocks && now.blocks) delete made.BlockedEncryptionTypes;
+    return kind || blocks ? save({ Rule: [made] }) : remove();
+  };
+  return html`
+    <p class="now"><span class=${now.kind ? "badge ok" : "badge"}>${say("setting.encryptionBadge." + now.kind)}</span>
+      ${now.key ? say("setting.encryptionNow.key", { key: now.key }) : say("setting.encryptionNow." + now.kind)}</p>
+    <${ChangeForm} save=${async () => submit()} isChanged=${!same(wanted, now)} field="encryption"
+      consequence=${now.kind && !kind ? say("setting.removeText.encryption") : ""}>
+      ${(error) => html`
+        <${Select} label=${say("setting.encryption")} help=${say("setting.encryptionHelp")} name="encryption" value=${kind}
+          error=${wrongIn(error, "encryption")} onChange=${(event) => change({ kind: event.target.value })}
+          options=${choices(KINDS, (each) => say("setting.encryption." + each))} />
+        ${kind === "aws:kms" && html`
+          <${Field} label=${say("setting.masterKey")} help=${say("setting.masterKeyHelp")} name="masterKey" spellcheck=${false}
+            value=${values.key} onInput=${(event) => change({ key: event.target.value })} />
+        `}
+        <p><label class="switchLine"><input type="checkbox" role="switch" class="switch" name="blocks" checked=${blocks}
+          onChange=${(event) => change({ blocks: event.target.checked })} /> ${say("setting.blockCustomerKeys")}</label></p>
+      `}
+    <//>
+  `;
+}
+
 // The actions of a rule, and where its document has their days.
 const ACTIONS = [
   ["expire", "Expiration", "Days"],
@@ -168,7 +234,8 @@ const RuleBox = ({ title, text, isOn: on, isOpen, children }) => html`
 `;
 
 function LifecycleRule({ rule, number: at, isNew, change, remove, error, info }) {
-  const wrong = error && error.details.rule === at ? error.message : "";
+  const isEmpty = !ACTIONS.some(([, member]) => rule[member]);
+  const wrong = isEmpty && error && error.details.rule === at ? error.message : "";
   const field = (name, value, members, more) => html`
     <${Field} label=${say("setting.rule." + name)} name=${name + at} value=${value || ""}
       onInput=${(event) => change(withMembers(rule, members(event.target.value)))} ...${more} />
@@ -402,6 +469,7 @@ function Tags({ document, save, remove }) {
 export const FORMS = {
   versioning: Versioning,
   lock: Lock,
+  encryption: Encryption,
   lifecycle: Lifecycle,
   cors: CORS,
   acl: ACL,

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { call, segment } from "./api.js";
+import { AccessBadge } from "./bucketaccess.js";
 import { DropTarget } from "./droptarget.js";
 import { addTexts, bytes, date, number, say } from "./messages.js";
 import { folderOf, shown } from "./objectnames.js";
@@ -48,6 +49,7 @@ function BucketCrumbs({ bucket, tab, prefix }) {
 const Badges = ({ bucket }) => html`
     ${bucket.versioning && html`<span class="badge"><${Icon} name="history" />${say("buckets.badge." + bucket.versioning)}</span>`}
     ${bucket.lockEnabled && html`<span class="badge"><${Icon} name="lock" />${say("buckets.lock")}</span>`}
+    <${AccessBadge} access=${bucket.access} />
     ${!bucket.may.write && html`<span class="badge"><${Icon} name="eye" />${say("buckets.readOnly")}</span>`}
 `;
 
@@ -71,21 +73,13 @@ const About = ({ bucket }) => html`
   </p>
 `;
 
-// The address of the object beside one, of those that the list shows.
-function neighbourOf(object) {
-  return (step) => {
-    const names = [...document.querySelectorAll(".listRow a")].map((each) => each.getAttribute("href"));
-    const at = names.findIndex((href) => new URLSearchParams(href.split("?")[1]).get("object") === object);
-    const found = at < 0 ? undefined : names[at + step];
-    return found && new URLSearchParams(found.split("?")[1]).has("object") ? found : "";
-  };
-}
-
 function BucketPage({ name, tab, query }) {
   const found = useLoad((signal) => call("GET", path(name), { signal }), [name]);
   const [jobs, setJobs] = useState([]);
   const [round, setRound] = useState(0);
   const [asks, setAsks] = useState(false);
+  // What the list tells of its rows: the address of the object beside one.
+  const [beside, setBeside] = useState(null);
   const reload = () => {
     setRound((before) => before + 1);
     found.reload();
@@ -104,32 +98,37 @@ function BucketPage({ name, tab, query }) {
   const isList = tab === "objects";
   const actions = isList && isKnown && may.write && html`
     <${Button} icon="folderPlus" kind="shrinks" aria-label=${say("objects.newFolder")} onClick=${() => setAsks(true)}>${say("objects.newFolder")}<//>
-    <${DropTarget} bucket=${name} prefix=${folderOf(prefix)} onDone=${reload} />
+    <${DropTarget} bucket=${name} prefix=${folderOf(prefix)} keeps=${info && info.versioning === "Enabled"} onDone=${reload} />
   `;
-  const beside = isList && object !== undefined && html`
+  const drawer = isList && object !== undefined && html`
     <${Lazy} key=${object + "\n" + versionId} load=${() => import("./objectdetails.js")} part="ObjectDetails" bucket=${name} info=${info} name=${object}
       tab=${part} versionId=${versionId} query=${{ prefix, from, ...rest, object }} may=${may} reload=${reload}
-      neighbour=${neighbourOf(object)} onClose=${() => {
+      neighbour=${(step) => (beside && beside.of(object, step)) || ""} onClose=${() => {
         go(where, { prefix, from, ...rest });
         document.querySelector("[role=grid]")?.focus({ preventScroll: true });
       }} />
   `;
   return html`
     <${Page} title=${name} crumbs=${html`<${BucketCrumbs} bucket=${name} tab=${tab} prefix=${prefix} />`} fixed=${isList}
-      actions=${actions} about=${info && html`<${About} bucket=${info} />`} badges=${info && html`<${Badges} bucket=${info} />`} beside=${beside}>
+      actions=${actions} about=${info && html`<${About} bucket=${info} />`} badges=${info && html`<${Badges} bucket=${info} />`} beside=${drawer}>
       <nav class="tabs" aria-label=${name}>
         ${TABS.filter((each) => each === "objects" || (info && info.may.admin)).map((each) => html`
           <a href=${link(["buckets", name, each])} aria-current=${each === tab ? "page" : undefined}>${say("buckets.tab." + each)}</a>
         `)}
       </nav>
       ${isList && (isKnown && !isOutside
-        ? html`<${Objects} bucket=${name} info=${info} query=${query} jobs=${jobs} setJobs=${setJobs} round=${round} reload=${reload} />`
+        ? html`<${Objects} bucket=${name} info=${info} query=${query} jobs=${jobs} setJobs=${setJobs} round=${round} reload=${reload}
+            onBeside=${setBeside} />`
         : html`<${Loaded} of=${found} rows=${12}>${() => null}<//>`)}
       ${!isList && html`
         <${Loaded} of=${found}>
           ${(bucket) => bucket.may.admin
             ? html`<${Lazy} load=${() => import("./bucketsettings.js")} part="BucketSettings" bucket=${name} info=${bucket} tab=${tab} query=${query}
-                reload=${found.reload} />`
+                reload=${found.reload} onJob=${(job) => {
+                  setJobs((before) => [...before, job]);
+                  reload();
+                  go(where);
+                }} />`
             : html`<p class="notice">${say("buckets.noSettings")}</p>`}
         <//>
       `}
@@ -157,6 +156,7 @@ function tabOf(part, { setting }) {
 export default function Buckets({ route }) {
   const [, name, part] = route.path;
   return name === undefined
-    ? html`<${Lazy} load=${() => import("./bucketlist.js")} part="BucketList" prefix=${route.query.prefix || ""} />`
+    ? html`<${Lazy} load=${() => import("./bucketlist.js")} part="BucketList" prefix=${route.query.prefix || ""}
+        until=${html`<${Page} title=${say("nav.buckets")} />`} />`
     : html`<${BucketPage} key=${name} name=${name} tab=${tabOf(part, route.query)} query=${route.query} />`;
 }

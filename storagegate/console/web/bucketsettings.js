@@ -1,12 +1,14 @@
-// The settings of a bucket: each a section that is loaded when it is opened, as a form and as JSON.
+// The settings of a bucket: all of them, or one as a form and as JSON.
 
 import { useState } from "preact/hooks";
-import { APIError, call, segment } from "./api.js";
+import { APIError, call, has, segment } from "./api.js";
 import { FORMS } from "./bucketforms.js";
 import { addTexts, say } from "./messages.js";
 import { go, link } from "./router.js";
 import { styled as figures } from "./figures.js";
 import { Policy } from "./bucketpolicy.js";
+import { BucketKeys } from "./bucketkeys.js";
+import { contentOf, DeleteBucket, EmptyBucket, mayEmpty } from "./bucketactions.js";
 import { announce, Button, Confirm, Field, Form, html, Loaded, loadStyle, useLoad } from "./ui.js";
 
 const STYLE = "./bucket.css";
@@ -16,8 +18,10 @@ export const styled = Promise.all([figures, loadStyle(STYLE)]);
 
 addTexts({
   "setting.sections": "Settings",
+  "setting.all": "All settings",
   "setting.name.versioning": "Versions",
   "setting.name.lock": "Object lock",
+  "setting.name.encryption": "Encryption",
   "setting.name.lifecycle": "Lifecycle",
   "setting.name.policy": "Policy",
   "setting.name.cors": "CORS",
@@ -34,10 +38,8 @@ addTexts({
   "setting.saved": "The setting is saved",
   "setting.removed": "The setting is removed",
   "setting.delete": "Delete",
-  "setting.name.delete": "Delete bucket",
+  "setting.name.delete": "Delete",
   "setting.deleteBucket": "Delete bucket",
-  "setting.deleteText": "Only an empty bucket can be deleted. This cannot be undone.",
-  "setting.deleted": "The bucket is deleted",
   "setting.remove": "Remove setting…",
   "setting.examples": "Start from an example:",
   "setting.example.read": "Anyone may read objects",
@@ -54,6 +56,9 @@ addTexts({
   "setting.suspendVersions": "Suspend versions",
   "setting.enableVersionsText": "Every overwrite and deletion then keeps the old bytes, which count towards the size of the bucket. Versions can be suspended, but never disabled.",
   "setting.suspendVersionsText": "New writes then replace the object for good. Older versions stay, and can be restored.",
+  "setting.leave": "Leave without saving?",
+  "setting.leaveText": "What you changed on this page is not saved.",
+  "setting.leaveUnsaved": "Leave",
   "setting.ruleEmpty": "Enter at least one number of days",
   "setting.on": "On",
   "setting.off": "Off",
@@ -76,6 +81,21 @@ addTexts({
   "setting.unit": "Unit",
   "setting.unit.Days": "days",
   "setting.unit.Years": "years",
+  "setting.encryption": "Default encryption of new objects",
+  "setting.encryptionHelp": "A request that names an encryption itself gets that one. Objects that exist stay as they are.",
+  "setting.encryption.": "None",
+  "setting.encryption.AES256": "SSE-S3: with the keys of this server",
+  "setting.encryption.aws:kms": "SSE-KMS: with a master key of your choice",
+  "setting.encryptionBadge.": "None",
+  "setting.encryptionBadge.AES256": "SSE-S3",
+  "setting.encryptionBadge.aws:kms": "SSE-KMS",
+  "setting.encryptionNow.": "New objects are encrypted only if their request or the server's configuration asks for it.",
+  "setting.encryptionNow.AES256": "New objects are encrypted with the keys of this server.",
+  "setting.encryptionNow.aws:kms": "New objects are encrypted with the default master key.",
+  "setting.encryptionNow.key": "New objects are encrypted with the master key {key}.",
+  "setting.masterKey": "Master key",
+  "setting.masterKeyHelp": "A name, or an ARN that ends in one. Empty for the default key.",
+  "setting.blockCustomerKeys": "Refuse writes with keys of clients (SSE-C)",
   "setting.ruleNumber": "Rule {number}",
   "setting.addRule": "Add rule",
   "setting.removeRule": "Remove rule {number}",
@@ -142,6 +162,7 @@ addTexts({
   "setting.removeText.policy": "Everyone whom the policy lets in is shut out, and what it denies is allowed again.",
   "setting.removeText.publicAccessBlock": "ACLs and policies can then make this bucket public again.",
   "setting.removeText.lifecycle": "Nothing is deleted by itself any more.",
+  "setting.removeText.encryption": "New objects are then stored without encryption, unless their request or the server's configuration asks for it. Objects that exist stay encrypted.",
   "setting.removeText.cors": "Pages of other origins can then no longer use the bucket from a browser.",
   "setting.removeText.ownership": "The bucket then behaves as if it had never been configured; ACLs may work again.",
   "setting.removeText.tags": "The bucket then has no tags.",
@@ -149,12 +170,12 @@ addTexts({
 
 // By the tabs of the page of a bucket.
 const SETTINGS = {
-  settings: ["versioning", "lock", "lifecycle", "cors", "tags", "delete"],
+  settings: ["versioning", "lock", "encryption", "lifecycle", "cors", "tags", "delete"],
   access: ["policy", "publicAccessBlock", "ownership", "acl"],
 };
 
 // Those that S3 has an operation for that removes them, or a document without rules.
-const REMOVABLE = new Set(["lifecycle", "policy", "cors", "ownership", "publicAccessBlock", "tags"]);
+const REMOVABLE = new Set(["encryption", "lifecycle", "policy", "cors", "ownership", "publicAccessBlock", "tags"]);
 
 const statement = (bucket, Principal, Action, more) => ({
   Version: "2012-10-17",
@@ -230,9 +251,10 @@ function Setting({ bucket, info, name, asJSON, statement, reload }) {
     announce(say("setting.removed"));
     setAsks(false);
     found.reload();
+    reload();
   }
   const Shown = name === "policy" ? Policy : asJSON ? JSONEditor : FORMS[name];
-  const saysItself = name === "versioning" || name === "lock" || name === "policy";
+  const saysItself = ["versioning", "lock", "encryption", "policy"].includes(name);
   return html`
     <${Loaded} of=${found} rows=${4}>
       ${({ document }) => html`
@@ -252,29 +274,27 @@ function Setting({ bucket, info, name, asJSON, statement, reload }) {
   `;
 }
 
-function DeleteBucket({ bucket }) {
-  const [asks, setAsks] = useState(false);
-  async function remove() {
-    await call("DELETE", "buckets/" + segment(bucket));
-    announce(say("setting.deleted"));
-    go(["buckets"]);
-  }
+// `onJob(job)` gets the job that empties the bucket.
+function Removal({ info, onJob }) {
+  const [dialog, setDialog] = useState("");
+  const close = () => setDialog("");
   return html`
-    <p class="now">${say("setting.deleteText")}</p>
-    <${Button} icon="trash" kind="danger" onClick=${() => setAsks(true)}>${say("setting.deleteBucket")}<//>
-    ${asks && html`
-      <${Confirm} title=${say("setting.deleteBucket")} text=${say("setting.deleteText")} name=${bucket} act=${remove}
-        label=${say("setting.delete")} onClose=${() => setAsks(false)} />
-    `}
+    ${mayEmpty(info) && html`
+      <h3>${say("bucket.emptyRun")}</h3><p class="now">${say("bucket.emptyNow", { what: contentOf(info) })}</p>
+      <${Button} icon="close" kind="danger" onClick=${() => setDialog("empty")}>${say("bucket.empty")}<//>`}
+    <h3>${say("setting.deleteBucket")}</h3><p class="now">${say("bucket.deleteText")}</p>
+    <${Button} icon="trash" kind="danger" onClick=${() => setDialog("delete")}>${say("bucket.delete")}<//>
+    ${dialog === "empty" && html`<${EmptyBucket} bucket=${info} onClose=${close} onDone=${onJob} />`}
+    ${dialog === "delete" && html`<${DeleteBucket} bucket=${info} onClose=${close} onDone=${() => go(["buckets"])} />`}
   `;
 }
 
 // `query` says which section is open, {setting, view}, so that a link leads to it; `reload` describes the bucket anew.
-export function BucketSettings({ bucket, info, tab, query, reload }) {
+export function BucketSettings({ bucket, info, tab, query, reload, onJob }) {
   const names = SETTINGS[tab];
   const { setting, view } = query;
-  const name = names.includes(setting) ? setting : names[0];
-  const asJSON = FORMS[name] !== undefined && view === "json";
+  // All settings stand below each other, unless one is chosen; a policy takes a page of its own.
+  const chosen = names.includes(setting) ? setting : tab === "access" ? names[0] : "";
   const to = (values, isCurrent, text) => html`
     <a href=${link(["buckets", bucket, tab], values)} aria-current=${isCurrent ? "page" : undefined}
       onClick=${(event) => {
@@ -282,17 +302,16 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
         go(["buckets", bucket, tab], values, true);
       }}>${text}</a>
   `;
-  return html`
-    <div class="settings">
-      <nav class="settingsNav" aria-label=${say("setting.sections")}>
-        ${names.map((each) => to({ setting: each, view }, each === name, say("setting.name." + each)))}
-      </nav>
-      <section class="card">
-        <h2>${say("setting.name." + name)}</h2>
+  function section(name) {
+    const asJSON = FORMS[name] !== undefined && chosen !== "" && view === "json";
+    return html`
+      <section class="card" key=${name}>
+        <header><h2>${say("setting.name." + name)}</h2>
+          ${!chosen && FORMS[name] && to({ setting: name, view: "json" }, false, say("setting.asJSON"))}</header>
         ${name === "delete"
-          ? html`<${DeleteBucket} bucket=${bucket} />`
+          ? html`<${Removal} info=${info} onJob=${onJob} />`
           : html`
-            ${FORMS[name] && html`
+            ${chosen && FORMS[name] && html`
               <nav class="tabs" aria-label=${say("setting.name." + name)}>
                 ${to({ setting: name }, !asJSON, say("setting.asForm"))}
                 ${to({ setting: name, view: "json" }, asJSON, say("setting.asJSON"))}
@@ -301,6 +320,16 @@ export function BucketSettings({ bucket, info, tab, query, reload }) {
             <${Setting} key=${name} bucket=${bucket} info=${info} name=${name} asJSON=${asJSON} reload=${reload} statement=${query.statement} />
           `}
       </section>
+    `;
+  }
+  return html`
+    <div class="settings">
+      <nav class="settingsNav" aria-label=${say("setting.sections")}>
+        ${tab === "settings" && to({}, !chosen, say("setting.all"))}
+        ${names.map((each) => to({ setting: each, view }, each === chosen, say("setting.name." + each)))}
+      </nav>
+      <div>${(chosen ? [chosen] : names).map(section)}
+        ${tab === "access" && has("auditor") && html`<${BucketKeys} bucket=${bucket} info=${info} />`}</div>
     </div>
   `;
 }

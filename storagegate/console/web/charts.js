@@ -72,8 +72,7 @@ export function Chart({ title, times, series, format }) {
       </div>
       <ul class="legend">
         ${latest.map(([name, value], each) => html`
-          <li><span class=${"swatch line" + (each % 6)} aria-hidden="true">■</span> ${name}
-            <small>${isKnown(value) ? format(value) : ""}</small></li>
+          <li><span class=${"swatch line" + (each % 6)} aria-hidden="true">■</span> ${name}${" "}<small>${isKnown(value) ? format(value) : ""}</small></li>
         `)}
       </ul>
     </figure>

@@ -3,12 +3,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { fromChoice, fromDrop } from "./filewalk.js";
 import { addTexts, say } from "./messages.js";
-import { announce, Button, html } from "./ui.js";
+import { announce, Button, Empty, html } from "./ui.js";
 
 addTexts({
   "transfers.files": "Upload files",
   "transfers.folder": "Upload folder",
-  "transfers.drop": "Drop files and folders to upload them to {place}",
+  "transfers.drop": "Drop to upload to {place}",
+  "transfers.dropText": "Files and whole folders. An object of the same name is replaced.",
+  "transfers.dropKept": "Files and whole folders. An object of the same name becomes an older version.",
 });
 
 const RELOAD_MS = 1000;
@@ -50,8 +52,8 @@ function useDrop(drop) {
 // Ask for files to upload, as the button does.
 export const chooseFiles = () => document.getElementById("files").click();
 
-// `add(source)` gets what was dropped or chosen; `place` is how the target is called.
-export function DropButtons({ add, place }) {
+// `add(source)` gets what was dropped or chosen; `place` is how the target is called; `keeps` says whether it keeps versions.
+export function DropButtons({ add, place, keeps }) {
   const files = useRef();
   const folder = useRef();
   const isOver = useDrop(add);
@@ -66,12 +68,12 @@ export function DropButtons({ add, place }) {
       aria-label=${say("transfers.folder")} onChange=${chosen} />
     <${Button} icon="folder" kind="shrinks" aria-label=${say("transfers.folder")} onClick=${() => folder.current.click()}>${say("transfers.folder")}<//>
     <${Button} icon="upload" kind="primary" onClick=${() => files.current.click()}>${say("transfers.files")}<//>
-    ${isOver && html`<div class="dropping"><p>${say("transfers.drop", { place })}</p></div>`}
+    ${isOver && html`<div class="dropping"><${Empty} title=${say("transfers.drop", { place })} text=${say(keeps ? "transfers.dropKept" : "transfers.dropText")} /></div>`}
   `;
 }
 
 // The buttons of a folder; what sends is fetched with the first file. `onDone` is called, not more often than once a second, when a file is there.
-export function DropTarget({ bucket, prefix, onDone }) {
+export function DropTarget({ bucket, prefix, keeps, onDone }) {
   const latest = useRef(onDone);
   const timer = useRef(0);
   latest.current = onDone;
@@ -94,5 +96,5 @@ export function DropTarget({ bucket, prefix, onDone }) {
       dispatchEvent(new Event("uploads"));
     }, (error) => announce(error.message));
   };
-  return html`<${DropButtons} add=${add} place=${bucket + "/" + prefix} />`;
+  return html`<${DropButtons} add=${add} place=${bucket + "/" + prefix} keeps=${keeps} />`;
 }

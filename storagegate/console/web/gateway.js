@@ -139,15 +139,15 @@ export default function Gateway({ route }) {
   const names = route.path.slice(1);
   const isAbsent = found.error && found.error.status === 404;
   return html`
-    <${Page} title=${names.length ? names.join(".") : say("nav.gateway")} role="auditor"
+    <${Page} title=${names.length ? names.join(".") : say("nav.gateway")} role="auditor" fixed=${names.length > 0}
       badges=${found.data && names.length > 0 && html`<${Badges} data=${found.data} names=${names} />`}
       crumbs=${names.length > 0 && html`<${Crumbs} steps=${[[say("nav.gateway"), link(["gateway"])], [names.join("."), ""]]} />`}
-      actions=${html`<${Button} onClick=${found.reload}>${say("gateway.refresh")}<//>`}>
+      actions=${html`<${Button} icon="retry" onClick=${found.reload}>${say("gateway.refresh")}<//>`}>
       ${isAbsent
         ? html`<${Empty} title=${say("gateway.none")} text=${say("gateway.noneText")}>
             <${Button} onClick=${found.reload}>${say("app.reload")}<//><//>`
         : html`<${Loaded} of=${found}>
-            ${(data) => html`<div class=${names.length ? "explorer" : "explorer whole"}>
+            ${(data) => html`<div class=${names.length ? "explorer panes" : "explorer whole"}>
               <${Services} data=${data} names=${names} />
               ${names.length ? html`<${Method} data=${data} names=${names} />` : html`<div><${Overview} data=${data} /><${Discovery} /></div>`}
             </div>`}

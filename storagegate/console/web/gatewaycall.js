@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { callLines, has } from "./api.js";
 import { History, note, past } from "./gatewayhistory.js";
 import "./gatewaytexts.js";
+import { JSONLines } from "./json.js";
 import { bytes, number, say } from "./messages.js";
 import { example, faultsOf, fieldsOf, formFields } from "./schemas.js";
 import { Button, Check, CopyButton, Dialog, Field, Form, html, Select } from "./ui.js";
@@ -130,9 +131,9 @@ function Answer({ wire, answer }) {
         ${state === "end" && say("gateway.done", { ms, bytes: bytes(end.bytes), items: number(items.length) })}
         ${state === "error" && say("gateway.failed", { code: end.data.error, message: end.data.message, ms })}
       </p>
-      ${items.length > 0 && html`<pre class="isolated" tabindex="0" aria-label=${title}>${body}</pre>`}
+      ${items.length > 0 && html`<pre class="isolated" tabindex="0" aria-label=${title}><${JSONLines} text=${body} /></pre>`}
       ${state === "error" && end.data.details !== undefined && html`
-        <pre class="isolated" tabindex="0" aria-label=${title}>${JSON.stringify(end.data.details, null, 2)}</pre>
+        <pre class="isolated" tabindex="0" aria-label=${title}><${JSONLines} text=${JSON.stringify(end.data.details, null, 2)} /></pre>
       `}
     </section>
   `;
@@ -148,7 +149,21 @@ const sorted = (name, value) => (value && typeof value === "object" && !Array.is
 const resultOf = (answer) =>
   JSON.stringify(answer.state === "error" ? [answer.end.data.error, answer.end.data.details] : answer.items.map((item) => item.data), sorted);
 
-const BAR_PX = 72;
+const BAR_PX = 240;
+
+// The times of a call: [[name, ms]]. Without the time of the method, all of it is that of the protocol.
+const timesOf = ({ ms, sendMs, methodMs }) =>
+  (methodMs === undefined ? [["rest", ms]] : [["send", sendMs], ["method", methodMs], ["rest", Math.max(0, ms - sendMs - methodMs)]]);
+
+function Times({ end, most }) {
+  let left = 0;
+  const label = timesOf(end).map(([name, ms]) => say("gateway.times." + name) + " " + number(ms) + " ms").join(", ");
+  return html`<svg class="bars" preserveAspectRatio="none" viewBox=${`0 0 ${BAR_PX} 8`} role="img" aria-label=${label}>${timesOf(end).map(([name, ms]) => {
+    const x = left;
+    left += (BAR_PX * ms) / most;
+    return html`<rect class=${name} height="8" x=${x} width=${left - x} />`;
+  })}</svg>`;
+}
 
 // The answers of several protocols side by side: which differ, and how long each took.
 function Comparison({ wires, answerOf }) {
@@ -165,19 +180,16 @@ function Comparison({ wires, answerOf }) {
     <div class=${isSame ? "notice ok" : "notice warn"} role="status"><p>${say(isSame ? "gateway.same" : "gateway.different", {
       count: number(rows.length), ...fast })}</p></div>
     <div class="scroll" tabindex="0"><table class="dense">
-      <thead><tr>${["wire", "code", "time", "total", "result"].map((name) => html`
-        <th scope="col" class=${name === "total" ? "number" : ""}>${say("gateway." + name)}</th>`)}</tr></thead>
-      <tbody>${rows.map(([wire, answer]) => {
-        const first = answer.items.length ? answer.items[0].ms : answer.end.ms;
-        const wait = (BAR_PX * first) / most;
-        return html`
+      <thead><tr>${[["wire"], ["code"], ["time", "hidePhone"], ["method", "number hidePhone"], ["total", "number"], ["size", "number hidePhone"], ["result"]].map(([name, kind]) => html`
+        <th scope="col" class=${kind}>${say("gateway." + name)}</th>`)}</tr></thead>
+      <tbody>${rows.map(([wire, answer]) => html`
           <tr key=${wire.name}><th scope="row">${wire.title}</th><td class=${answer.state === "end" ? "good" : "bad"}>${codeOf(answer)}</td>
-            <td><svg class="bars" viewBox=${`0 0 ${BAR_PX} 8`} role="img" aria-label=${say("gateway.bar", { first: number(first), ms: number(answer.end.ms) })}>
-              <rect height="8" rx="1" width=${wait} /><rect class="rest" height="8" x=${wait} width=${Math.max(0, (BAR_PX * answer.end.ms) / most - wait)} /></svg></td>
-            <td class="number" title=${bytes(answer.end.bytes)}>${number(answer.end.ms)} ms</td>
-            <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`;
-      })}</tbody></table></div>
-    <p class="quiet">${say("gateway.barText")}</p>
+            <td class="hidePhone"><${Times} end=${answer.end} most=${most} /></td>
+            <td class="number quiet hidePhone">${answer.end.methodMs === undefined ? "–" : number(answer.end.methodMs) + " ms"}</td>
+            <td class="number">${number(answer.end.ms)} ms</td>
+            <td class="number quiet hidePhone">${answer.end.bytes === undefined ? "–" : bytes(answer.end.bytes)}</td>
+            <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`)}</tbody></table></div>
+    <p class="legend quiet hidePhone">${["send", "method", "rest"].map((name) => html`<span><span class=${"use " + name}></span>${say("gateway.times." + name)}</span>`)}</p>
   `;
 }
 
@@ -301,14 +313,20 @@ export function TryIt({ service, method, wires, schemas, children }) {
       </form>`}
       ${children}
     </section>
-    <section ref=${answers} class="results" aria-label=${say("gateway.results")}>
-      <h2>${say("gateway.results")}</h2>
+    <section ref=${answers} class=${shown.length > 1 ? "results isWide" : "results"} aria-label=${say("gateway.results")}>
+      <div class="row"><h2>${say("gateway.results")}</h2>
+        ${shown.length > 1 && html`<div class="buttons">
+          <${Button} icon="retry" kind="small" disabled=${calling !== null} onClick=${() => run(called)}>${say("gateway.again")}<//>
+          <${Button} icon="close" kind="small bare" onClick=${() => setCalled([])}>${say("gateway.toRequest")}<//></div>`}</div>
       ${!shown.length && html`<p class="quiet">${say("gateway.waiting")}</p>`}
       <${Comparison} wires=${shown} answerOf=${answerOf} />
       <div class="answers">
         ${shown.map((wire) => html`<${Answer} key=${wire.name} wire=${wire} answer=${answerOf(wire.name)} />`)}
       </div>
-      <${History} onOpen=${setText} service=${service} method=${method.name} wires=${wires} />
+      <${History} onOpen=${(before) => {
+        setText(before);
+        setCalled([]);
+      }} service=${service} method=${method.name} wires=${wires} />
     </section>
     ${asks && html`
       <${Dialog} title=${say("gateway.compareTitle")} onClose=${() => setAsks(false)}>

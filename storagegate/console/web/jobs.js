@@ -8,9 +8,9 @@ import { shown } from "./objectnames.js";
 import { go } from "./router.js";
 import { announce, Button, Dialog, Empty, Field, Form, html, Loaded, Page, Select, useAction, useLoad } from "./ui.js";
 
-const KINDS = ["deletePrefix", "copyPrefix", "movePrefix", "abortUploads"];
+const KINDS = ["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"];
 const COPIES = new Set(["copyPrefix", "movePrefix"]);
-const REMOVES = new Set(["deletePrefix", "movePrefix"]);
+const REMOVES = new Set(["deletePrefix", "movePrefix", "emptyBucket"]);
 const MOST_UNTYPED = 100;
 const POLL_MS = 2000;
 
@@ -36,19 +36,21 @@ function NewJob({ given, onClose, onStarted }) {
     setTyped("");
   };
   const isCopy = COPIES.has(values.kind);
+  const isWhole = values.kind === "emptyBucket";
   const text = (name, more) => html`
     <${Field} label=${say("jobs." + name)} name=${name} value=${values[name]}
       onInput=${(event) => change({ [name]: event.target.value })} ...${more} />
   `;
   async function submit() {
     if (!toType) {
-      const name = await nameToType(values);
+      const name = isWhole ? values.bucket : await nameToType(values);
       if (name) {
         setToType(name);
         return;
       }
     }
     const { toBucket, toPrefix, ...body } = values;
+    if (isWhole) body.prefix = "";
     onStarted(await call("POST", "jobs", { body: isCopy ? { ...body, toBucket, toPrefix } : body }));
   }
   return html`
@@ -59,7 +61,7 @@ function NewJob({ given, onClose, onStarted }) {
           onChange=${(event) => change({ kind: event.target.value })}
           options=${KINDS.map((kind) => [kind, say("jobs.kind." + kind)])} />
         ${text("bucket", { required: true })}
-        ${text("prefix", { help: say("jobs.prefixHelp") })}
+        ${!isWhole && text("prefix", { help: say("jobs.prefixHelp") })}
         ${isCopy && text("toBucket", { help: say("jobs.toBucketHelp") })}
         ${isCopy && text("toPrefix", { help: say("jobs.toPrefixHelp") })}
         ${toType && html`
@@ -137,11 +139,11 @@ export default function Jobs({ route }) {
     setOpen(false);
     go(["jobs"], {}, true);
   }
-  const add = html`
+  const add = found.data && found.data.mayStart && html`
     <${Button} icon="add" kind="primary" onClick=${() => setOpen(true)}>${say("jobs.new")}<//>
   `;
   return html`
-    <${Page} title=${say("nav.jobs")} actions=${add}>
+    <${Page} title=${say("nav.jobs")} actions=${found.data && found.data.items.length > 0 && add}>
       <${Loaded} of=${found} isEmpty=${({ items }) => !items.length} empty=${html`
         <${Empty} title=${say("jobs.empty")} text=${say("jobs.emptyText")}>${add}<//>
       `}>

@@ -28,6 +28,7 @@ addTexts({
   "keyNew.every": "Every bucket of the account",
   "keyNew.folder": "Folder",
   "keyNew.folderHelp": "Empty for the whole bucket.",
+  "keyNew.folderOpen": "Also reaches {name}-old/ and all other names that begin with {name}. End it with / for this folder alone.",
   "keyNew.folderFirst": "Choose a bucket first.",
   "keyNew.everyShort": "every bucket",
   "keyNew.details": "Name and expiry",
@@ -139,6 +140,9 @@ export function NewKey({ bucket = "" }) {
   }
   const folders = useFolders(values.bucket, values.prefix);
   const [run, busy, error] = useAction(submit);
+  const isPart = values.bucket && /[^/*]$/.test(values.prefix);
+  const folderHelp = isPart ? say("keyNew.folderOpen", { name: values.prefix })
+    : values.bucket ? say("keyNew.folderHelp") : say("keyNew.folderFirst");
   const roles = rolesUpTo(state.session.role);
   const wrong = (name) => (error && error.details && error.details.field === name ? error.message : "");
   const isNamed = error && error.details && error.details.field;
@@ -173,7 +177,7 @@ export function NewKey({ bucket = "" }) {
             options=${[["", say("keyNew.every")], ...(reach ? reach.owned : []).map((each) => [each, each])]}
             onChange=${(event) => change({ bucket: event.target.value, prefix: event.target.value ? values.prefix : "" })} />
           ${field("prefix", {
-            label: say("keyNew.folder"), help: say(values.bucket ? "keyNew.folderHelp" : "keyNew.folderFirst"), error: wrong("prefix"),
+            label: say("keyNew.folder"), help: folderHelp, error: wrong("prefix"),
             placeholder: "2026/", disabled: !values.bucket, list: "folders",
           })}
           <datalist id="folders">${folders.map((each) => html`<option value=${each} />`)}</datalist>

@@ -41,8 +41,8 @@ export function useReach({ account, bucket, prefix }) {
 export function Sentence({ values, reach }) {
   if (!reach) return null;
   const { bucket, prefix, policy, role } = values;
-  const account = values.account || "…";
-  const what = bucket || prefix ? (bucket || "*") + "/" + (prefix || "*") : say("reach.all");
+  const account = "\u0001" + (values.account || "…") + "\u0001";
+  const what = bucket || prefix ? "\u0002" + (bucket || "*") + "/" + (prefix || "*") + "\u0002" : say("reach.all");
   let text = "";
   if (!reach.owned.length) text = say("reach.nothing", { account });
   else if (!reach.buckets.length) text = say("reach.noBucket", { account, bucket });
@@ -52,8 +52,14 @@ export function Sentence({ values, reach }) {
     const count = say(key, { count: number(reach.objects) });
     text = say("reach.may." + policy, { what, account, count, size: bytes(reach.bytes) });
   }
+  // The account and the pattern stand out.
+  const parts = text.split(/(\u0001[^\u0001]*\u0001|\u0002[^\u0002]*\u0002)/).map((part, at) => {
+    if (at % 2 === 0) return part;
+    const inner = part.slice(1, -1);
+    return part[0] === "\u0001" ? html`<strong>${inner}</strong>` : html`<code class="pattern">${inner}</code>`;
+  });
   return html`
-    <p>${text}${!reach.owned.length && policy === "readwrite" && !bucket && " " + say("reach.nothingYet")}
+    <p>${parts}${!reach.owned.length && policy === "readwrite" && !bucket && " " + say("reach.nothingYet")}
       ${role !== "none" && " " + say(role === "auditor" ? "reach.auditor" : "reach.adminRole")}</p>
   `;
 }

@@ -26,7 +26,13 @@ addTexts({
   "keys.role.admin": "admin: everything but the root pair",
   "keys.policy": "Policy",
   "keys.reaches": "Reaches",
-  "keys.everything": "everything of its account",
+  "keys.everything": "every bucket of {account}",
+  "keys.may.readonly": "Read",
+  "keys.may.readwrite": "Read and write",
+  "keys.may.writeonly": "Write",
+  "keys.one": "1 key",
+  "keys.many": "{count} keys",
+  "keys.rootPair": "The root key pair is not listed",
   "keys.bucket": "Buckets",
   "keys.bucketHelp": "A pattern such as logs-*; empty for all.",
   "keys.prefix": "Object keys",
@@ -48,6 +54,9 @@ addTexts({
   "keys.changed": "The key is changed",
   "keys.remake": "Rotate secret",
   "keys.remakeMore": "Rotate secret…",
+  "keys.remakeTitle": "Rotate the secret of {name}",
+  "keys.lastUse": "Last used {age}.",
+  "keys.neverUsed": "The key was never used.",
   "keys.remakeText": "Programs with the old secret are refused, and sessions of the key end.",
   "keys.revoke": "Revoke",
   "keys.revokeMore": "Revoke…",
@@ -121,7 +130,12 @@ function presetOf(key) {
   return say("keys.preset." + (key.role === "none" ? key.policy : key.role));
 }
 
-const reachOf = (key) => (key.bucket || key.prefix ? (key.bucket || "*") + "/" + (key.prefix || "*") : "");
+const reachOf = (key) => (key.prefix ? (key.bucket || "*") + "/" + key.prefix : key.bucket);
+
+// "Read invoices/2026/*"
+const Reaches = ({ of }) => html`
+  ${say("keys.may." + of.policy)} ${reachOf(of) ? html`<code>${reachOf(of)}</code>` : say("keys.everything", { account: of.account })}
+`;
 
 function KeyFields({ values, change, error, policies = POLICIES }) {
   const wrong = (name) => (error && error.details && error.details.field === name ? error.message : "");
@@ -203,7 +217,7 @@ function KeyDrawer({ name, act, onClose, revision }) {
   const facts = (key) => [
     ["accessKey", html`<code>${key.accessKey}</code> <${CopyButton} text=${key.accessKey} />`],
     ["account", key.account], ["preset", presetOf(key)], ["policy", key.policy], ["role", say("keys.role." + key.role)],
-    ["reaches", reachOf(key) ? html`<code>${reachOf(key)}</code>` : say("keys.everything")],
+    ["reaches", html`<${Reaches} of=${key} />`],
     ["created", date(key.createdMs)],
     ["lastUsed", html`<span title=${date(key.lastUsedMs)}>${key.lastUsedMs ? age(key.lastUsedMs) : say("app.never")}</span>`],
     ["expires", date(key.expiresMs)], ["email", key.email], ["note", key.note],
@@ -237,13 +251,13 @@ function KeyRow({ of, isOpen, find, onMenu }) {
   const name = of.note || of.accessKey;
   return html`
     <tr class=${isOpen ? "isOpen" : ""}>
-      <th scope="row"><a class="name" href=${link(["keys", of.accessKey], { find })}><${Icon} name="key" />${of.note || html`<code>${name}</code>`}</a>
-        ${of.note && html`<small class="under"><code>${of.accessKey}</code></small>`}</th>
-      <td class="hideDrawer" data-label=${say("keys.account")}>${of.account}</td>
+      <th scope="row"><a class="name" href=${link(["keys", of.accessKey], { find })}>${of.note || html`<code>${name}</code>`}</a>
+        ${of.note && html`<small><code>${of.accessKey}</code></small>`}</th>
+      <td class="quiet hideDrawer" data-label=${say("keys.account")}>${of.account}</td>
       <td><span class="badge">${presetOf(of)}</span></td>
-      <td class="hideDrawer">${reachOf(of) ? html`<code>${reachOf(of)}</code>` : html`<span class="quiet">${say("keys.everything")}</span>`}</td>
+      <td class="hideDrawer"><${Reaches} of=${of} /></td>
       <td class="quiet" title=${date(of.lastUsedMs)} data-label=${say("keys.lastUsed")}>${of.lastUsedMs ? age(of.lastUsedMs) : say("app.never")}</td>
-      <td class="quiet hidePhone hideDrawer">${date(of.expiresMs)}</td>
+      <td class="quiet hideDrawer" title=${date(of.expiresMs)} data-label=${say("keys.expires")}>${date(of.expiresMs).split(",")[0]}</td>
       <td><${State} of=${of} /></td>
       <td class="ends menuCell">${has("admin") && html`<${IconButton} icon="more" kind="small" label=${say("keys.menu", { name })} aria-haspopup="menu"
         onClick=${(event) => onMenu(of, event.currentTarget)} />`}</td>
@@ -252,7 +266,7 @@ function KeyRow({ of, isOpen, find, onMenu }) {
 }
 
 const COLUMNS = [["key"], ["account", "hideDrawer"], ["preset"], ["reaches", "hideDrawer"], ["lastUsed"],
-  ["expires", "hidePhone hideDrawer"], ["state"]];
+  ["expires", "hideDrawer"], ["state"]];
 
 const KeyTable = ({ items, opened, find, onMenu }) => html`
   <div class="scroll edge cards tall" tabindex="0">
@@ -275,7 +289,8 @@ function KeyDialog({ kind, of, onClose, changed }) {
       changed(key);
     }} />`;
   if (kind === "remake") return html`
-    <${Confirm} title=${say("keys.remake")} text=${say("keys.remakeText")} label=${say("keys.remake")} onClose=${onClose}
+    <${Confirm} title=${say("keys.remakeTitle", { name: of.note || name })} label=${say("keys.remake")} onClose=${onClose}
+      text=${say("keys.remakeText") + " " + (of.lastUsedMs ? say("keys.lastUse", { age: age(of.lastUsedMs) }) : say("keys.neverUsed"))}
       act=${async () => changed(await call("PATCH", path(name), { body: { newSecret: true } }))} />`;
   return html`
     <${Confirm} title=${say("keys.revoke")} text=${say("keys.revokeText")} name=${name} label=${say("keys.revoke")} onClose=${onClose}
@@ -366,7 +381,9 @@ function KeyList({ find, isNew, bucket, opened }) {
           ${shownOf(page).length
             ? html`<${KeyTable} items=${shownOf(page)} opened=${opened} find=${find} onMenu=${(key, at) => setMenu({ key, at })} />`
             : html`<${Empty} title=${say("keys.noneMatch")}><${Button} onClick=${() => setFilter("all")}>${say("app.all")}<//><//>`}
-          ${page.next && html`<${Button} onClick=${more}>${say("app.more")}<//>`}
+          <p class="listFoot edge"><span>${say(page.items.length === 1 ? "keys.one" : "keys.many", { count: number(page.items.length) })}${page.next && "+"}</span>
+            ${page.next && html`<button type="button" class="link" onClick=${more}>${say("app.more")}</button>`}
+            <span class="fill"></span><span class="hidePhone hideDrawer">${say("keys.rootPair")}</span></p>
         `}
       <//>
       ${menu && html`<${Menu} label=${say("keys.menu", { name: menu.key.note || menu.key.accessKey })} items=${entries} at=${menu.at}

@@ -1,8 +1,9 @@
 // Requests as they end, on all protocols: filtered by the server, held while one looks, and explained.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, segment } from "./api.js";
+import { call, segment, state } from "./api.js";
 import { useEvents } from "./events.js";
+import { JSONLines } from "./json.js";
 import { addTexts, bytes, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import { Button, CopyButton, Empty, Field, html, Icon, IconButton, Loaded, Page, Problem, useAction, useEscape, useLoad } from "./ui.js";
@@ -19,7 +20,7 @@ addTexts({
   "live.waiting": "Connecting",
   "live.dropped": "{count} more were dropped",
   "live.empty": "No requests yet",
-  "live.emptyText": "Requests appear here as they end. Filters apply to new requests.",
+  "live.emptyText": "Requests appear here as they end, and the last refused ones at once. Filters apply to new requests.",
   "live.unfiltered": "Show all requests",
   "live.makeOne": "Objects",
   "live.table": "Requests",
@@ -132,6 +133,9 @@ const statusClass = (status) => "status is" + String(status).slice(0, 1);
 
 const sentence = (text) => text[0].toUpperCase() + text.slice(1);
 
+// The members of a statement by which it decides.
+const DECIDING = ["Effect", "Action", "NotAction", "Resource", "NotResource", "Condition"];
+
 // The statement of a bucket's policy that refused a request, as it is now.
 function Statement({ bucket, number: place }) {
   const found = useLoad((signal) => call("GET", "buckets/" + segment(bucket) + "/settings/policy", { signal }), [bucket]);
@@ -142,7 +146,8 @@ function Statement({ bucket, number: place }) {
   return html`
     <div class="code"><header><span>${say("live.statement", { number: place, count: statements.length })}</span>
       <a class="button bare small" href=${href}>${say("live.openAccess")}</a></header>
-      <pre tabindex="0" class="isolated">${statement ? JSON.stringify(statement, null, 2) : say("live.gone", { number: place })}</pre></div>
+      <pre tabindex="0" class="isolated">${statement
+        ? html`<${JSONLines} text=${JSON.stringify(statement, null, 2)} marked=${DECIDING} />` : say("live.gone", { number: place })}</pre></div>
   `;
 }
 
@@ -184,7 +189,7 @@ function Details({ of, events, onOpen, onClose, query }) {
   const only = (name, values) => html`
     <a class="button small" href=${link(["live"], { ...query, ...values })}>${say("live." + name)}</a>`;
   return html`
-    <aside class="drawer" aria-label=${of.operation + " · " + of.status}>
+    <aside class="drawer narrow" aria-label=${of.operation + " · " + of.status}>
       <header><span class=${statusClass(of.status)}>${of.status}</span><h2>${of.operation}</h2>
         ${step("newer", "chevronLeft", -1)}${step("older", "chevronRight", 1)}
         <${IconButton} icon="close" kind="small" label=${say("app.close")} onClick=${onClose} /></header>
@@ -282,18 +287,29 @@ function Table({ events, opened, onOpen, onScrolled, first, box, row, columns })
   `;
 }
 
+// What the page showed when it was left, for the key that saw it.
+let left = { accessKey: "", events: [] };
+
 // The events that are shown, and those that wait while the list is held.
 function useRequests(query, isHeld) {
+  const accessKey = state.session ? state.session.accessKey : "";
   const waiting = useRef([]);
-  const ids = useRef(0);
-  const [events, setEvents] = useState([]);
+  const [events, setEvents] = useState(left.accessKey === accessKey ? left.events : []);
+  const ids = useRef(events.length ? events[0].id : 0);
+  useEffect(() => {
+    left = { accessKey, events };
+  }, [events]);
   const [count, setCount] = useState(0);
   const [dropped, setDropped] = useState(0);
   const found = useEvents({ topics: "requests", ...query }, (name, document) => {
     if (name === "dropped") setDropped(document.total);
-    if (name !== "requests") return;
-    ids.current += 1;
-    waiting.current.push({ ...document, id: ids.current });
+    // What was refused before the first visit; later ones are here already.
+    const isFirst = name === "refusals" && !ids.current;
+    const fresh = isFirst ? document.items.reverse() : name === "requests" ? [document] : [];
+    for (const each of fresh) {
+      ids.current += 1;
+      waiting.current.push({ ...each, id: ids.current });
+    }
     if (waiting.current.length > MOST) waiting.current.shift();
   });
   const show = () => {

@@ -8,7 +8,7 @@ addTexts({
   "maintenance.rounds": "Completed rounds",
   "maintenance.bytes": "Read since the start",
   "maintenance.perSecond": "Read/s",
-  "maintenance.measuring": "being measured",
+  "maintenance.measuring": "Being measured",
   "maintenance.limit": "at most {bytes}",
   "maintenance.damage": "Damage",
   "maintenance.whole": "No known damage",

@@ -27,9 +27,10 @@ const TEXTS = {
   "app.copy": "Copy",
   "app.copied": "Copied",
   "app.more": "Show more",
+  "app.clear": "Clear the field",
   "app.noPage": "Page not found",
-  "app.never": "never",
-  "app.none": "none",
+  "app.never": "Never",
+  "app.none": "None",
   "app.typeName": "Type {name} to confirm",
   "app.stale": "As of {age}",
   "app.code": "Code {code}",
@@ -84,6 +85,9 @@ const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 export const number = (value) => numbers.format(value);
 
+// How many, in a list of one text, or of none where there is none.
+export const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
+
 export const date = (ms) => (ms ? dates.format(ms) : say("app.never"));
 
 export function age(ms, now = Date.now()) {
@@ -103,3 +107,6 @@ export function bytes(value) {
   const digits = unit && value < 100 ? 1 : 0;
   return new Intl.NumberFormat(undefined, { maximumFractionDigits: digits }).format(value) + " " + UNITS[unit];
 }
+
+// A change of a value, with its sign.
+export const signed = (value, format) => (value > 0 ? "+" : value < 0 ? "−" : "") + format(Math.abs(value));

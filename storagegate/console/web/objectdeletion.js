@@ -1,7 +1,7 @@
 // Deleting objects: some of them at once, whole folders by jobs, and the way back where versions are kept.
 
 import { call } from "./api.js";
-import { addTexts, number, say } from "./messages.js";
+import { addTexts, counted, number, say } from "./messages.js";
 import { base } from "./objectactions.js";
 import { shown } from "./objectnames.js";
 import { announce, Confirm, html } from "./ui.js";
@@ -9,7 +9,8 @@ import { announce, Confirm, html } from "./ui.js";
 addTexts({
   "objects.deleteOne": "Delete {name}",
   "objects.delete": "Delete {count} objects",
-  "objects.deleteFolders": "Delete {count} objects and everything in {folders} folders",
+  "objects.deleteFolder": "Delete the folder {name}",
+  "objects.deleteFolders": "Delete {what} with everything in them",
   "objects.deleteAll": "Delete everything below {prefix}",
   "objects.deleteText": "A bucket that keeps versions keeps what you delete as an older version.",
   "objects.deleteText.": "This bucket keeps no versions: what you delete cannot be restored.",
@@ -17,8 +18,9 @@ addTexts({
   "objects.deleteText.Suspended": "Versions are suspended: what was stored since then cannot be restored.",
   "objects.deletedOne": "1 object deleted",
   "objects.deleted": "{count} objects deleted",
-  "objects.undo": "Undo",
   "objects.undone": "{count} restored",
+  "objects.restoring": "Restoring: {count} so far",
+  "objects.restoredBelow": "{count} objects are restored",
   "objects.notDeleted": "{count} objects were not deleted: {first}",
 });
 
@@ -72,6 +74,22 @@ export function announceDeleted(bucket, count, markers, reload) {
   announce(say(count === 1 ? "objects.deletedOne" : "objects.deleted", { count: number(count) }), undo);
 }
 
+// Bring back what was deleted below a prefix since a time.
+export async function restoreBelow(bucket, prefix, sinceMs) {
+  let count = 0;
+  let page = null;
+  do {
+    const query = { prefix, limit: BATCH_OBJECTS };
+    if (page) Object.assign(query, { after: page.next, versionAfter: page.nextVersion });
+    page = await call("GET", base(bucket) + "/versions", { query });
+    const markers = page.items.filter((each) => each.isDeleteMarker && each.isLatest && each.modifiedMs >= sinceMs);
+    const { failed } = await deleteObjects(bucket, markers.map(({ key, versionId }) => ({ key, versionId })));
+    count += markers.length - failed.length;
+    if (page.next !== null) announce(say("objects.restoring", { count: number(count) }));
+  } while (page.next !== null);
+  announce(say("objects.restoredBelow", { count: number(count) }));
+}
+
 export function DeleteSelection({ bucket, info, prefix, selection, reload, onClose, onDone }) {
   const { all, names } = selection;
   const keys = [...names].filter((name) => !name.endsWith("/"));
@@ -90,11 +108,17 @@ export function DeleteSelection({ bucket, info, prefix, selection, reload, onClo
   const count = number(keys.length);
   let title = keys.length === 1 ? say("objects.deleteOne", { name: shown(keys[0]) }) : say("objects.delete", { count });
   if (all) title = say("objects.deleteAll", { prefix: shown(prefix) || say("objects.wholeBucket") });
-  else if (folders.length) title = say("objects.deleteFolders", { count, folders: number(folders.length) });
+  else if (folders.length === 1 && !keys.length) title = say("objects.deleteFolder", { name: shown(folders[0]) });
+  else if (folders.length)
+    title = say("objects.deleteFolders", { what: [
+      ...counted(folders.length, "objects.folderOne", "objects.folders"), ...counted(keys.length, "objects.one", "objects.many"),
+    ].join(", ") });
   const text = info ? say("objects.deleteText." + info.versioning) : say("objects.deleteText");
-  const isMuch = folders.length > 0 || keys.length > MOST_UNTYPED;
+  const canUndo = Boolean(info) && info.versioning === "Enabled";
+  const isMuch = !canUndo && (folders.length > 0 || keys.length > MOST_UNTYPED);
+  const isFolder = !all && folders.length === 1 && !keys.length && shown(folders[0]) === folders[0];
   return html`
-    <${Confirm} title=${title} text=${text} name=${isMuch ? bucket : undefined}
+    <${Confirm} title=${title} text=${text} name=${isMuch ? (isFolder ? folders[0] : bucket) : undefined} canUndo=${canUndo}
       act=${act} label=${say("app.delete")} onClose=${onClose} />
   `;
 }

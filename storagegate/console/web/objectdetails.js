@@ -38,6 +38,12 @@ addTexts({
   "object.type": "Type",
   "object.etag": "ETag",
   "object.checksum": "Checksum",
+  "object.encryption": "Encryption",
+  "object.encryption.AES256": "SSE-S3",
+  "object.encryption.aws:kms": "SSE-KMS",
+  "object.encryption.key": "SSE-KMS with the key {key}",
+  "object.encryption.SSE-C": "SSE-C",
+  "object.customerKey": "This object is encrypted with a key that only its owner has (SSE-C). The console cannot show, download, copy or rename it: use a client that sends the key.",
   "object.account": "Owner",
   "object.storageClass": "Class",
   "object.partCount": "Parts",
@@ -83,6 +89,11 @@ addTexts({
 
 const PROGRAMS = { aws: "AWS CLI", rclone: "rclone", curl: "curl", python: "boto3" };
 
+const isSealed = (object) => Boolean(object && object.encryption && object.encryption.kind === "SSE-C");
+
+const encryptionOf = ({ kind, keyId }) =>
+  keyId ? say("object.encryption.key", { key: keyId }) : say("object.encryption." + kind);
+
 function Facts({ object }) {
   const pairs = (values) => Object.entries(values).map(([name, value]) => name + ": " + value).join(", ");
   const [, words] = typeOf(object.key);
@@ -94,6 +105,7 @@ function Facts({ object }) {
     ["etag", html`<code>${object.etag}</code>`],
     ["version", object.versionId && html`<code>${object.versionId}</code>`],
     ["checksum", object.checksum && html`<code>${object.checksum.algorithm} ${object.checksum.value}</code>`],
+    ["encryption", object.encryption && encryptionOf(object.encryption)],
     ["account", object.account],
     ["storageClass", object.storageClass],
     ["lock", object.lock && (object.lock.legalHold ? say("object.held") : say("object.locked", { mode: object.lock.mode, date: date(object.lock.untilMs) }))],
@@ -180,7 +192,8 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
     function pressed(event) {
       if (document.querySelector("dialog, :popover-open")) return;
       const isTyping = event.target.closest("input, textarea, select");
-      const inside = box.current.contains(event.target);
+      // A key may come after the drawer has gone and before this listener has.
+      const inside = box.current && box.current.contains(event.target);
       if (inside && !isTyping && event.key === "ArrowLeft" && neighbour(-1)) location.hash = neighbour(-1);
       else if (inside && !isTyping && event.key === "ArrowRight" && neighbour(1)) location.hash = neighbour(1);
     }
@@ -202,9 +215,10 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
       <header>
         <${Icon} name=${typeOf(name)[0]} />
         <h2 ref=${heading} tabindex="-1" title=${shown(name)}>${shownBelow(name, folderOf(name))}</h2>
-        ${[[-1, "chevronLeft", "previous"], [1, "chevronRight", "next"]].map(([step, icon, label]) => neighbour(step) && html`
-          <a class="button bare only small" href=${neighbour(step)} aria-label=${say("object." + label)}><${Icon} name=${icon} /></a>
-        `)}
+        ${[[-1, "chevronLeft", "previous"], [1, "chevronRight", "next"]].map(([step, icon, label]) => (neighbour(step)
+          ? html`<a class="button bare only small" href=${neighbour(step)} aria-label=${say("object." + label)} title=${say("object." + label)}>
+              <${Icon} name=${icon} /></a>`
+          : html`<${IconButton} icon=${icon} kind="small" label=${say("object." + label)} disabled />`))}
         <${IconButton} icon="close" kind="small" label=${say("app.close")} onClick=${onClose} />
       </header>
       <div class="drawerBody">
@@ -212,15 +226,19 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
           ${(object) => object === null
             ? html`<p class="part">${say("object.gone")}</p>`
             : html`
-              <${Preview} key=${object.etag} bucket=${bucket} object=${object} versionId=${versionId} />
+              ${isSealed(object)
+                ? html`<p class="part">${say("object.customerKey")}</p>`
+                : html`<${Preview} key=${object.etag} bucket=${bucket} object=${object} versionId=${versionId} />`}
               <div class="drawerActions">
-                <${Button} icon="download" kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
-                <${Button} icon="share" onClick=${() => setDialog("share")}>${say("objects.share")}<//>
+                ${!isSealed(object) && html`
+                  <${Button} icon="download" kind="primary" busy=${busy} onClick=${fetchIt}>${say("objects.download")}<//>
+                  <${Button} icon="share" onClick=${() => setDialog("share")}>${say("objects.share")}<//>
+                `}
                 ${may.write && !isOlder && html`
-                  <${Button} icon="rename" kind="hidePhone" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>
+                  ${!isSealed(object) && html`<${Button} icon="rename" kind="hidePhone" aria-label=${say("objects.rename")} onClick=${() => setDialog("rename")}>${say("objects.rename")}<//>`}
                   <span class="fill"></span>
                   <${IconButton} icon="trash" kind="danger" label=${say("app.delete")} onClick=${() => setDialog("delete")} />
-                  <${IconButton} icon="more" label=${say("object.more")} onClick=${(event) => setMenu(event.currentTarget)} />
+                  ${!isSealed(object) && html`<${IconButton} icon="more" label=${say("object.more")} onClick=${(event) => setMenu(event.currentTarget)} />`}
                 `}
               </div>
               ${error && html`<${Problem} error=${error} />`}
@@ -240,7 +258,7 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
             : html`<${Editable} key=${"tags" + found.atMs} id="tags" title=${say("object.tags")} pairs=${Object.entries(found.data.tags)}
                 mayEdit=${may.write} isOpen=${tab === "tags"}>${(done) => html`<${EditTags} ...${fresh(found.data)} onCancel=${done} />`}<//>`}
           <${Editable} key=${"metadata" + found.atMs} id="metadata" title=${say("object.metadata")} pairs=${Object.entries(found.data.metadata)}
-            mayEdit=${may.write && !isOlder} isOpen=${tab === "metadata"}>${(done) => html`<${EditType} ...${fresh(found.data)} onCancel=${done} />`}<//>
+            mayEdit=${may.write && !isOlder && !isSealed(found.data)} isOpen=${tab === "metadata"}>${(done) => html`<${EditType} ...${fresh(found.data)} onCancel=${done} />`}<//>
           ${(found.data.lock || !info || info.lockEnabled || tab === "lockTitle") && html`
             <section class="part" id="part-lockTitle"><details open=${Boolean(found.data.lock) || tab === "lockTitle"}><summary>${say("object.lockTitle")}</summary>
               <${Lock} ...${fresh(found.data)} /></details></section>
@@ -250,7 +268,7 @@ export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, 
       </div>
       ${dialog === "delete" && html`
         <${Confirm} title=${say("objects.deleteOne", { name: shown(name) })} text=${info ? say("objects.deleteText." + info.versioning) : say("object.deleteText")}
-          act=${remove} label=${say("app.delete")} onClose=${close} />
+          canUndo=${info && info.versioning === "Enabled"} act=${remove} label=${say("app.delete")} onClose=${close} />
       `}
       ${menu && html`<${Menu} label=${say("object.more")} at=${menu} onClose=${() => setMenu(null)} items=${[
         { label: say("objects.rename"), icon: "rename", act: () => setDialog("rename") },

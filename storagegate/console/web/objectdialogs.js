@@ -1,11 +1,11 @@
 // Short forms about an object: a link to it, a copy, another name, a new folder.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
 import { addTexts, date, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
-import { announce, Check, CopyButton, Dialog, Field, Form, html, Icon, Select, useLoad } from "./ui.js";
+import { announce, Button, Check, Dialog, Field, Form, html, Icon, Select, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "object.expires": "Valid for",
@@ -14,7 +14,10 @@ addTexts({
   "object.expires.86400": "1 day",
   "object.expires.259200": "3 days",
   "object.expires.604800": "7 days",
-  "object.saves": "The browser saves the file instead of showing it",
+  "object.saves": "Download instead of opening in the browser",
+  "object.shareText": "Everyone who has the link can read this object, without a key, until the link expires.",
+  "object.copyLink": "Copy link",
+  "object.done": "Done",
   "object.makeLink": "Create link",
   "object.link": "Works without signing in until {date}",
   "object.shareTitle": "Share {name}",
@@ -50,23 +53,37 @@ export function Share({ bucket, object, versionId, onClose }) {
   const [expires, setExpires] = useState(86400);
   const [isSaved, setIsSaved] = useState(false);
   const [made, setMade] = useState(null);
+  const copied = useRef();
+  useEffect(() => {
+    if (copied.current) copied.current.querySelector(".primary").focus();
+  }, [made]);
+  const [copy] = useAction(async () => {
+    await navigator.clipboard.writeText(made.url);
+    announce(say("app.copied"));
+    onClose();
+  });
   async function make() {
     const body = { key: object, expiresSeconds: expires, download: isSaved, versionId: versionId || null };
     setMade(await call("POST", base(bucket) + "/share", { body }));
   }
   return html`
     <${Dialog} title=${say("object.shareTitle", { name: lastOf(object) })} onClose=${onClose}>
-      <${Form} submit=${make} label=${say("object.makeLink")} onCancel=${onClose}>
+      ${!made && html`<${Form} submit=${make} label=${say("object.makeLink")} onCancel=${onClose}>
+        <p>${say("object.shareText")}</p>
         <${Select} label=${say("object.expires")} name="expires" value=${expires}
           onChange=${(event) => setExpires(+event.target.value)}
           options=${EXPIRIES.map((seconds) => [seconds, say("object.expires." + seconds)])} />
         <${Check} label=${say("object.saves")} checked=${isSaved}
           onChange=${(event) => setIsSaved(event.target.checked)} />
-      <//>
+      <//>`}
       ${made && html`
         ${made.warning && html`<${Warning} text=${made.warning} />`}
-        <div class="code"><header><span>${say("object.link", { date: date(made.expiresMs) })}</span><${CopyButton} text=${made.url} /></header>
+        <div class="code"><header><span>${say("object.link", { date: date(made.expiresMs) })}</span></header>
           <pre id="link" tabindex="0">${made.url}</pre></div>
+        <form ref=${copied}><div class="buttons">
+          <${Button} kind=${navigator.clipboard ? "" : "primary"} onClick=${onClose}>${say("object.done")}<//>
+          ${navigator.clipboard && html`<${Button} kind="primary" icon="copy" onClick=${copy}>${say("object.copyLink")}<//>`}
+        </div></form>
       `}
     <//>
   `;

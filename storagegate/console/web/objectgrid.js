@@ -42,8 +42,12 @@ export class ObjectArray {
     return this.rows.slice(first, last + 1).map(nameOf);
   }
 
-  loadedNames() {
-    return this.rows.map(nameOf);
+  indexOf(name) {
+    return this.rows.findIndex((row) => nameOf(row) === name);
+  }
+
+  loadedRows() {
+    return this.rows;
   }
 }
 
@@ -84,7 +88,7 @@ export function useSelection(pages) {
       if (last - first >= MOST_SELECTED) choose({ size: last - first + 1 });
       else choose(new Set(await pages.names(first, last)));
     },
-    loaded: () => choose(new Set(pages.loadedNames())),
+    loaded: () => choose(new Set(pages.loadedRows().map(nameOf))),
     all: () => setSelection({ all: true, names: new Set() }),
     clear: () => setSelection(NOTHING),
     keep: (some) => choose(new Set(some)),
@@ -103,7 +107,15 @@ function folderSize(row, measured) {
   return measured.state === "done" ? text : "≥ " + text;
 }
 
-function Row({ index, top, height, row, measured, folder, href, isActive, isSelected, isOpen, onPointer }) {
+// A name in which what was searched for is marked.
+function Marked({ text, wanted }) {
+  const at = wanted ? text.toLowerCase().indexOf(wanted.toLowerCase()) : -1;
+  if (at < 0) return text;
+  const end = at + wanted.length;
+  return html`${text.slice(0, at)}<mark>${text.slice(at, end)}</mark>${text.slice(end)}`;
+}
+
+function Row({ index, top, height, row, measured, folder, wanted, href, isActive, isSelected, isOpen, onPointer }) {
   const style = { top: top + "px", height: height + "px" };
   if (row === undefined)
     return html`<div role="row" class="listRow" aria-rowindex=${index + 2} style=${style}>
@@ -117,7 +129,7 @@ function Row({ index, top, height, row, measured, folder, href, isActive, isSele
       <span role="gridcell" class="pick" aria-label=${say("objects.select", { name: shown(name) })}>
         <span class="tick"></span></span>
       <span role="gridcell" class=${isFolder(row) ? "label isFolder" : "label"}><a href=${href(row)} tabindex="-1">
-        <${Icon} name=${icon} /><bdi>${shownBelow(name, folder)}</bdi></a></span>
+        <${Icon} name=${icon} /><bdi><${Marked} text=${shownBelow(name, folder)} wanted=${wanted} /></bdi></a></span>
       <span role="gridcell" class="number">${isFolder(row) ? folderSize(row, measured) : bytes(row[1])}</span>
       <span role="gridcell" class="quiet hidePhone hideMid hideDrawer">${type}</span>
       <span role="gridcell" class="when">${isFolder(row) ? "–" : date(row[2])}</span>
@@ -131,12 +143,12 @@ function Row({ index, top, height, row, measured, folder, href, isActive, isSele
 const COLUMNS = [["name", "label"], ["size", "number"], ["type", "hidePhone hideMid hideDrawer"],
   ["modified", "hidePhone"], ["class", "hidePhone hideMid hideDrawer"]];
 
-function Heads({ sort, onSort, onAll }) {
+function Heads({ sort, onSort, onAll, picked }) {
   const [column, sign] = sort;
   return html`
     <div role="row" class="listHead" aria-rowindex="1">
       <span role="columnheader" class="pick" onClick=${onAll}><span class="hidden">${say("objects.selection")}</span>
-        <span class="tick"></span></span>
+        <span class=${"tick " + picked}></span></span>
       ${COLUMNS.map(([name, kind]) => html`
         <span role="columnheader" class=${kind} aria-sort=${column === name ? (sign > 0 ? "ascending" : "descending") : undefined}>
           ${onSort
@@ -151,7 +163,7 @@ function Heads({ sort, onSort, onAll }) {
 }
 
 // `acts` are {open(row), menu(row, element), up(), rename(row), remove(names)}; those absent are not offered.
-export function ObjectGrid({ label, folder, pages, measured, selection, select, href, opened, sort, onSort, acts }) {
+export function ObjectGrid({ label, folder, wanted, pages, measured, selection, select, href, opened, sort, onSort, acts }) {
   const [active, setActive] = useState(0);
   const anchor = useRef(0);
   const handle = useRef(null);
@@ -179,6 +191,8 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
     if (event.target.closest("a") && !event.shiftKey && !isAdding) return;
     event.preventDefault();
     setActive(index);
+    // The ring of the active row is for the keyboard.
+    event.target.closest("[role=grid]").dataset.pointed = "";
     if (event.shiftKey) select.range(anchor.current, index);
     else if (isAdding || event.target.closest(".pick")) select.toggle(name);
     else select.only(name);
@@ -186,6 +200,7 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
   }
   function pressed(event) {
     const { page } = handle.current;
+    delete event.currentTarget.dataset.pointed;
     const row = pages.row(active);
     const isControl = event.ctrlKey || event.metaKey;
     const steps = {
@@ -212,15 +227,16 @@ export function ObjectGrid({ label, folder, pages, measured, selection, select, 
     event.preventDefault();
     step();
   }
+  const picked = selection.all || (pages.isComplete && selection.names.size >= pages.count) ? "isAll" : selection.names.size ? "isSome" : "";
   const draw = (index, top) => {
     const row = pages.row(index);
-    return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} measured=${measured} folder=${folder} href=${href}
+    return html`<${Row} key=${index} index=${index} top=${top} height=${height} row=${row} measured=${measured} folder=${folder} wanted=${wanted} href=${href}
       isActive=${index === active} onPointer=${pointed} isOpen=${row !== undefined && opened === nameOf(row)}
       isSelected=${selection.all || (row !== undefined && selection.names.has(nameOf(row)))} />`;
   };
   return html`
     <${VirtualList} key=${height} count=${pages.count} row=${draw} height=${height} handle=${handle} onSpan=${onSpan} role="grid"
-      head=${html`<${Heads} sort=${sort} onSort=${onSort}
+      head=${html`<${Heads} sort=${sort} onSort=${onSort} picked=${picked}
         onAll=${() => (selection.all || selection.names.size ? select.clear() : select.loaded())} />`} headHeight=${HEAD_PX}
       aria-label=${label} aria-multiselectable="true"
       aria-rowcount=${pages.isComplete ? pages.count + 1 : -1} aria-activedescendant=${pages.count ? "row-" + active : undefined}

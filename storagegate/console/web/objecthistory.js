@@ -5,11 +5,12 @@ import { call } from "./api.js";
 import { typeOf } from "./filetypes.js";
 import { addTexts, bytes, date, number, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
-import { deleteObjects } from "./objectdeletion.js";
+import { deleteObjects, restoreBelow } from "./objectdeletion.js";
 import { CARD_PX, ROW_PX } from "./objectgrid.js";
-import { shown, shownBelow } from "./objectnames.js";
+import { useBeside } from "./objectlist.js";
+import { isBefore, shown, shownBelow } from "./objectnames.js";
 import { link } from "./router.js";
-import { announce, Button, Empty, html, Icon, Loaded, Problem, useAction, useLoad } from "./ui.js";
+import { announce, Button, Dialog, Empty, Form, html, Icon, Loaded, Problem, useAction, useLoad } from "./ui.js";
 import { useRowHeight, VirtualList } from "./virtuallist.js";
 
 addTexts({
@@ -29,6 +30,8 @@ addTexts({
   "objects.restoreAll": "Restore all {count} deleted",
   "objects.restoredAll": "{count} objects are restored",
   "object.latest": "Current",
+  "objects.restoreBelow": "Restore all below {prefix}",
+  "objects.restoreBelowText": "Every object below {prefix} whose last version is a deletion comes back, whenever it was deleted.",
 });
 
 // The id of what was stored while versions were off.
@@ -45,6 +48,30 @@ function load(bucket, prefix, page, signal) {
   return call("GET", base(bucket) + "/versions", { query, signal });
 }
 
+// The first page, and which of its folders have no object any more.
+async function loadFirst(bucket, prefix, signal) {
+  const page = await load(bucket, prefix, null, signal);
+  if (!page.prefixes.length) return { ...page, gone: new Set() };
+  const { prefixes, next } = await call("GET", base(bucket) + "/objects", { query: { prefix, delimiter: "/", limit: LIMIT }, signal });
+  const present = new Set(prefixes);
+  const gone = page.prefixes.filter((each) => !present.has(each) && (next === null || isBefore(each, next)));
+  return { ...page, gone: new Set(gone) };
+}
+
+function RestoreBelow({ bucket, prefix, onClose, onDone }) {
+  async function act() {
+    await restoreBelow(bucket, prefix, 0);
+    onDone();
+  }
+  return html`
+    <${Dialog} title=${say("objects.restoreBelow", { prefix: shown(prefix) })} onClose=${onClose}>
+      <${Form} submit=${act} label=${say("objects.restore")} onCancel=${onClose}>
+        <p>${say("objects.restoreBelowText", { prefix: shown(prefix) })}</p>
+      <//>
+    <//>
+  `;
+}
+
 // Make a deleted object, or an older version, the current one.
 export async function restore(bucket, version) {
   if (version.isDeleteMarker) {
@@ -56,6 +83,8 @@ export async function restore(bucket, version) {
 
 const HEADS = [["name", "label"], ["size", "number"], ["type", "hidePhone hideMid hideDrawer"], ["modified", "hidePhone"],
   ["restore", ""]];
+
+const lastOf = (folder) => folder.slice(0, -1).split("/").pop() + "/";
 
 const deletedOf = (items) => items.filter((each) => each.isDeleteMarker && each.isLatest);
 
@@ -99,8 +128,9 @@ function Row({ items, top, height, index, folder, href, may, act }) {
   `;
 }
 
-export function ObjectHistory({ bucket, prefix, folder, query, may, round, reload }) {
-  const found = useLoad((signal) => load(bucket, prefix, null, signal), [round]);
+export function ObjectHistory({ bucket, prefix, folder, query, may, round, reload, onBeside }) {
+  const found = useLoad((signal) => loadFirst(bucket, prefix, signal), [round]);
+  const [asks, setAsks] = useState(false);
   const [all, restoring, refusal] = useAction(async (markers) => {
     const { failed } = await deleteObjects(bucket, markers.map(({ key, versionId }) => ({ key, versionId })));
     announce(say("objects.restoredAll", { count: number(markers.length - failed.length) }));
@@ -122,7 +152,7 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
     fetching.current = true;
     try {
       const more = await load(bucket, prefix, page);
-      found.change((before) => ({ ...more, prefixes: [...before.prefixes, ...more.prefixes], items: [...before.items, ...more.items] }));
+      found.change((before) => ({ ...more, gone: before.gone, prefixes: [...before.prefixes, ...more.prefixes], items: [...before.items, ...more.items] }));
     } catch (problem) {
       setFailure(problem);
     }
@@ -134,6 +164,11 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
     ...query, object: version.key, versionId: version.isLatest || version.isDeleteMarker ? "" : version.versionId,
     tab: version.isDeleteMarker ? "versions" : "",
   });
+  const rows = found.data ? found.data.items.filter((each) => each.isLatest) : [];
+  useBeside(rows.length, query.object !== undefined, onBeside, (name, step) => {
+    const at = rows.findIndex((each) => each.key === name);
+    return at >= 0 && rows[at + step] ? href(rows[at + step]) : "";
+  });
   const head = html`
     <div role="row" class="listHead history" aria-rowindex="1">
       <span role="columnheader" class="hidePhone"><span class="hidden">${say("objects.selection")}</span></span>
@@ -142,9 +177,16 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
   `;
   return html`
     <${Loaded} of=${found} rows=${12}>
-      ${({ items, prefixes, next }) => html`
-        ${prefixes.length > 0 && html`<p class="notice"><${Icon} name="folder" /><span>${prefixes.map((name, at) => html`${at > 0 && " · "}
-          <a href=${link(where, { ...query, prefix: name })}><bdi>${shownBelow(name, folder)}</bdi></a>`)}</span></p>`}
+      ${({ items, prefixes, gone, next }) => html`
+        ${prefixes.length > 0 && html`<div class="notice"><${Icon} name="folder" /><span class="fill">${prefixes.map((name, at) => html`${at > 0 && " · "}
+          <a href=${link(where, { ...query, prefix: name })}><bdi>${shownBelow(name, folder)}</bdi></a>${gone.has(name) && html`
+          <span class="badge gone">${say("objects.deletedBadge")}</span>`}`)}</span>
+          ${may.write && folder && html`<${Button} kind="small" icon="restore" onClick=${() => setAsks(true)}>
+            ${say("objects.restoreBelow", { prefix: shown(lastOf(folder)) })}<//>`}</div>`}
+        ${asks && html`<${RestoreBelow} bucket=${bucket} prefix=${folder} onClose=${() => setAsks(false)} onDone=${() => {
+          setAsks(false);
+          reload();
+        }} />`}
         ${items.length
           ? html`<div class="listBox">
               <${VirtualList} key=${height} count=${items.length} height=${height} handle=${handle} onSpan=${onSpan} head=${head}
@@ -160,7 +202,7 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
                 ${say("objects.restoreAll", { count: number(deletedOf(items).length) })}</button>`}
               <span>${say("objects.historyBytes", { size: bytes(items.reduce((sum, each) => sum + (each.isLatest ? 0 : each.size), 0)) })}</span></div>
             </div>`
-          : html`<${Empty} title=${say("objects.emptyHistory")} />`}
+          : !prefixes.length && html`<${Empty} title=${say("objects.emptyHistory")} />`}
         ${(error || failure || refusal) && html`<${Problem} error=${error || failure || refusal} />`}
       `}
     <//>

@@ -1,25 +1,32 @@
 // What is done with a whole folder: copied, moved, renamed or deleted by a job of the daemon, which is shown while it
 // runs, can be stopped, and can be run again for the rest.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call, segment } from "./api.js";
-import { addTexts, number, say } from "./messages.js";
-import { base } from "./objectactions.js";
+import { addTexts, counted, number, say } from "./messages.js";
+import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
 import { link } from "./router.js";
-import { Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
+import { announce, Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
 
 addTexts({
-  "objects.job.deletePrefix": "Deleting below {prefix}",
+  "objects.job.deletePrefix": "Deleting {prefix}",
   "objects.job.copyPrefix": "Copying {prefix} to {to}",
   "objects.job.movePrefix": "Moving {prefix} to {to}",
+  "objects.job.emptyBucket": "Emptying {bucket}",
+  "objects.jobDone.emptyBucket": "Emptied {bucket}",
+  "objects.jobItems": "{count} versions, markers and uploads",
+  "objects.jobDone.deletePrefix": "Deleted {prefix}",
+  "objects.jobDone.copyPrefix": "Copied {prefix} to {to}",
+  "objects.jobDone.movePrefix": "Moved {prefix} to {to}",
   "objects.jobRuns": "{what}: {count} done",
   "objects.jobEnded": "{what}: {state}, {count} done",
+  "objects.jobDone": "{what}: {objects}",
   "objects.jobFailed": "{count} failed, the first: {first}",
   "objects.jobShow": "All jobs",
   "objects.jobAgain": "Run again",
   "objects.jobAgainText": "Run it again to process the rest.",
-  "objects.jobState.done": "finished",
+  "objects.jobState.done": "finished with failures",
   "objects.jobState.cancelled": "stopped",
   "objects.jobState.failed": "failed",
   "objects.jobState.interrupted": "interrupted",
@@ -37,6 +44,12 @@ addTexts({
   "folder.merges": "{name} already has objects: those with the same names are replaced.",
   "folder.inside": "A folder cannot be copied or moved into itself",
   "folder.noSlash": "A name has no slash; use Move to for another folder",
+  "selection.copyTitle": "Copy {count} selected",
+  "selection.moveTitle": "Move {count} selected",
+  "selection.copied": "{count} copied to {to}",
+  "selection.moved": "{count} moved to {to}",
+  "selection.failed": "{count} failed, the first: {first}",
+  "selection.running": "{done} of {count}",
   "folder.jobText": "The job runs on the server, and continues when you leave this page.",
 });
 
@@ -124,8 +137,68 @@ export function RenameFolder({ bucket, folder, onClose, onDone }) {
   `;
 }
 
+// A selection to another folder: objects one after the other, and folders by jobs. Nothing is replaced.
+function SelectionForm({ bucket, prefix, selection, move, onClose, onDone }) {
+  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
+  const [toBucket, setToBucket] = useState(bucket);
+  const [typed, setTyped] = useState(folderOf(prefix));
+  const [done, setDone] = useState(0);
+  const isClosed = useRef(false);
+  useEffect(() => () => {
+    isClosed.current = true;
+  }, []);
+  const names = [...selection.names];
+  const count = number(names.length);
+  const folder = typed && !typed.endsWith("/") ? typed + "/" : typed;
+  const targetOf = (name) => folder + name.slice(name.lastIndexOf("/", name.length - 2) + 1);
+  async function begin(name) {
+    const to = targetOf(name);
+    if (toBucket === bucket && to.startsWith(name)) throw placed(say("folder.inside"));
+    if (await hasObjects(toBucket, to)) throw placed(say("folder.taken", { name: shown(to) }), "ALREADY_EXISTS");
+    const kind = move ? "movePrefix" : "copyPrefix";
+    return start({ kind, bucket, prefix: name, toBucket: toBucket === bucket ? "" : toBucket, toPrefix: to });
+  }
+  async function submit() {
+    const jobs = [];
+    const failed = [];
+    for (const name of names.filter((each) => each.endsWith("/"))) jobs.push(await begin(name));
+    for (const name of names.filter((each) => !each.endsWith("/"))) {
+      if (isClosed.current) return;
+      try {
+        await call("POST", objectPath(bucket, name) + "/copy", { body: { toBucket, toKey: targetOf(name), move } });
+      } catch (error) {
+        failed.push([name, error.message]);
+      }
+      setDone((before) => before + 1);
+    }
+    announce(failed.length
+      ? say("selection.failed", { count: number(failed.length), first: shown(failed[0][0]) + ": " + failed[0][1] })
+      : say(move ? "selection.moved" : "selection.copied", { count, to: toBucket + "/" + shown(folder) }));
+    onDone(jobs, failed.map(([name]) => name));
+  }
+  const buckets = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
+  return html`
+    <${Dialog} title=${say(move ? "selection.moveTitle" : "selection.copyTitle", { count })} onClose=${onClose}>
+      <${Form} label=${say(move ? "objects.move" : "objects.copy")} onCancel=${onClose} submit=${submit}
+        disabled=${toBucket === bucket && folder === folderOf(prefix)}>
+        ${(error) => html`
+          <${Select} label=${say("folder.toBucket")} name="toBucket" value=${toBucket} onChange=${(event) => setToBucket(event.target.value)}
+            options=${buckets.map((each) => [each, each])} />
+          <${Field} label=${say("folder.toFolder")} help=${say("folder.toFolderHelp")} name="toFolder" autofocus value=${typed}
+            error=${error && error.isShown ? error.message : ""} onInput=${(event) => setTyped(event.target.value)} />
+          ${done > 0 && html`<p class="quiet" role="status">${say("selection.running", { done: number(done), count })}</p>`}
+        `}
+      <//>
+    <//>
+  `;
+}
+
+export const CopySelection = (given) => html`<${SelectionForm} ...${given} move=${false} />`;
+
+export const MoveSelection = (given) => html`<${SelectionForm} ...${given} move />`;
+
 // A job while it runs, and how it has ended. `onAgain(job)` replaces it by a new one.
-export function JobProgress({ job, onEnd, onClose, onAgain }) {
+export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
   const [now, setNow] = useState(job);
   const isRunning = now.state === "running";
   const found = useLoad(async (signal) => {
@@ -134,7 +207,7 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
   }, []);
   const [again, busy, error] = useAction(async () => {
     const { kind, bucket, prefix, toBucket, toPrefix } = now;
-    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, ...(kind === "deletePrefix" ? {} : { toBucket, toPrefix }) } }));
+    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, toBucket, toPrefix } }));
   });
   const [stop, stopping, problem] = useAction(() => call("DELETE", "jobs/" + segment(now.id)));
   useEffect(() => {
@@ -144,16 +217,27 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
     const timer = setTimeout(found.reload, POLL_MS);
     return () => clearTimeout(timer);
   }, [found.atMs, found.error]);
-  const what = say("objects.job." + now.kind, {
+  const isShort = !isRunning && (now.state !== "done" || now.failures > 0);
+  const isDone = !isRunning && !isShort;
+  const [undo, undoing, refusal] = useAction(async () => {
+    const { restoreBelow } = await import("./objectdeletion.js");
+    await restoreBelow(now.bucket, now.prefix, now.startedMs);
+    onEnd();
+    onClose();
+  });
+  const where = {
+    bucket: now.bucket,
     prefix: shown(now.prefix) || say("objects.wholeBucket"),
     to: (now.toBucket ? now.toBucket + "/" : "") + (shown(now.toPrefix) || say("objects.wholeBucket")),
-  });
-  const values = { what, count: number(now.done - now.failures), state: say("objects.jobState." + now.state) };
+  };
+  const what = isDone ? say("objects.jobDone." + now.kind, where) : say("objects.job." + now.kind, where);
+  const count = now.done - now.failures;
+  const objects = now.kind === "emptyBucket" ? say("objects.jobItems", { count: number(count) }) : counted(count, "objects.one", "objects.many")[0] || say("objects.none");
+  const values = { what, count: number(count), objects, state: say("objects.jobState." + now.state) };
   const [first] = now.failed;
-  const isShort = !isRunning && (now.state !== "done" || now.failures > 0);
   return html`
     <div class=${isShort ? "notice job warn" : "notice job"} role="status">
-      <span class="fill">${say(isRunning ? "objects.jobRuns" : "objects.jobEnded", values)}
+      <span class="fill">${say(isRunning ? "objects.jobRuns" : isDone ? "objects.jobDone" : "objects.jobEnded", values)}
         ${now.error && html` <span class="bad">${now.error}</span>`}
         ${first && html` <span class="bad">${say("objects.jobFailed", {
           count: number(now.failures), first: shown(first.key) + ": " + first.error,
@@ -163,8 +247,10 @@ export function JobProgress({ job, onEnd, onClose, onAgain }) {
       <a href=${link(["jobs"])}>${say("objects.jobShow")}</a>
       ${isRunning && html`<${Button} kind="small" busy=${stopping} onClick=${stop}>${say("objects.stop")}<//>`}
       ${isShort && html`<${Button} kind="small" icon="retry" busy=${busy} onClick=${again}>${say("objects.jobAgain")}<//>`}
+      ${!isRunning && canUndo && now.kind === "deletePrefix" && count > 0 && html`
+        <${Button} kind="small" icon="restore" busy=${undoing} onClick=${undo}>${say("objects.undo")}<//>`}
       ${!isRunning && html`<${Button} kind="small" onClick=${onClose}>${say("app.close")}<//>`}
     </div>
-    ${(found.error || error || problem) && html`<${Problem} error=${found.error || error || problem} retry=${found.error && found.reload} />`}
+    ${(found.error || error || problem || refusal) && html`<${Problem} error=${found.error || error || problem || refusal} retry=${found.error && found.reload} />`}
   `;
 }

@@ -86,8 +86,17 @@ export class ObjectPages {
     return found;
   }
 
-  loadedNames() {
-    return this.pages.flatMap((page) => (page.rows || []).map(nameOf));
+  // The index of a name among the rows that are here; -1 for another.
+  indexOf(name) {
+    for (const { rows, first } of this.pages) {
+      const at = rows ? rows.findIndex((row) => nameOf(row) === name) : -1;
+      if (at >= 0) return first + at;
+    }
+    return -1;
+  }
+
+  loadedRows() {
+    return this.pages.flatMap((page) => page.rows || []);
   }
 
   retry() {

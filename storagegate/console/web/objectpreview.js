@@ -1,6 +1,6 @@
 // What an object looks like, as far as a browser shows it: text as text, never as a page.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./api.js";
 import { typeOf } from "./filetypes.js";
 import { bytes, say } from "./messages.js";
@@ -37,6 +37,30 @@ async function fetchText(address, signal) {
 // Whether a browser shows an object in a window of its own, as the daemon has it.
 const OPENS = /^(image|text|audio|video)\/|^application\/pdf/;
 
+// A PDF. The browser's viewer takes the focus once it is loaded, and with it all keys: they come back, unless a person
+// went there.
+function Document({ address }) {
+  const frame = useRef();
+  useEffect(() => {
+    let last = document.activeElement;
+    let isChosen = false;
+    const listeners = {
+      focusin: () => (last = document.activeElement),
+      keydown: (event) => (isChosen = event.key === "Tab"),
+      pointerover: (event) => (isChosen = event.target === frame.current),
+      blur: () => setTimeout(() => {
+        if (isChosen || document.activeElement !== frame.current) return;
+        frame.current.blur();
+        focus();
+        last.focus({ preventScroll: true });
+      }),
+    };
+    for (const [name, act] of Object.entries(listeners)) addEventListener(name, act);
+    return () => Object.entries(listeners).forEach(([name, act]) => removeEventListener(name, act));
+  }, []);
+  return html`<iframe ref=${frame} src=${address} title=${say("object.preview")}></iframe>`;
+}
+
 export function Preview({ bucket, object, versionId }) {
   const kind = kindOf(object.contentType, object.key);
   const isText = kind === "text" || kind === "table";
@@ -68,7 +92,7 @@ export function Preview({ bucket, object, versionId }) {
           ${kind === "image" && html`<img src=${address} alt=${say("object.image")} />`}
           ${kind === "audio" && html`<audio src=${address} controls></audio>`}
           ${kind === "video" && html`<video src=${address} controls></video>`}
-          ${kind === "pdf" && html`<iframe src=${address} title=${say("object.preview")}></iframe>`}
+          ${kind === "pdf" && html`<${Document} key=${address} address=${address} />`}
           ${kind && !isTable && html`<p class="previewFoot">
             <span class="quiet">${isText && !isWhole && say("object.cut", { size: bytes(MOST_TEXT) })}</span><span class="fill"></span>${links(opens)}</p>`}
         </div>

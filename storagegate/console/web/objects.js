@@ -112,7 +112,9 @@ function Folder({ bucket, prefix, from, first, load, may, ...rest }) {
       onMeasure=${measured ? null : measure.start}
       sort=${isSorting ? BY_NAME : sort} onSort=${(wanted) => {
         setIsTooLong(false);
-        setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted);
+        // The heads show the order of the rows: a second click may come before it has changed.
+        if (isSorting && wanted[0] === sort[0]) setSort([sort[0], -sort[1]]);
+        else setSort(wanted[0] === "name" && wanted[1] > 0 ? BY_NAME : wanted);
       }}
       between=${html`
         ${isSorting && !first.isWhole && html`<div class="notice" role="status"><span class="fill">${say("objects.sorting", {
@@ -152,10 +154,18 @@ function Toolbar({ bucket, folder, prefix, query, canShowVersions }) {
   const isPart = contains !== undefined;
   const typed = isPart ? contains.trim() : prefix.slice(folder.length);
   const show = (values) => go(where, { versions, ...values }, true);
+  // The list is one key away from what was typed.
+  const pressed = (event) => {
+    const list = document.querySelector("main [role=grid]");
+    const leaves = event.key === "ArrowDown" || event.key === "Enter" || (event.key === "Escape" && !event.target.value);
+    if (!list || !leaves) return;
+    event.preventDefault();
+    list.focus();
+  };
   const find = (text, part) => (part ? show({ prefix: folder, contains: text || " " }) : show({ prefix: folder + text }));
   return html`
     <div class="toolbar" role="search">
-      <${Search} name="find" value=${typed}
+      <${Search} name="find" value=${typed} onKeyDown=${pressed}
         label=${say("objects.find", { place: shown(folder) || bucket })}
         onInput=${(event) => find(event.target.value, isPart)} />
       <div class="seg" role="group" aria-label=${say("objects.how")}>
@@ -175,19 +185,21 @@ function Toolbar({ bucket, folder, prefix, query, canShowVersions }) {
 }
 
 // `info` is the bucket, or null where its description may not be read.
-export function Objects({ bucket, info, query, jobs, round, reload, setJobs }) {
+export function Objects({ bucket, info, query, jobs, round, reload, setJobs, onBeside }) {
   const { prefix = "", from = "", contains, versions } = query;
   const folder = folderOf(prefix);
   const may = { read: true, write: true, ...(info ? info.may : {}) };
-  const common = { bucket, info, prefix, may, query, reload, addJobs: (some) => setJobs((before) => [...before, ...some]) };
+  const common = { bucket, info, prefix, may, query, reload, onBeside, addJobs: (some) => setJobs((before) => [...before, ...some]) };
   const isPart = contains !== undefined;
   return html`
     ${info && info.keyPattern && html`
-      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", { key: state.session.accessKey })}${" "}
+      <p class="notice"><${Icon} name="lock" /><span>${say("objects.narrowed", {
+        key: state.session.accessKey, verb: say("objects.narrowed." + (may.write ? (may.read ? "both" : "write") : "read")),
+      })}${" "}
         <code>${bucket}/${info.keyPattern}</code></span></p>
     `}
     ${jobs.map((job) => html`
-      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} onEnd=${reload}
+      <${Lazy} key=${job.id} load=${() => import("./objectjobs.js")} part="JobProgress" job=${job} canUndo=${info && info.versioning === "Enabled"} onEnd=${reload}
         onClose=${() => setJobs((before) => before.filter((each) => each !== job))}
         onAgain=${(started) => setJobs((before) => before.map((each) => (each === job ? started : each)))} />
     `)}

@@ -67,12 +67,15 @@ function useScan(bucket, folder, wanted, round) {
 export function ObjectSearch({ bucket, folder, wanted, reload, ...rest }) {
   const [round, setRound] = useState(0);
   const { rows, scanned, state, error, stop } = useScan(bucket, folder, wanted, round);
+  // How many names a folder has is not known.
+  const most = !folder && rest.info ? rest.info.objects - (rest.info.older || 0) : 0;
   const values = { scanned: number(scanned), count: number(rows.count) };
   return html`
-    <${ObjectList} ...${rest} bucket=${bucket} folder=${folder} prefix=${folder} pages=${rows} sort=${["", 1]} isSearch
+    <${ObjectList} ...${rest} bucket=${bucket} folder=${folder} prefix=${folder} pages=${rows} sort=${["", 1]} isSearch wanted=${wanted}
       reload=${() => setRound((before) => before + 1)}
       between=${state !== "idle" && html`<div class="notice" role="status">
-        <span class="fill">${say("objects.scan." + state, values)}</span>
+        <span class="fill">${say("objects.scan." + state, values)}
+          ${state === "scanning" && html`<progress max=${most || undefined} value=${most ? scanned : undefined} aria-label=${say("objects.contains")}></progress>`}</span>
         ${state === "scanning" && html`<${Button} kind="small" onClick=${stop}>${say("objects.stop")}<//>`}</div>`}
       empty=${state !== "scanning" && html`<${Empty} title=${say(wanted ? "objects.emptyFound" : "objects.typeToFind")} />`} />
     ${error && html`<${Problem} error=${error} retry=${() => setRound((before) => before + 1)} />`}

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { call } from "./api.js";
 import { Chart } from "./charts.js";
 import { useEvents } from "./events.js";
-import { addTexts, age, bytes, date, number, say } from "./messages.js";
+import { addTexts, age, bytes, date, number, say, signed } from "./messages.js";
 import { link } from "./router.js";
 import { html, Icon, Loaded, Page, useLoad } from "./ui.js";
 
@@ -28,13 +28,13 @@ addTexts({
   "overview.bytesNote": "Older versions included",
   "overview.week": "since {age}",
   "overview.requests": "Requests/s",
-  "overview.peak": "Peak {value}/s in the last hour",
+  "overview.peak": "Peak {value}/s in 1 h",
   "overview.errors": "Errors",
   "overview.share": "{value}/s",
   "overview.p99": "p99",
   "overview.p50": "p50",
   "overview.slowest": "p50 {value}, of {name}",
-  "overview.noRequests": "No requests in the last minute",
+  "overview.noRequests": "No request for 1 min",
   "overview.listener": "Listener",
   "overview.readOnly": "The store accepts no writes: {reason}",
   "overview.wires": "Protocols",
@@ -85,12 +85,12 @@ addTexts({
 const MOST_REFUSALS = 6;
 const MOST_FRESH = 100;
 const SPARK_POINTS = 60;
+const FEWEST_POINTS = 6;
 const HOUR_STEPS = 720;
 const POLL_MS = 30000;
 
 const ms = (value) => number(value < 10 ? Math.round(value * 100) / 100 : Math.round(value)) + " ms";
 const few = (value) => number(Math.round(value * 100) / 100);
-const signed = (value, format) => (value < 0 ? "−" : "+") + format(Math.abs(value));
 const DAY_MS = 86400000;
 const LONGEST_DAYS = 5 * 365;
 
@@ -123,7 +123,10 @@ function Spark({ values, isBad, inRow, label, isLevel }) {
     const some = known.slice(at, at + size);
     points.push(some.reduce((sum, each) => sum + each, 0) / some.length);
   }
-  if (points.length < 2) return html`<svg class=${inRow ? "spark inRow" : "spark"} aria-hidden="true"></svg>`;
+  // Some points are no curve yet.
+  if (points.length < FEWEST_POINTS) return html`
+    <svg class=${inRow ? "spark inRow" : "spark"} viewBox="0 0 100 36" preserveAspectRatio="none" aria-hidden="true">
+      <path class="none" d="M0 35H100" /></svg>`;
   // A level that hardly changes fills the picture between its least and its most.
   const least = isLevel ? Math.min(...points) : 0;
   const span = Math.max(Math.max(...points) - least, 1e-9);
@@ -227,7 +230,7 @@ function Protocols({ of, series, listeners }) {
           <tbody>
             ${Object.entries(of).map(([name, row]) => html`
               <tr key=${name}>
-                <th scope="row"><a href=${link(["live"], { wire: name })}>${PROTOCOLS[name] || name}</a></th>
+                <th scope="row"><a class="name" href=${link(["live"], { wire: name })}><span class="dot ok"></span>${PROTOCOLS[name] || name}</a></th>
                 <td class="quiet hidePhone"><code>${listenerOf(listeners, name)}</code></td>
                 <td class="number">${few(row.perSecond)}</td>
                 <td class="number hidePhone">${row.perSecond ? ms(row.p50Ms) : "–"}</td>
@@ -308,7 +311,8 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 
 // Why a request was refused, with the way to the rule: the statement, or the key.
 function Reason({ of }) {
-  const text = of.rule || of.reason || of.code;
+  const found = of.rule || of.reason || of.code;
+  const text = found[0].toUpperCase() + found.slice(1);
   if (of.statement) return html`<a href=${link(["buckets", of.bucket, "access"], { statement: of.statement })}>${text}</a>`;
   return of.rule && of.accessKey ? html`<a href=${link(["keys", of.accessKey])}>${text}</a>` : text;
 }

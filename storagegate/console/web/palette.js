@@ -23,6 +23,7 @@ addTexts({
   "help.select": "Select",
   "help.open": "Open",
   "help.change": "Rename, delete",
+  "help.undo": "Undo a deletion, while its message is shown",
   "help.drawer": "Previous, next object",
   "help.pause": "Pause or resume Live",
   "help.call": "Call a method",
@@ -37,6 +38,7 @@ const HELP = [
   ["Space, Shift ↑ ↓, Ctrl A", "help.select"],
   ["Enter", "help.open"],
   ["F2, Del", "help.change"],
+  ["Ctrl Z", "help.undo"],
   ["← →", "help.drawer"],
   ["P", "help.pause"],
   ["Ctrl Enter", "help.call"],
@@ -104,7 +106,11 @@ export function Palette({ pages, onClose, onKeys }) {
   }
   function pressed(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) {
+    if (event.key === "Escape") {
+      // The browser would clear the field first.
+      event.preventDefault();
+      onClose();
+    } else if (step) {
       event.preventDefault();
       if (found.length) setChosen((at + step + found.length) % found.length);
     } else if (event.key === "Enter" && found[at]) {
@@ -115,7 +121,7 @@ export function Palette({ pages, onClose, onKeys }) {
   useEffect(() => document.getElementById("command-" + at)?.scrollIntoView({ block: "nearest" }), [at]);
   return html`
     <${Dialog} title=${say("app.palette")} onClose=${onClose} kind="palette">
-      <input type="search" role="combobox" aria-expanded="true" aria-controls="commands" autofocus
+      <${Icon} name="search" /><input type="search" role="combobox" aria-expanded="true" aria-controls="commands" autofocus
         aria-label=${say("palette.find")} placeholder=${say("palette.find")} value=${typed}
         aria-activedescendant=${found.length ? "command-" + at : undefined} onKeyDown=${pressed}
         onInput=${(event) => {

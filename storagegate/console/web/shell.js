@@ -186,6 +186,6 @@ const End = () => html`
   <${Button} kind="jump" onClick=${() => frame.find()}>
     <${Icon} name="search" /><span>${say("app.palette")}</span><kbd>Ctrl K</kbd><//>
   <${ThemeSwitch} />
-  <span class="who"><code>${state.session.accessKey}</code> <small>${state.session.role}</small></span>
+  <span class="who"><code>${state.session.accessKey}</code>${state.session.role !== "none" && html` <small>${state.session.role}</small>`}</span>
   <button type="button" class="button bare" aria-label=${say("app.signOut")} onClick=${signOut}><${Icon} name="signOut" /><span class="hideMid">${say("app.signOut")}</span></button>
 `;

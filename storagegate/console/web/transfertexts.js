@@ -4,6 +4,9 @@ import { addTexts } from "./messages.js";
 
 addTexts({
   "transfers.brief": "{done} of {files} files, {percent}",
+  "transfers.overOne": "1 file uploaded",
+  "transfers.over": "{count} files uploaded",
+  "transfers.sent": "{sent} of {bytes}",
   "transfers.show": "All transfers",
   "transfers.details": "Details",
   "transfers.empty": "No transfers",

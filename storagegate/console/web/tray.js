@@ -1,6 +1,7 @@
 // The uploads of this page in a corner, which stays while pages change: failures first.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { typeOf } from "./filetypes.js";
 import { bytes, number, say } from "./messages.js";
 import { shown } from "./objectnames.js";
 import { link } from "./router.js";
@@ -9,12 +10,13 @@ import { html, Icon, IconButton } from "./ui.js";
 import { percent, useUploads } from "./uploadstate.js";
 
 const SHOWN = 20;
+const CLOSE_MS = 6000;
 
 const RANK = { failed: 0, sending: 1, completing: 1, looking: 1, paused: 2, waiting: 3, done: 4 };
 
 const Item = ({ item, uploads }) => html`
   <li>
-    <${Icon} name=${{ failed: "error", done: "ok" }[item.state] || "file"} />
+    <${Icon} name=${{ failed: "error", done: "ok" }[item.state] || typeOf(item.key)[0]} />
     <span><bdi>${shown(item.key)}</bdi><small class=${item.state === "failed" ? "bad" : ""}>${bytes(item.size)} · ${stateOf(item)}</small>
       ${item.isOpen && item.sent > 0 && html`<progress max=${item.size} value=${item.sent} aria-label=${shown(item.key)}></progress>`}</span>
     ${item.state === "failed" && !item.isUnreadable
@@ -26,13 +28,20 @@ const Item = ({ item, uploads }) => html`
 export function Tray() {
   const uploads = useUploads();
   const [isOpen, setIsOpen] = useState(true);
+  const { files, doneFiles, bytes: total, sent, failed, perSecond } = uploads.figures();
+  const isOver = !uploads.isRunning && !failed;
+  // It is one line again when there is no more to see.
+  useEffect(() => {
+    if (!isOver) return setIsOpen(true);
+    const timer = setTimeout(setIsOpen, CLOSE_MS, false);
+    return () => clearTimeout(timer);
+  }, [isOver]);
   const all = [...uploads.items, ...uploads.done];
   if (!all.length && !uploads.sources.length) return null;
-  const { files, doneFiles, bytes: total, sent, failed } = uploads.figures();
   const some = all.slice(0, 1000).sort((one, other) => RANK[one.state] - RANK[other.state]).slice(0, SHOWN);
   const title = failed
     ? say("transfers.failed", { count: number(failed) })
-    : say("transfers.brief", { done: number(doneFiles), files: number(files), percent: percent(sent, total) });
+    : isOver ? say(files === 1 ? "transfers.overOne" : "transfers.over", { count: number(files) }) : say("transfers.brief", { done: number(doneFiles), files: number(files), percent: percent(sent, total) });
   return html`
     <section class="tray" aria-label=${say("transfers.list")}>
       <header>
@@ -48,7 +57,9 @@ export function Tray() {
       </header>
       ${isOpen && html`
         <div class="traySum"><progress max=${total || 1} value=${total ? sent : 1} aria-label=${say("transfers.progress")}></progress>
-          <a href=${link(["transfers"])}>${say("transfers.show")}</a></div>
+          <div class="row"><small>${say("transfers.sent", { sent: bytes(sent), bytes: bytes(total) })}${perSecond > 0 && !isOver
+            && " · " + say("transfers.speed", { speed: bytes(perSecond) })}</small>
+            <a href=${link(["transfers"])}>${say("transfers.show")}</a></div></div>
         <ul>${some.map((item) => html`<${Item} key=${item.bucket + "/" + item.key} item=${item} uploads=${uploads} />`)}</ul>
       `}
     </section>

@@ -77,23 +77,30 @@ export const Check = ({ label, ...rest }) => html`
   <label class="check"><input type="checkbox" ...${rest} /> ${label}</label>
 `;
 
+// Where the focus of a dialog is at first: its first field, or its main button; Cancel where that one destroys.
+const FIRST = [".dialogBody :is(input, select, textarea):enabled", ".buttons .primary", ".buttons .button"];
+
+// One with a `kind` has its own head, and closes with a click beside it.
 export function Dialog({ title, onClose, children, wide, kind }) {
   const element = useRef();
   const id = useId();
   useLayoutEffect(() => {
     const dialog = element.current;
     dialog.showModal();
+    const first = FIRST.map((each) => dialog.querySelector(each)).find((each) => each);
+    if (first && !dialog.querySelector("[autofocus]")) first.focus();
     return () => dialog.close();
   }, []);
   return html`
     <dialog ref=${element} aria-labelledby=${id} class=${kind || (wide ? "wide" : "")}
+      onClick=${(event) => kind && event.target === element.current && onClose()}
       onCancel=${(event) => {
         event.preventDefault();
         if (onClose) onClose();
       }}>
       <header class="row">
         <h2 id=${id}>${title}</h2>
-        ${onClose && html`<${IconButton} icon="close" label=${say("app.close")} onClick=${onClose} />`}
+        ${onClose && !kind && html`<${IconButton} icon="close" label=${say("app.close")} onClick=${onClose} />`}
       </header>
       <div class="dialogBody">${children}</div>
     </dialog>
@@ -101,7 +108,7 @@ export function Dialog({ title, onClose, children, wide, kind }) {
 }
 
 // A form in a dialog: its error, unless a field of it has shown it (`isShown`), and its two buttons.
-export function Form({ submit, label, onCancel, kind = "primary", children, disabled }) {
+export function Form({ submit, label, onCancel, kind = "primary", isDefault, children, disabled }) {
   const [run, busy, error] = useAction(submit);
   return html`
     <form onSubmit=${(event) => {
@@ -112,18 +119,18 @@ export function Form({ submit, label, onCancel, kind = "primary", children, disa
       ${error && !error.isShown && html`<${Problem} error=${error} />`}
       <div class="buttons">
         ${onCancel && html`<${Button} onClick=${onCancel}>${say("app.cancel")}<//>`}
-        <button class=${"button " + kind} disabled=${busy || disabled}>${label}</button>
+        <button class=${"button " + kind} autofocus=${isDefault} disabled=${busy || disabled}>${label}</button>
       </div>
     </form>
   `;
 }
 
-// The confirmation of what cannot be undone: a name is typed where it is much.
-export function Confirm({ title, text, name, label, act, onClose }) {
+// The confirmation of a deletion: a name is typed where much of it cannot be undone; Enter confirms what can be.
+export function Confirm({ title, text, name, canUndo, label, act, onClose }) {
   const [typed, setTyped] = useState("");
   return html`
     <${Dialog} title=${title} onClose=${onClose}>
-      <${Form} submit=${act} label=${label} kind="danger" onCancel=${onClose}
+      <${Form} submit=${act} label=${label} kind="danger" isDefault=${canUndo} onCancel=${onClose}
         disabled=${name !== undefined && typed !== name}>
         <p>${text}</p>
         ${name !== undefined && html`
@@ -330,6 +337,8 @@ export const Crumbs = ({ steps, label }) => html`
 `;
 
 const TOAST_MS = 6000;
+// Time to read a message and to reach its button.
+const ACTION_MS = 20000;
 
 let speak = () => {};
 
@@ -344,19 +353,31 @@ export function LiveRegion() {
   speak = setShown;
   useEffect(() => {
     if (isHeld) return undefined;
-    const timer = setTimeout(() => setShown({ text: "" }), TOAST_MS);
+    const timer = setTimeout(() => setShown({ text: "" }), action ? ACTION_MS : TOAST_MS);
     return () => clearTimeout(timer);
   }, [text, action, isHeld]);
   const hold = (held) => () => setIsHeld(held);
+  const run = () => {
+    setShown({ text: "" });
+    setIsHeld(false);
+    action.act();
+  };
+  useEffect(() => {
+    if (!action) return undefined;
+    const pressed = (event) => {
+      const isUndo = (event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "z";
+      if (!isUndo || event.target.closest("input, textarea, select, dialog")) return;
+      event.preventDefault();
+      run();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, [action]);
   return html`
     <div class=${text ? "toast" : "hidden"} onMouseEnter=${hold(true)} onMouseLeave=${hold(false)}
       onFocusIn=${hold(true)} onFocusOut=${hold(false)}>
       <span role="status">${text}</span>
-      ${action && html`<button type="button" onClick=${() => {
-        setShown({ text: "" });
-        setIsHeld(false);
-        action.act();
-      }}>${action.label}</button>`}
+      ${action && html`<button type="button" onClick=${run}>${action.label}</button>`}
     </div>
   `;
 }
@@ -365,7 +386,12 @@ export function LiveRegion() {
 export const Search = ({ label, ...rest }) => html`
   <div class="search"><${Icon} name="search" />
     <input type="search" aria-label=${label} placeholder=${label} autocomplete="off" spellcheck=${false} ...${rest} />
-    <kbd aria-hidden="true">/</kbd></div>
+    ${rest.value
+      ? html`<${IconButton} icon="close" kind="small" label=${say("app.clear")} onClick=${(event) => {
+          event.currentTarget.parentNode.querySelector("input").focus();
+          rest.onInput({ target: { value: "" } });
+        }} />`
+      : html`<kbd aria-hidden="true">/</kbd>`}</div>
 `;
 
 export function CopyButton({ text, label }) {

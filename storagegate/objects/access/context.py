@@ -19,9 +19,10 @@ from storagegate.core.addresses import readAddress
 from storagegate.core.options import parseDecimal
 from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
 from storagegate.objects.dates import isoTimestamp, parseUntil
+from storagegate.objects.encryption.requests import describeEncryption
 from storagegate.objects.pagination import PAGE_LIMIT
 from storagegate.objects.principals import Identity, Signing, canonicalId
-from storagegate.storage.records import ObjectLock
+from storagegate.storage.records import ObjectEncryption, ObjectLock
 
 _UNTIL = b"x-amz-object-lock-retain-until-date"
 _GRANTS = frozenset(name for name in HEADER_ACTIONS if name.startswith(b"x-amz-grant-"))
@@ -110,6 +111,43 @@ class PlainCaller(Struct, frozen=True):
     tlsVersion: str | None = None
     requestTags: Mapping[str, str] = _NOTHING
     copySource: str | None = None
+
+
+class DescribedCaller:
+    """A L{Caller} whose request names other attributes for the object than it sent."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """@param tags: The tags of the object; L{None} for those that the request names."""
+        self._caller = caller
+        self.headers = headers
+        self._tags = tags
+
+    @property
+    def requestTags(self) -> Mapping[str, str]:
+        """The tags that the request gives to its object."""
+        return self._caller.requestTags if self._tags is None else self._tags
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._caller, name)
+
+
+def withEncryption(caller: Caller, encryption: ObjectEncryption | None) -> Caller:
+    """
+    Return a L{Caller} whose request names the encryption of its upload. Only the request that
+    creates an upload can name a kind, and policies that require one also apply to its parts.
+
+    @param encryption: L{None} for plain bytes.
+    """
+    if encryption is None:
+        return caller
+    headers = {**caller.headers, **describeEncryption(encryption)}
+    described: Any = DescribedCaller(caller, headers)
+    return described  # type: ignore[no-any-return]
 
 
 class AccessContext(Struct, frozen=True, eq=False):

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from storagegate.objects import errors
 from storagegate.objects.access.acl import (
     FULL_CONTROL,
+    GROUPS,
     AccessControlList,
     Grant,
     bucketPermission,
@@ -48,8 +49,9 @@ from storagegate.objects.access.actions import (
     actionsOf,
 )
 from storagegate.objects.access.context import AccessContext, Caller
+from storagegate.objects.access.patterns import ANY, Tokens
 from storagegate.objects.access.policy import BucketPolicy
-from storagegate.objects.principals import ROOT_ACCOUNT, Identity, canonicalId
+from storagegate.objects.principals import ANONYMOUS, ROOT_ACCOUNT, Identity, canonicalId
 from storagegate.objects.tags import decodeTags
 from storagegate.storage.records import Bucket, ObjectRecord
 
@@ -79,6 +81,13 @@ class PublicAccessBlock:
 
 
 NO_BLOCK = PublicAccessBlock()
+
+_EXPOSURES = (
+    ("publicWrite", ("s3:PutObject", "s3:DeleteObject", "s3:PutBucketPolicy", "s3:PutBucketAcl")),
+    ("publicRead", ("s3:GetObject", "s3:GetObjectVersion")),
+    ("publicList", ("s3:ListBucket", "s3:ListBucketVersions")),
+)
+"""The actions that make a bucket public, the most serious first."""
 
 _READS = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
 
@@ -375,7 +384,7 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 shown = f"statement {name}" if name else f"statement {number}"
                 text = f"{shown} of the policy of {bucket} denies {action}"
                 return errors.Refusal(text, number)
-            if not isOwner and policy.isPublic and self.block.restrictPublicBuckets:
+            if not isOwner and self._isRestricted:
                 text = f"{bucket} has a public policy, and admits only its own account"
                 return errors.Refusal(text)
         if rights is not None and rights.evaluate(action, described) is None:
@@ -450,6 +459,54 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if self.policy is not None and self.policy.rules[action][1].couldHold(identity):
             return True
         return not self.isEnforced and self._isGranted(identity, action, None, None)
+
+    def reaches(
+        self, identity: Identity, action: str, *, isPublic: bool = False
+    ) -> list[Tokens] | None:
+        """
+        Return the key patterns for which an action could be allowed, by the settings of the bucket
+        alone; L{None} if it is always refused. ACLs of single objects do not count.
+
+        @param action: The action with its prefix. For an action on the bucket, the list may be
+            empty.
+        @param isPublic: Whether only public statements of the policy count.
+        """
+        policy = self.policy
+        isOwner = identity.account == self.account and not identity.isAnonymous
+        if policy is not None:
+            if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
+                return [(ANY,)]
+            if policy.deniesAll(action, identity) or (self._isRestricted and not isOwner):
+                return None
+        isGranted = not self.isEnforced and self._isGranted(identity, action, None, None)
+        if isOwner or isGranted:
+            return [(ANY,)]
+        if policy is None:
+            return None
+        return policy.allowedKeys(action, identity, isPublic=isPublic)
+
+    @property
+    def exposure(self) -> str:
+        """
+        The access of others than the owner's account, by the settings of the bucket alone:
+        C{"private"}, C{"shared"} with some accounts, or C{"publicList"}, C{"publicRead"} or
+        C{"publicWrite"} without credentials.
+        """
+        for name, actions in _EXPOSURES:
+            if any(self.reaches(ANONYMOUS, each, isPublic=True) is not None for each in actions):
+                return name
+        if self._isRestricted:
+            return "private"
+        grants = () if self.acl is None or self.isEnforced else self.acl.grants
+        ignored = {canonicalId(self.account), *(GROUPS if self.block.ignorePublicAcls else ())}
+        isGranted = any(grant.grantee not in ignored for grant in grants)
+        isShared = isGranted or (self.policy is not None and self.policy.hasAllow)
+        return "shared" if isShared else "private"
+
+    @property
+    def _isRestricted(self) -> bool:
+        """Whether the bucket admits only its own account, because its policy is public."""
+        return self.policy is not None and self.policy.isPublic and self.block.restrictPublicBuckets
 
     def checkList(self, acl: AccessControlList, canned: str | None = None) -> None:
         """

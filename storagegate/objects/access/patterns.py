@@ -99,6 +99,18 @@ def _variable(inner: str) -> Variable:
     return Variable(key.strip())
 
 
+def patternText(tokens: Tokens) -> str:
+    """Return a pattern as text, for people."""
+    return "".join(
+        token
+        if isinstance(token, str)
+        else token.sign
+        if isinstance(token, WildcardSign)
+        else f"${{{token.key}}}"
+        for token in tokens
+    )
+
+
 def hasVariables(tokens: Iterable[Token]) -> bool:
     """Return whether a pattern depends on the request."""
     return any(isinstance(token, Variable) for token in tokens)

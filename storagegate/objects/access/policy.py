@@ -25,7 +25,7 @@ from storagegate.core.addresses import readNetwork
 from storagegate.objects.access.actions import ACTIONS
 from storagegate.objects.access.conditions import Condition, Test, checkVariables
 from storagegate.objects.access.context import AccessContext
-from storagegate.objects.access.patterns import Tokens, derive, hasVariables, matcher, tokenise
+from storagegate.objects.access.patterns import ANY, Tokens, derive, hasVariables, matcher, tokenise
 from storagegate.objects.access.policydocument import (
     VERSIONS,
     checkElements,
@@ -228,6 +228,7 @@ class BucketPolicy:
 
     @ivar document: The original document.
     @ivar isPublic: Whether any statement allows public access.
+    @ivar hasAllow: Whether any statement allows access.
     @ivar rules: Rules by action.
     @ivar direct: The same rules, in which a principal that names an account names no user of it.
         In its own account, such a principal leaves the decision to the policies of the user.
@@ -257,6 +258,7 @@ class BucketPolicy:
         # The rules of each statement alone, made when a refusal is first explained.
         self._alone: tuple[_RulesByAction, ...] = ()
         self.isPublic = any(statement.isPublic for statement in found)
+        self.hasAllow = any(statement.isAllow for statement in found)
 
     def evaluate(self, action: str, context: AccessContext) -> bool | None:
         """
@@ -267,6 +269,49 @@ class BucketPolicy:
         if denies.hold(context, context.key):
             return False
         return True if allows.hold(context, context.key) else None
+
+    def allowedKeys(
+        self, action: str, identity: Identity, *, isPublic: bool = False
+    ) -> list[Tokens] | None:
+        """
+        Return the key patterns for which statements allow an action if their conditions hold;
+        L{None} if no statement does.
+
+        @param action: The action with its prefix. For an action on the bucket, the list is empty.
+        @param isPublic: Whether only statements count that allow public access.
+        """
+        found: list[Tokens] | None = None
+        for statement, isWhole in self._concerning(action, identity):
+            if not statement.isAllow or (isPublic and not statement.isPublic):
+                continue
+            found = found or []
+            if ACTIONS[action] == "object":
+                found += ((ANY,),) if isWhole or statement.isNotResource else statement.keys
+        return found
+
+    def deniesAll(self, action: str, identity: Identity) -> bool:
+        """Return whether a statement denies an action for every key, without a condition."""
+        return any(
+            isWhole and not statement.isAllow and not statement.conditions
+            for statement, isWhole in self._concerning(action, identity)
+        )
+
+    def _concerning(self, action: str, identity: Identity) -> Iterator[tuple[Statement, bool]]:
+        """
+        Find the statements about an action of an identity, before their conditions.
+
+        @return: Each with whether it concerns the bucket, for its actions, or every key.
+        """
+        isOfObject = ACTIONS[action] == "object"
+        for statement, principals, keys, _ in self._compiled:
+            if action not in statement.actions:
+                continue
+            if principals is not None and not principals(identity):
+                continue
+            if isOfObject and (statement.keys or statement.isNotResource):
+                yield statement, keys is None
+            elif not isOfObject and statement.onBucket is not statement.isNotResource:
+                yield statement, True
 
     def findDeny(self, action: str, context: AccessContext) -> tuple[int, str] | None:
         """

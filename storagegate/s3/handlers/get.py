@@ -2,15 +2,22 @@
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.objects.checksums import FULL_OBJECT
-from storagegate.objects.contents import TRIES, sendSegments
+from storagegate.objects.contents import TRIES, OpenContent, sendSegments
+from storagegate.objects.encryption.requests import SSE_S3, CustomerKey
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
+from storagegate.s3.encryption import (
+    ENCRYPTION_FIELDS,
+    SSE_S3_LINE,
+    encryptionHeaders,
+    objectKey,
+)
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import expirationLine, mayHaveRules
 from storagegate.s3.pagination import parseAttributes, parsePartNumber
@@ -26,6 +33,10 @@ from storagegate.s3.xml import documents
 from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.records import Bucket, Checksum, ObjectRecord
 
+if TYPE_CHECKING:
+    # Imported with the first encrypted object.
+    from storagegate.objects.encryption.sealing import ObjectKey
+
 
 def _find(call: S3Request) -> Coroutine[Any, Any, tuple[Bucket, ObjectRecord]]:
     return call.services.objects.object(call, call.bucket, call.key, call.query.get("versionId"))
@@ -39,11 +50,43 @@ async def _withVisibleTags(call: S3Request, bucket: Bucket, record: ObjectRecord
     return replace(record, attributes=replace(record.attributes, tags=""))
 
 
+def _keyOf(call: S3Request, record: ObjectRecord) -> CustomerKey | None:
+    """Parse the client's key of the object; see L{objectKey}."""
+    encryption = record.attributes.encryption
+    if encryption is None and ENCRYPTION_FIELDS.isdisjoint(call.headers):
+        return None
+    return objectKey(call, encryption)
+
+
+async def _open(
+    call: S3Request, bucket: Bucket, record: ObjectRecord, key: CustomerKey | None
+) -> tuple["ObjectKey | None", ObjectRecord]:
+    """
+    Open the key of an object; return it, and the object with the digests that the response needs.
+
+    @param record: The object as the response shows it.
+    @param key: The client's key of the object.
+    """
+    opened = await call.services.objects.keyForRead(bucket, record, key)
+    if opened is not None and _wantsChecksums(call):
+        record = opened.openRecord(record)
+    return opened, record
+
+
+def _wantsChecksums(call: S3Request) -> bool:
+    return call.headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED"
+
+
 async def headObject(call: S3Request) -> None:
     """Respond with an object's headers."""
     bucket, record = await _find(call)
+    key = _keyOf(call, record)
     shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
-    code, _, length, fields = _prepare(call, bucket, shown)
+    isEncrypted = record.attributes.encryption is not None
+    if isEncrypted and (key is not None or _wantsChecksums(call)):
+        # Without these two, the response needs no key.
+        _, shown = await _open(call, bucket, shown, key)
+    code, _, length, fields = _prepare(call, bucket, shown, key)
     if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
     call.respondObject(code, fields, length=length)
@@ -56,32 +99,34 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
     @param tries: The number of attempts if its blobs are missing.
     """
     bucket, record = await _find(call)
-    content, inline = record.content, record.content.inline
+    key = _keyOf(call, record)
     # An overwrite or a delete in the meantime must not remove the blobs of this response.
-    hold = None if inline is not None else call.services.store.hold(content)
+    hold = None if record.content.inline is not None else call.services.store.hold(record.content)
     try:
         shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
-        code, start, length, fields = _prepare(call, bucket, shown)
+        opened = None
+        if record.attributes.encryption is not None:
+            opened, shown = await _open(call, bucket, shown, key)
+        code, start, length, fields = _prepare(call, bucket, shown, key)
         if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
             fields += await expirationLine(call, bucket, record)
+        content = OpenContent(record.content, opened)
         if code == 304:
             call.respondObject(code, fields)
-        elif inline is None:
+        elif content.isInline:
+            call.respondObject(code, fields, content.inline(start, length))
+        else:
             begin = partial(call.startObject, code, fields, length)
             if not await sendSegments(
                 call.services.store, content, start, length, call.request, begin
             ):
                 call.respondObject(code, fields)
-        elif length == len(inline):
-            call.respondObject(code, fields, inline)
-        else:
-            call.respondObject(code, fields, inline[start : start + length])
     except CorruptBlob:
         if call.request.started:
             raise
         # The blobs may have been removed before the hold, by an overwrite.
         _, again = await _find(call)
-        if again.content == content:
+        if again.content == record.content:
             raise
         if tries == 1:
             raise StoreBusy(f"the object was replaced {TRIES} times while it was read") from None
@@ -91,12 +136,15 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
             hold.release()
 
 
-def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int, int, int, bytes]:
+def _prepare(
+    call: S3Request, bucket: Bucket, record: ObjectRecord, key: CustomerKey | None
+) -> tuple[int, int, int, bytes]:
     """
     Evaluate the conditions and the range of a read.
 
     @param bucket: The bucket of the object; if it has versions, the response names the version that
         is read.
+    @param key: The client's key of the object.
     @return: Status, offset of the first byte, number of bytes, and encoded header fields.
     @raise S3Error: C{PreconditionFailed}, C{InvalidRange}, C{InvalidPartNumber}, C{InvalidRequest}.
     """
@@ -124,7 +172,13 @@ def _prepare(call: S3Request, bucket: Bucket, record: ObjectRecord) -> tuple[int
         extra.insert(0, (b"Content-Range", found.contentRange(record.size)))
     changed = overrides(query, not call.identity.isAnonymous) if query else {}
     fields = objectFields(record, changed) if changed else objectFields(record)
-    if checksum is not None and headers.get(b"x-amz-checksum-mode", b"").upper() == b"ENABLED":
+    encryption = record.attributes.encryption
+    if encryption is not None:
+        if encryption.kind == SSE_S3:
+            fields += SSE_S3_LINE
+        else:
+            extra += encryptionHeaders(encryption, key)
+    if checksum is not None and _wantsChecksums(call):
         extra += checksumHeaders(checksum)
     if bucket.versioning:
         fields += versionLine(record)
@@ -173,6 +227,9 @@ def _partRange(
 async def getObjectAttributes(call: S3Request) -> None:
     """Respond with the attributes that the request names."""
     bucket, record = await _find(call)
+    key = _keyOf(call, record)
+    if record.attributes.encryption is not None:
+        record = await call.services.objects.withDigests(bucket, record, key)
     query = parseAttributes(call.headers)
     try:
         evaluateRead(call.headers, record.etag, record.modifiedMs)

@@ -15,7 +15,15 @@ from storagegate.objects.operations import (
 from storagegate.s3.acls import listIn
 from storagegate.s3.attributes import WRITE_FIELDS
 from storagegate.s3.checksums import requestedKind, requestedType
-from storagegate.s3.conditions import parseCopyRange, rejectKey
+from storagegate.s3.conditions import parseCopyRange
+from storagegate.s3.encryption import (
+    ENCRYPTION_FIELDS,
+    encryptionHeaders,
+    optionalKey,
+    requestedEncryption,
+    uploadKey,
+    writtenEncryption,
+)
 from storagegate.s3.errors import S3Error
 from storagegate.s3.handlers.lifecycle import abortHeaders, expirationHeaders
 from storagegate.s3.handlers.put import CopySource, findCopySource, rejectBody
@@ -38,10 +46,16 @@ async def createMultipartUpload(call: S3Request) -> None:
     algorithm, kind = requestedKind(call.headers) or ("", "")
     acl = listIn(call.headers, call.services.accounts)
     attributes = attributesFrom(call.headers)
+    requested = None
+    if not ENCRYPTION_FIELDS.isdisjoint(call.headers):
+        # A policy is the error, not a malformed header that it requires.
+        await call.services.objects.bucket(call, call.bucket, call.key)
+        requested = requestedEncryption(call)
     upload = await call.perform(
-        CreateMultipartUpload(call.bucket, call.key, attributes, algorithm, kind, acl)
+        CreateMultipartUpload(call.bucket, call.key, attributes, algorithm, kind, acl, requested)
     )
     headers = await abortHeaders(call, upload)
+    headers += writtenEncryption(upload.attributes.encryption, requested)
     if algorithm:
         headers += [
             (b"x-amz-checksum-algorithm", algorithm.encode()),
@@ -57,9 +71,11 @@ async def _find(call: S3Request) -> MultipartUpload:
 
 async def uploadPart(call: S3Request) -> None:
     """Store the body as a part."""
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(call.headers, call.identity.account, ENCRYPTION_FIELDS)
     number = parsePartNumber(call.query)
     upload = await _find(call)
+    encryption = upload.attributes.encryption
+    key = uploadKey(call, encryption)
     expectation = call.authenticated.bodyExpectation(
         call.headers, call.request.contentLength, upload.checksumAlgorithm or DEFAULT_ALGORITHM
     )
@@ -72,20 +88,27 @@ async def uploadPart(call: S3Request) -> None:
             f"{checksum.algorithm.lower()}",
         )
     blobs = call.services.store.blobs
-    ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket)
+    objectKey = await call.services.objects.keyOfUpload(upload, key)
+    ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket, objectKey)
     part = await call.services.objects.putPart(upload, number, ingested)
     # The checksum of a part has no type.
     call.respond(
-        200, [(b"ETag", b'"%b"' % part.etag.encode()), *checksumHeaders(part.checksum)[:1]]
+        200,
+        [
+            (b"ETag", b'"%b"' % part.etag.encode()),
+            *checksumHeaders(part.checksum)[:1],
+            *encryptionHeaders(encryption, key),
+        ],
     )
 
 
 async def uploadPartCopy(call: S3Request) -> None:
     """Store a range of an object as a part."""
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(call.headers, call.identity.account, ENCRYPTION_FIELDS)
     number = parsePartNumber(call.query)
     # An upload that does not exist is the error, not its source.
-    await _find(call)
+    encryption = (await _find(call)).attributes.encryption
+    key = uploadKey(call, encryption)
     rejectBody(call)
 
     async def copy() -> tuple[CopySource, Part]:
@@ -99,13 +122,21 @@ async def uploadPartCopy(call: S3Request) -> None:
             raise S3Error("EntityTooLarge")
         uploadId = call.query["uploadId"]
         wanted = UploadPartCopy(
-            call.bucket, call.key, uploadId, number, source.record, start, length
+            call.bucket,
+            call.key,
+            uploadId,
+            number,
+            source.record,
+            start,
+            length,
+            key,
+            source.key,
         )
         return source, await call.perform(wanted)
 
     source, part = await retryCopy(copy)
     body = documents.copyPart(part.etag, part.modifiedMs, part.checksum)
-    call.respondXML(body, source.headers())
+    call.respondXML(body, [*source.headers(), *encryptionHeaders(encryption, key)])
 
 
 def _objectSize(call: S3Request) -> int | None:
@@ -121,17 +152,27 @@ def _objectSize(call: S3Request) -> int | None:
 
 async def completeMultipartUpload(call: S3Request) -> None:
     """Turn the parts into the object."""
-    rejectUnsupported(call.headers, call.identity.account)
+    rejectUnsupported(call.headers, call.identity.account, ENCRYPTION_FIELDS)
     condition = writeCondition(call.headers)
     # The checksum in the headers applies to the object, not to the document.
     whole = declared(call.headers, hasCount=True)
     kind = requestedType(call.headers)
-    bucket = await call.services.objects.bucket(call, call.bucket, call.key)
+    uploadId = call.query["uploadId"]
+    bucket = await call.services.objects.bucketOfUpload(call, call.bucket, call.key, uploadId)
+    key = optionalKey(call)
     parts = readComplete(await call.readDocument(checked=False))
-    uploadId, size = call.query["uploadId"], _objectSize(call)
+    size = _objectSize(call)
     record = await call.perform(
         CompleteMultipartUpload(
-            call.bucket, call.key, uploadId, parts, condition, whole, size, kind
+            call.bucket,
+            call.key,
+            uploadId,
+            parts,
+            condition,
+            whole,
+            size,
+            kind,
+            customerKey=key,
         )
     )
     body = documents.completeMultipartUpload(
@@ -141,8 +182,9 @@ async def completeMultipartUpload(call: S3Request) -> None:
         record.etag,
         record.attributes.checksum,
     )
+    encryption = encryptionHeaders(record.attributes.encryption, key)
     expiration = await expirationHeaders(call, bucket, record)
-    call.respondXML(body, [*versionHeaders(record), *expiration])
+    call.respondXML(body, [*versionHeaders(record), *encryption, *expiration])
 
 
 async def abortMultipartUpload(call: S3Request) -> None:
@@ -156,14 +198,16 @@ async def listParts(call: S3Request) -> None:
     """List an upload's parts."""
     query = parseListParts(call.query)
     uploadId = call.query["uploadId"]
-    upload, found = await call.perform(
-        ListParts(PartRange(call.bucket, call.key, uploadId, query.after, query.limit + 1))
-    )
-    rejectKey(call.headers)
+    key = None
+    if not ENCRYPTION_FIELDS.isdisjoint(call.headers):
+        await _find(call)
+        key = optionalKey(call)
+    page = PartRange(call.bucket, call.key, uploadId, query.after, query.limit + 1)
+    upload, found = await call.perform(ListParts(page, key))
     # A page without parts is the last: another page would start at the same position.
-    page, truncated = found[: query.limit], 0 < query.limit < len(found)
+    shown, truncated = found[: query.limit], 0 < query.limit < len(found)
     (owner,) = await call.services.objects.ownershipsOf(call.bucket, [upload])
-    body = documents.listParts(call.bucket, query, upload, page, truncated, owner.account)
+    body = documents.listParts(call.bucket, query, upload, shown, truncated, owner.account)
     call.respondXML(body, await abortHeaders(call, upload))
 
 

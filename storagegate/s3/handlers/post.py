@@ -27,8 +27,9 @@ from storagegate.s3.attributes import LIST_FIELDS, WRITE_FIELDS
 from storagegate.s3.auth.authenticator import FIELD_NAME, rejectFormClaim
 from storagegate.s3.auth.sigv4 import UNSIGNED_PAYLOAD, SignatureSource
 from storagegate.s3.checksums import expectedChecksum
+from storagegate.s3.encryption import requestedEncryption, writtenEncryption
 from storagegate.s3.errors import S3Error, invalidArgument
-from storagegate.s3.request import XML, S3Request, rejectUnsupported, versionHeaders
+from storagegate.s3.request import XML, Pairs, S3Request, rejectUnsupported, versionHeaders
 from storagegate.s3.xml import documents
 from storagegate.s3.xml.reader import readDocument
 from storagegate.storage.records import ObjectRecord
@@ -95,6 +96,7 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     bucket, owner = await objects.checkWrite(
         call, call.bucket, key, condition, acl=listIn(call.headers, call.services.accounts)
     )
+    requested = requestedEncryption(call)
     _checkStored(headers)
     attributes = attributesFrom(headers)
     checkLock(bucket, attributes.lock, objects.nowMs())
@@ -104,7 +106,10 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
         limit=min(limits.largest, PUT_LIMIT),
     )
     store = call.services.store
-    ingested = await ingest(form, expectation, store.blobs, store.inlineLimit, call.bucket)
+    objectKey = await objects.keyForWrite(bucket, key, requested)
+    ingested = await ingest(
+        form, expectation, store.blobs, store.inlineLimit, call.bucket, objectKey
+    )
     try:
         limits.check(ingested.content.size)
     except S3Error:
@@ -112,7 +117,8 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
             call.services.store.abort(ingested.sink)
         raise
     record = await objects.putObject(owner, call.bucket, key, ingested, attributes, condition)
-    _respond(call, head.fields, record)
+    encryption = writtenEncryption(record.attributes.encryption, requested)
+    _respond(call, head.fields, record, [*versionHeaders(record), *encryption])
 
 
 def _renameFields(fields: dict[bytes, bytes]) -> None:
@@ -157,8 +163,12 @@ async def rejectNonForm(call: S3Request) -> None:
     )
 
 
-def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -> None:
-    """Send the response that the form requests: a redirect, a document, or an empty response."""
+def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord, more: Pairs) -> None:
+    """
+    Send the response that the form requests: a redirect, a document, or an empty response.
+
+    @param more: The headers of the version and its encryption.
+    """
     etag = b'"%b"' % record.etag.encode("ascii")
     key = record.key.decode()
     target = fields.get("success_action_redirect", fields.get("redirect", ""))
@@ -168,11 +178,11 @@ def _respond(call: S3Request, fields: Mapping[str, str], record: ObjectRecord) -
         parts = parts._replace(query=f"{parts.query}&{result}" if parts.query else result)
         redirect = quote(urlunsplit(parts), safe="%/:=&?~#+!$,;'@()*[]")
         headers = [(b"Location", redirect.encode("ascii")), (b"ETag", etag)]
-        call.respond(303, headers + versionHeaders(record))
+        call.respond(303, [*headers, *more])
         return
     status = _STATUSES.get(fields.get("success_action_status", ""), 204)
     location = call.location(record.key)
-    headers = [(b"ETag", etag), (b"Location", location.encode()), *versionHeaders(record)]
+    headers = [(b"ETag", etag), (b"Location", location.encode()), *more]
     if status == 201:
         body = documents.postResponse(location, record.bucket, key, record.etag)
         call.respond(201, [XML, *headers], body)

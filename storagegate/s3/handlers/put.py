@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from storagegate.net.http.message import encodeLines
 from storagegate.objects.checksums import ingest
 from storagegate.objects.contents import retryCopy
 from storagegate.objects.documents.fields import (
@@ -12,6 +13,7 @@ from storagegate.objects.documents.fields import (
     lockFrom,
     writeCondition,
 )
+from storagegate.objects.encryption.requests import CustomerKey
 from storagegate.objects.errors import DomainError, VersionIsDeleteMarker
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject, DeleteEntry, DeleteObject, DeleteObjects
@@ -23,6 +25,12 @@ from storagegate.s3.conditions import (
     deleteCondition,
     evaluateCopySource,
     narrowed,
+)
+from storagegate.s3.encryption import (
+    ENCRYPTION_FIELDS,
+    requestedEncryption,
+    sourceKey,
+    writtenEncryption,
 )
 from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
 from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
@@ -59,6 +67,7 @@ async def putObject(call: S3Request) -> None:
     length = call.request.contentLength
     acl = None if LIST_FIELDS.isdisjoint(headers) else listIn(headers, call.services.accounts)
     bucket, owner = await objects.checkWrite(call, call.bucket, call.key, condition, length, acl)
+    requested = None if ENCRYPTION_FIELDS.isdisjoint(headers) else requestedEncryption(call)
     attributes = attributesFrom(headers)
     if attributes.lock is not UNLOCKED:
         if owner.revision is not None:
@@ -68,12 +77,15 @@ async def putObject(call: S3Request) -> None:
     if attributes.lock is not UNLOCKED or (bucket.lockEnabled and await objects.isRetained(bucket)):
         expectation.requireDigest()
     store = call.services.store
+    objectKey = await objects.keyForWrite(bucket, call.key, requested)
     ingested = await ingest(
-        call.request.body, expectation, store.blobs, store.inlineLimit, call.bucket
+        call.request.body, expectation, store.blobs, store.inlineLimit, call.bucket, objectKey
     )
     record = await objects.putObject(owner, call.bucket, call.key, ingested, attributes, condition)
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
     fields = etag + checksumFields(ingested.checksum) + versionField(record)
+    if record.attributes.encryption is not None:
+        fields += encodeLines(writtenEncryption(record.attributes.encryption, requested))
     if bucket.generation:
         fields += await expirationLine(call, bucket, record)
     call.respondObject(200, fields)
@@ -84,11 +96,13 @@ class CopySource(NamedTuple):
     The source of a copy.
 
     @ivar byVersion: Whether the request names the version of the source.
+    @ivar key: The client's key of the source.
     """
 
     bucket: Bucket
     record: ObjectRecord
     byVersion: bool
+    key: CustomerKey | None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the header with the copied version, if its bucket has versions."""
@@ -123,8 +137,9 @@ async def findCopySource(call: S3Request) -> CopySource:
             "version id."
         )
         raise S3Error("InvalidRequest", message) from error
+    sent = sourceKey(call, record.attributes.encryption)
     evaluateCopySource(call.headers, record.etag, record.modifiedMs)
-    return CopySource(found, record, versionId is not None)
+    return CopySource(found, record, versionId is not None, sent)
 
 
 def _replaces(call: S3Request, kind: str) -> bool:
@@ -162,6 +177,7 @@ async def copyObject(call: S3Request) -> None:
     acl = listIn(call.headers, call.services.accounts)
     # A refused copy is the error, not its source.
     bucket, _ = await objects.checkWrite(call, call.bucket, call.key, acl=acl)
+    requested = requestedEncryption(call)
     rejectBody(call)
     lock = lockFrom(call.headers)
     checkLock(bucket, lock, objects.nowMs())
@@ -180,9 +196,11 @@ async def copyObject(call: S3Request) -> None:
             storageClass=None if isNamed else attributes.storageClass,
             algorithm=algorithm,
             condition=condition,
-            overwrites=isNamed or bool(algorithm) or source.byVersion,
+            overwrites=isNamed or bool(algorithm) or source.byVersion or requested is not None,
             lock=lock,
             acl=acl,
+            encryption=requested,
+            sourceKey=source.key,
         )
         return source, await call.perform(wanted)
 
@@ -192,6 +210,7 @@ async def copyObject(call: S3Request) -> None:
         [
             *versionHeaders(record),
             *source.headers(),
+            *writtenEncryption(record.attributes.encryption, requested),
             *await expirationHeaders(call, bucket, record),
         ],
     )

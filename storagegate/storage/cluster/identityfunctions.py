@@ -94,7 +94,7 @@ IDENTITIES = (
         IF rrevision <> prevision OR EXISTS (
             SELECT FROM json_array_elements(pchanged) AS c WHERE NOT EXISTS (
                 SELECT FROM issuedkeys WHERE accesskey = c->>'accesskey')) THEN
-            rstatus := 14;
+            rstatus := 15;
             RETURN;
         END IF;
         IF EXISTS (SELECT FROM json_array_elements(padded) AS a

@@ -168,7 +168,11 @@ def putSettings(ids: VersionIds, change: PutSettings) -> PendingMutation:
         textArray(list(documents)),
         byteaArray(list(documents.values())),
     )
-    return _ofBucket(change.bucket, (b"putsettings", values), read)
+    if not change.expected:
+        return _ofBucket(change.bucket, (b"putsettings", values), read)
+    expected = change.expected
+    compared = textArray(list(expected)), byteaArray(list(expected.values()))
+    return _ofBucket(change.bucket, (b"changesettings", (*values, *compared)), read)
 
 
 def putObject(ids: VersionIds, change: PutObject) -> PendingMutation:

@@ -18,6 +18,7 @@ from storagegate.storage.errors import (
     NoSuchUpload,
     ObjectLocked,
     PreconditionFailed,
+    SettingsChanged,
     StoreError,
 )
 
@@ -35,7 +36,8 @@ STATUSES: dict[int, type[StoreError]] = {
     11: BucketNotVersioned,
     12: KeyExists,
     13: BucketChanged,
-    14: IdentitiesChanged,
+    14: SettingsChanged,
+    15: IdentitiesChanged,
 }
 
 
@@ -78,6 +80,21 @@ WRITES = {
     b"hasbucket": "SELECT id FROM buckets WHERE name = $1::text",
     b"setversioning": _call("setversioning", 2),
     b"putsettings": _call("putsettings", 3),
+    # A bucket without a name does not exist, so nothing is stored if a setting differs.
+    b"changesettings": """
+        SELECT CASE WHEN found.differs THEN 14 ELSE done.rstatus END, done.rgeneration
+        FROM (
+            SELECT EXISTS (
+                SELECT FROM unnest($4::text[], $5::bytea[]) AS each (name, document)
+                LEFT JOIN buckets AS b ON b.name = $1::text
+                LEFT JOIN bucketsettings AS s ON s.bucketid = b.id AND s.name = each.name
+                WHERE s.document IS DISTINCT FROM each.document
+            ) AS differs
+        ) AS found,
+        LATERAL putsettings(
+            CASE WHEN found.differs THEN NULL ELSE $1::text END, $2::text[], $3::bytea[]
+        ) AS done
+    """,
     b"setobjectlock": _call("setobjectlock", 2),
     b"addaccesskey": _call("addaccesskey", 1),
     b"changeaccesskey": _call("changeaccesskey", 1),

@@ -26,7 +26,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from time import monotonic
@@ -51,7 +51,7 @@ from storagegate.storage.files import (
     syncFileSystem,
 )
 from storagegate.storage.identity import MARKER, storeId
-from storagegate.storage.layout import BlobLayout
+from storagegate.storage.layout import MASTER_KEYS, BlobLayout
 from storagegate.storage.sqlite import leave, readOnlyURI
 from storagegate.version import __version__
 
@@ -60,6 +60,9 @@ CATALOG = "catalog.sqlite"
 
 _KEYS = ("root-credentials", "affinity-secret")
 """Files with keys that belong to the data."""
+
+RESTORED_KEYS = (*_KEYS, MASTER_KEYS)
+"""The same, and the master keys, which a backup has only if the operator wants it."""
 
 _HOLD = "backup-hold"
 _MANIFEST = "backup.json"
@@ -387,6 +390,7 @@ def copyOthers(
     source: BlobLayout,
     target: BlobLayout,
     copyDatabase: Callable[[str, str], object],
+    keys: Sequence[str] = _KEYS,
 ) -> None:
     """
     Copy the other files of a data directory: further databases such as users, keys, and the store
@@ -396,12 +400,13 @@ def copyOthers(
     @param source: A data directory or a backup.
     @param target: The copy.
     @param copyDatabase: Called with the paths of a database and its copy.
+    @param keys: The names of files with keys that are copied.
     """
     for name in sorted(os.listdir(source.data)):
         path, copied = os.path.join(source.data, name), os.path.join(target.data, name)
         if name.endswith(_SUFFIX) and name != CATALOG:
             copyDatabase(path, copied)
-        elif name in _KEYS:
+        elif name in keys:
             files.copy(path, copied)
     with suppress(FileNotFoundError):
         files.copy(os.path.join(source.blobs, MARKER), os.path.join(target.blobs, MARKER))

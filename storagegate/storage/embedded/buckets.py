@@ -20,6 +20,7 @@ from storagegate.storage.errors import (
     IdentitiesChanged,
     KeyExists,
     NoSuchBucket,
+    SettingsChanged,
 )
 from storagegate.storage.mutations import PutIdentities, PutSettings, RemoveBucket, SetVersioning
 from storagegate.storage.records import (
@@ -135,8 +136,13 @@ def storeSettings(transaction: Transaction, change: PutSettings) -> int:
     Store and remove settings of a bucket; return their new generation.
 
     @raise NoSuchBucket: The bucket does not exist.
+    @raise SettingsChanged: A setting differs from the expected one.
     """
     number = bucketId(transaction.connection, change.bucket)
+    if change.expected:
+        _, present = readSettings(transaction.connection, change.bucket)
+        if any(present.get(name) != document for name, document in change.expected.items()):
+            raise SettingsChanged
     for name, document in change.documents.items():
         if document is None:
             transaction.execute(

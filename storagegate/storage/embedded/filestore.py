@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
-from storagegate.storage.blobinterfaces import ByteSink, Hasher, IBlobReader, IBlobStore
+from storagegate.storage.blobinterfaces import BlobFilter, ByteSink, Hasher, IBlobReader, IBlobStore
 from storagegate.storage.blobwriter import BUFFER, BlobWriter, StagingFile, bufferSize
 from storagegate.storage.embedded.recovery import sweepStaging
 from storagegate.storage.errors import CorruptBlob, StoreBusy, StoreFull, StoreReadOnly
@@ -363,7 +363,11 @@ class FileBlobs:
         self._writers: WeakSet[BlobWriter] = WeakSet()
 
     def writer(
-        self, inlineLimit: int, expectedSize: int | None = None, bucket: str = ""
+        self,
+        inlineLimit: int,
+        expectedSize: int | None = None,
+        bucket: str = "",
+        filtered: BlobFilter | None = None,
     ) -> BlobWriter:
         """See L{IBlobStore.writer}."""
         buffer = bufferSize(len(self._writers) + 1)
@@ -375,6 +379,7 @@ class FileBlobs:
             expectedSize,
             buffer,
             isDouble=buffer == BUFFER,
+            filtered=filtered,
         )
         self._writers.add(writer)
         return writer

@@ -14,6 +14,7 @@ from storagegate.storage.embedded.buckets import (
     createBucket,
     deleteBucket,
     putIdentities,
+    putSettings,
     readAccessKeys,
     readIdentities,
     readKeyUses,
@@ -27,7 +28,7 @@ from storagegate.storage.embedded.lists import listBuckets
 from storagegate.storage.embedded.usage import countOlder, readUsage
 from storagegate.storage.errors import NoSuchBucket, StoreBusy, StoreFull
 from storagegate.storage.files import checkFailStop
-from storagegate.storage.mutations import PutIdentities, PutProgress
+from storagegate.storage.mutations import PutIdentities, PutProgress, PutSettings
 from storagegate.storage.records import (
     AccessKey,
     AccountDocuments,
@@ -131,6 +132,15 @@ class CatalogAdmin:
         @raise BucketNotEmpty: It holds objects, versions, delete markers or uploads.
         """
         self._change(deleteBucket, name)
+
+    def putSettings(self, change: PutSettings) -> None:
+        """
+        Change settings of a bucket. No daemon may run: it would keep the former settings.
+
+        @raise NoSuchBucket: The bucket does not exist.
+        @raise SettingsChanged: A setting differs from the expected one.
+        """
+        self._change(putSettings, change)
 
     def putProgress(self, task: str, document: bytes) -> None:
         """Store the progress of a background task."""

@@ -29,6 +29,7 @@ from attrs import define, field
 from storagegate.storage.embedded import refcounts
 from storagegate.storage.embedded.backup import (
     CATALOG,
+    RESTORED_KEYS,
     BackupError,
     Report,
     copyOthers,
@@ -248,7 +249,8 @@ class _Restore:
         except sqlite3.DatabaseError as error:
             raise BackupError(f"the catalog of the backup is damaged: {error}") from error
         self._files.makeDirectory(self._target.staging)
-        copyOthers(self._files, self._source, self._target, self._files.copy)
+        copy = self._files.copy
+        copyOthers(self._files, self._source, self._target, copy, RESTORED_KEYS)
         found = check(self._target.data, False, verify, self._report)
         self._refuse(found)
         return found

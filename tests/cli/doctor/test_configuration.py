@@ -4,10 +4,14 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.cli.doctor.configuration import checkCatalog
+from storagegate.cli.doctor.configuration import checkCatalog, checkMasterKeys
+from storagegate.daemon.config import StoreOptions
+from storagegate.objects.encryption.masterkeys.keyfile import createKeyFile
+from storagegate.objects.encryption.masterkeys.options import readVault
 from storagegate.storage.files import FailStopLatch
 
 
@@ -75,3 +79,41 @@ class CatalogTests(SynchronousTestCase):
         """A daemon that runs on it is writing it, and knows better."""
         os.truncate(self.file, 5000)
         self.assertEqual(self.found(isInUse=True), [])
+
+
+class MasterKeyTests(SynchronousTestCase):
+    """What is said of the master keys."""
+
+    def setUp(self) -> None:
+        """Make a data directory."""
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.file = self.directory / "master-keys"
+
+    def found(self, **options: Any) -> list[str]:
+        """Give what is said: the levels and the texts."""
+        store = StoreOptions(str(self.directory), "full", False, **options)
+        found = checkMasterKeys(store, str(self.directory))
+        return [f"{each.level}: {each.text}" for each in found]
+
+    def test_file(self) -> None:
+        """A file is counted, and named if it is damaged or others can read it."""
+        self.assertEqual(self.found(), [])
+        createKeyFile(str(self.file))
+        self.assertEqual(self.found(), [f"ok: {self.file} has 1 master key"])
+        self.file.chmod(0o640)
+        [line] = self.found()
+        self.assertIn(f"chmod 600 {self.file}", line)
+        self.file.chmod(0o600)
+        self.file.write_bytes(self.file.read_bytes()[:-9])
+        [line] = self.found()
+        self.assertTrue(line.startswith(f"problem: {self.file}: damaged"), line)
+        self.assertEqual(self.found(masterKeys=str(self.directory / "other")), [])
+
+    def test_vault(self) -> None:
+        """The files to sign in with are checked."""
+        path = str(self.directory / "token")
+        vault = readVault({"address": "https://vault:8200", "tokenFile": path})
+        self.assertTrue(self.found(vault=vault)[0].startswith(f"problem: {path} cannot be read"))
+        Path(path).write_text("x")
+        self.assertTrue(self.found(vault=vault)[0].startswith(f"ok: {path} can be read"))

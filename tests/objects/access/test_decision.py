@@ -14,6 +14,7 @@ from storagegate.objects.access.decision import (
     BucketAccess,
     PublicAccessBlock,
 )
+from storagegate.objects.access.patterns import patternText
 from storagegate.objects.access.policy import BucketPolicy, compilePolicy
 from storagegate.objects.accounts import ANONYMOUS, Identity, KeyPolicy
 from storagegate.objects.errors import AccessDenied, DomainError, Refusal
@@ -27,7 +28,8 @@ ALL = (ROOT, ANN, BOB, EVE, ANONYMOUS)
 
 def policy(*statements: dict[str, Any]) -> BucketPolicy:
     """Compile a policy of ann's bucket."""
-    return compilePolicy(json.dumps({"Statement": statements}).encode(), "box")
+    document = {"Version": "2012-10-17", "Statement": statements}
+    return compilePolicy(json.dumps(document).encode(), "box")
 
 
 def rule(effect: str, principal: Any = "*", action: Any = "s3:*") -> dict[str, Any]:
@@ -291,3 +293,84 @@ class DecisionTests(SynchronousTestCase):
         ):
             access = BucketAccess("ann", ownership=ownership)
             self.assertEqual(access.ownerOf("bob", acl), expected)
+
+
+def folder(effect: str, action: Any, keys: str, principal: Any = "*") -> dict[str, Any]:
+    """Return a statement about some objects only."""
+    resource = f"arn:aws:s3:::box/{keys}"
+    return {"Effect": effect, "Principal": principal, "Action": action, "Resource": resource}
+
+
+class ExposureTests(SynchronousTestCase):
+    """The access of others than the owner, without a request."""
+
+    def test_exposure(self) -> None:
+        """Only statements and grants that take effect count, the most serious one of them."""
+        bob = {"AWS": "bob"}
+        near = {"Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}
+        secure = {"Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+        public = policy(folder("Allow", "s3:GetObject", "a/*"))
+        restricted = PublicAccessBlock(restrictPublicBuckets=True)
+        ignored = PublicAccessBlock(ignorePublicAcls=True)
+        readable, other = cannedList("public-read", "ann"), cannedList("authenticated-read", "ann")
+        for access, expected in (
+            (BucketAccess("ann"), "private"),
+            (BucketAccess("ann", policy(rule("Deny", "*", "s3:GetObject"))), "private"),
+            (BucketAccess("ann", policy(rule("Allow", bob))), "shared"),
+            (BucketAccess("ann", policy({**rule("Allow"), **near})), "shared"),
+            (BucketAccess("ann", policy(rule("Allow", "*", "s3:ListBucket"))), "publicList"),
+            (BucketAccess("ann", public), "publicRead"),
+            (BucketAccess("ann", policy(rule("Allow"))), "publicWrite"),
+            (BucketAccess("ann", policy(folder("Allow", "s3:*", "in/*"))), "publicWrite"),
+            (
+                BucketAccess(
+                    "ann", policy(rule("Allow"), {**rule("Deny", "*", "s3:Put*"), **secure})
+                ),
+                "publicWrite",
+            ),
+            (
+                BucketAccess(
+                    "ann",
+                    policy(
+                        folder("Allow", "s3:*Object", "*"),
+                        folder("Deny", ["s3:PutObject", "s3:DeleteObject"], "*"),
+                    ),
+                ),
+                "publicRead",
+            ),
+            (BucketAccess("ann", public, block=restricted), "private"),
+            (BucketAccess("ann", acl=readable), "publicList"),
+            (BucketAccess("ann", acl=cannedList("public-read-write", "ann")), "publicWrite"),
+            (BucketAccess("ann", acl=readable, ownership=BUCKET_OWNER_ENFORCED), "private"),
+            (BucketAccess("ann", acl=other), "shared"),
+            (BucketAccess("ann", acl=readable, block=ignored), "private"),
+        ):
+            self.assertEqual(access.exposure, expected, access)
+
+    def test_reaches(self) -> None:
+        """An identity reaches the keys of the statements that name it, unless all are denied."""
+        bob = {"AWS": "bob"}
+        access = BucketAccess(
+            "ann",
+            policy(
+                folder("Allow", "s3:GetObject", "a/*", bob),
+                folder("Allow", "s3:GetObject", "b/${aws:username}/?", bob),
+                folder("Deny", "s3:PutObject", "*"),
+                rule("Allow", bob, "s3:ListBucket"),
+            ),
+        )
+        for identity, action, expected in (
+            (BOB, "s3:GetObject", ["a/*", "b/${aws:username}/?"]),
+            (BOB, "s3:ListBucket", []),
+            (BOB, "s3:PutObject", None),
+            (EVE, "s3:GetObject", None),
+            (ANN, "s3:GetObject", ["*"]),
+            (ANN, "s3:PutObject", None),
+            (ANONYMOUS, "s3:GetObject", None),
+        ):
+            found = access.reaches(identity, action)
+            texts = None if found is None else [patternText(each) for each in found]
+            self.assertEqual(texts, expected, (identity.account, action))
+        whole = BucketAccess("ann", policy(rule("Deny")))
+        self.assertIsNotNone(whole.reaches(ANN, "s3:PutBucketPolicy"))
+        self.assertIsNone(whole.reaches(LIMITED, "s3:PutBucketPolicy"))

@@ -10,9 +10,10 @@ from storagegate.objects.access.acl import ALL_USERS, AccessControlList, Grant
 from storagegate.objects.access.decision import PublicAccessBlock
 from storagegate.objects.accounts import canonicalId
 from storagegate.objects.cors import CORSRule
-from storagegate.objects.documents import acl, buckets, cors, lifecycle, locks
+from storagegate.objects.documents import acl, buckets, cors, encryption, lifecycle, locks
 from storagegate.objects.documents.tree import Document
-from storagegate.objects.errors import MalformedDocument
+from storagegate.objects.encryption.requests import BucketEncryption
+from storagegate.objects.errors import InvalidArgument, MalformedDocument, UnsupportedFeature
 from storagegate.objects.lifecycle import LifecycleRule
 from storagegate.s3.xml.reader import readDocument
 from storagegate.s3.xml.writer import writeDocument
@@ -55,6 +56,28 @@ CORS = (
     CORSRule(("https://a.example", "*"), ("GET", "PUT"), ("*",), ("ETag",), 30, "first"),
     CORSRule(("https://b.example",), ("HEAD",)),
 )
+
+ENCRYPTIONS: list[tuple[BucketEncryption, dict[str, Any]]] = [
+    (
+        BucketEncryption("AES256"),
+        {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}},
+    ),
+    (
+        BucketEncryption("aws:kms", "arn:aws:kms:us-east-1:1:key/main", True, ("SSE-C",)),
+        {
+            "ApplyServerSideEncryptionByDefault": {
+                "SSEAlgorithm": "aws:kms",
+                "KMSMasterKeyID": "arn:aws:kms:us-east-1:1:key/main",
+            },
+            "BlockedEncryptionTypes": {"EncryptionType": ["SSE-C"]},
+            "BucketKeyEnabled": "true",
+        },
+    ),
+    (
+        BucketEncryption(bucketKeyEnabled=False, blocked=("NONE",)),
+        {"BlockedEncryptionTypes": {"EncryptionType": ["NONE"]}, "BucketKeyEnabled": "false"},
+    ),
+]
 
 Case = tuple[Any, Document, Callable[[Document], Any], Any]
 
@@ -193,6 +216,10 @@ CASES: list[Case] = [
         {"Mode": "COMPLIANCE", "RetainUntilDate": "2100-01-01T00:00:00.000Z"},
     ),
     (True, locks.writeLegalHold(True), locks.readLegalHold, {"Status": "ON"}),
+    *(
+        (value, encryption.writeEncryption(value), encryption.readEncryption, {"Rule": [rule]})
+        for value, rule in ENCRYPTIONS
+    ),
 ]
 
 
@@ -230,3 +257,52 @@ class DocumentTests(SynchronousTestCase):
             deep = {"A": deep}
         for wrong in ({"a b": "x"}, {"A": None}, {"A": 1.5}, {"A": "\x01"}, {"": "x"}, deep):
             self.assertRaises(MalformedDocument, list, _documents("Tagging", wrong, 0))
+
+
+class EncryptionTests(SynchronousTestCase):
+    """The configuration of encryption, which has one rule."""
+
+    def read(self, *rules: Any) -> BucketEncryption:
+        """Read a configuration with these rules."""
+        (document,) = _documents("ServerSideEncryptionConfiguration", {"Rule": list(rules)}, 0)
+        return encryption.readEncryption(document)
+
+    def default(self, kind: str, **more: str) -> dict[str, Any]:
+        """Write a rule with a default."""
+        return {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": kind, **more}}
+
+    def test_malformed(self) -> None:
+        """Another number of rules, an empty rule or an unknown member is no configuration."""
+        kind = self.default("AES256")
+        for rules in (
+            (),
+            (kind, kind),
+            ("",),
+            (self.default(""),),
+            (self.default("aes256"),),
+            (self.default("SSE-C"),),
+            (self.default("aws:kms", KMSMasterKeyID="k" * 2049),),
+            (self.default("aws:kms", Other="k"),),
+            ({**kind, "BucketKeyEnabled": "perhaps"},),
+            ({**kind, "Other": "x"},),
+            ({"BlockedEncryptionTypes": {"EncryptionType": ["SSE-KMS"]}},),
+            ({"BlockedEncryptionTypes": {"EncryptionType": ["NONE", "SSE-C"]}},),
+            ({"BlockedEncryptionTypes": ""},),
+            ({"ApplyServerSideEncryptionByDefault": {"KMSMasterKeyID": "k"}},),
+        ):
+            self.assertRaises(MalformedDocument, self.read, *rules)
+
+    def test_keyOfStore(self) -> None:
+        """Only SSE-KMS names a master key."""
+        self.assertRaises(InvalidArgument, self.read, self.default("AES256", KMSMasterKeyID="k"))
+
+    def test_unsupported(self) -> None:
+        """A kind that Amazon has and the store has not is no malformed one."""
+        for kind in ("aws:kms:dsse", "aws:fsx"):
+            self.assertRaises(UnsupportedFeature, self.read, self.default(kind))
+
+    def test_default(self) -> None:
+        """A rule without a default leaves objects plain, also if it blocks the clients' keys."""
+        for value, _ in ENCRYPTIONS:
+            self.assertEqual(value.default is None, not value.kind)
+            self.assertEqual(value.blocksCustomerKeys, value.blocked == ("SSE-C",))

@@ -23,6 +23,7 @@ from storagegate.objects.access.acl import Grant
 from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.access.decision import PublicAccessBlock
 from storagegate.objects.accounts import AccessKeyStore, Identity
+from storagegate.objects.contents import OpenContent
 from storagegate.objects.domain import openDomain
 from storagegate.objects.errors import PolicyNotFound
 from storagegate.objects.identities.entities import IAMUser
@@ -107,7 +108,10 @@ class SchemaTests(TestCase):
     async def read(self, content: Content) -> bytes:
         """Read a content."""
         return b"".join(
-            [each async for each in readContent(self.store, content, 0, content.size, 99)]
+            [
+                each
+                async for each in readContent(self.store, OpenContent(content), 0, content.size, 99)
+            ]
         )
 
     async def found(self, bucket: str, key: str, versionId: str | None = None) -> ObjectRecord:

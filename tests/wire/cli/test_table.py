@@ -127,6 +127,55 @@ class CommandCase(S3Case):
         return done
 
 
+class MasterKeyTests(CommandCase):
+    """C{storagegate masterkeys}: in the data directory and over the API."""
+
+    def listed(self, name: str) -> list[tuple[int, bool]]:
+        """Return the versions and whether the key is disabled, as both places list it."""
+        found = [
+            (each["versions"], each["disabled"])
+            for done in self.both("masterkeys", "list", "--json")
+            for each in done.json["masterKeys"]
+            if each["name"] == name
+        ]
+        self.assertEqual(len(found), 2)
+        return found
+
+    def test_both(self) -> None:
+        """Keys are made, rotated, disabled and enabled in each place, and seen in both."""
+        for run in (self.run_, self.remote):
+            name = self.makeName("master")
+            self.succeed(run("masterkeys", "create", name))
+            done = run("masterkeys", "create", name)
+            self.assertEqual(done.code, 1)
+            self.assertIn("exists", done.errors)
+            self.succeed(run("masterkeys", "rotate", name))
+            self.succeed(run("masterkeys", "disable", name))
+            self.assertEqual(self.listed(name), [(2, True)] * 2)
+            self.succeed(run("masterkeys", "enable", name))
+            self.assertEqual(self.listed(name), [(2, False)] * 2)
+            self.assertEqual(run("masterkeys", "rotate", f"{name}-none").code, 1)
+            self.assertEqual(run("masterkeys", "create", "../x").code, 1)
+        for done in self.both("masterkeys", "rewrap", "--json"):
+            self.assertEqual(self.succeed(done).json["failed"], [])
+
+    def test_role(self) -> None:
+        """Over the API an auditor lists the keys, and only an administrator changes them."""
+        self.succeed(self.run_("masterkeys", "create", name := self.makeName("master")))
+        for role, words, code in (
+            ("none", ("list",), 1),
+            ("auditor", ("list",), 0),
+            ("auditor", ("rotate", name), 1),
+            ("auditor", ("rewrap",), 1),
+            ("admin", ("rotate", name), 0),
+        ):
+            wanted = ("--account", "mk", "--role", role)
+            made = self.remote("keys", "create", *wanted, "--json").json
+            account = Account(made["accessKey"], made["secretKey"])
+            done = self.remote("masterkeys", *words, account=account)
+            self.assertEqual(done.code, code, (role, words, done))
+
+
 class JSONTests(CommandCase):
     """C{--json}: one object, whichever command."""
 
@@ -166,9 +215,16 @@ class JSONTests(CommandCase):
             "groups remove": ("readers", "ann", *account),
             "groups delete": ("readers", *account),
             "users delete": ("ann", *account),
+            "masterkeys create": (f"json-{bucket}",),
+            "masterkeys list": (),
+            "masterkeys rotate": (f"json-{bucket}",),
+            "masterkeys disable": (f"json-{bucket}",),
+            "masterkeys enable": (f"json-{bucket}",),
+            "masterkeys rewrap": (),
             "buckets list": (),
             "buckets create": (self.makeName("json"),),
             "buckets usage": (),
+            "buckets encryption": (bucket, "--set", "sse-kms", "--key", "team"),
             "share": (bucket, "k"),
             "trace": ("--count", "0"),
             "call": ("UserService.ListUsers", "--wire", "http"),
@@ -336,6 +392,43 @@ class BothTests(CommandCase):
             self.assertRefused(404, "404", self.s3.head_bucket, Bucket=name)
             gone = self.both("buckets", "delete", name)
             self.assertEqual((gone[0], gone[0].code), (gone[1], 1))
+
+    @long("takes a second or more")
+    def test_encryption(self) -> None:
+        """The default encryption of a bucket is changed in parts, and shown as it is."""
+        bucket = self.makeBucket("clisealed")
+        for run, words, shown in (
+            (self.run_, (), "none"),
+            (
+                self.remote,
+                ("--set", "sse-kms", "--key", "team"),
+                "sse-kms with the master key team",
+            ),
+            (
+                self.run_,
+                ("--block-sse-c", "yes"),
+                "sse-kms with the master key team; keys of clients (SSE-C) are refused",
+            ),
+            (
+                self.remote,
+                ("--set", "sse-s3"),
+                "sse-s3; keys of clients (SSE-C) are refused",
+            ),
+            (self.run_, ("--set", "none"), "none; keys of clients (SSE-C) are refused"),
+            (self.remote, ("--block-sse-c", "no"), "none"),
+        ):
+            done = self.succeed(run("buckets", "encryption", bucket, *words))
+            self.assertEqual(done.output, f"default encryption: {shown}\n")
+        self.assertRefused(
+            404,
+            "ServerSideEncryptionConfigurationNotFoundError",
+            self.s3.get_bucket_encryption,
+            Bucket=bucket,
+        )
+        misused = self.run_("buckets", "encryption", bucket, "--set", "sse-s3", "--key", "team")
+        self.assertEqual((misused.code, misused.output), (2, ""))
+        for done in self.both("buckets", "encryption", "none-of-ours"):
+            self.assertEqual((done.code, done.output), (1, ""))
 
     def test_status(self) -> None:
         """The state is that of the daemon, in both places; without a command it is a line."""

@@ -171,6 +171,8 @@ def _acl(
 _OBJECT_LISTS = "CopyObject CreateMultipartUpload PutObject"
 _GRANTS = "x-amz-grant-full-control x-amz-grant-read x-amz-grant-read-acp x-amz-grant-write-acp"
 
+_RULE = "ServerSideEncryptionConfiguration/Rule"
+
 _GRANT_WRITE = "x-amz-grant-write"
 
 _HEADERS = (
@@ -225,15 +227,13 @@ _HEADERS = (
     _obeyed("header", "x-amz-copy-source-if-modified-since", "{modified}", **_FAILED),
     _obeyed("header", "x-amz-copy-source-if-unmodified-since", _EPOCH, **_FAILED),
     _obeyed("header", "x-amz-copy-source-range", "bytes=5-99", **_INVALID),
-    _refused(
+    _obeyed(
         "header",
         "x-amz-copy-source-server-side-encryption-customer-algorithm "
         "x-amz-copy-source-server-side-encryption-customer-key "
         "x-amz-copy-source-server-side-encryption-customer-key-MD5",
         "AES256",
-        "",
-        400,
-        "InvalidRequest",
+        **_INVALID,
     ),
     _obeyed("header", "x-amz-expected-bucket-owner", _STRANGER, status=403, code="AccessDenied"),
     _refused("header", "x-amz-if-match-initiated-time", _EPOCH),
@@ -262,32 +262,21 @@ _HEADERS = (
     ),
     _harmless("header", "x-amz-request-payer", "requester", "requests cost nothing"),
     _obeyed("header", "x-amz-sdk-checksum-algorithm", "SHA1", status=400, code="InvalidRequest"),
-    _refused(
+    _obeyed(
         "header",
         "x-amz-server-side-encryption x-amz-server-side-encryption-aws-kms-key-id "
         "x-amz-server-side-encryption-bucket-key-enabled x-amz-server-side-encryption-context",
-        "AES256",
+        "seven",
+        **_INVALID,
     ),
-    *(
-        _refused(
-            "header",
-            "x-amz-server-side-encryption-customer-algorithm "
-            "x-amz-server-side-encryption-customer-key "
-            "x-amz-server-side-encryption-customer-key-MD5",
-            "AES256",
-            operations,
-            status,
-            code,
-        )
-        for operations, status, code in (
-            ("GetObject HeadObject GetObjectAttributes ListParts", 400, "InvalidRequest"),
-            (
-                "PutObject CopyObject CreateMultipartUpload UploadPart UploadPartCopy "
-                "CompleteMultipartUpload",
-                501,
-                "NotImplemented",
-            ),
-        )
+    # Each alone: the other two are missing.
+    _obeyed(
+        "header",
+        "x-amz-server-side-encryption-customer-algorithm "
+        "x-amz-server-side-encryption-customer-key "
+        "x-amz-server-side-encryption-customer-key-MD5",
+        "AES256",
+        **_INVALID,
     ),
     _obeyed("header", "x-amz-source-expected-bucket-owner", _STRANGER, status=403),
     _obeyed("header", "x-amz-tagging", "a=b", shows="x-amz-tagging-count: 1", stored=True),
@@ -448,6 +437,10 @@ _ELEMENTS = (
             "Retention/Mode",
             "LegalHold/Status",
             "Retention/RetainUntilDate",
+            f"{_RULE}/ApplyServerSideEncryptionByDefault/SSEAlgorithm",
+            f"{_RULE}/ApplyServerSideEncryptionByDefault/KMSMasterKeyID",
+            f"{_RULE}/BlockedEncryptionTypes/EncryptionType",
+            f"{_RULE}/BucketKeyEnabled",
         )
     ),
     *(
@@ -647,7 +640,6 @@ REFUSED_WITH_OPERATION = frozenset(
         "RequestPaymentConfiguration",
         "RestoreRequest",
         "SelectObjectContentRequest",
-        "ServerSideEncryptionConfiguration",
         "WebsiteConfiguration",
     )
 )

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.clients import awsEnvironment, runTool
+from tests.support.clients import ToolFailed, awsEnvironment, runTool
 from tests.support.programs import needProgram
 from tests.support.s3signer import Outgoing
 from tests.support.selection import long
@@ -51,6 +51,51 @@ class AWSTests(S3Case):
         self.aws("s3", "mv", f"s3://{bucket}/large", f"s3://{bucket}/moved")
         self.aws("s3", "cp", f"s3://{bucket}/moved", self.files / "back")
         self.assertTrue((self.files / "back").read_bytes() == (tree / "large.bin").read_bytes())
+
+    @long("takes seconds")
+    def test_encryption(self) -> None:
+        """Files go both ways and between kinds with clients' keys and named kinds, in parts."""
+        bucket = self.makeBucket("aws")
+        tree = self.files / "tree"
+        makeTree(tree, 20_000_000)
+        (self.files / "key").write_bytes(bytes(range(32)))
+        key = f"fileb://{self.files / 'key'}"
+        customer = ("--sse-c", "AES256", "--sse-c-key", key)
+        source = ("--sse-c-copy-source", "AES256", "--sse-c-copy-source-key", key)
+        remote = f"s3://{bucket}"
+        for name in ("large.bin", "plain.txt"):
+            self.aws("s3", "cp", *customer, tree / name, f"{remote}/c/{name}")
+            with self.assertRaises(ToolFailed):
+                self.aws("s3", "cp", f"{remote}/c/{name}", self.files / "back")
+            self.aws("s3", "cp", *customer, f"{remote}/c/{name}", self.files / "back")
+            self.assertTrue((self.files / "back").read_bytes() == (tree / name).read_bytes())
+            for kind in ("AES256", "aws:kms"):
+                self.aws("s3", "cp", *source, "--sse", kind, f"{remote}/c/{name}", f"{remote}/k")
+                self.assertEqual(self.kindOf(bucket, "k"), kind)
+                self.aws("s3", "cp", f"{remote}/k", self.files / "back")
+                self.assertTrue((self.files / "back").read_bytes() == (tree / name).read_bytes())
+        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+        configuration = json.dumps({"Rules": [rule]})
+        named = ("--bucket", bucket)
+        self.aws(
+            "s3api",
+            "put-bucket-encryption",
+            *named,
+            "--server-side-encryption-configuration",
+            configuration,
+        )
+        found = json.loads(self.aws("s3api", "get-bucket-encryption", *named))
+        self.assertEqual(found["ServerSideEncryptionConfiguration"]["Rules"], [rule])
+        self.aws("s3", "sync", tree, f"{remote}/tree")
+        self.assertEqual(self.kindOf(bucket, "tree/large.bin"), "AES256")
+        self.assertEqual(self.aws("s3", "sync", tree, f"{remote}/tree"), "")
+        self.aws("s3", "sync", f"{remote}/tree", self.files / "down")
+        self.assertEqual(readTree(self.files / "down"), readTree(tree))
+
+    def kindOf(self, bucket: str, key: str) -> str:
+        """Return the encryption of an object."""
+        kind: str = self.s3.head_object(Bucket=bucket, Key=key)["ServerSideEncryption"]
+        return kind
 
     @long("takes seconds")
     def test_sync(self) -> None:

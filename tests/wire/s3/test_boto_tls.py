@@ -5,6 +5,7 @@ the length ahead.
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -12,8 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from minio import Minio
+from minio.commonconfig import CopySource
+from minio.sse import SseCustomerKey, SseKMS, SseS3
+from minio.sseconfig import Rule, SSEConfig
+from urllib3 import PoolManager
 
-from tests.support.clients import botoClient
+from tests.support.clients import ROOT, botoClient
 from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, makeDaemon, ownDirectory
 
@@ -58,6 +64,7 @@ class TLSTests(S3Case):
         super().setUp()
         directory = ownDirectory("tls")
         key, certificate = writeCertificate(directory)
+        self.certificate = certificate
         listener = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
         self.daemon = makeDaemon(directory / "data", "--s3", listener)
         self.addCleanup(self.daemon.kill)
@@ -102,3 +109,32 @@ class TLSTests(S3Case):
         self.assertIn("STREAMING-UNSIGNED-PAYLOAD-TRAILER", headers["x-amz-content-sha256"])
         self.assertNotIn("content-length", headers)
         self.assertIn("transfer-encoding", headers)
+
+    def test_minioKeys(self) -> None:
+        """minio-py sends clients' keys over TLS only, and knows the other kinds too."""
+        address = self.daemon.url("s3", "https").partition("://")[2]
+        pool = PoolManager(cert_reqs="CERT_REQUIRED", ca_certs=str(self.certificate))
+        client = Minio(
+            address, access_key=ROOT.accessKey, secret_key=ROOT.secretKey, http_client=pool
+        )
+        customer = SseCustomerKey(bytes(range(32)))
+        body = b"minio" * 1_300_000
+        for sse in (customer, SseS3(), SseKMS("default", {"team": "blue"})):
+            client.put_object(
+                self.bucket, "k", BytesIO(body), len(body), sse=sse, part_size=5 << 20
+            )
+            own = customer if sse is customer else None
+            self.assertEqual(client.stat_object(self.bucket, "k", ssec=own).size, len(body))
+            response = client.get_object(self.bucket, "k", offset=5_000_000, length=10, ssec=own)
+            self.assertEqual(response.read(), b"minio" * 2)
+            response.release_conn()
+            client.copy_object(self.bucket, "copy", CopySource(self.bucket, "k", ssec=own), sse=sse)
+            response = client.get_object(self.bucket, "copy", ssec=own)
+            self.assertTrue(response.read() == body)
+            response.release_conn()
+        client.set_bucket_encryption(self.bucket, SSEConfig(Rule.new_sse_s3_rule()))
+        found = client.get_bucket_encryption(self.bucket)
+        assert found is not None
+        self.assertEqual(found.rule.sse_algorithm, "AES256")
+        client.delete_bucket_encryption(self.bucket)
+        self.assertIsNone(client.get_bucket_encryption(self.bucket))

@@ -12,7 +12,7 @@ from tests.support.journal import Journal
 from tests.support.selection import long, rounds
 from tests.wire.s3.fixture import eventually, leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import isCollected, judge
-from tests.wire.s3.workload import Load, Writers, setVersioning
+from tests.wire.s3.workload import Load, Writers, encrypt, setVersioning
 
 ROUNDS = rounds(2, 6, soak=200)
 
@@ -25,7 +25,8 @@ class CrashTests(SynchronousTestCase):
         """After each kill all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
         moments = random.Random(seed)
-        journals = {"crash": Journal(), "versions": Journal(), "locked": Journal()}
+        names = ("crash", "versions", "locked", "sealed")
+        journals = {name: Journal() for name in names}
         daemon = makeDaemon(ownDirectory("crash") / "data")
         self.addCleanup(daemon.kill)
         daemon.start()
@@ -33,10 +34,12 @@ class CrashTests(SynchronousTestCase):
             botoClient(daemon.url()).create_bucket(
                 Bucket=bucket, ObjectLockEnabledForBucket=bucket == "locked"
             )
+        encrypt(daemon, "sealed")
         for number in range(ROUNDS):
             status = setVersioning(daemon, "versions", number)
             loads = (
                 Load(daemon.address(), "crash", journals["crash"], seed + number),
+                Load(daemon.address(), "sealed", journals["sealed"], 3 * seed + number, 3, 6),
                 Load(
                     daemon.address(), "versions", journals["versions"], -number - seed, 4, 6, status
                 ),

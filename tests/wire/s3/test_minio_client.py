@@ -10,7 +10,10 @@ from minio.error import S3Error
 from minio.objectlockconfig import DAYS, ObjectLockConfig
 from minio.retention import Retention
 
-from tests.support.clients import ROOT
+from tests.support.clients import ROOT, runTool
+from tests.support.modules import CHECKOUT
+from tests.support.nodepackages import MINIO, nodeModules
+from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
 
 
@@ -125,3 +128,20 @@ class MinioTests(S3Case):
         sources = [ComposeSource(self.bucket, key) for key in ("one", "two")]
         self.client.compose_object(self.bucket, "both", sources)
         self.assertTrue(self.read("both") == large + b"tail")
+
+
+@long("downloads minio-js, and sends 140 MB")
+class MinioJSTests(S3Case):
+    """minio-js, which sends headers of encryption as metadata."""
+
+    def test_encryption(self) -> None:
+        """Objects of each kind are stored and read, in parts too, and a bucket gets a default."""
+        modules = nodeModules(MINIO)
+        program = CHECKOUT / "tests" / "support" / "minioclient.js"
+        bucket = self.makeBucket("miniojs")
+        port = self.endpoint.rpartition(":")[2]
+        arguments = ["node", program, port, ROOT.accessKey, ROOT.secretKey, bucket]
+        runTool(arguments, {"NODE_PATH": str(modules), "HOME": str(self.makeDirectory())})
+        for key, kind in (("s3", "AES256"), ("kms", "aws:kms"), ("default", "aws:kms")):
+            head = self.s3.head_object(Bucket=bucket, Key=key)
+            self.assertEqual(head["ServerSideEncryption"], kind)

@@ -26,6 +26,10 @@ _SETTINGS = {
         "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>"
         "<AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>"
     ),
+    "PutBucketEncryption": (
+        "<ServerSideEncryptionConfiguration><Rule><BlockedEncryptionTypes><EncryptionType>NONE"
+        "</EncryptionType></BlockedEncryptionTypes></Rule></ServerSideEncryptionConfiguration>"
+    ),
     **dict.fromkeys(
         ("PutBucketLifecycle", "PutBucketLifecycleConfiguration"),
         "<LifecycleConfiguration><Rule><Prefix/><Status>Enabled</Status><Expiration>"

@@ -20,7 +20,7 @@ from tests.support.programs import needProgram
 from tests.support.selection import long, rounds
 from tests.wire.s3.fixture import leftovers, makeDaemon, ownDirectory, runStoragegate
 from tests.wire.s3.verdict import judge
-from tests.wire.s3.workload import Load, Writers, setVersioning
+from tests.wire.s3.workload import Load, Writers, encrypt, setVersioning
 
 ROUNDS = rounds(2, 3, soak=50)
 """Five show a missing fsync nearly always; a soak sets more."""
@@ -83,7 +83,8 @@ class PowerCutTests(SynchronousTestCase):
         """After each cut all acknowledged writes are whole, and the rest is whole or absent."""
         seed = random.SystemRandom().randrange(1 << 32)
         moments = random.Random(seed)
-        journals = {"power": Journal(), "versions": Journal(), "locked": Journal()}
+        names = ("power", "versions", "locked", "sealed")
+        journals = {name: Journal() for name in names}
         disk = Disk(ownDirectory("power"))
         self.addCleanup(disk.unmount)
         disk.mount()
@@ -94,6 +95,7 @@ class PowerCutTests(SynchronousTestCase):
             botoClient(daemon.url()).create_bucket(
                 Bucket=bucket, ObjectLockEnabledForBucket=bucket == "locked"
             )
+        encrypt(daemon, "sealed")
         for number in range(ROUNDS):
             status = setVersioning(daemon, "versions", number)
             loads = [
@@ -102,6 +104,7 @@ class PowerCutTests(SynchronousTestCase):
                     ("power", 3),
                     ("versions", 3, status),
                     ("locked", 2, "Enabled", True),
+                    ("sealed", 2),
                 )
             ]
             with Writers(*loads) as writers:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.clients import rcloneEnvironment, runTool
+from tests.support.clients import ToolFailed, rcloneEnvironment, runTool
 from tests.support.programs import needProgram
 from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case
@@ -64,6 +64,36 @@ class RcloneTests(S3Case):
         for key in ("k", "copy"):
             found = self.s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"]
             self.assertEqual(found, [{"Key": "a", "Value": "b c"}, {"Key": "d", "Value": ""}])
+
+    @long("takes seconds")
+    def test_encryption(self) -> None:
+        """A tree and a file in parts go up and down with a client's key, and by a named kind."""
+        tree = self.files / "tree"
+        makeTree(tree, 12_000_000)
+        # rclone takes the bytes of the key as they are.
+        key = "0123456789abcdef0123456789ABCDEF"
+        customer = ("--s3-sse-customer-algorithm", "AES256", "--s3-sse-customer-key", key)
+        parts = ("--s3-upload-cutoff", "5M", "--s3-chunk-size", "5M")
+        for kind, flags in (
+            ("c", customer),
+            ("kms", ("--s3-server-side-encryption", "aws:kms")),
+            ("s3", ("--s3-server-side-encryption", "AES256")),
+        ):
+            bucket = self.makeName("rclone")
+            remote = f"gate:{bucket}"
+            self.rclone("sync", *flags, *parts, tree, remote)
+            self.rclone("check", "--download", *flags, tree, remote)
+            self.rclone("copyto", *flags, f"{remote}/plain.txt", f"{remote}/copied.txt")
+            text = self.rclone("cat", *flags, f"{remote}/copied.txt")
+            self.assertEqual(text, (tree / "plain.txt").read_text())
+            if kind == "c":
+                with self.assertRaises(ToolFailed):
+                    self.rclone("cat", f"{remote}/plain.txt")
+                continue
+            for name in ("plain.txt", "large.bin"):
+                head = self.s3.head_object(Bucket=bucket, Key=name)
+                expected = {"kms": "aws:kms", "s3": "AES256"}[kind]
+                self.assertEqual(head["ServerSideEncryption"], expected)
 
     def test_mkdirTwice(self) -> None:
         """A bucket may be made again by its owner."""

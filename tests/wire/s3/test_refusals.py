@@ -3,6 +3,7 @@
 import base64
 import json
 from datetime import UTC, datetime, timedelta
+from hashlib import md5
 
 from tests.support.clients import ROOT
 from tests.support.s3signer import Answer, Outgoing
@@ -14,7 +15,9 @@ from tests.wire.s3.test_model import operationsOf
 CUSTOMER_KEY = {
     "x-amz-server-side-encryption-customer-algorithm": "AES256",
     "x-amz-server-side-encryption-customer-key": base64.b64encode(b"k" * 32).decode(),
-    "x-amz-server-side-encryption-customer-key-MD5": "0eMU4UwmlNDBNDTuxNIEzg==",
+    "x-amz-server-side-encryption-customer-key-MD5": base64.b64encode(
+        md5(b"k" * 32, usedforsecurity=False).digest()
+    ).decode(),
 }
 
 
@@ -95,15 +98,17 @@ class CustomerKeyTests(RefusalCase):
     """Keys for objects that are not encrypted."""
 
     def test_reads(self) -> None:
-        """A read that carries a customer's key is 400, whatever the key and the range."""
-        for name, value in CUSTOMER_KEY.items():
+        """A read that carries a customer's key is 400, whatever the range and the condition."""
+        single = [{name: value} for name, value in CUSTOMER_KEY.items()]
+        for key in (CUSTOMER_KEY, *single):
+            code = "InvalidRequest" if len(key) == 3 else "InvalidArgument"
             for more in ({}, {"Range": "bytes=0-1"}, {"If-None-Match": "*"}):
-                headers = {name: value, **more}
-                self.assertAnswer(self.sent("GET", "/held", headers), 400, "InvalidRequest")
+                headers = {**key, **more}
+                self.assertAnswer(self.sent("GET", "/held", headers), 400, code)
                 self.assertEqual(self.sent("HEAD", "/held", headers).status, 400)
-            attributes = {name: value, "x-amz-object-attributes": "ETag"}
+            attributes = {**key, "x-amz-object-attributes": "ETag"}
             answer = self.sent("GET", "/held?attributes", attributes)
-            self.assertAnswer(answer, 400, "InvalidRequest")
+            self.assertAnswer(answer, 400, code)
         self.assertAnswer(self.sent("GET", "/absent", CUSTOMER_KEY), 404, "NoSuchKey")
 
     def test_parts(self) -> None:
@@ -116,7 +121,7 @@ class CustomerKeyTests(RefusalCase):
         part = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
         body = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>".encode()
         answer = self.sent("POST", target, CUSTOMER_KEY, body)
-        self.assertAnswer(answer, 501, "NotImplemented")
+        self.assertAnswer(answer, 400, "InvalidRequest")
         answer = self.sent("DELETE", target, {"x-amz-if-match-initiated-time": "2026-01-01"})
         self.assertAnswer(answer, 501, "NotImplemented")
         self.assertUntouched()
@@ -125,13 +130,15 @@ class CustomerKeyTests(RefusalCase):
         """A key for the source of a copy is 400 where the source is not encrypted."""
         named = {"Bucket": self.bucket, "Key": "k"}
         upload = self.s3.create_multipart_upload(**named)["UploadId"]
-        for name, value in CUSTOMER_KEY.items():
+        single = [{name: value} for name, value in CUSTOMER_KEY.items()]
+        for key in (CUSTOMER_KEY, *single):
+            code = "InvalidRequest" if len(key) == 3 else "InvalidArgument"
             headers = {
-                "x-amz-copy-source": f"{self.bucket}/held",
-                name.replace("x-amz-", "x-amz-copy-source-"): value,
+                name.replace("x-amz-", "x-amz-copy-source-"): value for name, value in key.items()
             }
+            headers["x-amz-copy-source"] = f"{self.bucket}/held"
             for target in ("/copy", f"/k?partNumber=1&uploadId={upload}"):
-                self.assertAnswer(self.sent("PUT", target, headers), 400, "InvalidRequest")
+                self.assertAnswer(self.sent("PUT", target, headers), 400, code)
         self.assertUntouched()
 
 
@@ -193,8 +200,7 @@ class FormTests(FormCase):
         for name, value in (
             ("acl", "aws-exec-read"),
             ("x_amz_acl", "log-delivery-write"),
-            ("x_amz_server_side_encryption", "AES256"),
-            ("x_amz_server_side_encryption_customer_algorithm", "AES256"),
+            ("x_amz_server_side_encryption", "aws:kms:dsse"),
             ("x_amz_object_lock_event_hold", "ON"),
             ("x_amz_website_redirect_location", "/elsewhere"),
         ):
@@ -205,6 +211,8 @@ class FormTests(FormCase):
             ("x_amz_grant_read", 400, "InvalidArgument"),
             ("x_amz_storage_class", 400, "InvalidStorageClass"),
             ("x_amz_security_token", 400, "InvalidToken"),
+            ("x_amz_server_side_encryption", 400, "InvalidArgument"),
+            ("x_amz_server_side_encryption_customer_algorithm", 400, "InvalidArgument"),
         ):
             self.assertAnswer(self.post(**{name: "unknown"}), status, code)
         self.assertAnswer(self.post(acl="private", x_amz_acl="private"), 400, "InvalidArgument")

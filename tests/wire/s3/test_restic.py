@@ -41,6 +41,29 @@ class ResticTests(S3Case):
         restic("forget", "--keep-last", "1", "--prune")
         restic("check", "--read-data")
 
+    def test_encryptedBucket(self) -> None:
+        """A repository lives in a bucket that encrypts all objects with a master key."""
+        program = needProgram("restic")
+        files, bucket = self.makeDirectory(), self.makeBucket("restic")
+        default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"}}
+        self.s3.put_bucket_encryption(
+            Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": [default]}
+        )
+        makeTree(files / "source", 20_000_000)
+        environment = resticEnvironment(self.endpoint, bucket, files)
+        for arguments in (
+            ("init",),
+            ("backup", "source"),
+            ("check", "--read-data"),
+            ("restore", "latest", "--target", "restored"),
+            ("forget", "--keep-last", "1", "--prune"),
+        ):
+            runTool([program, *arguments], environment, directory=files)
+        self.assertEqual(readTree(files / "restored" / "source"), readTree(files / "source"))
+        for each in self.s3.list_objects_v2(Bucket=bucket)["Contents"]:
+            head = self.s3.head_object(Bucket=bucket, Key=each["Key"])
+            self.assertEqual(head["ServerSideEncryption"], "aws:kms")
+
     def test_lockedBucket(self) -> None:
         """A repository lives in a bucket whose versions are retained: nothing of it is lost."""
         program = needProgram("restic")

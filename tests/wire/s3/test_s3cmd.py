@@ -43,6 +43,32 @@ class S3cmdTests(S3Case):
         found = self.s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]
         self.assertEqual(found, [{"Key": "a", "Value": "b"}])
 
+    def test_encryption(self) -> None:
+        """Files are stored by a named kind, and by the default of their bucket, in parts too."""
+        bucket = self.makeBucket("s3cmd")
+        (self.files / "k").write_bytes(b"s3cmd")
+        for flags, kind in (
+            (("--server-side-encryption",), "AES256"),
+            (("--server-side-encryption-kms-id=default",), "aws:kms"),
+        ):
+            self.call("put", *flags, self.files / "k", f"s3://{bucket}")
+            head = self.s3.head_object(Bucket=bucket, Key="k")
+            self.assertEqual(head["ServerSideEncryption"], kind)
+        self.assertEqual(head["SSEKMSKeyId"], "default")
+        # s3cmd compares the MD5 of files, which only this kind shows.
+        default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+        self.s3.put_bucket_encryption(
+            Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": [default]}
+        )
+        makeTree(self.files / "up", 20_000_000)
+        self.call("sync", f"{self.files}/up/", f"s3://{bucket}/tree/")
+        self.assertNotIn("upload:", self.call("sync", f"{self.files}/up/", f"s3://{bucket}/tree/"))
+        head = self.s3.head_object(Bucket=bucket, Key="tree/large.bin")
+        self.assertEqual(head["ServerSideEncryption"], "AES256")
+        (self.files / "down").mkdir()
+        self.call("sync", f"s3://{bucket}/tree/", f"{self.files}/down/")
+        self.assertEqual(readTree(self.files / "down"), readTree(self.files / "up"))
+
     def test_sync(self) -> None:
         """A tree is synced up and down, and a second sync has nothing to do."""
         bucket = self.makeBucket("s3cmd")

@@ -283,6 +283,14 @@ def setVersioning(daemon: Daemon, bucket: str, number: int) -> str:
     return status
 
 
+def encrypt(daemon: Daemon, bucket: str) -> None:
+    """Encrypt all later objects of a bucket with keys of the store."""
+    default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    botoClient(daemon.url()).put_bucket_encryption(
+        Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": [default]}
+    )
+
+
 def observe(connection: HTTPConnection, bucket: str, key: str, versionId: str = "") -> State:
     """
     Read a key whole, or a version of it that is no delete marker.

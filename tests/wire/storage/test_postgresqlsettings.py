@@ -7,17 +7,26 @@ import os
 from time import monotonic
 from typing import Any
 
-from twisted.internet.defer import gatherResults
+import msgspec
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.domain import openDomain
+from storagegate.objects.encryption.bucketkeys import keysIn
+from storagegate.objects.encryption.options import EncryptionOptions
+from storagegate.objects.encryption.requests import (
+    SSE_KMS,
+    SSE_S3,
+    BucketEncryption,
+    RequestedEncryption,
+)
 from storagegate.objects.errors import DomainError
 from storagegate.objects.identities.entities import IAMUser
 from storagegate.objects.service import ObjectService
-from storagegate.objects.settings import POLICY
+from storagegate.objects.settings import ENCRYPTION, POLICY
 from storagegate.storage.cluster.connection import Connection
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.errors import BucketChanged, NoSuchBucket
@@ -42,6 +51,7 @@ from storagegate.storage.records import (
 )
 from storagegate.storage.store import ObjectStore
 from tests.contract.catalogcase import bucketNamed, inlineRecord
+from tests.support.masterkeys import MemoryMasterKeys
 from tests.support.postgresql import sharedServer
 from tests.support.selection import long
 
@@ -65,6 +75,7 @@ class DecisionTests(TestCase):
         from twisted.internet import reactor
 
         conninfo = sharedServer().store()
+        self.keys = MemoryMasterKeys()
         self.stores: list[Any] = []
         self.services: list[ObjectService] = []
         for name in ("first", "second"):
@@ -77,7 +88,9 @@ class DecisionTests(TestCase):
             self.addCleanup(self.close, store)
             self.stores.append(store)
             accounts = AccessKeyStore(store.accessKeys, "AK", "secret")
-            self.services.append(openDomain(store, accounts, "us-east-1", lambda: 1))
+            # Each node has its own open keys.
+            options = EncryptionOptions(lambda: self.keys)
+            self.services.append(openDomain(store, accounts, "us-east-1", lambda: 1, "", options))
         self.first, self.second = (store.catalog for store in self.stores)
         await self.first.commit(AddBucket(bucketNamed("b")))
         await self.second._forLists.opened()
@@ -93,8 +106,10 @@ class DecisionTests(TestCase):
         """Put a small object on the second node, as a request does."""
         service = self.services[1]
         caller = PlainCaller(identity, "PutObject")
-        _, owner = await service.checkWrite(caller, "b", key, length=5)
-        body = IngestedBody(Content(5, b"hello"), "e" * 32, CHECKSUM)
+        bucket, owner = await service.checkWrite(caller, "b", key, length=5)
+        objectKey = await service.keyForWrite(bucket, key)
+        stored = b"hello" if objectKey is None else objectKey.seal(b"hello")
+        body = IngestedBody(Content(5, stored), "e" * 32, CHECKSUM, None, objectKey)
         return await service.putObject(owner, "b", key, body, Attributes())
 
     async def refusal(self, identity: Identity) -> str:
@@ -145,6 +160,42 @@ class DecisionTests(TestCase):
         await self.put(ALICE)
         await self.first.commit(PutSettings("b", {POLICY: DENIED}))
         self.assertEqual(await self.refusal(ALICE), "AccessDenied")
+
+    async def test_encryption(self) -> None:
+        """An object has the default encryption that another node has put, and both read it."""
+        caller = PlainCaller(ALICE, "GetObject")
+        for kind in (SSE_S3, SSE_KMS, "", SSE_KMS):
+            document = msgspec.json.encode(BucketEncryption(kind)) if kind else None
+            await self.first.commit(PutSettings("b", {ENCRYPTION: document}))
+            await self.put(ALICE)
+            for service in self.services:
+                bucket, record = await service.object(caller, "b", b"k")
+                encryption = record.attributes.encryption
+                self.assertEqual("" if encryption is None else encryption.kind, kind)
+                content = await service.contentOf(bucket, record)
+                self.assertEqual(content.inline(0, 5), b"hello")
+                self.assertEqual((record.etag == "e" * 32), kind != SSE_KMS)
+                plain = await service.withDigests(bucket, record)
+                self.assertEqual(plain.attributes.checksum, CHECKSUM)
+        self.assertEqual(self.keys.wraps, 1)
+
+    async def test_oneKey(self) -> None:
+        """Two nodes that use a bucket for the first time at once make one key."""
+        wanted = RequestedEncryption(SSE_S3)
+        bucket = await self.first.bucket("b")
+        made = await gatherResults(
+            [
+                Deferred.fromCoroutine(service.keyForWrite(bucket, b"k", wanted))
+                for service in self.services
+            ]
+        )
+        _, documents = await self.first.settings("b")
+        self.assertEqual(len(keysIn(documents)), 1)
+        for each in made:
+            for service in self.services:
+                opened = await service.encryption.open("b", documents, b"k", each.encryption, None)
+                assert opened is not None
+                self.assertEqual(opened.key, each.key)
 
     async def test_ownership(self) -> None:
         """An object has the owner that the settings say which another node has put."""

@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from storagegate.core.task import IdleWaiters
 from storagegate.storage.backends import BackEndContext, OpenCatalog
-from storagegate.storage.blobinterfaces import IBlobStore
+from storagegate.storage.blobinterfaces import BlobFilter, IBlobStore
 from storagegate.storage.blobwriter import BlobWriter, bufferSize
 from storagegate.storage.cluster.blobs.pieces import (
     MARKER,
@@ -252,7 +252,11 @@ class RemoteBlobs:
         self._checking = clock.callLater(_SETTLED_SECONDS, self._probeSoon)
 
     def writer(
-        self, inlineLimit: int, expectedSize: int | None = None, bucket: str = ""
+        self,
+        inlineLimit: int,
+        expectedSize: int | None = None,
+        bucket: str = "",
+        filtered: BlobFilter | None = None,
     ) -> BlobWriter:
         """See L{IBlobStore.writer}."""
         full = self._pieces.bufferSize
@@ -271,6 +275,8 @@ class RemoteBlobs:
             expectedSize,
             buffer,
             isDouble=buffer == full,
+            filtered=filtered,
+            threads=self._pool,
         )
         self._writers.add(writer)
         return writer

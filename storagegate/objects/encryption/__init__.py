@@ -1,0 +1,1 @@
+"""Encryption of objects: kinds, keys, and the sealed form of their bytes."""

@@ -1,0 +1,227 @@
+"""
+The keys of buckets, which stand between master keys and object keys.
+
+A bucket has one key for each master key that encrypts objects in it, kept wrapped as a setting of
+the bucket. The key never changes: after a rotation of the master key only its wrapped form does. An
+open key stays in memory for a limited time, so a provider of master keys gets one call for a bucket
+in that time, not one for an object.
+"""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+
+from storagegate.core.cache import TTLCache
+from storagegate.core.streams import SharedFuture
+from storagegate.objects.encryption.interfaces import IMasterKeys
+from storagegate.objects.encryption.sealing import KEY_BYTES
+from storagegate.objects.errors import DomainError, MasterKeysUnavailable, WrongMasterKey
+from storagegate.storage.errors import SettingsChanged
+from storagegate.storage.interfaces import ICatalog
+from storagegate.storage.mutations import PutSettings
+from storagegate.storage.records import KEYED
+
+T = TypeVar("T")
+
+SETTING_PREFIX = "encryptionKey:"
+"""The names of bucket settings that hold a L{BucketKey}, followed by the id of the key."""
+
+OPEN_KEYS = 4096
+"""The most bucket keys that are open in memory, a MiB."""
+
+
+class BucketKey(Struct, frozen=True):
+    """
+    A wrapped bucket key, stored as JSON.
+
+    @ivar masterKey: The name of the master key.
+    @ivar wrapped: The key as the provider wrapped it, with the binding of L{bindingOf}.
+    @ivar createdMs: When the key was made, in milliseconds since the epoch.
+    """
+
+    masterKey: str
+    wrapped: str
+    createdMs: int
+
+
+readBucketKey = msgspec.json.Decoder(BucketKey).decode
+"""Decodes the document of a bucket key."""
+
+
+def keyIdOf(masterKey: str) -> str:
+    """Return the id of the key of a bucket for a master key."""
+    return hashlib.sha256(masterKey.encode()).hexdigest()[:16]
+
+
+def bindingOf(bucket: str, keyId: str) -> bytes:
+    """Return the binding of a wrapped bucket key, see L{IMasterKeys.wrap}."""
+    return b"storagegate bucket key\0" + bucket.encode() + b"\0" + keyId.encode()
+
+
+def keysIn(documents: Mapping[str, bytes]) -> dict[str, BucketKey]:
+    """Return the wrapped keys in the settings of a bucket, by id."""
+    return {
+        name.removeprefix(SETTING_PREFIX): readBucketKey(document)
+        for name, document in documents.items()
+        if name.startswith(SETTING_PREFIX)
+    }
+
+
+class BucketKeys:
+    """
+    The bucket keys of a store. Methods: reactor thread.
+
+    @ivar hits: How many uses of a bucket key needed no call of the provider.
+    @ivar calls: The number of calls of the provider, by operation and result.
+    """
+
+    def __init__(
+        self,
+        catalog: ICatalog,
+        masterKeys: Callable[[], IMasterKeys] | None,
+        now: Callable[[], float],
+        keyCacheSeconds: float,
+    ) -> None:
+        """
+        @param masterKeys: Returns the provider; called with the first key.
+        @param now: Returns seconds since the epoch.
+        @param keyCacheSeconds: How long an open key stays in memory.
+        """
+        self._catalog: Any = catalog
+        self._makeMasterKeys = masterKeys
+        self._masterKeys: IMasterKeys | None = None
+        self._now = now
+        self._seconds = keyCacheSeconds
+        self._open: TTLCache[tuple[str, str], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._loading: dict[tuple[str, str], SharedFuture[Any]] = {}
+        self.hits = 0
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def masterKeys(self) -> IMasterKeys:
+        """
+        The provider of master keys.
+
+        @raise MasterKeysUnavailable: The store has none.
+        """
+        if self._masterKeys is None:
+            if self._makeMasterKeys is None:
+                raise MasterKeysUnavailable()
+            self._masterKeys = self._makeMasterKeys()
+            self._masterKeys.onChange = self.forget
+        return self._masterKeys
+
+    def forget(self) -> None:
+        """Close all open keys, so that the next use asks the provider."""
+        self._open = TTLCache(OPEN_KEYS, self._now, self._seconds)
+
+    async def find(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes:
+        """
+        Return an open bucket key.
+
+        @param documents: The settings of the bucket.
+        @raise WrongMasterKey: The bucket has no such key, or it does not open.
+        @raise DomainError: The errors of L{IMasterKeys.unwrap}.
+        """
+        document = documents.get(SETTING_PREFIX + keyId)
+        if document is None:
+            # The settings may be older than the object.
+            documents = await self._settings(bucket)
+            document = documents.get(SETTING_PREFIX + keyId)
+            if document is None:
+                raise WrongMasterKey()
+        kept = readBucketKey(document)
+        name = (bucket, kept.wrapped)
+        opened = self._open.get(name)
+        if opened is not None:
+            self.hits += 1
+            return opened
+        return await self._shared(name, lambda: self._unwrap(bucket, keyId, kept))
+
+    async def forMaster(
+        self, bucket: str, documents: Mapping[str, bytes], masterKey: str
+    ) -> tuple[str, bytes]:
+        """
+        Return the id and the open key of a bucket for a master key; make the key if there is none.
+
+        @param documents: See L{find}.
+        @raise DomainError: The errors of L{IMasterKeys}.
+        """
+        keyId = keyIdOf(masterKey)
+        if SETTING_PREFIX + keyId not in documents:
+            documents = await self._shared(
+                (bucket, keyId), lambda: self._make(bucket, keyId, masterKey)
+            )
+        return keyId, await self.find(bucket, documents, keyId)
+
+    async def _make(self, bucket: str, keyId: str, masterKey: str) -> Mapping[str, bytes]:
+        """Make a key of a bucket, unless another process does; return the settings with it."""
+        setting = SETTING_PREFIX + keyId
+        documents = await self._settings(bucket)
+        if setting in documents:
+            return documents
+        key = os.urandom(KEY_BYTES)
+        with self._counted("wrap"):
+            wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, keyId))
+        made = BucketKey(masterKey, wrapped, int(self._now() * 1000))
+        document = msgspec.json.encode(made)
+        try:
+            settings = {setting: document, KEYED: b"true"}
+            await self._catalog.commit(PutSettings(bucket, settings, {setting: None}))
+        except SettingsChanged:
+            return await self._settings(bucket)
+        self._open.put((bucket, wrapped), key, self._now() + self._seconds)
+        return {setting: document}
+
+    async def _settings(self, bucket: str) -> Mapping[str, bytes]:
+        documents: Mapping[str, bytes]
+        _, documents = await self._catalog.settings(bucket)
+        return documents
+
+    async def _unwrap(self, bucket: str, keyId: str, kept: BucketKey) -> bytes:
+        with self._counted("unwrap"):
+            key = await self.masterKeys.unwrap(
+                kept.masterKey, kept.wrapped, bindingOf(bucket, keyId)
+            )
+        if len(key) != KEY_BYTES:
+            raise WrongMasterKey()
+        self._open.put((bucket, kept.wrapped), key, self._now() + self._seconds)
+        return key
+
+    @contextmanager
+    def _counted(self, operation: str) -> Iterator[None]:
+        """Count a call of the provider."""
+        result = "error"
+        try:
+            yield
+            result = "ok"
+        except DomainError as error:
+            result = error.code
+            raise
+        finally:
+            self.calls[operation, result] += 1
+
+    async def _shared(self, name: tuple[str, str], load: Callable[[], Awaitable[T]]) -> T:
+        """Load a value; concurrent callers share one load, which goes on if they are cancelled."""
+        future = self._loading.get(name)
+        if future is None:
+            future = self._loading[name] = SharedFuture()
+
+            async def run(made: SharedFuture[Any]) -> None:
+                try:
+                    made.set(await load())
+                except Exception as error:
+                    made.fail(error)
+                finally:
+                    del self._loading[name]
+
+            Deferred.fromCoroutine(run(future))
+        found: T = await future.wait()
+        return found

@@ -1,0 +1,1 @@
+"""The providers of master keys: a file, and the transit engine of Vault or OpenBao."""
