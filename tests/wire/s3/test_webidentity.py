@@ -23,7 +23,7 @@ KEY, OTHER = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for
 class _Issuer(BaseHTTPRequestHandler):
     """The two documents of an issuer."""
 
-    def do_GET(self) -> None:
+    def sendDocument(self) -> None:
         """Send a document."""
         url = f"http://127.0.0.1:{self.server.server_address[1]}"
         document = {"issuer": url, "jwks_uri": f"{url}/keys"}
@@ -35,6 +35,8 @@ class _Issuer(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    do_GET = sendDocument
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
