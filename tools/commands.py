@@ -43,8 +43,8 @@ key pair comes from the first of these that has one:
 #. the profile ``default`` there, if it has an ``endpoint_url`` or ``AWS_ENDPOINT_URL`` is set: a
    pair without an endpoint belongs to Amazon
 
-A session token is sent as ``x-amz-security-token``. The daemon has no temporary keys and answers
-that it does not support them.
+A session token is sent as ``x-amz-security-token``. The API of the daemon has no temporary keys and
+answers that it does not support them.
 
 ``connect`` prints the endpoint of ``--endpoint``, else of ``AWS_ENDPOINT_URL_S3`` or
 ``AWS_ENDPOINT_URL``, else of the named profile, else of the daemon; and the region of ``--region``,

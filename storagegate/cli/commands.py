@@ -358,6 +358,13 @@ COMMANDS: tuple[Command, ...] = (
     _identities(
         "users delete", "deleteUser", "delete a user without keys, policies and groups", _USER
     ),
+    _identities(
+        "users revoke-sessions",
+        "revokeSessions",
+        "end the sessions of a user or a role: its temporary keys and their presigned URLs",
+        _USER,
+        _arg("--role", dest="isRole", action="store_true", help="the name of a role instead"),
+    ),
     _identities("groups list", "listGroups", "list the groups of an account with their users"),
     _identities("groups create", "createGroup", "create a group", _GROUP, _PATH),
     _identities(
@@ -843,6 +850,7 @@ EXAMPLES: Mapping[str, str] = {
     "users create": "users create ann --account acme --path /staff/ --tag team=blue",
     "users show": "users show ann --account acme",
     "users delete": "users delete ann --account acme",
+    "users revoke-sessions": "users revoke-sessions ann --account acme",
     "groups list": "groups list --account acme",
     "groups create": "groups create readers --account acme",
     "groups delete": "groups delete readers --account acme",

@@ -116,6 +116,14 @@ def deleteUser(invocation: Invocation) -> int:
     return _change(invocation, "DeleteUser", userName=invocation.options.name)
 
 
+def revokeSessions(invocation: Invocation) -> int:
+    """End all sessions of a user or a role."""
+    options = invocation.options
+    if options.isRole:
+        return _change(invocation, "RevokeRoleSessions", roleName=options.name)
+    return _change(invocation, "RevokeUserSessions", userName=options.name)
+
+
 def listGroups(invocation: Invocation) -> int:
     """List the groups with their users."""
     account = _Account(invocation)

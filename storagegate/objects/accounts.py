@@ -10,6 +10,7 @@ import hmac
 import time
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import TYPE_CHECKING
 
 from storagegate.objects.principals import ANONYMOUS as ANONYMOUS
 from storagegate.objects.principals import ANONYMOUS_ACCOUNT as ANONYMOUS_ACCOUNT
@@ -26,6 +27,9 @@ from storagegate.objects.principals import globMatcher as globMatcher
 from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
+
+if TYPE_CHECKING:
+    from storagegate.objects.identities.sessions import SessionStore
 
 
 def accountNames(keys: Iterable[AccessKey]) -> frozenset[str]:
@@ -67,6 +71,7 @@ class AccessKeyStore:
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
         self._people: dict[tuple[str, str, str], AccountKey] = {}
+        self._sessions: SessionStore | None = None
         keys.users.add(self)
         self.setRoot(rootAccessKey, rootSecretKey)
 
@@ -130,6 +135,16 @@ class AccessKeyStore:
         if identity.role and issued is not None:
             return self.findPerson(identity.account, issued.userName, identity.role)
         return self.find(identity.accessKey)
+
+    @property
+    def sessions(self) -> "SessionStore":
+        """The sessions, which are temporary keys."""
+        if self._sessions is None:
+            # Most stores have no sessions.
+            from storagegate.objects.identities.sessions import SessionStore
+
+            self._sessions = SessionStore(self._keys, self.find, self._now)
+        return self._sessions
 
     def takeUsed(self) -> list[str]:
         """Return the issued keys that were used since the last call."""

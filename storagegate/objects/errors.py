@@ -416,6 +416,51 @@ class ValidationError(DomainError):
     text = "The request is not valid."
 
 
+class PackedPolicyTooLarge(DomainError):
+    """The policy and the tags of a new session are too large."""
+
+    text = "The session policy and the session tags are too large."
+
+
+class InvalidIdentityToken(DomainError):
+    """The token of a web identity is not valid here."""
+
+    text = "The web identity token could not be validated."
+
+
+class ExpiredWebIdentity(DomainError):
+    """The token of a web identity has expired."""
+
+    code = "ExpiredTokenException"
+    text = "The web identity token has expired."
+
+
+class IssuerUnreachable(DomainError):
+    """The keys of an issuer cannot be fetched."""
+
+    code = "IDPCommunicationError"
+    text = "The keys of the identity provider could not be fetched. Please try again."
+
+
+class UnauthenticatedCall(DomainError):
+    """A call that needs credentials has none."""
+
+    code = "MissingAuthenticationToken"
+    text = "Request is missing Authentication Token"
+
+
+class InvalidToken(DomainError):
+    """The token of a temporary key is not valid, or its session has ended early."""
+
+    text = "The provided token is malformed or otherwise invalid."
+
+
+class ExpiredToken(DomainError):
+    """The session of a temporary key has expired."""
+
+    text = "The provided token has expired."
+
+
 class MetadataTooLarge(DomainError):
     """An object would get too much metadata."""
 

@@ -175,6 +175,14 @@ class IdentityRights(Protocol):
         """The user; L{None} for a service key of another key."""
 
     @property
+    def role(self) -> Any:
+        """The role; L{None} for the rights of a key."""
+
+    @property
+    def session(self) -> Any:
+        """The session; L{None} for an access key."""
+
+    @property
     def serviceKeys(self) -> tuple[str, ...]:
         """The service key, and the service keys that bound it."""
 
@@ -262,6 +270,12 @@ class AccountKey:
     secretKey: str = field(repr=False)
     issued: AccessKey | None = None
     isUsed: bool = False
+
+    @property
+    def isTemporary(self) -> bool:
+        """Whether the key is the temporary key of a session."""
+        rights = self.identity.rights
+        return rights is not None and rights.session is not None
 
     @property
     def role(self) -> str:

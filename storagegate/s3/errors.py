@@ -44,6 +44,12 @@ _LINES = {
     ),
     "EntityTooLarge": "400 Your proposed upload exceeds the maximum allowed size",
     "EntityTooSmall": "400 Your proposed upload is smaller than the minimum allowed size",
+    "ExpiredToken": "400 The provided token has expired.",
+    "ExpiredTokenException": "400 The web identity token has expired.",
+    "IDPCommunicationError": (
+        "400 The keys of the identity provider could not be fetched. Please try again."
+    ),
+    "InvalidIdentityToken": "400 The web identity token could not be validated.",
     "ExpectationFailed": "417 The only expectation is 100-continue.",
     "IllegalLocationConstraintException": (
         "400 The specified location-constraint is incompatible for the region specific endpoint "
@@ -113,6 +119,7 @@ _LINES = {
     "MethodNotAllowed": "405 The specified method is not allowed against this resource.",
     "MissingRequestBodyError": "400 Request Body is empty",
     "MissingSecurityHeader": "400 Your request was missing a required header",
+    "MissingAuthenticationToken": "403 Request is missing Authentication Token",
     "MissingContentLength": "411 You must provide the Content-Length HTTP header.",
     "NoSuchBucket": "404 The specified bucket does not exist",
     "NoSuchBucketPolicy": "404 The bucket policy does not exist",
@@ -145,6 +152,7 @@ _LINES = {
         "Please try again."
     ),
     "OwnershipControlsNotFoundError": "404 The bucket ownership controls were not found",
+    "PackedPolicyTooLarge": "400 The session policy and the session tags are too large.",
     "PreconditionFailed": "412 At least one of the pre-conditions you specified did not hold",
     "ReplicationConfigurationNotFoundError": "404 The replication configuration was not found",
     "RequestTimeTooSkewed": (
@@ -302,6 +310,13 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.LimitExceeded: "LimitExceeded",
     errors.UnmodifiableEntity: "UnmodifiableEntity",
     errors.ValidationError: "ValidationError",
+    errors.InvalidToken: "InvalidToken",
+    errors.InvalidIdentityToken: "InvalidIdentityToken",
+    errors.ExpiredWebIdentity: "ExpiredTokenException",
+    errors.IssuerUnreachable: "IDPCommunicationError",
+    errors.PackedPolicyTooLarge: "PackedPolicyTooLarge",
+    errors.UnauthenticatedCall: "MissingAuthenticationToken",
+    errors.ExpiredToken: "ExpiredToken",
     errors.MetadataTooLarge: "MetadataTooLarge",
     errors.BucketNotFound: "NoSuchBucket",
     errors.ObjectNotFound: "NoSuchKey",

@@ -6,8 +6,8 @@ Calls in Amazon's query protocol, in which SDKs call IAM and STS, and their erro
 
     Action=AssumeRole&Version=2011-06-15&...
 
-A call can also be a C{GET} with the same parameters in its query. L{storagegate.s3.iam} serves IAM;
-STS is not implemented. A program that is configured with one endpoint for all services calls them
+A call can also be a C{GET} with the same parameters in its query. L{storagegate.s3.iam} serves
+both. A program that is configured with one endpoint for all services calls them
 at the S3 listener, and its SDK reads no other document for an error than this::
 
     ErrorResponse = Error RequestId
@@ -17,6 +17,7 @@ at the S3 listener, and its SDK reads no other document for an error than this::
 import re
 from urllib.parse import parse_qs
 
+from storagegate.auth.keyheaders import ACCESS_HEADER, SECRET_HEADER
 from storagegate.net.http.message import ChannelRequest
 from storagegate.s3.errors import S3Error
 from storagegate.s3.xml.writer import document, element, escapeReadable
@@ -31,25 +32,30 @@ _SCOPE = re.compile(rb"/(iam|sts)/aws4_request")
 
 def serviceOf(request: ChannelRequest) -> str:
     """
-    Return the service that a failed request to C{/} called in the query protocol.
+    Return the service that a request to C{/} calls in the query protocol.
 
     @return: C{iam} or C{sts}; an unsigned call is for STS. Empty for a request of S3.
     """
     headers, query = request.headers, request.queryString
     isForm = headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM
     isCall = isForm if request.method == b"POST" else b"Action=" in query
-    if not isCall:
+    if not isCall or ACCESS_HEADER in headers or SECRET_HEADER in headers:
         return ""
     scope = headers.get(b"authorization", b"")
     if not scope:
         # Latin-1 has a character for each byte; the values of a call can be in any encoding.
         values = parse_qs(query.decode("latin-1"), encoding="latin-1")
         scope = values.get("X-Amz-Credential", [""])[0].encode("latin-1")
+    if not scope:
+        return "sts"
     found = _SCOPE.search(scope)
-    return "sts" if found is None else found[1].decode("ascii")
+    if found is None:
+        # A signature for S3; only a GET without a body can be a request of S3.
+        return "sts" if request.method == b"POST" else ""
+    return found[1].decode("ascii")
 
 
-# IAM's codes for requests that fail to authenticate, by S3's.
+# The codes of IAM and STS for requests that fail to authenticate, by S3's.
 _CODES = {
     "AuthorizationHeaderMalformed": "IncompleteSignature",
     "AuthorizationQueryParametersError": "IncompleteSignature",
@@ -69,12 +75,10 @@ def refusal(error: S3Error, service: str) -> S3Error:
     """
     if error.status >= 500:
         return error
-    if service != "iam":
-        return S3Error("InvalidAction")
     code = _CODES.get(error.code)
     if code is None:
         return error
-    # An unknown key has no message of its own: IAM does not tell it from a wrong token.
+    # An unknown key has no message of its own: these services do not tell it from a wrong token.
     return S3Error(code, None if code == "InvalidClientTokenId" else error.message)
 
 

@@ -138,8 +138,9 @@ class S3Resource(CoroutineResource):
             if bucket is None and (request.method == b"POST" or b"Action=" in request.queryString):
                 from storagegate.s3.queryprotocol import serviceOf
 
-                if serviceOf(request) == "iam":
-                    await self._respondToIAM(request, record, signed, commonHeaders)
+                service = serviceOf(request)
+                if service:
+                    await self._respondToCall(request, service, record, signed, commonHeaders)
                     return
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; any other body is read only after authentication.
@@ -189,17 +190,19 @@ class S3Resource(CoroutineResource):
             if record is not None:
                 self.observers.completed(record, request)
 
-    async def _respondToIAM(
+    async def _respondToCall(
         self,
         request: ChannelRequest,
+        service: str,
         record: S3RequestRecord | None,
         signed: Mapping[bytes, bytes],
         commonHeaders: bytes,
     ) -> None:
-        """Respond to a call to IAM."""
-        from storagegate.s3.iam.endpoint import IAMEndpoint
+        """Respond to a call to IAM or STS."""
+        from storagegate.s3.iam.apis import APIS
+        from storagegate.s3.iam.endpoint import QueryEndpoint
 
-        endpoint = IAMEndpoint(self.services)
+        endpoint = QueryEndpoint(self.services, APIS[service])
         body = await endpoint.readBody(request)
         try:
             authenticated = endpoint.authenticate(request, signed, body)

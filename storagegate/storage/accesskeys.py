@@ -100,6 +100,10 @@ class AccessKeySnapshot:
             return True
         return self.problem is not None
 
+    def secret(self) -> bytes:
+        """Return the secret of the store, see L{ICatalog.secret}."""
+        return self._catalog.secret()
+
     async def certain(self) -> None:
         """Wait until the keys are not in doubt, or until a timeout."""
         waiting = self._waiters.wait(self.isInDoubt)

@@ -25,6 +25,10 @@ class Issued:
         self.uses: list[Mapping[str, int]] = []
         self.late: list[Deferred[None]] | None = None
 
+    def secret(self) -> bytes:
+        """As ICatalog says."""
+        return b"s" * 32
+
     async def keysGeneration(self) -> int:
         """As ICatalog says."""
         if self.error is not None:

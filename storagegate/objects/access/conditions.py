@@ -318,7 +318,7 @@ class Condition:
         match = operator.make(values, variables)
         if qualifier:
             return _ofSet(key, match, operator.isNegated, qualifier == "ForAllValues", ifExists)
-        if key.isMultiple:
+        if key.isMultiple or key.isClaim:
             return _ofAny(key, match, operator.isNegated, ifExists)
         return _single(key, match, operator.isNegated, ifExists)
 

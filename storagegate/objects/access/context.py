@@ -185,6 +185,7 @@ class ConditionKey:
     @ivar name: The name in Amazon's spelling.
     @ivar read: Returns the value of a request.
     @ivar isMultiple: Whether the key is multi-valued; variables cannot refer to such a key.
+    @ivar isClaim: Whether the key is a claim, which may have several values.
     @ivar canonical: Converts a policy value to the form that L{read} returns for a request.
     @ivar sent: Returns the value as sent, for C{Null}; L{None} for the same as L{read}.
     """
@@ -192,6 +193,7 @@ class ConditionKey:
     name: str
     read: Callable[[AccessContext], Value]
     isMultiple: bool = False
+    isClaim: bool = False
     canonical: Callable[[str], str] = str
     sent: Callable[[AccessContext], Value] | None = None
 
@@ -202,6 +204,10 @@ def principalArn(identity: Identity) -> str | None:
         return None
     if _actsAsRoot(identity):
         return f"arn:aws:iam::{identity.account}:root"
+    role = None if identity.rights is None else identity.rights.role
+    if role is not None:
+        arn: str = role.arn(identity.account)
+        return arn
     return f"arn:aws:iam::{identity.account}:user/{identity.principal}"
 
 
@@ -214,6 +220,8 @@ def _principalType(context: AccessContext) -> str:
     identity = context.identity
     if identity.isAnonymous:
         return "Anonymous"
+    if identity.rights is not None and identity.rights.role is not None:
+        return "AssumedRole"
     return "Account" if _actsAsRoot(identity) else "User"
 
 
@@ -221,17 +229,27 @@ def _userName(context: AccessContext) -> str | None:
     identity = context.identity
     if identity.isAnonymous or _actsAsRoot(identity):
         return None
-    user = None if identity.rights is None else identity.rights.user
+    rights = identity.rights
+    if rights is not None and rights.role is not None:
+        return None
+    user = None if rights is None else rights.user
     return identity.principal if user is None else user.name
 
 
 def _userId(context: AccessContext) -> str:
-    identity = context.identity
+    return userId(context.identity)
+
+
+def userId(identity: Identity) -> str:
+    """Return the unique id of an identity, as policies compare it."""
     if identity.isAnonymous:
         return "anonymous"
     if _actsAsRoot(identity):
         return canonicalId(identity.account)
-    user = None if identity.rights is None else identity.rights.user
+    rights = identity.rights
+    if rights is not None and rights.role is not None and rights.session is not None:
+        return f"{rights.role.id}:{rights.session.name}"
+    user = None if rights is None else rights.user
     return identity.principal if user is None else user.id
 
 
@@ -469,6 +487,8 @@ _KEYS = (
     ConditionKey("s3:ResourceAccount", lambda context: context.owner),
     ConditionKey("s3:signatureAge", _signatureAge),
     ConditionKey("s3:signatureversion", _signingPart("version")),
+    ConditionKey("sts:ExternalId", lambda context: context.values.get("sts:ExternalId")),
+    ConditionKey("sts:RoleSessionName", lambda context: context.values.get("sts:RoleSessionName")),
     ConditionKey("s3:TlsVersion", lambda context: context.request.tlsVersion),
     ConditionKey("s3:VersionId", lambda context: context.versionId),
     ConditionKey("s3:x-amz-copy-source", _copySource, canonical=_withSlash),
@@ -494,6 +514,7 @@ def _principalTags(context: AccessContext) -> Mapping[str, str]:
 _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
     "s3:existingobjecttag/": lambda context: context.existingTags,
     "aws:principaltag/": _principalTags,
+    "aws:requesttag/": lambda context: context.request.requestTags,
     "s3:requestobjecttag/": lambda context: context.request.requestTags,
 }
 
@@ -510,5 +531,29 @@ def findKey(name: str) -> ConditionKey | None:
     kind, slash, tag = name.partition("/")
     tags = _TAGS.get(kind.lower() + slash)
     if tags is None or not tag:
-        return None
+        return _claimKey(name)
     return ConditionKey(name, lambda context: tags(context).get(tag))
+
+
+def _claimKey(name: str) -> ConditionKey | None:
+    """Make the key of a claim: C{jwt:CLAIM}, or C{ISSUER:CLAIM} with the URL of the issuer."""
+    issuer, _, claim = name.partition(":")
+    if issuer.lower() != "jwt":
+        issuer, _, claim = name.rpartition(":")
+        # No other prefix of a key has a dot, a slash or a port.
+        if not {".", "/", ":"} & set(issuer):
+            return None
+    if not claim:
+        return None
+
+    def read(context: AccessContext) -> Value:
+        rights = context.identity.rights
+        session = None if rights is None else rights.session
+        if session is None or not session.issuer:
+            return None
+        if issuer.lower() not in ("jwt", session.issuer.lower()):
+            return None
+        found = session.claims.get(claim)
+        return tuple(found) if isinstance(found, list) else found
+
+    return ConditionKey(name, read, isClaim=True)

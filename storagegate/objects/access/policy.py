@@ -94,15 +94,19 @@ class Principals:
         account = identity.account
         return not identity.isAnonymous and (
             account in self.accounts
-            or (account, identity.principal) in self.users
+            or self._isNamed(identity)
             or (bool(self.ids) and canonicalId(account) in self.ids)
         )
 
     def names(self, identity: Identity) -> bool:
         """Return whether the principal names an identity itself, and not only its account."""
-        return self.isAll or (
-            not identity.isAnonymous and (identity.account, identity.principal) in self.users
-        )
+        return self.isAll or (not identity.isAnonymous and self._isNamed(identity))
+
+    def _isNamed(self, identity: Identity) -> bool:
+        role = None if identity.rights is None else identity.rights.role
+        if role is None:
+            return (identity.account, identity.principal) in self.users
+        return (identity.account, role.resource.removeprefix("role/")) in self.roles
 
     def namesServiceKey(self, identity: Identity) -> bool:
         """Return whether the principal names a service key, or one that bounds it."""
@@ -424,7 +428,7 @@ def principalsOf(document: bytes) -> list[Principals]:
     """
     try:
         return [
-            _principals(oneOf(each, "Principal")[0])
+            readPrincipals(oneOf(each, "Principal")[0])
             for each in statementsOf(parsePolicy(document, POLICY_LIMIT))
         ]
     except ValueError as error:
@@ -500,7 +504,7 @@ class _StatementReader:
                 if not any(keys if ACTIONS[each] == "object" else onBucket for each in group):
                     raise ValueError("Action does not apply to any resource(s) in statement")
         self.element = "Principal"
-        principals = _principals(principal)
+        principals = readPrincipals(principal)
         self.element = "Condition"
         return Statement(
             isAllow=effect == "Allow",
@@ -553,7 +557,12 @@ def _expanded(pattern: str) -> frozenset[str]:
     return found
 
 
-def _principals(value: Any) -> Principals:
+def readPrincipals(value: Any) -> Principals:
+    """
+    Read the principal of a statement.
+
+    @raise ValueError: It is invalid; the text names the problem.
+    """
     if value == "*":
         return Principals(isAll=True)
     if not isinstance(value, dict) or not value:

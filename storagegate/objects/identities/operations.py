@@ -170,6 +170,10 @@ class ListUserTags(PagedOperation[TagPage], frozen=True, kw_only=True):
     userName: str
 
 
+class RevokeUserSessions(UserOperation[None], frozen=True, kw_only=True):
+    """End all sessions of a user, and those of its service keys. Amazon has no such operation."""
+
+
 class ListGroupsForUser(PagedOperation[GroupPage], frozen=True, kw_only=True):
     """List the groups of a user."""
 
@@ -318,6 +322,10 @@ class UpdateAssumeRolePolicy(RoleOperation[None], frozen=True, kw_only=True):
     """
 
     policyDocument: str
+
+
+class RevokeRoleSessions(RoleOperation[None], frozen=True, kw_only=True):
+    """End all sessions of a role. Amazon has no such operation."""
 
 
 class DeleteRole(RoleOperation[None], frozen=True, kw_only=True):

@@ -22,7 +22,14 @@ from storagegate.objects.access.identitypolicy import (
 )
 from storagegate.objects.errors import MalformedPolicy, Refusal
 from storagegate.objects.identities.awspolicies import AWS_POLICIES
-from storagegate.objects.identities.entities import Group, IAMUser, ManagedPolicy, readEntity
+from storagegate.objects.identities.entities import (
+    Group,
+    IAMUser,
+    ManagedPolicy,
+    Role,
+    readEntity,
+)
+from storagegate.objects.identities.tokens import SessionToken
 from storagegate.objects.principals import AccountKey, Identity, KeyPolicy
 from storagegate.storage.records import AccessKey, AccountDocuments
 
@@ -41,13 +48,15 @@ _MISSING = ""
 
 class Rights:
     """
-    The rights of a user or a service key.
+    The rights of a user, a service key or a session.
 
-    @ivar isUser: Whether the rights are those of a user; otherwise those of a key of no user, all
-        rights of its account, are the ones that service keys narrow.
+    @ivar isUser: Whether the rights are those of a user or a role; otherwise those of a key of no
+        user, all rights of its account, are the ones that service keys and sessions narrow.
     @ivar isRoot: Whether they are the rights of the root pair.
     @ivar principal: See L{Identity.principal<storagegate.objects.accounts.Identity.principal>}.
-    @ivar user: The user, if C{isUser}.
+    @ivar user: The user; L{None} for other rights.
+    @ivar role: The role; L{None} for other rights.
+    @ivar session: The session; L{None} for an access key.
     @ivar serviceKeys: The service key, and the service keys that bound it.
     @ivar sources: The objects from which the rights were made; equal sources make equal rights.
     """
@@ -57,23 +66,30 @@ class Rights:
     def __init__(
         self,
         principal: str,
-        user: IAMUser | None = None,
+        holder: IAMUser | Role | None = None,
         documents: Iterable[str] = (),
         parent: "Rights | None" = None,
         serviceKey: AccessKey | None = None,
         sources: tuple[object, ...] = (),
         *,
         isRoot: bool = False,
+        session: SessionToken | None = None,
     ) -> None:
         """
-        @param documents: The policies of the user.
+        @param holder: The user or the role.
+        @param documents: The policies of the user or the role.
         @param parent: The rights that a service key narrows; L{None} for a user, and for the child
             of a key of no user.
         @param serviceKey: The service key that narrows the rights.
+        @param session: The session that narrows the rights.
         """
         self.principal = principal
-        self.user: IAMUser | None = user if parent is None else parent.user
-        self.isUser = self.user is not None
+        if parent is not None:
+            holder = parent.user or parent.role
+        self.user: IAMUser | None = holder if isinstance(holder, IAMUser) else None
+        self.role: Role | None = holder if isinstance(holder, Role) else None
+        self.session = session
+        self.isUser = holder is not None
         self.isRoot: bool = isRoot or (parent is not None and parent.isRoot)
         self.sources = sources
         self.serviceKeys: tuple[str, ...] = () if parent is None else parent.serviceKeys
@@ -83,13 +99,17 @@ class Rights:
             self.serviceKeys += (serviceKey.accessKey,)
             if serviceKey.sessionPolicy:
                 self._sessions += (serviceKey.sessionPolicy,)
+        if session is not None and session.policy:
+            self._sessions += (session.policy,)
         self._rules: PolicyRules | None = None
         self._bounds: tuple[PolicyRules, ...] = ()
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """The tags of the user."""
-        return _NO_TAGS if self.user is None else self.user.tags
+        """The tags of the user, or of the role and the session."""
+        holder, session = self.user or self.role, self.session
+        tags = _NO_TAGS if holder is None else holder.tags
+        return tags if session is None or not session.tags else {**tags, **session.tags}
 
     def evaluate(
         self, action: str, context: AccessContext, resource: str | None = None
@@ -134,13 +154,15 @@ class Rights:
 
     def explain(self, action: str, context: AccessContext, resource: str | None = None) -> Refusal:
         """Find the rule by which L{evaluate} has not returned L{True}."""
-        name = "the key" if self.user is None else f"the user {self.user.name}"
+        holder = self.user or self.role
+        name = "the key" if holder is None else f"the {holder.kind} {holder.name}"
         if resource is None:
             resource = resourceOf(action, context.bucket, context.key)
         for bound in self._bounds:
             denies, allows = bound[action]
             if denies.hold(context, resource) or not allows.hold(context, resource):
-                return Refusal(f"the policy of the service key does not allow {action}")
+                kind = "service key" if self.session is None else "session"
+                return Refusal(f"the policy of the {kind} does not allow {action}")
         rules = self._rules or self._compile()
         if self.isUser and rules[action][0].hold(context, resource):
             return Refusal(f"a policy of {name} denies {action}")
@@ -306,15 +328,18 @@ def _sources(key: AccountKey) -> tuple[object, ...]:
     return rights.sources if isinstance(rights, Rights) else ()
 
 
-def documentsOf(user: IAMUser, account: str, documents: AccountDocuments) -> tuple[str, ...]:
+def documentsOf(
+    holder: IAMUser | Role, account: str, documents: AccountDocuments
+) -> tuple[str, ...]:
     """
-    Return the policies that apply to a user: inline and attached, its own and those of its groups.
+    Return the policies that apply to a user or a role: inline and attached, its own and those of
+    its groups.
 
     @param documents: The documents of the account.
     """
-    found = list(user.policies.values())
-    attached = list(user.attached)
-    for name in user.groups:
+    found = list(holder.policies.values())
+    attached = list(holder.attached)
+    for name in holder.groups if isinstance(holder, IAMUser) else ():
         document = documents.documents.get(("group", name))
         if document is None:
             found.append(_MISSING)
@@ -359,16 +384,17 @@ def checkPolicy(document: str) -> None:
         raise errors.MalformedPolicyDocument(error.message, error.place) from None
 
 
-def checkTrustPolicy(document: str) -> None:
+def checkTrustPolicy(document: str, account: str) -> None:
     """
     Validate a new trust policy of a role.
 
+    @param account: The account of the role.
     @raise MalformedPolicyDocument: The policy is invalid; the message names the problem.
     """
-    from storagegate.objects.access.trustpolicy import readTrustPolicy
+    from storagegate.objects.access.trustpolicy import compileTrustPolicy
 
     try:
-        readTrustPolicy(document)
+        compileTrustPolicy(document, account)
     except MalformedPolicy as error:
         raise errors.MalformedPolicyDocument(error.message, error.place) from None
 

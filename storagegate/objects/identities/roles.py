@@ -46,7 +46,7 @@ def createRole(
     """Create a role."""
     if state.role(operation.roleName) is not None:
         raise EntityAlreadyExists(f"Role with name {operation.roleName} already exists.")
-    checkTrustPolicy(operation.assumeRolePolicyDocument)
+    checkTrustPolicy(operation.assumeRolePolicyDocument, state.account)
     checkCount(len(state.roles()), "RolesPerAccount", ROLES_LIMIT)
     role = Role(
         name=operation.roleName,
@@ -102,7 +102,7 @@ def updateAssumeRolePolicy(
 ) -> tuple[AccountState, None]:
     """Replace the trust policy of a role."""
     role = roleOf(state, operation.roleName)
-    checkTrustPolicy(operation.policyDocument)
+    checkTrustPolicy(operation.policyDocument, state.account)
     return state.withEntity(replace(role, trust=operation.policyDocument)), None
 
 
@@ -116,3 +116,11 @@ def deleteRole(
     if role.attached:
         raise DeleteConflict("Cannot delete entity, must detach all policies first.")
     return state.withoutEntity(role), None
+
+
+def revokeRoleSessions(
+    state: AccountState, operation: operations.RevokeRoleSessions, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """End the sessions of a role that have begun by now."""
+    role = roleOf(state, operation.roleName)
+    return state.withEntity(replace(role, revokedBeforeMs=request.nowMs + 1)), None

@@ -146,6 +146,7 @@ CHANGES: Mapping[type[IdentityOperation[Any]], Function] = {
     operations.CreateUser: users.createUser,
     operations.UpdateUser: users.updateUser,
     operations.DeleteUser: users.deleteUser,
+    operations.RevokeUserSessions: users.revokeUserSessions,
     operations.TagUser: entitytags.addTags,
     operations.UntagUser: entitytags.removeTags,
     operations.CreateAccessKey: keys.createAccessKey,
@@ -161,6 +162,7 @@ CHANGES: Mapping[type[IdentityOperation[Any]], Function] = {
     operations.UpdateRoleDescription: roles.updateRoleDescription,
     operations.UpdateAssumeRolePolicy: roles.updateAssumeRolePolicy,
     operations.DeleteRole: roles.deleteRole,
+    operations.RevokeRoleSessions: roles.revokeRoleSessions,
     operations.TagRole: entitytags.addTags,
     operations.UntagRole: entitytags.removeTags,
     operations.PutUserPolicy: policies.putInlinePolicy,
@@ -213,6 +215,10 @@ async def perform(
     """
     checkOperation(operation)
     identity = caller.identity
+    rights = identity.rights
+    if rights is not None and rights.session is not None and rights.role is None:
+        # As at Amazon. A key that such a session makes would outlive it, and its policy.
+        raise AccessDenied("A session of a key cannot call IAM")
     role = _roleOf(service, caller)
     if account is None:
         account = identity.account

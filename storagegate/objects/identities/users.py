@@ -146,6 +146,14 @@ def deleteUser(
     return state.withoutEntity(user), None
 
 
+def revokeUserSessions(
+    state: AccountState, operation: operations.RevokeUserSessions, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """End the sessions of a user that have begun by now."""
+    user = changeableUser(state, operation.userName)
+    return state.withEntity(replace(user, revokedBeforeMs=request.nowMs + 1)), None
+
+
 def listGroupsForUser(
     state: AccountState, operation: operations.ListGroupsForUser, request: IdentityRequest
 ) -> GroupPage:

@@ -74,11 +74,20 @@ _RULES = {
     "entityFilter": _Rule(r"User|Role|Group|LocalManagedPolicy|AWSManagedPolicy", 18),
     "url": _Rule(r"https?://[!-~]+", 255),
     "clientID": _Rule(r"[ -~]+", 255),
+    "roleArn": _Rule(r"[ -~]+", 2048),
+    "roleSessionName": _Rule(r"[\w+=,.@-]+", 64, 2),
+    "webIdentityToken": _Rule(r"[!-~]+", 20_000, 4),
+    "externalId": _Rule(r"[\w+=,.@:/-]+", 1224, 2),
+    "policy": _Rule(_TEXT, 131_072),
 }
 
 _PLURALS = {"clientIDList": _Rule(r"[ -~]+", 255), "thumbprintList": _Rule(r"[0-9A-Za-z]+", 40, 40)}
 
-_NUMBERS = {"maxItems": (1, 1000), "maxSessionDuration": (3600, 43_200)}
+_NUMBERS = {
+    "maxItems": (1, 1000),
+    "maxSessionDuration": (3600, 43_200),
+    "durationSeconds": (900, 43_200),
+}
 """The smallest and the largest value of numbers."""
 
 _LENGTHS = {"clientIDList": 100, "thumbprintList": 5, "tagKeys": TAGS_LIMIT}

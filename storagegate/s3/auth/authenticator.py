@@ -23,6 +23,7 @@ from storagegate.objects.accounts import ANONYMOUS, AccessKeyStore, AccountKey, 
 from storagegate.objects.attributes import isFieldText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
 from storagegate.objects.documents.fields import CHECKSUM_HEADERS, contentMD5
+from storagegate.objects.errors import InvalidToken
 from storagegate.s3.auth import sigv2, sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
 from storagegate.s3.checksums import expectedChecksum
@@ -30,6 +31,7 @@ from storagegate.s3.errors import S3Error, invalidArgument
 from storagegate.s3.names import bucketOfHost, parseQuery
 
 _TOKEN = "x-amz-security-token"
+_TOKEN_HEADER = _TOKEN.encode()
 
 # Parameters of the signature itself, and the SDK's declaration of a checksum, which the user of a
 # URL does not know of and may omit.
@@ -200,13 +202,30 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
 
 def _rejectToken(names: Iterable[str]) -> None:
     """
-    Reject the token of a temporary key; temporary keys do not exist.
+    Reject the token of a temporary key where a scheme has no place for it.
 
     @param names: The names of the parameters or fields of a request, in any case.
     @raise S3Error: C{InvalidToken}.
     """
     if any(name.lower() == _TOKEN for name in names):
         raise S3Error("InvalidToken")
+
+
+def _tokenOf(claim: sigv4.SignatureParams, request: SignedRequest) -> str | None:
+    """
+    Return the token of a temporary key in the header or the query of a request, which the signature
+    covers there; L{None} for none.
+
+    @raise InvalidToken: There are several.
+    """
+    isPresigned = claim.source is SignatureSource.QUERY
+    query = parseQuery(request.queryString) if isPresigned else {}
+    tokens = [value for name, value in query.items() if name.lower() == _TOKEN]
+    if claim.scope.signsToken:
+        tokens.append(request.headers.get(_TOKEN_HEADER, b"").decode("latin-1"))
+    if len(tokens) > 1:
+        raise InvalidToken()
+    return tokens[0] if tokens else None
 
 
 def rejectFormClaim(fields: Mapping[str, str]) -> None:
@@ -309,17 +328,21 @@ class S3Authenticator:
         else:
             return _ANONYMOUS
         # Most requests take this path, which avoids two function calls.
-        credential = self._credentials.find(claim.accessKey)
+        token = None
+        if presigned or claim.scope.signsToken:
+            token = _tokenOf(claim, request)
+        if token is None:
+            credential = self._credentials.find(claim.accessKey)
+        else:
+            credential = self._findTemporary(claim.accessKey, token)
         secret = None if credential is None else credential.secretKey
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         assert credential is not None, "verify raises for an unknown key"
+        if token is not None and not credential.isTemporary:
+            raise InvalidToken()
         credential.isUsed = True
         if claim.payloadHash in sigv4.STREAMING:
             _requireBody(method)
-        if claim.scope.signsToken:
-            raise S3Error("InvalidToken")
-        if presigned:
-            _rejectToken(parseQuery(queryString))
         return Authenticated(credential.identity, claim.payloadHash, claim, key, claim.source)
 
     def authenticateCall(self, sent: SignedRequest, service: str, body: bytes) -> Authenticated:
@@ -338,14 +361,15 @@ class S3Authenticator:
         headers = {**sent.headers, b"x-amz-content-sha256": digest}
         if presigned:
             claim = sigv4.parseQueryClaim(sent.queryString, headers)
-            _rejectToken(parseQuery(sent.queryString))
         else:
             claim = sigv4.parseHeaderClaim(headers)
-        credential, secret = self._find(claim.accessKey)
+        token = _tokenOf(claim, sent)
+        credential = self._findTemporary(claim.accessKey, token)
+        secret = None if credential is None else credential.secretKey
         sigv4.verify(claim, sent, secret, self.region, self._now(), self._keys, service)
-        if claim.scope.signsToken:
-            raise S3Error("InvalidToken")
-        return Authenticated(_proven(credential), claim.payloadHash, claim, source=claim.source)
+        return Authenticated(
+            _proven(credential, token), claim.payloadHash, claim, source=claim.source
+        )
 
     def authenticateForm(self, fields: Mapping[str, str]) -> Authenticated:
         """
@@ -355,45 +379,62 @@ class S3Authenticator:
         @return: The result; with the anonymous identity if no field belongs to a signature.
         @raise S3Error: As L{authenticate}; C{AccessDenied} for an unsigned policy.
         """
-        authenticated = self._byForm(fields)
-        _rejectToken(fields)
-        return authenticated
+        return self._byForm(fields)
 
     def _byForm(self, fields: Mapping[str, str]) -> Authenticated:
         isNewer = sigv4.isSignedForm(fields)
         if not isNewer and "policy" not in fields and not sigv2.isSignedForm(fields):
+            _rejectToken(fields)
             return _ANONYMOUS
+        # The policy of a form covers each field, so also the token.
+        token = fields.get(_TOKEN)
         if sigv2.isSignedForm(fields):
             if isNewer:
                 raise _tooMany()
             older = sigv2.parseFormClaim(fields)
-            credential, secret = self._find(older.accessKey)
+            credential = self._findTemporary(older.accessKey, token)
+            secret = None if credential is None else credential.secretKey
             sigv2.verifyForm(older, fields["policy"], secret)
-            return Authenticated(_proven(credential), source=SignatureSource.FORM)
+            return Authenticated(_proven(credential, token), source=SignatureSource.FORM)
         claim = sigv4.parseFormClaim(fields)
-        credential, secret = self._find(claim.accessKey)
+        credential = self._findTemporary(claim.accessKey, token)
+        secret = None if credential is None else credential.secretKey
         sigv4.verifyForm(claim, fields["policy"], secret, self.region, self._keys)
-        return Authenticated(_proven(credential), claim=claim, source=SignatureSource.FORM)
+        return Authenticated(_proven(credential, token), claim=claim, source=SignatureSource.FORM)
 
-    def _find(self, accessKey: str) -> tuple[AccountKey | None, str | None]:
-        """Look up a key, and its secret for the signature."""
-        credential = self._credentials.find(accessKey)
-        return credential, None if credential is None else credential.secretKey
+    def _findTemporary(self, accessKey: str, token: str | None) -> AccountKey | None:
+        """
+        Look up a key, which may be temporary. Another key with a token is refused after its
+        signature is verified.
+
+        @param token: L{None} without one.
+        @raise InvalidToken: The token is not the one of this key.
+        @raise ExpiredToken: The session has expired.
+        """
+        found = self._credentials.find(accessKey)
+        if found is None and token:
+            found = self._credentials.sessions.find(accessKey, token)
+        return found
 
     def _byOlderQuery(self, sent: SignedRequest) -> Authenticated:
         query = parseQuery(sent.queryString)
         # Version 2 signs the moved headers as headers, not as query parameters.
-        request = replace(sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS))
+        request = replace(
+            sent, headers=withQueryHeaders(query, sent.headers, _NOT_HEADERS - {_TOKEN})
+        )
         if self._s3Domain is not None:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
             if bucket is not None:
                 request = replace(request, path=b"/" + bucket.encode() + sent.path)
         claim = sigv2.parseQueryClaim(query)
-        credential, secret = self._find(claim.accessKey)
+        signed = request.headers.get(_TOKEN_HEADER)
+        token = None if signed is None else signed.decode("latin-1")
+        credential = self._findTemporary(claim.accessKey, token)
+        secret = None if credential is None else credential.secretKey
         sigv2.verifyQuery(claim, request, secret, self._now())
-        _rejectToken((*query, *(name.decode("latin-1") for name in sent.headers)))
         payloadHash = _payloadHash(request.method, request.headers)
-        return Authenticated(_proven(credential), payloadHash, source=SignatureSource.QUERY)
+        identity = _proven(credential, token)
+        return Authenticated(identity, payloadHash, source=SignatureSource.QUERY)
 
     def _byPlainHeaders(self, method: bytes, headers: Mapping[bytes, bytes]) -> Authenticated:
         accessKey = headers.get(ACCESS_HEADER, b"").decode("latin-1")
@@ -407,7 +448,15 @@ class S3Authenticator:
         return Authenticated(identity, _payloadHash(method, headers))
 
 
-def _proven(credential: AccountKey | None) -> Identity:
+def _proven(credential: AccountKey | None, token: str | None = None) -> Identity:
+    """
+    Return the identity that a signature has proved.
+
+    @param token: The token of the request, which only a temporary key has.
+    @raise InvalidToken: The key is not temporary.
+    """
     assert credential is not None, "a verification raises for an unknown key"
+    if token is not None and not credential.isTemporary:
+        raise InvalidToken()
     credential.isUsed = True
     return credential.identity

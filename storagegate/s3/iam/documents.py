@@ -1,5 +1,5 @@
 """
-The documents of IAM.
+The documents of IAM and STS.
 
 ::
 
@@ -20,19 +20,18 @@ from storagegate.objects.dates import isoSeconds
 from storagegate.s3.iam.parameters import amazonName
 from storagegate.s3.xml.writer import document, element, escapeReadable
 
-NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
 
-
-def answerDocument(name: str, answer: Struct | None, requestId: str) -> bytes:
+def answerDocument(name: str, answer: Struct | None, requestId: str, namespace: str) -> bytes:
     """
     Return the document of an answer.
 
     @param name: The name of the operation.
     @param answer: L{None} for an operation without an answer.
+    @param namespace: The namespace of the API.
     """
     result = "" if answer is None else f"<{name}Result>{_fields(answer)}</{name}Result>"
     metadata = f"<ResponseMetadata>{element('RequestId', requestId)}</ResponseMetadata>"
-    return document(f"{name}Response", result + metadata, namespace=NAMESPACE)
+    return document(f"{name}Response", result + metadata, namespace=namespace)
 
 
 def _fields(value: Struct) -> str:

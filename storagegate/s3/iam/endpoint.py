@@ -1,17 +1,18 @@
-"""Calls to IAM: authenticated, read, performed and answered."""
+"""Calls to IAM and STS: authenticated, read, performed and answered."""
 
 from collections.abc import Mapping
 from time import time
 
 from storagegate.net.http.message import ChannelRequest
 from storagegate.objects.access.context import PlainCaller
+from storagegate.objects.accounts import ANONYMOUS
 from storagegate.objects.checksums import BodyExpectation
 from storagegate.objects.errors import EntityTooLarge
-from storagegate.objects.identities.table import OPERATIONS, perform
-from storagegate.s3.auth.authenticator import Authenticated
+from storagegate.s3.auth.authenticator import Authenticated, isUnsigned
 from storagegate.s3.auth.sigv4 import SignedRequest
 from storagegate.s3.checksums import gather
 from storagegate.s3.errors import S3Error
+from storagegate.s3.iam.apis import QueryAPI
 from storagegate.s3.iam.documents import answerDocument
 from storagegate.s3.iam.parameters import CALL_LIMIT, parseCall, readOperation
 from storagegate.s3.observers import S3RequestRecord
@@ -20,11 +21,12 @@ from storagegate.s3.request import S3Services
 _XML = (b"Content-Type", b"text/xml")
 
 
-class IAMEndpoint:
-    """The IAM API of one listener."""
+class QueryEndpoint:
+    """The API of IAM or STS at one listener."""
 
-    def __init__(self, services: S3Services) -> None:
+    def __init__(self, services: S3Services, api: QueryAPI) -> None:
         self._services = services
+        self._api = api
 
     async def readBody(self, request: ChannelRequest) -> bytes:
         """
@@ -48,8 +50,10 @@ class IAMEndpoint:
         @param headers: The header fields as they are signed.
         @raise S3Error: The credentials are invalid.
         """
+        if self._api.hasUnsigned and isUnsigned(request.queryString, headers):
+            return Authenticated(ANONYMOUS)
         sent = SignedRequest(request.method, request.path, request.queryString, headers)
-        return self._services.authenticator.authenticateCall(sent, "iam", body)
+        return self._services.authenticator.authenticateCall(sent, self._api.service, body)
 
     async def respond(
         self,
@@ -70,9 +74,9 @@ class IAMEndpoint:
         parameters = parseCall(body if isForm else request.queryString)
         name = parameters.get("Action", "")
         # Any other name could be a label of too many metrics.
-        if record is not None and name in OPERATIONS:
+        if record is not None and name in self._api.operations:
             record.operation = name
-        operation = readOperation(parameters)
+        operation = readOperation(parameters, self._api)
         services = self._services
         caller = PlainCaller(
             authenticated.identity,
@@ -84,5 +88,6 @@ class IAMEndpoint:
             tlsVersion=request.tlsVersion,
             requestTags={each.key: each.value for each in getattr(operation, "tags", ())},
         )
-        answer = await perform(services.objects, caller, operation)
-        request.respond(200, (_XML,), answerDocument(name, answer, requestId), commonHeaders)
+        answer = await self._api.perform(services.objects, caller, operation)
+        document = answerDocument(name, answer, requestId, self._api.namespace)
+        request.respond(200, (_XML,), document, commonHeaders)

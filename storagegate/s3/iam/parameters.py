@@ -1,5 +1,5 @@
 """
-The parameters of a call to IAM, and its operation.
+The parameters of a call to IAM or STS, and its operation.
 
 A call is a form::
 
@@ -23,12 +23,9 @@ from storagegate.core.options import parseDecimal
 from storagegate.objects.errors import ValidationError
 from storagegate.objects.identities.answers import Tag
 from storagegate.objects.identities.operations import IdentityOperation
-from storagegate.objects.identities.table import OPERATIONS
 from storagegate.objects.identities.validation import invalid
 from storagegate.s3.errors import S3Error
-
-VERSION = "2010-05-08"
-"""The version of the API."""
+from storagegate.s3.iam.apis import QueryAPI
 
 CALL_LIMIT = 1 << 20
 """Bytes of a call: a policy of 131,072 characters, escaped, and as many tags."""
@@ -68,7 +65,7 @@ def parseCall(text: bytes) -> Parameters:
     return found
 
 
-def readOperation(parameters: Parameters) -> IdentityOperation[Any]:
+def readOperation(parameters: Parameters, api: QueryAPI) -> IdentityOperation[Any]:
     """
     Return the operation of a call.
 
@@ -77,9 +74,9 @@ def readOperation(parameters: Parameters) -> IdentityOperation[Any]:
     @raise ValidationError: A parameter is absent or malformed.
     """
     name = parameters.get("Action", "")
-    if parameters.get("Version") != VERSION or not name:
-        raise S3Error("InvalidAction", f"The call needs an Action, and Version={VERSION}.")
-    kind = OPERATIONS.get(name)
+    if parameters.get("Version") != api.version or not name:
+        raise S3Error("InvalidAction", f"The call needs an Action, and Version={api.version}.")
+    kind = api.operations.get(name)
     if kind is None:
         raise S3Error("NotImplemented", "The action is not implemented.")
     known = _parametersOf(kind)

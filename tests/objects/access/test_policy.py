@@ -386,6 +386,8 @@ class EvaluationTests(SynchronousTestCase):
             "s3:signatureversion": "AWS4-HMAC-SHA256",
             "s3:tlsversion": "1.3",
             "s3:versionid": "v",
+            "sts:externalid": None,
+            "sts:rolesessionname": None,
             "s3:x-amz-copy-source": "/from/key",
             "s3:x-amz-metadata-directive": "S3:X-AMZ-METADATA-DIRECTIVE",
         }

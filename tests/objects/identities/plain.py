@@ -34,11 +34,13 @@ BY_LIST = {
 @frozen
 class Person:
     """
-    What asks: the root pair, a key of no user, a user, or a service key of one of them.
+    What asks: the root pair, a key of no user, a user, a session of a role, or a service key or a
+    session of one of them.
 
-    @ivar kind: C{root}, C{key}, C{user} or C{service}.
+    @ivar kind: C{root}, C{key}, C{user}, C{role} or C{service}.
     @ivar name: The name in the ARN.
-    @ivar policies: JSON: the policies of a user and its groups, or the own one of a service key.
+    @ivar policies: JSON: the policies of a user and its groups or of a role, or the own one of a
+        service key or a session.
     """
 
     kind: str
@@ -54,6 +56,12 @@ class Person:
         """Return the service keys from this one up, and at the end what is none."""
         return [self] if self.parent is None else [self, *self.parent.chain()]
 
+    @property
+    def arn(self) -> str:
+        """The ARN of a user or a role; a key of no user is named as one."""
+        kind = "role" if self.kind == "role" else "user"
+        return f"arn:aws:iam::{self.account}:{kind}/{self.name}"
+
     def values(self) -> dict[str, str | list[str]]:
         """Return the condition keys of whom a service key acts for."""
         base = self.chain()[-1]
@@ -61,8 +69,9 @@ class Person:
         if base.kind == "root":
             found["aws:principalarn"] = f"arn:aws:iam::{base.account}:root"
             return found
-        found["aws:principalarn"] = f"arn:aws:iam::{base.account}:user/{base.name}"
-        found["aws:username"] = base.name.rpartition("/")[2]
+        found["aws:principalarn"] = base.arn
+        if base.kind != "role":
+            found["aws:username"] = base.name.rpartition("/")[2]
         found["aws:userid"] = base.id or base.name
         found |= {f"aws:principaltag/{key}": value for key, value in base.tags.items()}
         return found
@@ -152,10 +161,10 @@ def isAllowed(who: Person, box: Box, action: str, key: str) -> bool:
     if base.kind == "root":
         return True
     account = {base.account, f"arn:aws:iam::{base.account}:root", canonical(base.account)}
-    self_ = {f"arn:aws:iam::{base.account}:user/{base.name}"}
+    self_ = {base.arn}
     keys = {f"arn:aws:iam::{base.account}:user/{each.accessKey}" for each in services}
     mine: set[str] = set()
-    for document in base.policies if base.kind == "user" else ():
+    for document in base.policies if base.kind in ("user", "role") else ():
         mine |= effects(document, asked, arn)
     if base.kind == "key":
         # Amazon's account root: everything in its account, and what others grant to the account.

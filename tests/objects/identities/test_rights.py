@@ -1,4 +1,4 @@
-"""Rights of users and service keys, against a second evaluator."""
+"""Rights of users, service keys and sessions, against a second evaluator."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,7 @@ from storagegate.objects.identities.entities import (
     IAMUser,
     ManagedPolicy,
     PolicyVersion,
+    Role,
     encodeEntity,
 )
 from storagegate.objects.identities.rights import authoriseAction, checkPolicy
@@ -46,6 +47,10 @@ class StoredIdentities:
         self.generation = 1
         self.keys: dict[str, AccessKey] = {}
         self.accounts: dict[str, AccountDocuments] = {}
+
+    def secret(self) -> bytes:
+        """As ICatalog says."""
+        return b"s" * 32
 
     async def keysGeneration(self) -> int:
         """As ICatalog says."""
@@ -99,6 +104,7 @@ class RightsCase(SynchronousTestCase):
         self.snapshot = AccessKeySnapshot(self.stored, self.clock)
         self.snapshot.start()
         self.keys = AccessKeyStore(self.snapshot, "ROOT", "secret", self.clock.seconds)
+        self.tokens: dict[str, str] = {}
 
     def put(self, account: str, *entities: Entity, keys: Sequence[AccessKey] = ()) -> None:
         """Change the store, and let a second pass."""
@@ -107,9 +113,18 @@ class RightsCase(SynchronousTestCase):
 
     def identity(self, accessKey: str) -> Identity:
         """Return the identity of a key."""
+        token = self.tokens.get(accessKey)
+        if token is not None:
+            return self.keys.sessions.find(accessKey, token).identity
         found = self.keys.find(accessKey)
         assert found is not None, accessKey
         return found.identity
+
+    def openSession(self, **fields: Any) -> str:
+        """Make a session; return its access key."""
+        made = self.keys.sessions.issue(seconds=900, **fields)
+        self.tokens[made.session.accessKey] = made.token
+        return made.session.accessKey
 
     def allows(
         self,
@@ -145,6 +160,8 @@ _NAMES = st.sampled_from(
         "arn:aws:iam::ann:user/ANN",
         "arn:aws:iam::ann:user/S1",
         "arn:aws:iam::ann:user/S2",
+        "arn:aws:iam::ann:role/x/Ops",
+        "arn:aws:iam::bob:role/x/Ops",
         "arn:aws:iam::bob:user/S1",
     ]
 )
@@ -257,6 +274,7 @@ class EvaluatorTests(RightsCase):
             "BOB": Person("key", "bob", "BOB", "BOB"),
         }
         rows = [AccessKey("ANN", "s", "ann"), AccessKey("BOB", "s", "bob")]
+        roles: dict[str, Role] = {}
         self.start()
         for account, name, path, tags in (
             ("ann", "Ada", "/staff/", {"team": "red"}),
@@ -279,7 +297,14 @@ class EvaluatorTests(RightsCase):
                 attached=tuple(each.arn(account) for each in kept) + ((READ,) if amazon else ()),
             )
             key = AccessKey(name.upper(), "s", account, userName=user.key)
-            self.stored.put(account, user, group, *kept, keys=[key])
+            trusted = draw(documents)
+            roles[account] = Role(
+                name="Ops",
+                path="/x/",
+                id=f"AROA{name}",
+                policies={str(n): each for n, each in enumerate(trusted)},
+            )
+            self.stored.put(account, user, group, roles[account], *kept, keys=[key])
             all_ = [*own, *ofGroup, *managed]
             if amazon:
                 all_.append(policy(rule("s3:Get*", "s3:List*")))
@@ -300,12 +325,40 @@ class EvaluatorTests(RightsCase):
         self.stored.keys |= {row.accessKey: row for row in rows}
         self.stored.generation += 1
         self.clock.pump([0.5, 0.5])
+        for _ in range(2):
+            parent = people[draw(st.sampled_from(sorted(people)))]
+            own = draw(documents)[:1]
+            maker = self.keys.find(parent.accessKey)
+            if maker is None:
+                # A session, which makes no other.
+                continue
+            made = self.openSession(
+                account=parent.account, maker=maker, policy=own[0] if own else ""
+            )
+            people[made] = Person("service", parent.account, "", made, policies=own, parent=parent)
+        for account, role in roles.items():
+            tags = {"team": draw(st.sampled_from(["red", "blue"]))}
+            base = Person(
+                "role",
+                account,
+                "x/Ops",
+                self.openSession(account=account, role=role, name="Ada", tags=tags),
+                f"{role.id}:Ada",
+                tags,
+                list(role.policies.values()),
+            )
+            own = draw(documents)[:1]
+            made = self.openSession(
+                account=account, role=role, name="Ada", tags=tags, policy=own[0] if own else ""
+            )
+            people[base.accessKey] = base
+            people[made] = Person("service", account, "", made, policies=own, parent=base)
         return people
 
     @settings(max_examples=rounds(25, 300), deadline=None)
     @given(st.data())
     def test_agrees(self, data: Any) -> None:
-        """Random policies of users, groups, service keys and buckets, lists and accounts."""
+        """Random policies of all identities and buckets, lists and accounts."""
         people = self.makePeople(data.draw)
         document = data.draw(st.none() | _policies(isOfBucket=True))
         lists = {kind: data.draw(_GRANTS) for kind in ("bucket", "object")}

@@ -16,6 +16,7 @@ from storagegate.objects.identities.operations import (
 )
 from storagegate.objects.identities.table import OPERATIONS
 from storagegate.s3.errors import S3Error
+from storagegate.s3.iam.apis import APIS
 from storagegate.s3.iam.parameters import parseCall, readOperation
 
 _NAMES = some.sampled_from(
@@ -37,7 +38,9 @@ _NAMES = some.sampled_from(
 def read(**parameters: str) -> object:
     """Read a call."""
     form = {name.replace("_", "."): text for name, text in parameters.items()}
-    return readOperation(parseCall(urlencode({"Version": "2010-05-08", **form}).encode()))
+    return readOperation(
+        parseCall(urlencode({"Version": "2010-05-08", **form}).encode()), APIS["iam"]
+    )
 
 
 class ParameterTests(SynchronousTestCase):
@@ -85,7 +88,7 @@ class ParameterTests(SynchronousTestCase):
         """Any parameters are an operation, or are refused with a reason."""
         form = urlencode({"Version": "2010-05-08", "Action": action, **parameters})
         try:
-            found = readOperation(parseCall(form.encode()))
+            found = readOperation(parseCall(form.encode()), APIS["iam"])
         except ValidationError:
             return
         except S3Error as error:

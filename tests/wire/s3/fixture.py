@@ -112,15 +112,20 @@ def runStoragegate(*arguments: str | Path, stdin: str = "") -> str:
 
 
 def runKeys(*arguments: str | Path, stdin: str = "") -> str:
+    """Run C{storagegate keys}, see L{runCommand}."""
+    return runCommand("keys", *arguments, stdin=stdin)
+
+
+def runCommand(*arguments: str | Path, stdin: str = "") -> str:
     """
-    Run C{storagegate keys} in this process, because a start of Python takes most of a second.
+    Run C{storagegate} in this process, because a start of Python takes most of a second.
 
     @raise ToolFailed: If it fails.
     """
     before, sys.stdin = sys.stdin, StringIO(stdin)
     try:
         with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as errors:
-            code = main(["keys", *map(str, arguments)])
+            code = main([*map(str, arguments)])
     finally:
         sys.stdin = before
     if code:

@@ -462,7 +462,7 @@ class ProtocolTests(IAMCase):
         # A signature for S3 is none for IAM.
         answer = self.send(Signer(self.host, self.admin).sign(Outgoing("POST", "/", FORM, body)))
         self.assertEqual(answer.status, 400)
-        self.assertIn(b"<Code>InvalidAction</Code>", answer.body)
+        self.assertIn(b"<Code>IncompleteSignature</Code>", answer.body)
 
     def test_tooLong(self) -> None:
         """A call that is longer than any could be is refused."""
