@@ -20,7 +20,7 @@ from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import BodyExpectation, IngestedBody, ingest, newHasher
 from storagegate.objects.contents import OpenContent, digest, openPieces, sendSegments
 from storagegate.objects.domain import openDomain
-from storagegate.objects.encryption.bucketkeys import SETTING_PREFIX, keysIn
+from storagegate.objects.encryption.bucketkeys import keysIn
 from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.encryption.requests import (
     SSE_C,
@@ -45,6 +45,7 @@ from storagegate.objects.operations import (
     CopyObject,
     CreateBucket,
     CreateMultipartUpload,
+    DeleteBucket,
     DeleteObject,
     ListParts,
     PutBucketEncryption,
@@ -57,10 +58,19 @@ from storagegate.storage.embedded.backup import backup
 from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.restore import restore
-from storagegate.storage.errors import CorruptBlob, CorruptObject
+from storagegate.storage.errors import BucketChanged, CorruptBlob, CorruptObject
 from storagegate.storage.layout import isBlobId
+from storagegate.storage.mutations import CreateUpload
 from storagegate.storage.ranges import PartRange
-from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Part
+from storagegate.storage.records import (
+    BUCKET_KEY,
+    Attributes,
+    Checksum,
+    Content,
+    MultipartUpload,
+    ObjectRecord,
+    Part,
+)
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
@@ -733,6 +743,51 @@ class KeyTests(EncryptionCase):
         gate.callback(None)
         self.assertIsNotNone(await second)
 
+    async def test_recreated(self) -> None:
+        """
+        A bucket that is removed and created again during a write refuses what its former key
+        encrypts, which nothing could open.
+        """
+        home, owner = await self.objects.checkWrite(CALLER, "box", b"k")
+        objectKey = await self.objects.keyForWrite(home, b"k", KINDS[SSE_S3])
+        client = await self.objects.keyForWrite(home, b"c", KINDS[SSE_C])
+        assert objectKey is not None and client is not None
+        bodies = {b"k": (objectKey, SMALL), b"l": (objectKey, LARGE), b"c": (client, LARGE)}
+        limit = self.store.inlineLimit
+        received = {key: await self.ingest(*each, limit) for key, each in bodies.items()}
+        await self.objects.perform(CALLER, DeleteBucket("box"))
+        await self.objects.perform(CALLER, CreateBucket("box"))
+        await self.put(b"other", SMALL, KINDS[SSE_S3])
+        for key in (b"k", b"l"):
+            stored = self.objects.putObject(owner, "box", key, received[key], Attributes())
+            with self.assertRaises(BucketChanged):
+                await stored
+        attributes = Attributes(encryption=objectKey.encryption)
+        upload = MultipartUpload("box", b"k", "id", "root", 0, attributes, "", "")
+        with self.assertRaises(BucketChanged):
+            await self.store.catalog.commit(CreateUpload(upload))
+        # A client's key belongs to no bucket.
+        await self.objects.putObject(owner, "box", b"c", received[b"c"], Attributes())
+        self.assertEqual(await self.read(b"c", customerKey()), LARGE)
+        self.assertEqual(await self.read(b"other"), SMALL)
+
+    async def test_disabledMeanwhile(self) -> None:
+        """A bucket key that is opened while its master key is disabled does not stay open."""
+        encryption = (await self.put(b"k", SMALL, KINDS[SSE_S3])).attributes.encryption
+        assert encryption is not None
+        _, documents = await self.store.catalog.settings("box")
+        keys = self.objects.encryption.bucketKeys
+        keys.forget()
+        gate = self.keys.gate = Deferred()
+        opening = Deferred.fromCoroutine(keys.find("box", documents, encryption.bucketKey))
+        keys.forget()
+        self.keys.gate = None
+        gate.callback(None)
+        self.assertEqual(len(await opening), 32)
+        self.keys.problem = "disabled"
+        with self.assertRaises(MasterKeysUnavailable):
+            await self.read(b"k")
+
     async def test_unavailable(self) -> None:
         """Without master keys, what is open goes on until the cache ends; plain bytes always."""
         await self.put(b"k", SMALL, KINDS[SSE_S3])
@@ -781,7 +836,7 @@ class KeyTests(EncryptionCase):
         await self.put(b"k", SMALL, KINDS[SSE_S3])
         await self.objects.perform(CALLER, PutBucketEncryption("box", BucketEncryption(SSE_KMS)))
         _, documents = await self.store.catalog.settings("box")
-        self.assertEqual(len([each for each in documents if each.startswith(SETTING_PREFIX)]), 1)
+        self.assertEqual(len([each for each in documents if each.startswith(BUCKET_KEY)]), 1)
         self.objects = self.domain()
         self.assertEqual(await self.read(b"k"), SMALL)
 

@@ -15,6 +15,7 @@ from storagegate.storage.cluster.bucketfunctions import BUCKETS
 from storagegate.storage.cluster.eventfunctions import EVENT_FUNCTIONS
 from storagegate.storage.cluster.listfunctions import LIST_FUNCTIONS
 from storagegate.storage.cluster.movefunctions import MOVE_FUNCTIONS
+from storagegate.storage.records import BUCKET_KEY
 
 _RECORD = (
     "bucketid, key, sequence, numbered, size, etag, modifiedms, account, storageclass,"
@@ -159,6 +160,17 @@ _COVER = """
     END $$
 """
 
+# Whether a bucket has the key that wraps the key of an encrypted object. A caller looks for the
+# member first, whose quotation marks no value has unescaped.
+_HAS_KEY = f"""
+    CREATE FUNCTION haskeyof(pbucketid bigint, pattributes text) RETURNS boolean
+        LANGUAGE plpgsql AS $$
+    BEGIN
+        RETURN EXISTS (SELECT FROM bucketsettings WHERE bucketid = pbucketid
+            AND name = '{BUCKET_KEY}' || (pattributes::json #>> '{{encryption,bucketKey}}'));
+    END $$
+"""
+
 _STORE = f"""
     CREATE FUNCTION storeobject({_PARAMETERS}, pnewblobs text, pcopied text[], prevision bigint,
         {_RESULTS})
@@ -172,6 +184,9 @@ _STORE = f"""
             rstatus := 1;
             RETURN;
         ELSIF prevision <> bucket.revision THEN
+            rstatus := 13;
+            RETURN;
+        ELSIF pattributes LIKE '%"bucketKey":%' AND NOT haskeyof(bucket.id, pattributes) THEN
             rstatus := 13;
             RETURN;
         END IF;
@@ -511,6 +526,9 @@ _UPLOADS = (
         IF NOT FOUND THEN
             rstatus := 1;
             RETURN;
+        ELSIF pattributes LIKE '%"bucketKey":%' AND NOT haskeyof(number, pattributes) THEN
+            rstatus := 13;
+            RETURN;
         END IF;
         rstatus := 0;
         INSERT INTO uploads VALUES
@@ -694,6 +712,7 @@ FUNCTIONS = (
     _RETENTION,
     _DROP_NULL,
     _COVER,
+    _HAS_KEY,
     _STORE,
     _REMOVE,
     *_CHANGES,

@@ -22,7 +22,13 @@ from storagegate.storage.errors import (
     SettingsChanged,
 )
 from storagegate.storage.mutations import PutSettings, RemoveBucket, SetVersioning
-from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
+from storagegate.storage.records import (
+    BUCKET_KEY,
+    VERSIONING_ENABLED,
+    AccessKey,
+    Attributes,
+    Bucket,
+)
 from storagegate.storage.versionids import VersionIds
 
 BUCKET = "name, account, createdMs, region, ownership, versioning, lockEnabled, generation"
@@ -148,6 +154,23 @@ def storeSettings(transaction: Transaction, change: PutSettings) -> int:
     generation = transaction.takeSequence()
     transaction.execute("UPDATE buckets SET generation = ? WHERE id = ?", (generation, number))
     return generation
+
+
+def hasKeyOf(transaction: Transaction, number: int, attributes: Attributes) -> bool:
+    """
+    Return whether a bucket has the key that wraps the key of an object. The bucket may have been
+    removed and created again since the object was encrypted.
+
+    @param number: The number of the bucket.
+    """
+    encryption = attributes.encryption
+    if encryption is None or not encryption.bucketKey:
+        return True
+    found = transaction.value(
+        "SELECT 1 FROM bucketSettings WHERE bucketId = ? AND name = ?",
+        (number, BUCKET_KEY + encryption.bucketKey),
+    )
+    return found is not None
 
 
 putSettings = oneByOne(storeSettings)
