@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from storagegate.objects import errors
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.checksums import IngestedBody
-from storagegate.objects.contents import OpenContent
+from storagegate.objects.contents import OpenContent, openContent
 from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.encryption.requests import SSE_C, checkKeySent, withoutDigests
 from storagegate.objects.errors import DomainError
@@ -199,7 +199,8 @@ class ObjectService:
         self, bucket: Bucket, record: ObjectRecord, customerKey: "CustomerKey | None" = None
     ) -> OpenContent:
         """Return the readable content of an object; see L{keyForRead}."""
-        return OpenContent(record.content, await self.keyForRead(bucket, record, customerKey))
+        objectKey = await self.keyForRead(bucket, record, customerKey)
+        return openContent(self.store, record, objectKey)
 
     async def keyOfUpload(
         self, upload: MultipartUpload, customerKey: "CustomerKey | None" = None

@@ -400,6 +400,25 @@ class ObjectTests(EncryptionCase):
                 with self.assertRaises(CorruptObject):
                     wrong.inline(0, 5)
 
+    async def test_inlineDamageNoted(self) -> None:
+        """Inline content that does not open is counted as damaged, and a scrub checks it again."""
+        await self.put(b"k", b"short", KINDS[SSE_S3])
+        home, record = await self.objects.object(CALLER, "box", b"k")
+        assert record.content.inline is not None
+        damaged = replace(record, content=Content(5, record.content.inline[:-1] + b"?"))
+        for _ in range(2):
+            content = await self.objects.contentOf(home, damaged)
+            with self.assertRaises(CorruptObject):
+                content.inline(0, 5)
+            self.assertEqual(self.store.scrubber.corruptObjects, {("box", b"k")})
+            self.assertEqual(self.store.damagedCount, 1)
+        await self.store.scrubber.scrub()
+        self.assertEqual(self.store.damagedCount, 0)
+        for number in range(2000):
+            self.store.scrubber.noteObject("box", b"%d" % number)
+        self.assertEqual(self.store.damagedCount, 1000)
+        self.flushLoggedErrors()
+
 
 @long("reads many ranges")
 class RangeTests(EncryptionCase):
