@@ -69,7 +69,8 @@ async def _open(
     """
     opened = await call.services.objects.keyForRead(bucket, record, key)
     if opened is not None and _wantsChecksums(call):
-        record = opened.openRecord(record)
+        isPart = "partNumber" in call.query
+        record = opened.openChecksums(record, parsePartNumber(call.query) if isPart else None)
     return opened, record
 
 
