@@ -850,6 +850,27 @@ class KeyTests(EncryptionCase):
         )
         self.assertEqual(self.keys.wraps, 2)
 
+    async def test_manyAtOnce(self) -> None:
+        """Keys for many master keys are made at once, each with one call of the provider."""
+        names = [f"team{number}" for number in range(12)]
+        self.keys = MemoryMasterKeys(*names)
+        domains = [self.domain() for _ in range(2)]
+        home = await self.objects.find("box")
+        kinds = [RequestedEncryption(SSE_KMS, name) for name in names]
+        made = await gatherResults(
+            [
+                Deferred.fromCoroutine(objects.keyForWrite(home, b"k", kind))
+                for kind in kinds
+                for objects in domains
+            ]
+        )
+        self.assertEqual(len({each.encryption.bucketKey for each in made}), len(names))
+        _, documents = await self.store.catalog.settings("box")
+        self.assertEqual(
+            sorted(each.masterKey for each in keysIn(documents).values()), sorted(names)
+        )
+        self.assertLessEqual(self.keys.wraps, 2 * len(names))
+
     async def test_settingsStay(self) -> None:
         """Other changes of a bucket's settings leave its keys."""
         await self.put(b"k", SMALL, KINDS[SSE_S3])

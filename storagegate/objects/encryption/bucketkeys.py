@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 _ID_BYTES = 8
 
-_TRIES = 5
-"""Attempts to make a key while other processes make keys of the same bucket."""
+_TRIES = 100
+"""Attempts to make a key while keys of the same bucket are made for other master keys."""
 
 OPEN_KEYS = 4096
 """The most bucket keys that are open in memory, a MiB."""
@@ -177,35 +177,28 @@ class BucketKeys:
         self, bucket: str, prefix: str, masterKey: str
     ) -> tuple[str, Mapping[str, bytes]]:
         """Make a key of a bucket, unless another process does; return its id and the settings."""
+        setting = prefix + os.urandom(_ID_BYTES).hex()
+        made = setting.removeprefix(BUCKET_KEY)
+        key, opened, wrapped = os.urandom(KEY_BYTES), self._open, ""
         for _ in range(_TRIES):
             documents = await self._settings(bucket)
             keyId = _keyFor(documents, prefix)
             if keyId is not None:
                 return keyId, documents
+            if not wrapped:
+                with self._counted("wrap"):
+                    wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, made))
+            document = msgspec.json.encode(BucketKey(masterKey, wrapped, int(self._now() * 1000)))
+            # The setting that names the last key changes with each, so that two processes cannot
+            # make one each.
+            settings = {setting: document, KEYED: made.encode()}
             with suppress(SettingsChanged):
-                return await self._makeAfter(bucket, documents.get(KEYED), prefix, masterKey)
+                await self._catalog.commit(
+                    PutSettings(bucket, settings, {KEYED: documents.get(KEYED)})
+                )
+                opened.put((bucket, wrapped), key, self._now() + self._seconds)
+                return made, {setting: document}
         raise SettingsChanged
-
-    async def _makeAfter(
-        self, bucket: str, last: bytes | None, prefix: str, masterKey: str
-    ) -> tuple[str, Mapping[str, bytes]]:
-        """
-        Make a key of a bucket.
-
-        @param last: The setting L{KEYED}, which changes with each key.
-        @raise SettingsChanged: Another process has made a key since.
-        """
-        setting = prefix + os.urandom(_ID_BYTES).hex()
-        keyId = setting.removeprefix(BUCKET_KEY)
-        key, opened = os.urandom(KEY_BYTES), self._open
-        with self._counted("wrap"):
-            wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, keyId))
-        made = BucketKey(masterKey, wrapped, int(self._now() * 1000))
-        document = msgspec.json.encode(made)
-        settings = {setting: document, KEYED: keyId.encode()}
-        await self._catalog.commit(PutSettings(bucket, settings, {KEYED: last}))
-        opened.put((bucket, wrapped), key, self._now() + self._seconds)
-        return keyId, {setting: document}
 
     async def _settings(self, bucket: str) -> Mapping[str, bytes]:
         documents: Mapping[str, bytes]
