@@ -400,6 +400,17 @@ class ObjectTests(EncryptionCase):
                 with self.assertRaises(CorruptObject):
                     wrong.inline(0, 5)
 
+    async def test_checksumDamage(self) -> None:
+        """A damaged checksum is an error of its object, which a job counts and goes on after."""
+        record = await self.put(b"k", b"short", KINDS[SSE_KMS])
+        checksum = record.attributes.checksum
+        assert checksum is not None
+        for value in ("", "AAAA", "###", checksum.value[:-8] + "AAAAAAA="):
+            attributes = replace(record.attributes, checksum=replace(checksum, value=value))
+            damaged = replace(record, attributes=attributes)
+            with self.assertRaises(CorruptObject):
+                await self.objects.perform(CALLER, CopyObject("other", b"k", damaged))
+
     async def test_inlineDamageNoted(self) -> None:
         """Inline content that does not open is counted as damaged, and a scrub checks it again."""
         await self.put(b"k", b"short", KINDS[SSE_S3])

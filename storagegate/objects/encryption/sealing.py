@@ -43,6 +43,7 @@ from msgspec.structs import replace
 from storagegate.net.transport import Buffer
 from storagegate.objects.encryption.requests import RequestedEncryption, hidesDigests, mapChecksums
 from storagegate.storage.blobinterfaces import Hasher
+from storagegate.storage.errors import CorruptObject
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -258,7 +259,7 @@ def _scratch() -> memoryview:
     return _scratches.view
 
 
-class Unopened(Exception):
+class Unopened(CorruptObject):
     """Sealed bytes do not open: they are damaged, or belong to another key."""
 
 
