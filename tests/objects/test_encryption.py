@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import threading
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from storagegate.objects.encryption.requests import (
     CustomerKey,
     RequestedEncryption,
 )
-from storagegate.objects.encryption.sealing import CHUNK, sealedLength
+from storagegate.objects.encryption.sealing import CHUNK, ObjectKey, sealedLength
 from storagegate.objects.errors import (
     AccessDenied,
     InvalidRequest,
@@ -70,6 +71,7 @@ from storagegate.storage.records import (
     MultipartUpload,
     ObjectRecord,
     Part,
+    PartSummary,
 )
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.contract.delayedcatalog import DELAYED
@@ -661,6 +663,33 @@ class PartTests(EncryptionCase):
                 await self.objects.putPart(upload, 1, received)
             blocks = [{each[i : i + 16] for i in range(0, len(each), 16)} for each in stored]
             self.assertEqual(blocks[0] & blocks[1], set())
+
+    async def test_manyParts(self) -> None:
+        """The checksums of many parts are opened and sealed outside the reactor thread."""
+        threads: set[int] = set()
+        former = ObjectKey.openChecksum
+
+        def openChecksum(key: ObjectKey, checksum: Checksum | None) -> Checksum | None:
+            threads.add(threading.get_ident())
+            return former(key, checksum)
+
+        self.patch(ObjectKey, "openChecksum", openChecksum)
+        record = await self.put(b"k", SMALL, KINDS[SSE_KMS])
+        home, _ = await self.objects.object(CALLER, "box", b"k")
+        objectKey = await self.objects.keyForRead(home, record)
+        assert objectKey is not None
+        for count in (3, 300):
+            parts = tuple(
+                PartSummary(number, 1, Checksum("CRC32", "AAAAAA==")) for number in range(count)
+            )
+            plain = replace(objectKey.openRecord(record).attributes, parts=parts)
+            sealed = replace(record, attributes=objectKey.sealAttributes(plain))
+            threads.clear()
+            found = await self.objects.withDigests(home, sealed)
+            self.assertEqual(found.attributes.parts, parts)
+            copied = await self.objects.perform(CALLER, CopyObject("other", b"k", sealed))
+            self.assertEqual(copied.attributes.parts, parts)
+            self.assertEqual(threading.get_ident() in threads, count == 3)
 
     async def test_customerKey(self) -> None:
         """All parts use the key of the creation; a completion may omit it."""
