@@ -41,10 +41,12 @@ class OpenContent(Struct, frozen=True):
 
     @ivar stored: The bytes as they are stored, sealed if there is a key.
     @ivar objectKey: L{None} for plain bytes.
+    @ivar onDamaged: Called if inline bytes do not open.
     """
 
     stored: Content
     objectKey: "ObjectKey | None" = None
+    onDamaged: Callable[[], object] | None = None
 
     @property
     def isInline(self) -> bool:
@@ -67,8 +69,24 @@ class OpenContent(Struct, frozen=True):
             try:
                 found = self.objectKey.open(found)
             except Unopened as error:
+                if self.onDamaged is not None:
+                    self.onDamaged()
                 raise CorruptObject("the inline bytes of an object do not open") from error
         return found if length == len(found) else found[start : start + length]
+
+
+def openContent(
+    store: ObjectStore, record: ObjectRecord, objectKey: "ObjectKey | None"
+) -> OpenContent:
+    """
+    Return the content of an object, which reports damage to the store.
+
+    @param objectKey: The key of the object; L{None} for plain bytes.
+    """
+    if objectKey is None or record.content.inline is None:
+        return OpenContent(record.content, objectKey)
+    noted = partial(store.scrubber.noteObject, record.bucket, record.key)
+    return OpenContent(record.content, objectKey, noted)
 
 
 def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from storagegate.objects import errors
 from storagegate.objects.checksums import encodeDigest, newHasher
 from storagegate.objects.contents import OpenContent, digest, putCopy
+from storagegate.objects.encryption.requests import withDigestsOf
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject
 from storagegate.objects.service import ObjectService
@@ -48,6 +49,10 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
         lock=wanted.lock,
         encryption=None,
     )
+    sealed = attributes
+    if objectKey is not None:
+        count = len(attributes.parts)
+        sealed = await service.runForParts(count, objectKey.sealAttributes, attributes)
     record = ObjectRecord(
         wanted.bucket,
         wanted.key,
@@ -55,11 +60,11 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
         source.etag if objectKey is None else objectKey.hidden(source.etag),
         service.nowMs(),
         owner.account,
-        attributes if objectKey is None else objectKey.sealAttributes(attributes),
+        sealed,
         source.content,
     )
     record = await putCopy(service.store, record, content, objectKey, wanted.condition)
-    return record if objectKey is None else objectKey.openRecord(record)
+    return record if objectKey is None else withDigestsOf(record, attributes)
 
 
 async def _opened(service: ObjectService, wanted: CopyObject) -> tuple[OpenContent, ObjectRecord]:
@@ -72,7 +77,8 @@ async def _opened(service: ObjectService, wanted: CopyObject) -> tuple[OpenConte
     objectKey = content.objectKey
     if objectKey is None:
         return content, source
-    plain = objectKey.openRecord(source)
+    count = len(source.attributes.parts)
+    plain = await service.runForParts(count, objectKey.openRecord, source)
     return content, replace(plain, etag=objectKey.shown(source.etag))
 
 

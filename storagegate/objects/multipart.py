@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from storagegate.objects.checksums import (
     newHasher,
 )
 from storagegate.objects.contents import OpenContent, digest, rewrite, segmentsOf
-from storagegate.objects.encryption.requests import SSE_C, CustomerKey, checkKeySent
+from storagegate.objects.encryption.requests import SSE_C, CustomerKey, checkKeySent, withDigestsOf
 from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import (
     AbortMultipartUpload,
@@ -159,7 +160,7 @@ async def _keyForDigests(
 
 
 def _withDigests(
-    upload: MultipartUpload, objectKey: "ObjectKey | None", parts: Sequence[Part]
+    upload: MultipartUpload, objectKey: "ObjectKey | None", parts: list[Part]
 ) -> list[Part]:
     """Return parts with plain checksums, or without checksums if these cannot be opened."""
     if upload.attributes.encryption is None:
@@ -178,7 +179,10 @@ async def _complete(
     named = {part.number for part in wanted.parts}
     stored = [part for part in await _allParts(service, upload) if part.number in named]
     isComparable = objectKey is not None or upload.attributes.encryption is None
-    chosen = _choose(wanted.parts, _withDigests(upload, objectKey, stored), isComparable)
+    opened = await service.runForParts(
+        len(stored), partial(_withDigests, upload, objectKey), stored
+    )
+    chosen = _choose(wanted.parts, opened, isComparable)
     if upload.checksumKind == COMPOSITE:
         _checkNamed(upload.checksumAlgorithm, wanted.parts)
     size = sum(part.size for part in chosen)
@@ -206,6 +210,9 @@ async def _complete(
         checksum=checksum,
         parts=tuple(PartSummary(p.number, p.size, p.checksum) for p in chosen),
     )
+    sealed = attributes
+    if objectKey is not None:
+        sealed = await service.runForParts(len(chosen), objectKey.sealAttributes, attributes)
     record = ObjectRecord(
         upload.bucket,
         upload.key,
@@ -213,12 +220,12 @@ async def _complete(
         multipartETag([part.etag for part in chosen]),
         service.nowMs(),
         owner.account,
-        attributes if objectKey is None else objectKey.sealAttributes(attributes),
+        sealed,
         Content(size),
     )
     pairs = [(part.number, part.etag) for part in chosen]
     record = await service.store.completeUpload(upload.uploadId, record, pairs, wanted.condition)
-    return record if objectKey is None else objectKey.openRecord(record)
+    return record if objectKey is None else withDigestsOf(record, attributes)
 
 
 async def _completed(

@@ -74,7 +74,7 @@ class BlobsElsewhere(ConcurrentChange):
 
 
 class BucketChanged(ConcurrentChange):
-    """The bucket's revision differs from the revision that the write was checked against."""
+    """The bucket is not the one that the write was checked against or encrypted for."""
 
 
 class SettingsChanged(ConcurrentChange):

@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import get_native_id
 
 from attrs import define
 from twisted.logger import Logger
@@ -319,10 +320,10 @@ def createFile(path: str, content: bytes) -> None:
     """
     Atomically and durably create a small file that only its owner can read.
 
-    @param path: A file in a directory that exists; C{PATH.PID} is used as the draft.
-    @raise FileExistsError: The file exists, such as by another process at the same time.
+    @param path: A file in a directory that exists; C{PATH.THREAD} is used as the draft.
+    @raise FileExistsError: The file exists, such as by another process or thread at the same time.
     """
-    draft = f"{path}.{os.getpid()}"
+    draft = f"{path}.{get_native_id()}"
     with suppress(FileNotFoundError):
         os.unlink(draft)
     try:

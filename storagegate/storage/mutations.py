@@ -237,7 +237,8 @@ class PutObject(BucketMutation[ObjectRecord], frozen=True):
     @raise NoSuchBucket: The bucket does not exist.
     @raise NoSuchKey: C{If-Match} on a key without an object.
     @raise PreconditionFailed: The condition did not hold.
-    @raise BucketChanged: The bucket's revision differs from the condition's.
+    @raise BucketChanged: The bucket's revision differs from the condition's, or the bucket does not
+        have the key that wraps the object's key, because it was removed and created again.
     @raise ConcurrentChange: The blob of a segment is being removed, or it is neither known nor new.
     @raise BlobsElsewhere: The blob of a segment is in another shard than the bucket.
     @raise BucketNotLocked: The record has a lock, but the bucket has no object lock.
@@ -287,6 +288,7 @@ class CreateUpload(BucketMutation[None], frozen=True):
 
     @ivar upload: The upload with its id.
     @raise NoSuchBucket: The bucket does not exist.
+    @raise BucketChanged: The bucket does not have the key that wraps the upload's key.
     """
 
     upload: MultipartUpload

@@ -161,6 +161,9 @@ class DefaultRetention(Struct, frozen=True, omit_defaults=True):
 KEYED = "encryptionKeys"
 """The setting of each bucket that has wrapped encryption keys, by which such buckets are found."""
 
+BUCKET_KEY = "encryptionKey:"
+"""The names of bucket settings that hold a wrapped encryption key, followed by its id."""
+
 DEFAULT_RETENTION = "objectLock"
 """The name of the bucket setting that holds the L{DefaultRetention} as JSON."""
 
@@ -183,7 +186,8 @@ class ObjectEncryption(Struct, frozen=True, omit_defaults=True):
 
     @ivar kind: A kind of C{storagegate.objects.encryption.requests}.
     @ivar wrapped: The wrapped object key, in Base64.
-    @ivar bucketKey: The id of the bucket key that wraps it; empty if the client's key does.
+    @ivar bucketKey: The id of the bucket key that wraps it, in a setting named L{BUCKET_KEY}; empty
+        if the client's key does. It never repeats, even for a later bucket of the same name.
     @ivar keyId: The master key as the client named it; empty if it named none.
     @ivar context: The encryption context as the client gave it, in Base64.
     @ivar bucketKeyEnabled: Whether the client or the bucket enabled bucket keys.

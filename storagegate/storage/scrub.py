@@ -120,6 +120,9 @@ _PAGE = 500
 _INLINE_PAGE = 64
 """Inline objects per page: at most 4 MiB."""
 
+_MOST_NOTED = 1000
+"""Corrupt inline objects up to which L{Scrubber.noteObject} adds more."""
+
 
 @define(eq=False)
 class Scrubber:
@@ -134,7 +137,8 @@ class Scrubber:
     @ivar _random: C{os.urandom} or a replacement.
     @ivar bytesRead: The number of bytes reread.
     @ivar rounds: The number of completed rounds.
-    @ivar corruptObjects: Bucket and key of each inline object that the last round found corrupt.
+    @ivar corruptObjects: Bucket and key of each inline object that the last round found corrupt, or
+        a read since then.
     """
 
     _log = Logger()
@@ -174,6 +178,14 @@ class Scrubber:
         await self._between(begin, "g")
         await self._between("", begin)
         await self._inline()
+
+    def noteObject(self, bucket: str, key: bytes) -> None:
+        """Note an inline object that a read has found corrupt, until a round ends."""
+        name = (bucket, key)
+        if name in self.corruptObjects or len(self.corruptObjects) >= _MOST_NOTED:
+            return
+        self._log.critical("object {bucket}/{key!r} is damaged", bucket=bucket, key=key)
+        self.corruptObjects |= {name}
 
     async def _rounds(self) -> None:
         await self._task.pause(_START_SECONDS)

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 from twisted.internet.defer import DeferredList
 
 from storagegate.storage.errors import (
+    BucketChanged,
     BucketNotEmpty,
     InvalidVersionId,
     NoSuchBucket,
@@ -12,6 +13,7 @@ from storagegate.storage.errors import (
     SettingsChanged,
 )
 from storagegate.storage.mutations import (
+    AbortUpload,
     AddBucket,
     CompleteUpload,
     CreateUpload,
@@ -25,9 +27,12 @@ from storagegate.storage.mutations import (
 )
 from storagegate.storage.ranges import VersionRange
 from storagegate.storage.records import (
+    BUCKET_KEY,
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
+    Attributes,
     Bucket,
+    ObjectEncryption,
     ObjectRecord,
     OlderVersions,
     Removal,
@@ -326,6 +331,31 @@ class SettingContract(CatalogCase):
         self.assertEqual(await settings("b"), (third, {"c": b"4"}))
         missing = commit(PutSettings("none", {"a": b"1"}, {"a": None}))
         await self.assertRefused(missing, NoSuchBucket)
+
+    async def test_bucketKeys(self) -> None:
+        """What a bucket's key encrypts is stored only if the bucket has this key."""
+        commit = self.catalog.commit
+        plain = replace(inlineRecord(b"k", b"sealed"), attributes=Attributes(metadata={"a": "1"}))
+        sealed = ObjectEncryption("AES256", "wrapped", "id")
+        record = replace(plain, attributes=replace(plain.attributes, encryption=sealed))
+        begun = uploadOf(b"k", "u")
+        upload = replace(begun, attributes=record.attributes)
+        for documents in ({}, {BUCKET_KEY + "other": b"{}"}, {"id": b"{}"}):
+            if documents:
+                await commit(PutSettings("b", documents))
+            await self.assertRefused(commit(PutObject(record, ALWAYS)), BucketChanged)
+            await self.assertRefused(commit(CreateUpload(upload)), BucketChanged)
+        # A client's key belongs to no bucket, and metadata may look like the description of a key.
+        hers = replace(plain.attributes, encryption=ObjectEncryption("SSE-C", "wrapped"))
+        alike = Attributes(metadata={"encryption": '{"bucketKey":"id"}', "bucketkey": "id"})
+        for attributes in (hers, alike):
+            await commit(PutObject(replace(plain, attributes=attributes), ALWAYS))
+            await commit(CreateUpload(replace(begun, attributes=attributes)))
+            await commit(AbortUpload("b", b"k", begun.uploadId))
+        await commit(PutSettings("b", {BUCKET_KEY + "id": b"{}"}))
+        await commit(PutObject(record, ALWAYS))
+        await commit(CreateUpload(upload))
+        self.assertEqual((await self.catalog.object("b", b"k"))[1].attributes, record.attributes)
 
     async def test_settingsOfNoBucket(self) -> None:
         """A bucket that does not exist has no settings."""

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import threading
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from storagegate.objects.accounts import AccessKeyStore, Identity
 from storagegate.objects.checksums import BodyExpectation, IngestedBody, ingest, newHasher
 from storagegate.objects.contents import OpenContent, digest, openPieces, sendSegments
 from storagegate.objects.domain import openDomain
-from storagegate.objects.encryption.bucketkeys import SETTING_PREFIX, keysIn
+from storagegate.objects.encryption.bucketkeys import keysIn
 from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.encryption.requests import (
     SSE_C,
@@ -30,7 +31,7 @@ from storagegate.objects.encryption.requests import (
     CustomerKey,
     RequestedEncryption,
 )
-from storagegate.objects.encryption.sealing import CHUNK, sealedLength
+from storagegate.objects.encryption.sealing import CHUNK, ObjectKey, sealedLength
 from storagegate.objects.errors import (
     AccessDenied,
     InvalidRequest,
@@ -45,6 +46,7 @@ from storagegate.objects.operations import (
     CopyObject,
     CreateBucket,
     CreateMultipartUpload,
+    DeleteBucket,
     DeleteObject,
     ListParts,
     PutBucketEncryption,
@@ -57,10 +59,20 @@ from storagegate.storage.embedded.backup import backup
 from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.restore import restore
-from storagegate.storage.errors import CorruptBlob, CorruptObject
+from storagegate.storage.errors import BucketChanged, CorruptBlob, CorruptObject
 from storagegate.storage.layout import isBlobId
+from storagegate.storage.mutations import CreateUpload
 from storagegate.storage.ranges import PartRange
-from storagegate.storage.records import Attributes, Checksum, Content, ObjectRecord, Part
+from storagegate.storage.records import (
+    BUCKET_KEY,
+    Attributes,
+    Checksum,
+    Content,
+    MultipartUpload,
+    ObjectRecord,
+    Part,
+    PartSummary,
+)
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.contract.delayedcatalog import DELAYED
 from tests.contract.rangedblobs import RANGED
@@ -390,6 +402,36 @@ class ObjectTests(EncryptionCase):
                 with self.assertRaises(CorruptObject):
                     wrong.inline(0, 5)
 
+    async def test_checksumDamage(self) -> None:
+        """A damaged checksum is an error of its object, which a job counts and goes on after."""
+        record = await self.put(b"k", b"short", KINDS[SSE_KMS])
+        checksum = record.attributes.checksum
+        assert checksum is not None
+        for value in ("", "AAAA", "###", checksum.value[:-8] + "AAAAAAA="):
+            attributes = replace(record.attributes, checksum=replace(checksum, value=value))
+            damaged = replace(record, attributes=attributes)
+            with self.assertRaises(CorruptObject):
+                await self.objects.perform(CALLER, CopyObject("other", b"k", damaged))
+
+    async def test_inlineDamageNoted(self) -> None:
+        """Inline content that does not open is counted as damaged, and a scrub checks it again."""
+        await self.put(b"k", b"short", KINDS[SSE_S3])
+        home, record = await self.objects.object(CALLER, "box", b"k")
+        assert record.content.inline is not None
+        damaged = replace(record, content=Content(5, record.content.inline[:-1] + b"?"))
+        for _ in range(2):
+            content = await self.objects.contentOf(home, damaged)
+            with self.assertRaises(CorruptObject):
+                content.inline(0, 5)
+            self.assertEqual(self.store.scrubber.corruptObjects, {("box", b"k")})
+            self.assertEqual(self.store.damagedCount, 1)
+        await self.store.scrubber.scrub()
+        self.assertEqual(self.store.damagedCount, 0)
+        for number in range(2000):
+            self.store.scrubber.noteObject("box", b"%d" % number)
+        self.assertEqual(self.store.damagedCount, 1000)
+        self.flushLoggedErrors()
+
 
 @long("reads many ranges")
 class RangeTests(EncryptionCase):
@@ -622,6 +664,33 @@ class PartTests(EncryptionCase):
             blocks = [{each[i : i + 16] for i in range(0, len(each), 16)} for each in stored]
             self.assertEqual(blocks[0] & blocks[1], set())
 
+    async def test_manyParts(self) -> None:
+        """The checksums of many parts are opened and sealed outside the reactor thread."""
+        threads: set[int] = set()
+        former = ObjectKey.openChecksum
+
+        def openChecksum(key: ObjectKey, checksum: Checksum | None) -> Checksum | None:
+            threads.add(threading.get_ident())
+            return former(key, checksum)
+
+        self.patch(ObjectKey, "openChecksum", openChecksum)
+        record = await self.put(b"k", SMALL, KINDS[SSE_KMS])
+        home, _ = await self.objects.object(CALLER, "box", b"k")
+        objectKey = await self.objects.keyForRead(home, record)
+        assert objectKey is not None
+        for count in (3, 300):
+            parts = tuple(
+                PartSummary(number, 1, Checksum("CRC32", "AAAAAA==")) for number in range(count)
+            )
+            plain = replace(objectKey.openRecord(record).attributes, parts=parts)
+            sealed = replace(record, attributes=objectKey.sealAttributes(plain))
+            threads.clear()
+            found = await self.objects.withDigests(home, sealed)
+            self.assertEqual(found.attributes.parts, parts)
+            copied = await self.objects.perform(CALLER, CopyObject("other", b"k", sealed))
+            self.assertEqual(copied.attributes.parts, parts)
+            self.assertEqual(threading.get_ident() in threads, count == 3)
+
     async def test_customerKey(self) -> None:
         """All parts use the key of the creation; a completion may omit it."""
         upload = await self.begin(KINDS[SSE_C])
@@ -733,6 +802,51 @@ class KeyTests(EncryptionCase):
         gate.callback(None)
         self.assertIsNotNone(await second)
 
+    async def test_recreated(self) -> None:
+        """
+        A bucket that is removed and created again during a write refuses what its former key
+        encrypts, which nothing could open.
+        """
+        home, owner = await self.objects.checkWrite(CALLER, "box", b"k")
+        objectKey = await self.objects.keyForWrite(home, b"k", KINDS[SSE_S3])
+        client = await self.objects.keyForWrite(home, b"c", KINDS[SSE_C])
+        assert objectKey is not None and client is not None
+        bodies = {b"k": (objectKey, SMALL), b"l": (objectKey, LARGE), b"c": (client, LARGE)}
+        limit = self.store.inlineLimit
+        received = {key: await self.ingest(*each, limit) for key, each in bodies.items()}
+        await self.objects.perform(CALLER, DeleteBucket("box"))
+        await self.objects.perform(CALLER, CreateBucket("box"))
+        await self.put(b"other", SMALL, KINDS[SSE_S3])
+        for key in (b"k", b"l"):
+            stored = self.objects.putObject(owner, "box", key, received[key], Attributes())
+            with self.assertRaises(BucketChanged):
+                await stored
+        attributes = Attributes(encryption=objectKey.encryption)
+        upload = MultipartUpload("box", b"k", "id", "root", 0, attributes, "", "")
+        with self.assertRaises(BucketChanged):
+            await self.store.catalog.commit(CreateUpload(upload))
+        # A client's key belongs to no bucket.
+        await self.objects.putObject(owner, "box", b"c", received[b"c"], Attributes())
+        self.assertEqual(await self.read(b"c", customerKey()), LARGE)
+        self.assertEqual(await self.read(b"other"), SMALL)
+
+    async def test_disabledMeanwhile(self) -> None:
+        """A bucket key that is opened while its master key is disabled does not stay open."""
+        encryption = (await self.put(b"k", SMALL, KINDS[SSE_S3])).attributes.encryption
+        assert encryption is not None
+        _, documents = await self.store.catalog.settings("box")
+        keys = self.objects.encryption.bucketKeys
+        keys.forget()
+        gate = self.keys.gate = Deferred()
+        opening = Deferred.fromCoroutine(keys.find("box", documents, encryption.bucketKey))
+        keys.forget()
+        self.keys.gate = None
+        gate.callback(None)
+        self.assertEqual(len(await opening), 32)
+        self.keys.problem = "disabled"
+        with self.assertRaises(MasterKeysUnavailable):
+            await self.read(b"k")
+
     async def test_unavailable(self) -> None:
         """Without master keys, what is open goes on until the cache ends; plain bytes always."""
         await self.put(b"k", SMALL, KINDS[SSE_S3])
@@ -776,12 +890,33 @@ class KeyTests(EncryptionCase):
         )
         self.assertEqual(self.keys.wraps, 2)
 
+    async def test_manyAtOnce(self) -> None:
+        """Keys for many master keys are made at once, each with one call of the provider."""
+        names = [f"team{number}" for number in range(12)]
+        self.keys = MemoryMasterKeys(*names)
+        domains = [self.domain() for _ in range(2)]
+        home = await self.objects.find("box")
+        kinds = [RequestedEncryption(SSE_KMS, name) for name in names]
+        made = await gatherResults(
+            [
+                Deferred.fromCoroutine(objects.keyForWrite(home, b"k", kind))
+                for kind in kinds
+                for objects in domains
+            ]
+        )
+        self.assertEqual(len({each.encryption.bucketKey for each in made}), len(names))
+        _, documents = await self.store.catalog.settings("box")
+        self.assertEqual(
+            sorted(each.masterKey for each in keysIn(documents).values()), sorted(names)
+        )
+        self.assertLessEqual(self.keys.wraps, 2 * len(names))
+
     async def test_settingsStay(self) -> None:
         """Other changes of a bucket's settings leave its keys."""
         await self.put(b"k", SMALL, KINDS[SSE_S3])
         await self.objects.perform(CALLER, PutBucketEncryption("box", BucketEncryption(SSE_KMS)))
         _, documents = await self.store.catalog.settings("box")
-        self.assertEqual(len([each for each in documents if each.startswith(SETTING_PREFIX)]), 1)
+        self.assertEqual(len([each for each in documents if each.startswith(BUCKET_KEY)]), 1)
         self.objects = self.domain()
         self.assertEqual(await self.read(b"k"), SMALL)
 

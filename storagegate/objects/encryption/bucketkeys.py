@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,12 +26,14 @@ from storagegate.objects.errors import DomainError, MasterKeysUnavailable, Wrong
 from storagegate.storage.errors import SettingsChanged
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutSettings
-from storagegate.storage.records import KEYED
+from storagegate.storage.records import BUCKET_KEY, KEYED
 
 T = TypeVar("T")
 
-SETTING_PREFIX = "encryptionKey:"
-"""The names of bucket settings that hold a L{BucketKey}, followed by the id of the key."""
+_ID_BYTES = 8
+
+_TRIES = 100
+"""Attempts to make a key while keys of the same bucket are made for other master keys."""
 
 OPEN_KEYS = 4096
 """The most bucket keys that are open in memory, a MiB."""
@@ -55,9 +57,17 @@ readBucketKey = msgspec.json.Decoder(BucketKey).decode
 """Decodes the document of a bucket key."""
 
 
-def keyIdOf(masterKey: str) -> str:
-    """Return the id of the key of a bucket for a master key."""
-    return hashlib.sha256(masterKey.encode()).hexdigest()[:16]
+def _settingPrefix(masterKey: str) -> str:
+    """Return the first part of the names of settings with keys for a master key."""
+    return f"{BUCKET_KEY}{hashlib.sha256(masterKey.encode()).hexdigest()[:16]}-"
+
+
+def _keyFor(documents: Mapping[str, bytes], prefix: str) -> str | None:
+    """Return the id of the key of a bucket whose setting has a prefix; L{None} if it has none."""
+    for name in documents:
+        if name.startswith(prefix):
+            return name.removeprefix(BUCKET_KEY)
+    return None
 
 
 def bindingOf(bucket: str, keyId: str) -> bytes:
@@ -68,9 +78,9 @@ def bindingOf(bucket: str, keyId: str) -> bytes:
 def keysIn(documents: Mapping[str, bytes]) -> dict[str, BucketKey]:
     """Return the wrapped keys in the settings of a bucket, by id."""
     return {
-        name.removeprefix(SETTING_PREFIX): readBucketKey(document)
+        name.removeprefix(BUCKET_KEY): readBucketKey(document)
         for name, document in documents.items()
-        if name.startswith(SETTING_PREFIX)
+        if name.startswith(BUCKET_KEY)
     }
 
 
@@ -130,11 +140,11 @@ class BucketKeys:
         @raise WrongMasterKey: The bucket has no such key, or it does not open.
         @raise DomainError: The errors of L{IMasterKeys.unwrap}.
         """
-        document = documents.get(SETTING_PREFIX + keyId)
+        document = documents.get(BUCKET_KEY + keyId)
         if document is None:
             # The settings may be older than the object.
             documents = await self._settings(bucket)
-            document = documents.get(SETTING_PREFIX + keyId)
+            document = documents.get(BUCKET_KEY + keyId)
             if document is None:
                 raise WrongMasterKey()
         kept = readBucketKey(document)
@@ -154,31 +164,41 @@ class BucketKeys:
         @param documents: See L{find}.
         @raise DomainError: The errors of L{IMasterKeys}.
         """
-        keyId = keyIdOf(masterKey)
-        if SETTING_PREFIX + keyId not in documents:
-            documents = await self._shared(
-                (bucket, keyId), lambda: self._make(bucket, keyId, masterKey)
-            )
-        return keyId, await self.find(bucket, documents, keyId)
+        prefix = _settingPrefix(masterKey)
+        present = _keyFor(documents, prefix)
+        if present is not None:
+            return present, await self.find(bucket, documents, present)
+        made, documents = await self._shared(
+            (bucket, prefix), lambda: self._make(bucket, prefix, masterKey)
+        )
+        return made, await self.find(bucket, documents, made)
 
-    async def _make(self, bucket: str, keyId: str, masterKey: str) -> Mapping[str, bytes]:
-        """Make a key of a bucket, unless another process does; return the settings with it."""
-        setting = SETTING_PREFIX + keyId
-        documents = await self._settings(bucket)
-        if setting in documents:
-            return documents
-        key = os.urandom(KEY_BYTES)
-        with self._counted("wrap"):
-            wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, keyId))
-        made = BucketKey(masterKey, wrapped, int(self._now() * 1000))
-        document = msgspec.json.encode(made)
-        try:
-            settings = {setting: document, KEYED: b"true"}
-            await self._catalog.commit(PutSettings(bucket, settings, {setting: None}))
-        except SettingsChanged:
-            return await self._settings(bucket)
-        self._open.put((bucket, wrapped), key, self._now() + self._seconds)
-        return {setting: document}
+    async def _make(
+        self, bucket: str, prefix: str, masterKey: str
+    ) -> tuple[str, Mapping[str, bytes]]:
+        """Make a key of a bucket, unless another process does; return its id and the settings."""
+        setting = prefix + os.urandom(_ID_BYTES).hex()
+        made = setting.removeprefix(BUCKET_KEY)
+        key, opened, wrapped = os.urandom(KEY_BYTES), self._open, ""
+        for _ in range(_TRIES):
+            documents = await self._settings(bucket)
+            keyId = _keyFor(documents, prefix)
+            if keyId is not None:
+                return keyId, documents
+            if not wrapped:
+                with self._counted("wrap"):
+                    wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, made))
+            document = msgspec.json.encode(BucketKey(masterKey, wrapped, int(self._now() * 1000)))
+            # The setting that names the last key changes with each, so that two processes cannot
+            # make one each.
+            settings = {setting: document, KEYED: made.encode()}
+            with suppress(SettingsChanged):
+                await self._catalog.commit(
+                    PutSettings(bucket, settings, {KEYED: documents.get(KEYED)})
+                )
+                opened.put((bucket, wrapped), key, self._now() + self._seconds)
+                return made, {setting: document}
+        raise SettingsChanged
 
     async def _settings(self, bucket: str) -> Mapping[str, bytes]:
         documents: Mapping[str, bytes]
@@ -186,13 +206,15 @@ class BucketKeys:
         return documents
 
     async def _unwrap(self, bucket: str, keyId: str, kept: BucketKey) -> bytes:
+        # If a master key is disabled in the meantime, L{forget} replaces these.
+        opened = self._open
         with self._counted("unwrap"):
             key = await self.masterKeys.unwrap(
                 kept.masterKey, kept.wrapped, bindingOf(bucket, keyId)
             )
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
-        self._open.put((bucket, kept.wrapped), key, self._now() + self._seconds)
+        opened.put((bucket, kept.wrapped), key, self._now() + self._seconds)
         return key
 
     @contextmanager

@@ -8,7 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storagegate.objects.errors import InvalidRequest
-from storagegate.storage.records import Attributes, Checksum, ObjectEncryption, PartSummary
+from storagegate.storage.records import (
+    Attributes,
+    Checksum,
+    ObjectEncryption,
+    ObjectRecord,
+    PartSummary,
+)
 
 SSE_S3: Final = "AES256"
 """Encryption with keys of the store, whose use is not visible to clients."""
@@ -161,6 +167,12 @@ def mapChecksums(
         PartSummary(part.number, part.size, change(part.checksum)) for part in attributes.parts
     )
     return replace(attributes, checksum=change(attributes.checksum), parts=parts)
+
+
+def withDigestsOf(record: ObjectRecord, plain: Attributes) -> ObjectRecord:
+    """Return a record with the checksums of other attributes, which are not sealed."""
+    attributes = replace(record.attributes, checksum=plain.checksum, parts=plain.parts)
+    return replace(record, attributes=attributes)
 
 
 def withoutDigests(attributes: Attributes) -> Attributes:

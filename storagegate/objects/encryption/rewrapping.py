@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.objects.encryption.bucketkeys import SETTING_PREFIX, bindingOf, keysIn
+from storagegate.objects.encryption.bucketkeys import bindingOf, keysIn
 from storagegate.objects.encryption.interfaces import IMasterKeys
 from storagegate.objects.errors import (
     MasterKeyDisabled,
@@ -21,7 +21,7 @@ from storagegate.objects.errors import (
 from storagegate.storage.errors import NoSuchBucket, SettingsChanged
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutSettings
-from storagegate.storage.records import KEYED
+from storagegate.storage.records import BUCKET_KEY, KEYED
 
 Put = Callable[[PutSettings], Awaitable[object]]
 
@@ -99,7 +99,7 @@ async def rewrapBucket(
         except (MasterKeyNotFound, MasterKeyDisabled, WrongMasterKey) as error:
             failed.append(f"{bucket}: {key.masterKey}: {error.code}")
             continue
-        setting = SETTING_PREFIX + keyId
+        setting = BUCKET_KEY + keyId
         document = msgspec.json.encode(replace(key, wrapped=wrapped))
         try:
             await put(PutSettings(bucket, {setting: document}, {setting: documents[setting]}))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.objects.checksums import FULL_OBJECT
-from storagegate.objects.contents import TRIES, OpenContent, sendSegments
+from storagegate.objects.contents import TRIES, openContent, sendSegments
 from storagegate.objects.encryption.requests import SSE_S3, CustomerKey
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.encryption import (
@@ -69,7 +69,8 @@ async def _open(
     """
     opened = await call.services.objects.keyForRead(bucket, record, key)
     if opened is not None and _wantsChecksums(call):
-        record = opened.openRecord(record)
+        isPart = "partNumber" in call.query
+        record = opened.openChecksums(record, parsePartNumber(call.query) if isPart else None)
     return opened, record
 
 
@@ -110,7 +111,7 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
         code, start, length, fields = _prepare(call, bucket, shown, key)
         if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
             fields += await expirationLine(call, bucket, record)
-        content = OpenContent(record.content, opened)
+        content = openContent(call.services.store, record, opened)
         if code == 304:
             call.respondObject(code, fields)
         elif content.isInline:

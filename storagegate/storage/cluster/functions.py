@@ -15,6 +15,7 @@ from storagegate.storage.cluster.bucketfunctions import BUCKETS
 from storagegate.storage.cluster.eventfunctions import EVENT_FUNCTIONS
 from storagegate.storage.cluster.listfunctions import LIST_FUNCTIONS
 from storagegate.storage.cluster.movefunctions import MOVE_FUNCTIONS
+from storagegate.storage.records import BUCKET_KEY
 
 _RECORD = (
     "bucketid, key, sequence, numbered, size, etag, modifiedms, account, storageclass,"
@@ -159,7 +160,10 @@ _COVER = """
     END $$
 """
 
-_STORE = f"""
+
+def _storeFunction(check: str = "") -> str:
+    """@param check: A further branch of the checks of the bucket."""
+    return f"""
     CREATE FUNCTION storeobject({_PARAMETERS}, pnewblobs text, pcopied text[], prevision bigint,
         {_RESULTS})
         LANGUAGE plpgsql AS $$
@@ -174,7 +178,7 @@ _STORE = f"""
         ELSIF prevision <> bucket.revision THEN
             rstatus := 13;
             RETURN;
-        END IF;
+        {check}END IF;
         rstatus := 0;
         rmode := pretainmode;
         runtilms := pretainuntilms;
@@ -260,6 +264,7 @@ _STORE = f"""
         END IF;
     END $$
 """
+
 
 _REMOVE = f"""
     CREATE FUNCTION removeobject(pbucket text, pkey bytea, pisnamed boolean, psequence bigint,
@@ -486,6 +491,29 @@ _CHANGES = (
 
 _UPLOAD = "WHERE bucketid = pbucketid AND key = pkey AND uploadid = puploadid"
 
+
+def _createUpload(check: str = "") -> str:
+    """@param check: See L{_storeFunction}."""
+    return f"""
+    CREATE FUNCTION createupload(pbucket text, pkey bytea, puploadid text, paccount text,
+        pstartedms bigint, palgorithm text, pkind text, pattributes text, OUT rstatus int)
+        LANGUAGE plpgsql AS $$
+    DECLARE
+        number bigint;
+    BEGIN
+        SELECT id INTO number FROM buckets WHERE name = pbucket;
+        IF NOT FOUND THEN
+            rstatus := 1;
+            RETURN;
+        {check}END IF;
+        rstatus := 0;
+        INSERT INTO uploads VALUES
+            (number, pkey, puploadid, paccount, pstartedms, palgorithm, pkind, pattributes);
+        INSERT INTO usagedeltas VALUES (number, 0, 0, 1, 0);
+    END $$
+    """
+
+
 _UPLOADS = (
     # Locks the upload and returns its bucket. The row is already locked, unless it is new.
     """
@@ -500,24 +528,7 @@ _UPLOADS = (
         RETURN number;
     END $$
     """,
-    """
-    CREATE FUNCTION createupload(pbucket text, pkey bytea, puploadid text, paccount text,
-        pstartedms bigint, palgorithm text, pkind text, pattributes text, OUT rstatus int)
-        LANGUAGE plpgsql AS $$
-    DECLARE
-        number bigint;
-    BEGIN
-        SELECT id INTO number FROM buckets WHERE name = pbucket;
-        IF NOT FOUND THEN
-            rstatus := 1;
-            RETURN;
-        END IF;
-        rstatus := 0;
-        INSERT INTO uploads VALUES
-            (number, pkey, puploadid, paccount, pstartedms, palgorithm, pkind, pattributes);
-        INSERT INTO usagedeltas VALUES (number, 0, 0, 1, 0);
-    END $$
-    """,
+    _createUpload(),
     f"""
     CREATE FUNCTION putpart(pbucket text, pkey bytea, puploadid text, pnumber int, psize bigint,
         petag text, pmodifiedms bigint, pchecksum text, psegments text, pnewblobs text,
@@ -694,7 +705,7 @@ FUNCTIONS = (
     _RETENTION,
     _DROP_NULL,
     _COVER,
-    _STORE,
+    _storeFunction(),
     _REMOVE,
     *_CHANGES,
     *_UPLOADS,
@@ -706,3 +717,39 @@ FUNCTIONS = (
     *_FOLDS,
 )
 """Statements that create the functions, in order."""
+
+# Whether a bucket has the key that wraps the key of an encrypted object. A caller looks for the
+# member first, whose quotation marks no value has unescaped.
+_HAS_KEY = f"""
+    CREATE FUNCTION haskeyof(pbucketid bigint, pattributes text) RETURNS boolean
+        LANGUAGE plpgsql AS $$
+    BEGIN
+        RETURN EXISTS (SELECT FROM bucketsettings WHERE bucketid = pbucketid
+            AND name = '{BUCKET_KEY}' || (pattributes::json #>> '{{encryption,bucketKey}}'));
+    END $$
+"""
+
+
+def _checkingKey(number: str) -> str:
+    """
+    Return the branch that refuses an encrypted write whose key is not the bucket's.
+
+    @param number: The variable with the number of the bucket.
+    """
+    return f"""ELSIF pattributes LIKE '%"bucketKey":%' AND NOT haskeyof({number}, pattributes) THEN
+            rstatus := 13;
+            RETURN;
+        """
+
+
+def _again(function: str) -> str:
+    """Return the statement that replaces a function."""
+    return function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
+
+
+ENCRYPTION = (
+    _HAS_KEY,
+    _again(_storeFunction(_checkingKey("bucket.id"))),
+    _again(_createUpload(_checkingKey("number"))),
+)
+"""Statements of the second migration: writes of encrypted objects look for the bucket's key."""

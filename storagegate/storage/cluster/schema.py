@@ -36,7 +36,7 @@ from psycopg.rows import TupleRow
 
 from storagegate.storage.blobids import SHARDS
 from storagegate.storage.cluster.eventfunctions import EVENT_TABLES
-from storagegate.storage.cluster.functions import FUNCTIONS
+from storagegate.storage.cluster.functions import ENCRYPTION, FUNCTIONS
 from storagegate.storage.cluster.identityfunctions import IDENTITIES
 from storagegate.storage.cluster.movefunctions import MOVE_TABLES
 from storagegate.storage.records import MIGRATION
@@ -279,7 +279,7 @@ _FIRST = (
     *FUNCTIONS,
 )
 
-MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST, IDENTITIES)
+MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST, (*IDENTITIES, *ENCRYPTION))
 
 
 def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> None:

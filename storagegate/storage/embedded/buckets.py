@@ -25,9 +25,11 @@ from storagegate.storage.errors import (
 from storagegate.storage.mutations import PutIdentities, PutSettings, RemoveBucket, SetVersioning
 from storagegate.storage.records import (
     ACCOUNT,
+    BUCKET_KEY,
     VERSIONING_ENABLED,
     AccessKey,
     AccountDocuments,
+    Attributes,
     Bucket,
 )
 from storagegate.storage.rows import gatherIdentities
@@ -156,6 +158,23 @@ def storeSettings(transaction: Transaction, change: PutSettings) -> int:
     generation = transaction.takeSequence()
     transaction.execute("UPDATE buckets SET generation = ? WHERE id = ?", (generation, number))
     return generation
+
+
+def hasKeyOf(transaction: Transaction, number: int, attributes: Attributes) -> bool:
+    """
+    Return whether a bucket has the key that wraps the key of an object. The bucket may have been
+    removed and created again since the object was encrypted.
+
+    @param number: The number of the bucket.
+    """
+    encryption = attributes.encryption
+    if encryption is None or not encryption.bucketKey:
+        return True
+    found = transaction.value(
+        "SELECT 1 FROM bucketSettings WHERE bucketId = ? AND name = ?",
+        (number, BUCKET_KEY + encryption.bucketKey),
+    )
+    return found is not None
 
 
 putSettings = oneByOne(storeSettings)

@@ -36,6 +36,7 @@ from storagegate.storage.embedded.groupcommit import (
 from storagegate.storage.embedded.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
 from storagegate.storage.embedded.versions import Key, VersionName, VersionRow, cuts, versionOf
 from storagegate.storage.errors import (
+    BucketChanged,
     BucketNotLocked,
     ConcurrentChange,
     CorruptObject,
@@ -190,6 +191,8 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
                 refusal = NoSuchBucket()
             elif put.record.attributes.lock is not UNLOCKED and not current.lockEnabled:
                 refusal = BucketNotLocked()
+            elif not buckets.hasKeyOf(transaction, current.bucketId, put.record.attributes):
+                refusal = BucketChanged()
             else:
                 refusal = evaluate(current, put.condition)
             if refusal is None and references is not None and not references.allows(put.delta):

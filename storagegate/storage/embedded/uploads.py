@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.storage.embedded.buckets import bucketId
+from storagegate.storage.embedded.buckets import bucketId, hasKeyOf
 from storagegate.storage.embedded.expiry import hasGeneration
 from storagegate.storage.embedded.groupcommit import (
     SEGMENT_WEIGHT,
@@ -17,7 +17,7 @@ from storagegate.storage.embedded.groupcommit import (
 )
 from storagegate.storage.embedded.objects import evaluate, find, newRow, objectValues, stack
 from storagegate.storage.embedded.refcounts import ReferenceBatch, ReferenceDelta, applyDeltas
-from storagegate.storage.errors import ConcurrentChange, InvalidPart, NoSuchUpload
+from storagegate.storage.errors import BucketChanged, ConcurrentChange, InvalidPart, NoSuchUpload
 from storagegate.storage.mutations import AbortUpload, CompleteUpload, CreateUpload, PutPart
 from storagegate.storage.records import (
     Content,
@@ -64,8 +64,11 @@ def createUpload(transaction: Transaction, upload: MultipartUpload) -> None:
     Create an upload.
 
     @raise NoSuchBucket: The bucket does not exist.
+    @raise BucketChanged: See L{CreateUpload}.
     """
     number = bucketId(transaction.connection, upload.bucket)
+    if not hasKeyOf(transaction, number, upload.attributes):
+        raise BucketChanged
     transaction.count(number, 0, 0, uploads=1)
     transaction.execute(
         "INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

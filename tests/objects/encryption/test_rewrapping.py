@@ -118,10 +118,10 @@ class RewrapTests(SynchronousTestCase):
 
     def test_failed(self) -> None:
         """A key that does not open is named with its bucket, and the others are rewrapped."""
-        [(setting, document)] = [
-            each for each in self.catalog.buckets["b001"].items() if each[0] != KEYED
-        ]
-        self.catalog.buckets["b002"][setting] = document
+        buckets = self.catalog.buckets
+        [(_, document)] = [each for each in buckets["b001"].items() if each[0] != KEYED]
+        [setting] = [name for name in buckets["b002"] if name != KEYED]
+        buckets["b002"][setting] = document
         self.wait(self.masterKeys.rotate(DEFAULT_KEY))
         found = self.rewrap()
         self.assertEqual(found.rewrapped, PAGE - 1)

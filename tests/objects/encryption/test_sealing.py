@@ -27,7 +27,14 @@ from storagegate.objects.encryption.sealing import (
     unwrapKey,
     wrapKey,
 )
-from storagegate.storage.records import Attributes, Checksum, ObjectEncryption, PartSummary
+from storagegate.storage.records import (
+    Attributes,
+    Checksum,
+    Content,
+    ObjectEncryption,
+    ObjectRecord,
+    PartSummary,
+)
 
 KEY = bytes(range(32))
 EDGES = sorted(
@@ -267,3 +274,18 @@ class WrappingTests(SynchronousTestCase):
             opened = keyOf(kind).openAttributes(sealed)
             self.assertEqual((opened.checksum, opened.parts), (checksum, attributes.parts))
         self.assertEqual(keyOf().sealAttributes(attributes).checksum, checksum)
+
+    def test_checksumOfPart(self) -> None:
+        """A read opens the checksum of the object and of the part that it names, and no other."""
+        checksum = Checksum("CRC32", "AAAAAA==")
+        parts = tuple(PartSummary(number, 9, checksum) for number in (2, 3, 5))
+        plain = Attributes(checksum=checksum, parts=parts)
+        key = keyOf(SSE_KMS)
+        sealed = key.sealAttributes(plain)
+        record = ObjectRecord("b", b"k", 27, "", 0, "", sealed, Content(27))
+        for number in (None, 3, 4):
+            found = key.openChecksums(record, number).attributes
+            self.assertEqual(found.checksum, checksum)
+            for one, before in zip(found.parts, sealed.parts, strict=True):
+                wanted = checksum if one.number == number else before.checksum
+                self.assertEqual(one.checksum, wanted)

@@ -520,6 +520,14 @@ class MultipartTests(EncryptionCase):
             key = upload["Key"]
             for number, piece in enumerate(pieces, 1):
                 self.assertTrue(self.get(key, PartNumber=number, **reading(kind)) == piece)
+                head = self.s3.head_object(
+                    Bucket=self.bucket,
+                    Key=key,
+                    PartNumber=number,
+                    ChecksumMode="ENABLED",
+                    **reading(kind),
+                )
+                self.assertEqual(head["ChecksumCRC32C"], sums[number - 1])
             across = self.get(key, Range=f"bytes={sizes[0] - 2}-{sizes[0] + 1}", **reading(kind))
             self.assertEqual(across, b"\1\1\2\2")
             attributes = self.s3.get_object_attributes(

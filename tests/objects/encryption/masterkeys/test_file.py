@@ -7,6 +7,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -24,6 +25,7 @@ from storagegate.objects.encryption.masterkeys.file import (
 from storagegate.objects.encryption.masterkeys.keyfile import (
     DEFAULT_KEY,
     KeyFileError,
+    createKeyFile,
     readKeyFile,
 )
 from storagegate.objects.errors import (
@@ -325,6 +327,32 @@ class ChangeTests(FileCase):
         self.assertEqual({key.name for key in file.keys}, names | {DEFAULT_KEY})
         self.assertEqual(len(file.find(DEFAULT_KEY).versions), 16)
         self.assertEqual(os.listdir(self.directory), ["master-keys"])
+
+    def test_threads(self) -> None:
+        """The first writes of several buckets make the file at once, in threads of one process."""
+        found: list[object] = []
+
+        def make(path: str, barrier: Barrier) -> None:
+            barrier.wait(10)
+            try:
+                createKeyFile(path)
+                found.append(readKeyFile(path))
+            except KeyFileError as error:
+                found.append(error)
+
+        for number in range(10):
+            found.clear()
+            barrier = Barrier(6)
+            path = f"{self.path}-{number}"
+            threads = [Thread(target=make, args=(path, barrier)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+            file = readKeyFile(path)
+            assert file is not None
+            self.assertEqual(found, [file] * 6)
+        self.assertEqual(len(os.listdir(self.directory)), 10)
 
     def test_link(self) -> None:
         """A change follows a link to the file, and keeps the link."""
