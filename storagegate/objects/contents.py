@@ -20,7 +20,6 @@ from storagegate.storage.errors import (
     BlobsElsewhere,
     ConcurrentChange,
     CorruptBlob,
-    CorruptObject,
 )
 from storagegate.storage.records import Content, ObjectRecord, Segment, WriteCondition
 from storagegate.storage.store import ObjectStore
@@ -62,12 +61,7 @@ class OpenContent(Struct, frozen=True):
         found = self.stored.inline
         assert found is not None
         if self.objectKey is not None:
-            from storagegate.objects.encryption.sealing import Unopened
-
-            try:
-                found = self.objectKey.open(found)
-            except Unopened as error:
-                raise CorruptObject("the inline bytes of an object do not open") from error
+            found = self.objectKey.openInline(found)
         return found if length == len(found) else found[start : start + length]
 
 

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -55,6 +56,7 @@ readBucketKey = msgspec.json.Decoder(BucketKey).decode
 """Decodes the document of a bucket key."""
 
 
+@lru_cache(maxsize=256)
 def keyIdOf(masterKey: str) -> str:
     """Return the id of the key of a bucket for a master key."""
     return hashlib.sha256(masterKey.encode()).hexdigest()[:16]
@@ -99,8 +101,8 @@ class BucketKeys:
         self._masterKeys: IMasterKeys | None = None
         self._now = now
         self._seconds = keyCacheSeconds
-        self._open: TTLCache[tuple[str, str], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
-        self._loading: dict[tuple[str, str], SharedFuture[Any]] = {}
+        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._loading: dict[tuple[str, bytes | str], SharedFuture[Any]] = {}
         self.hits = 0
         self.calls: Counter[tuple[str, str]] = Counter()
 
@@ -122,6 +124,18 @@ class BucketKeys:
         """Close all open keys, so that the next use asks the provider."""
         self._open = TTLCache(OPEN_KEYS, self._now, self._seconds)
 
+    def recall(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes | None:
+        """
+        Return a bucket key if it is open, as it is for nearly all requests.
+
+        @param documents: The settings of the bucket.
+        """
+        document = documents.get(SETTING_PREFIX + keyId)
+        opened = None if document is None else self._open.get((bucket, document))
+        if opened is not None:
+            self.hits += 1
+        return opened
+
     async def find(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes:
         """
         Return an open bucket key.
@@ -130,6 +144,9 @@ class BucketKeys:
         @raise WrongMasterKey: The bucket has no such key, or it does not open.
         @raise DomainError: The errors of L{IMasterKeys.unwrap}.
         """
+        opened = self.recall(bucket, documents, keyId)
+        if opened is not None:
+            return opened
         document = documents.get(SETTING_PREFIX + keyId)
         if document is None:
             # The settings may be older than the object.
@@ -137,13 +154,11 @@ class BucketKeys:
             document = documents.get(SETTING_PREFIX + keyId)
             if document is None:
                 raise WrongMasterKey()
-        kept = readBucketKey(document)
-        name = (bucket, kept.wrapped)
-        opened = self._open.get(name)
-        if opened is not None:
-            self.hits += 1
-            return opened
-        return await self._shared(name, lambda: self._unwrap(bucket, keyId, kept))
+            opened = self.recall(bucket, documents, keyId)
+            if opened is not None:
+                return opened
+        wrapped = document
+        return await self._shared((bucket, wrapped), lambda: self._unwrap(bucket, keyId, wrapped))
 
     async def forMaster(
         self, bucket: str, documents: Mapping[str, bytes], masterKey: str
@@ -177,7 +192,7 @@ class BucketKeys:
             await self._catalog.commit(PutSettings(bucket, settings, {setting: None}))
         except SettingsChanged:
             return await self._settings(bucket)
-        self._open.put((bucket, wrapped), key, self._now() + self._seconds)
+        self._open.put((bucket, document), key, self._now() + self._seconds)
         return {setting: document}
 
     async def _settings(self, bucket: str) -> Mapping[str, bytes]:
@@ -185,14 +200,15 @@ class BucketKeys:
         _, documents = await self._catalog.settings(bucket)
         return documents
 
-    async def _unwrap(self, bucket: str, keyId: str, kept: BucketKey) -> bytes:
+    async def _unwrap(self, bucket: str, keyId: str, document: bytes) -> bytes:
+        kept = readBucketKey(document)
         with self._counted("unwrap"):
             key = await self.masterKeys.unwrap(
                 kept.masterKey, kept.wrapped, bindingOf(bucket, keyId)
             )
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
-        self._open.put((bucket, kept.wrapped), key, self._now() + self._seconds)
+        self._open.put((bucket, document), key, self._now() + self._seconds)
         return key
 
     @contextmanager
@@ -208,7 +224,7 @@ class BucketKeys:
         finally:
             self.calls[operation, result] += 1
 
-    async def _shared(self, name: tuple[str, str], load: Callable[[], Awaitable[T]]) -> T:
+    async def _shared(self, name: tuple[str, bytes | str], load: Callable[[], Awaitable[T]]) -> T:
         """Load a value; concurrent callers share one load, which goes on if they are cancelled."""
         future = self._loading.get(name)
         if future is None:
