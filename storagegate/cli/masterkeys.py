@@ -132,7 +132,8 @@ def rewrap(invocation: Invocation) -> int:
     else:
         refuseCluster(invocation, "use --url with the admin listener of a node")
         found = _rewrapLocally(invocation)
-    lines = [f"{found['rewrapped']} bucket keys rewrapped, {found['current']} were current"]
+    rewrapped, current = found["rewrapped"], found["current"]
+    lines = [f"rewrapped keys of buckets: {rewrapped}, already current: {current}"]
     lines += [f"failed: {each}" for each in found["failed"]]
     invocation.output.result(found, lines)
     return FAILED if found["failed"] else 0

@@ -64,14 +64,12 @@ class OpenContent(Struct, frozen=True):
         found = self.stored.inline
         assert found is not None
         if self.objectKey is not None:
-            from storagegate.objects.encryption.sealing import Unopened
-
             try:
-                found = self.objectKey.open(found)
-            except Unopened as error:
+                found = self.objectKey.openInline(found)
+            except CorruptObject:
                 if self.onDamaged is not None:
                     self.onDamaged()
-                raise CorruptObject("the inline bytes of an object do not open") from error
+                raise
         return found if length == len(found) else found[start : start + length]
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from storagegate.core.addresses import readAddress
+from storagegate.net.http.message import encodeLines
 from storagegate.objects.encryption.requests import (
     BUCKET_KEY_FIELD,
     KEY_ID_FIELD,
@@ -265,6 +266,13 @@ def encryptionHeaders(
     if encryption.kind == SSE_C and key is not None:
         found.append((_OWN + b"key-MD5", key.md5.encode("ascii")))
     return found
+
+
+def writtenLines(encryption: ObjectEncryption, requested: RequestedEncryption | None) -> bytes:
+    """Return the encoded L{writtenEncryption} of an object."""
+    if encryption.kind == SSE_S3:
+        return SSE_S3_LINE
+    return encodeLines(writtenEncryption(encryption, requested))
 
 
 def writtenEncryption(

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -57,6 +58,7 @@ readBucketKey = msgspec.json.Decoder(BucketKey).decode
 """Decodes the document of a bucket key."""
 
 
+@lru_cache(maxsize=256)
 def _settingPrefix(masterKey: str) -> str:
     """Return the first part of the names of settings with keys for a master key."""
     return f"{BUCKET_KEY}{hashlib.sha256(masterKey.encode()).hexdigest()[:16]}-"
@@ -109,8 +111,8 @@ class BucketKeys:
         self._masterKeys: IMasterKeys | None = None
         self._now = now
         self._seconds = keyCacheSeconds
-        self._open: TTLCache[tuple[str, str], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
-        self._loading: dict[tuple[str, str], SharedFuture[Any]] = {}
+        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._loading: dict[tuple[str, bytes | str], SharedFuture[Any]] = {}
         self.hits = 0
         self.calls: Counter[tuple[str, str]] = Counter()
 
@@ -132,6 +134,26 @@ class BucketKeys:
         """Close all open keys, so that the next use asks the provider."""
         self._open = TTLCache(OPEN_KEYS, self._now, self._seconds)
 
+    def recall(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes | None:
+        """
+        Return a bucket key if it is open, as it is for nearly all requests.
+
+        @param documents: The settings of the bucket.
+        """
+        document = documents.get(BUCKET_KEY + keyId)
+        opened = None if document is None else self._open.get((bucket, document))
+        if opened is not None:
+            self.hits += 1
+        return opened
+
+    def recallFor(
+        self, bucket: str, documents: Mapping[str, bytes], masterKey: str
+    ) -> tuple[str, bytes] | None:
+        """Return what L{forMaster} returns, if the key is open."""
+        keyId = _keyFor(documents, _settingPrefix(masterKey))
+        opened = None if keyId is None else self.recall(bucket, documents, keyId)
+        return None if keyId is None or opened is None else (keyId, opened)
+
     async def find(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes:
         """
         Return an open bucket key.
@@ -140,6 +162,9 @@ class BucketKeys:
         @raise WrongMasterKey: The bucket has no such key, or it does not open.
         @raise DomainError: The errors of L{IMasterKeys.unwrap}.
         """
+        opened = self.recall(bucket, documents, keyId)
+        if opened is not None:
+            return opened
         document = documents.get(BUCKET_KEY + keyId)
         if document is None:
             # The settings may be older than the object.
@@ -147,13 +172,11 @@ class BucketKeys:
             document = documents.get(BUCKET_KEY + keyId)
             if document is None:
                 raise WrongMasterKey()
-        kept = readBucketKey(document)
-        name = (bucket, kept.wrapped)
-        opened = self._open.get(name)
-        if opened is not None:
-            self.hits += 1
-            return opened
-        return await self._shared(name, lambda: self._unwrap(bucket, keyId, kept))
+            opened = self.recall(bucket, documents, keyId)
+            if opened is not None:
+                return opened
+        wrapped = document
+        return await self._shared((bucket, wrapped), lambda: self._unwrap(bucket, keyId, wrapped))
 
     async def forMaster(
         self, bucket: str, documents: Mapping[str, bytes], masterKey: str
@@ -196,7 +219,7 @@ class BucketKeys:
                 await self._catalog.commit(
                     PutSettings(bucket, settings, {KEYED: documents.get(KEYED)})
                 )
-                opened.put((bucket, wrapped), key, self._now() + self._seconds)
+                opened.put((bucket, document), key, self._now() + self._seconds)
                 return made, {setting: document}
         raise SettingsChanged
 
@@ -205,7 +228,8 @@ class BucketKeys:
         _, documents = await self._catalog.settings(bucket)
         return documents
 
-    async def _unwrap(self, bucket: str, keyId: str, kept: BucketKey) -> bytes:
+    async def _unwrap(self, bucket: str, keyId: str, document: bytes) -> bytes:
+        kept = readBucketKey(document)
         # If a master key is disabled in the meantime, L{forget} replaces these.
         opened = self._open
         with self._counted("unwrap"):
@@ -214,7 +238,7 @@ class BucketKeys:
             )
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
-        opened.put((bucket, kept.wrapped), key, self._now() + self._seconds)
+        opened.put((bucket, document), key, self._now() + self._seconds)
         return key
 
     @contextmanager
@@ -230,7 +254,7 @@ class BucketKeys:
         finally:
             self.calls[operation, result] += 1
 
-    async def _shared(self, name: tuple[str, str], load: Callable[[], Awaitable[T]]) -> T:
+    async def _shared(self, name: tuple[str, bytes | str], load: Callable[[], Awaitable[T]]) -> T:
         """Load a value; concurrent callers share one load, which goes on if they are cancelled."""
         future = self._loading.get(name)
         if future is None:

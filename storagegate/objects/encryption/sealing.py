@@ -314,16 +314,27 @@ class ObjectKey:
         @raise Unopened: The content is damaged.
         """
         try:
-            size = plainLength(len(sealed))
-            if size <= CHUNK:
+            if len(sealed) <= SALT + SEALED_CHUNK:
+                # The tag tells whether the length is right.
                 salt = sealed[:SALT]
                 cipher = self.recalled(salt) or self.cipher(salt)
                 plain = cipher.decrypt(_ZERO, memoryview(sealed)[SALT:], _ONLY)
                 self.remember(salt, cipher)
                 return plain
-            return self._openChunks(sealed, size)
+            return self._openChunks(sealed, plainLength(len(sealed)))
         except (InvalidTag, ValueError) as error:
             raise Unopened() from error
+
+    def openInline(self, sealed: bytes) -> bytes:
+        """
+        Open the inline content of an object.
+
+        @raise CorruptObject: The content is damaged.
+        """
+        try:
+            return self.open(sealed)
+        except Unopened as error:
+            raise CorruptObject("the inline bytes of an object do not open") from error
 
     def _openChunks(self, sealed: bytes, size: int) -> bytes:
         """Open content of several chunks; raise C{InvalidTag}."""

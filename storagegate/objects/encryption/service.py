@@ -106,7 +106,11 @@ class Encryption:
             outer, bucketKey = wanted.customerKey.key, ""
         else:
             master = masterKeyName(wanted) or self.bucketKeys.masterKeys.defaultKey
-            bucketKey, outer = await self.bucketKeys.forMaster(bucket.name, documents, master)
+            keys = self.bucketKeys
+            found = keys.recallFor(bucket.name, documents, master)
+            if found is None:
+                found = await keys.forMaster(bucket.name, documents, master)
+            bucketKey, outer = found
         plain = os.urandom(KEY_BYTES) if shared is None else shared
         binding = bindingOf(wanted.kind, bucket.name, key, wanted.context)
         encryption = ObjectEncryption(
@@ -145,7 +149,8 @@ class Encryption:
         if customerKey is not None:
             return self._unwrapped(customerKey.key, bucket, key, encryption, AccessDenied)
         # An object key is not kept for longer than the key of its bucket.
-        outer = await self.bucketKeys.find(bucket, documents, encryption.bucketKey)
+        keys, keyId = self.bucketKeys, encryption.bucketKey
+        outer = keys.recall(bucket, documents, keyId) or await keys.find(bucket, documents, keyId)
         name = (outer, bucket, key, encryption)
         opened = self._opened.get(name)
         if opened is None:

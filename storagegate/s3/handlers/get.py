@@ -58,20 +58,12 @@ def _keyOf(call: S3Request, record: ObjectRecord) -> CustomerKey | None:
     return objectKey(call, encryption)
 
 
-async def _open(
-    call: S3Request, bucket: Bucket, record: ObjectRecord, key: CustomerKey | None
-) -> tuple["ObjectKey | None", ObjectRecord]:
-    """
-    Open the key of an object; return it, and the object with the digests that the response needs.
-
-    @param record: The object as the response shows it.
-    @param key: The client's key of the object.
-    """
-    opened = await call.services.objects.keyForRead(bucket, record, key)
+def _withDigests(call: S3Request, opened: "ObjectKey | None", record: ObjectRecord) -> ObjectRecord:
+    """Return an object with the digests that the response needs, opened by its key."""
     if opened is not None and _wantsChecksums(call):
         isPart = "partNumber" in call.query
-        record = opened.openChecksums(record, parsePartNumber(call.query) if isPart else None)
-    return opened, record
+        return opened.openChecksums(record, parsePartNumber(call.query) if isPart else None)
+    return record
 
 
 def _wantsChecksums(call: S3Request) -> bool:
@@ -86,7 +78,8 @@ async def headObject(call: S3Request) -> None:
     isEncrypted = record.attributes.encryption is not None
     if isEncrypted and (key is not None or _wantsChecksums(call)):
         # Without these two, the response needs no key.
-        _, shown = await _open(call, bucket, shown, key)
+        opened = await call.services.objects.keyForRead(bucket, record, key)
+        shown = _withDigests(call, opened, shown)
     code, _, length, fields = _prepare(call, bucket, shown, key)
     if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
         fields += await expirationLine(call, bucket, record)
@@ -107,7 +100,8 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
         shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
         opened = None
         if record.attributes.encryption is not None:
-            opened, shown = await _open(call, bucket, shown, key)
+            opened = await call.services.objects.keyForRead(bucket, record, key)
+            shown = _withDigests(call, opened, shown)
         code, start, length, fields = _prepare(call, bucket, shown, key)
         if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:
             fields += await expirationLine(call, bucket, record)

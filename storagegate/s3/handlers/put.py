@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from storagegate.net.http.message import encodeLines
 from storagegate.objects.checksums import ingest
 from storagegate.objects.contents import retryCopy
 from storagegate.objects.documents.fields import (
@@ -31,9 +30,10 @@ from storagegate.s3.encryption import (
     requestedEncryption,
     sourceKey,
     writtenEncryption,
+    writtenLines,
 )
 from storagegate.s3.errors import S3Error, asS3Error, invalidArgument
-from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine
+from storagegate.s3.handlers.lifecycle import expirationHeaders, expirationLine, mayHaveRules
 from storagegate.s3.locks import bypasses
 from storagegate.s3.names import parseCopySource
 from storagegate.s3.request import (
@@ -85,8 +85,8 @@ async def putObject(call: S3Request) -> None:
     etag = b'ETag: "%b"\r\n' % record.etag.encode("ascii")
     fields = etag + checksumFields(ingested.checksum) + versionField(record)
     if record.attributes.encryption is not None:
-        fields += encodeLines(writtenEncryption(record.attributes.encryption, requested))
-    if bucket.generation:
+        fields += writtenLines(record.attributes.encryption, requested)
+    if bucket.generation and mayHaveRules(call, bucket):
         fields += await expirationLine(call, bucket, record)
     call.respondObject(200, fields)
 

@@ -160,10 +160,7 @@ _COVER = """
     END $$
 """
 
-
-def _storeFunction(check: str = "") -> str:
-    """@param check: A further branch of the checks of the bucket."""
-    return f"""
+_STORE = f"""
     CREATE FUNCTION storeobject({_PARAMETERS}, pnewblobs text, pcopied text[], prevision bigint,
         {_RESULTS})
         LANGUAGE plpgsql AS $$
@@ -178,7 +175,7 @@ def _storeFunction(check: str = "") -> str:
         ELSIF prevision <> bucket.revision THEN
             rstatus := 13;
             RETURN;
-        {check}END IF;
+        END IF;
         rstatus := 0;
         rmode := pretainmode;
         runtilms := pretainuntilms;
@@ -264,7 +261,6 @@ def _storeFunction(check: str = "") -> str:
         END IF;
     END $$
 """
-
 
 _REMOVE = f"""
     CREATE FUNCTION removeobject(pbucket text, pkey bytea, pisnamed boolean, psequence bigint,
@@ -491,10 +487,7 @@ _CHANGES = (
 
 _UPLOAD = "WHERE bucketid = pbucketid AND key = pkey AND uploadid = puploadid"
 
-
-def _createUpload(check: str = "") -> str:
-    """@param check: See L{_storeFunction}."""
-    return f"""
+_CREATE_UPLOAD = """
     CREATE FUNCTION createupload(pbucket text, pkey bytea, puploadid text, paccount text,
         pstartedms bigint, palgorithm text, pkind text, pattributes text, OUT rstatus int)
         LANGUAGE plpgsql AS $$
@@ -505,14 +498,13 @@ def _createUpload(check: str = "") -> str:
         IF NOT FOUND THEN
             rstatus := 1;
             RETURN;
-        {check}END IF;
+        END IF;
         rstatus := 0;
         INSERT INTO uploads VALUES
             (number, pkey, puploadid, paccount, pstartedms, palgorithm, pkind, pattributes);
         INSERT INTO usagedeltas VALUES (number, 0, 0, 1, 0);
     END $$
     """
-
 
 _UPLOADS = (
     # Locks the upload and returns its bucket. The row is already locked, unless it is new.
@@ -528,7 +520,7 @@ _UPLOADS = (
         RETURN number;
     END $$
     """,
-    _createUpload(),
+    _CREATE_UPLOAD,
     f"""
     CREATE FUNCTION putpart(pbucket text, pkey bytea, puploadid text, pnumber int, psize bigint,
         petag text, pmodifiedms bigint, pchecksum text, psegments text, pnewblobs text,
@@ -705,7 +697,7 @@ FUNCTIONS = (
     _RETENTION,
     _DROP_NULL,
     _COVER,
-    _storeFunction(),
+    _STORE,
     _REMOVE,
     *_CHANGES,
     *_UPLOADS,
@@ -730,26 +722,25 @@ _HAS_KEY = f"""
 """
 
 
-def _checkingKey(number: str) -> str:
+def _checkingKey(function: str, number: str) -> str:
     """
-    Return the branch that refuses an encrypted write whose key is not the bucket's.
+    Return the statement that replaces a function of a write by one that also refuses an encrypted
+    object whose key is not wrapped by a key of its bucket.
 
+    @param function: Its first C{IF} judges the bucket.
     @param number: The variable with the number of the bucket.
     """
-    return f"""ELSIF pattributes LIKE '%"bucketKey":%' AND NOT haskeyof({number}, pattributes) THEN
+    check = f"""ELSIF pattributes LIKE '%"bucketKey":%' AND NOT haskeyof({number}, pattributes) THEN
             rstatus := 13;
             RETURN;
-        """
-
-
-def _again(function: str) -> str:
-    """Return the statement that replaces a function."""
-    return function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
+        END IF;"""
+    replaced = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
+    return replaced.replace("END IF;", check, 1)
 
 
 ENCRYPTION = (
     _HAS_KEY,
-    _again(_storeFunction(_checkingKey("bucket.id"))),
-    _again(_createUpload(_checkingKey("number"))),
+    _checkingKey(_STORE, "bucket.id"),
+    _checkingKey(_CREATE_UPLOAD, "number"),
 )
 """Statements of the second migration: writes of encrypted objects look for the bucket's key."""
