@@ -420,6 +420,8 @@ class S3Request(Struct, eq=False):
         operation = self.operation
         if self.identity.isAnonymous and operation.name in _OF_ACCOUNTS:
             raise S3Error("AccessDenied")
+        if self.identity.policy.isUnlimited:
+            return
         prefix = self.query.get("prefix", "") if operation.byPrefix else None
         self.identity.authorise(operation.access, self.bucket, self.key, prefix)
 

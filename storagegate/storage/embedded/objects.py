@@ -191,7 +191,9 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
                 refusal = NoSuchBucket()
             elif put.record.attributes.lock is not UNLOCKED and not current.lockEnabled:
                 refusal = BucketNotLocked()
-            elif not buckets.hasKeyOf(transaction, current.bucketId, put.record.attributes):
+            elif put.record.attributes.encryption is not None and not buckets.hasKeyOf(
+                transaction, current.bucketId, put.record.attributes
+            ):
                 refusal = BucketChanged()
             else:
                 refusal = evaluate(current, put.condition)
