@@ -9,6 +9,8 @@ state.
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from twisted.internet.defer import DeferredLock
+
 from storagegate.objects import errors
 from storagegate.objects.identities.entities import (
     AccountState,
@@ -44,6 +46,8 @@ class IdentityStore:
         """@param snapshot: The keys and documents, which the store refreshes."""
         self._catalog = catalog
         self._snapshot = snapshot
+        # The accounts that this process changes now.
+        self._changing: dict[str, DeferredLock] = {}
 
     async def read(self, account: str) -> AccountState:
         """
@@ -68,6 +72,17 @@ class IdentityStore:
         @raise EntityAlreadyExists: A new access key is taken.
         @raise SlowDown: The account changes too often.
         """
+        lock = self._changing.setdefault(account, DeferredLock())
+        await lock.acquire()
+        try:
+            return await self._change(account, function)
+        finally:
+            lock.release()
+            if not lock.locked:
+                self._changing.pop(account, None)
+
+    async def _change(self, account: str, function: Change[T]) -> T:
+        """Change an account that no other caller in this process changes now."""
         for _ in range(_TRIES):
             state = await self.read(account)
             after, result = function(state)
