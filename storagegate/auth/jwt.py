@@ -172,6 +172,9 @@ LEEWAY_SECONDS = 5
 MAX_LEEWAY_SECONDS = 300
 """Kerberos's five minutes; with a larger leeway, the expiry of a token means little."""
 
+_LATEST = 1 << 53
+"""The last second that C{exp} may name: JSON has larger numbers, which are no times."""
+
 # Base64url with zero padding bits, so that each token has only one encoding (RFC 4648 section 3.5).
 _PART = r"(?:[\w-]{4})*(?:[\w-][AQgw]|[\w-]{2}[AEIMQUYcgkosw048])?"
 _EXACT = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
@@ -261,6 +264,8 @@ def verifiedClaims(
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
         # The error's text may quote the token.
         raise TokenError(type(error).__name__) from None
+    if int(claims["exp"]) > _LATEST:
+        raise TokenError("its exp is no time")
     return claims
 
 

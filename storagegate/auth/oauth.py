@@ -25,7 +25,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -72,6 +72,10 @@ TIMEOUT_SECONDS = 10.0
 _METADATA = frozenset(
     map(ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"))
 )
+
+# Addresses within a site, and the prefix of local translators (RFC 8215), which some versions of
+# Python call global.
+_LOCAL = (ip_network("fec0::/10"), ip_network("64:ff9b:1::/48"))
 
 _URL = re.compile(
     r"(https?)://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?"
@@ -125,13 +129,23 @@ def addressAllowed(text: str, url: DocumentURL, trusted: frozenset[str]) -> bool
         return address.is_loopback
     if address.is_link_local or address.is_unspecified or address.is_multicast:
         return False
-    return address not in _METADATA and (url.host in trusted or address.is_global)
+    if address in _METADATA:
+        return False
+    isLocal = any(address in network for network in _LOCAL)
+    return url.host in trusted or (address.is_global and not isLocal)
 
 
 def _bare(text: str) -> Address:
-    """Read an address; if it embeds an IPv4 address, also by 6to4, return that address."""
+    """
+    Read an address; if it embeds an IPv4 address, also by 6to4 or as the low bits of C{::/96},
+    return that address.
+    """
     address = readAddress(text)
-    return (isinstance(address, IPv6Address) and address.sixtofour) or address
+    if not isinstance(address, IPv6Address):
+        return address
+    if not address.is_loopback and 0 < int(address) < 1 << 32:
+        return IPv4Address(int(address))
+    return address.sixtofour or address
 
 
 def _asAddress(host: str) -> Address | None:

@@ -122,6 +122,9 @@ class OpenIDClient:
         self._seconds = seconds
         self._metadata: Metadata | None = None
         self._fetchedAt = float("-inf")
+        # Failed fetches of the metadata, and the text of the last failure.
+        self._failures = 0
+        self._reason = ""
         self._lock = DeferredLock()
         self._provider = OAuthProvider(
             OAuthOptions(issuer=issuer.text, audience=clientId),
@@ -239,12 +242,21 @@ class OpenIDClient:
         return found
 
     async def _discovered(self) -> Metadata:
+        failures = self._failures
         await self._lock.acquire()
         try:
             known = self._metadata
             if known is not None and self._seconds() - self._fetchedAt < METADATA_SECONDS:
                 return known
-            metadata = self._metadata = await self._discover()
+            if self._failures != failures:
+                # Otherwise each of many calls that wait would wait for a timeout of its own.
+                raise IssuerUnavailable(self._reason)
+            try:
+                metadata = self._metadata = await self._discover()
+            except IssuerUnavailable as error:
+                self._failures += 1
+                self._reason = str(error)
+                raise
             self._fetchedAt = self._seconds()
             return metadata
         finally:

@@ -180,7 +180,7 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
     keys of its own user.
     """
     key = makeKey(body, int(call.services.now() * 1000))
-    if not (key.parent and _isOwn(call, key)):
+    if not _isOfPerson(call, key):
         call.require("admin")
     _checkRole(call, key.role)
     call.note(accessKey=key.accessKey, account=key.account, role=key.role)
@@ -409,11 +409,18 @@ def _isRoot(call: ConsoleCall, accessKey: str) -> bool:
 
 
 def _isOwn(call: ConsoleCall, key: AccessKey) -> bool:
-    """Return whether a key is the caller's, or a service key of a person who signed in."""
+    """Return whether a stored key is the caller's, or a service key of a person who signed in."""
+    identity = call.who.identity
+    isItself = not identity.role and key.accessKey == identity.accessKey
+    return isItself or _isOfPerson(call, key)
+
+
+def _isOfPerson(call: ConsoleCall, key: AccessKey) -> bool:
+    """Return whether the caller is a person who signed in, and a key its service key."""
     identity = call.who.identity
     rights = identity.rights
     if not identity.role or rights is None or rights.user is None:
-        return key.accessKey == identity.accessKey
+        return False
     parent = f"user/{rights.user.key}"
     return key.account == identity.account and key.parent.lower() == parent
 

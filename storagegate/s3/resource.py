@@ -212,7 +212,13 @@ class S3Resource(CoroutineResource):
         if record is not None:
             record.accessKey = authenticated.identity.accessKey or None
         requestId = commonHeaders.partition(b"\r\n")[0].rpartition(b" ")[2].decode("ascii")
-        await endpoint.respond(request, record, authenticated, body, requestId, commonHeaders)
+        try:
+            await endpoint.respond(request, record, authenticated, body, requestId, commonHeaders)
+        except DomainError:
+            if authenticated.identity.isAnonymous:
+                # The token in an unsigned call is its credential.
+                await self._delayFailure(request)
+            raise
 
     def _openCall(
         self,
@@ -300,8 +306,12 @@ class S3Resource(CoroutineResource):
     async def _slowDown(self, request: ChannelRequest, error: S3Error) -> None:
         """Delay a client whose credentials were refused too often."""
         if error.status in (401, 403):
-            address = request.clientAddress(self.services.trust)
-            await self._throttle.wait(self._throttle.failed(address))
+            await self._delayFailure(request)
+
+    async def _delayFailure(self, request: ChannelRequest) -> None:
+        """Count a failed authentication, and wait until its response may be sent."""
+        address = request.clientAddress(self.services.trust)
+        await self._throttle.wait(self._throttle.failed(address))
 
     async def _prepare(self) -> None:
         """Load the keys and operations, which an idle daemon does not load."""

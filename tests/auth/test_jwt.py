@@ -222,7 +222,7 @@ class ClaimTests(JWTCase):
         self.bad(signed(given=claims(exp=None)), "MissingRequired")
         for end in ("never", [], {}, False, "1e400"):
             self.bad(signed(given=claims(exp=end)))
-        for literal in ("Infinity", "NaN", "1e400", "null", "9" * 5000):
+        for literal in ("Infinity", "NaN", "1e400", "null", "9" * 400, "9" * 5000):
             body = json.dumps(claims(exp=0)).replace('"exp": 0', f'"exp": {literal}')
             text = f"{part({'alg': 'HS256'})}.{part(body.encode())}"
             self.bad(f"{text}.{part(hmacOf(SECRET.encode(), text))}")

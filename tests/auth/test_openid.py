@@ -214,6 +214,24 @@ class OpenIDClientTests(SynchronousTestCase):
         self.issuer.isAway = True
         self.assertIn("cannot be reached", self.refusal(self.token()))
 
+    def test_slow(self) -> None:
+        """Sign-ins that wait for an issuer share its failure, and the next one tries again."""
+        fetches: list[Deferred[bytes]] = []
+
+        def fetch(url: DocumentURL) -> Deferred[bytes]:
+            fetches.append(Deferred())
+            return fetches[-1]
+
+        self.patch(self.issuer, "fetch", fetch)
+        made = [Deferred.fromCoroutine(self.client.authorizationURL(ATTEMPT)) for _ in range(5)]
+        fetches[0].errback(HTTPClientError("no answer in 10 seconds"))
+        for each in made:
+            self.failureResultOf(each, IssuerUnavailable)
+        self.assertEqual(len(fetches), 1)
+        again = Deferred.fromCoroutine(self.client.authorizationURL(ATTEMPT))
+        fetches[1].callback(json.dumps(METADATA).encode())
+        self.assertIn("code_challenge", self.successResultOf(again))
+
     def test_metadata(self) -> None:
         """The metadata must be the issuer's, and its endpoints must have TLS."""
         for wrong in (

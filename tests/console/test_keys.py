@@ -3,6 +3,7 @@
 import json
 
 from tests.console.fixture import ConsoleCase
+from tests.support.clients import Account
 
 
 class NewKeyTests(ConsoleCase):
@@ -40,6 +41,23 @@ class NewKeyTests(ConsoleCase):
         self.assertEqual(self.call("POST", "keys", {"account": f"new-{account}"}).status, 200)
         issued = self.call("POST", "keys", {"account": account, "reuse": True})
         self.assertEqual((issued.status, issued.json["account"]), (200, account))
+
+    def test_replaced(self) -> None:
+        """No key replaces another one, nor itself with a parent that has more rights."""
+        account = f"account-of-{self.makeBucket('replaced')}"
+        strong = self.call("POST", "keys", {"account": account}).json["accessKey"]
+        made = self.call("POST", "keys", {"account": account, "policy": "readonly"}).json
+        weak = Account(made["accessKey"], made["secretKey"])
+        again = {
+            "account": account,
+            "accessKey": weak.accessKey,
+            "secretKey": weak.secretKey,
+            "parent": f"key/{strong}",
+        }
+        self.assertEqual(self.call("POST", "keys", again, weak).status, 403)
+        self.assertEqual(self.call("POST", "keys", again).status, 409)
+        kept = self.call("GET", f"keys/{weak.accessKey}").json
+        self.assertEqual((kept["parent"], kept["policy"]), ("", "readonly"))
 
 
 class ReachTests(ConsoleCase):

@@ -94,14 +94,17 @@ class TrustPolicy:
         self, action: str, context: AccessContext, names: frozenset[str]
     ) -> Trust:
         """
-        Decide on a request with the token of an issuer.
+        Decide on a request with the token of an issuer. A denial can also name everyone; an
+        allowance must name the issuer.
 
         @param names: The names of the issuer: its ARN, and its URL with and without the scheme.
         """
         found = Trust.NONE
         for each in self._statements:
-            if not names.isdisjoint(each.issuers) and each.concerns(action, context):
-                if not each.isAllow:
+            isNamed = not names.isdisjoint(each.issuers)
+            isDenial = not each.isAllow and (isNamed or each.principals.isAll)
+            if (isNamed or isDenial) and each.concerns(action, context):
+                if isDenial:
                     return Trust.DENIED
                 found = Trust.CALLER
         return found

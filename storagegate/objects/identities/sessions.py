@@ -27,6 +27,9 @@ KEY_PREFIX = "ASIA"
 _OPEN_LIMIT = 2048
 """Open sessions in memory, about 5 KB each; another one is opened in 50 microseconds."""
 
+_AHEAD_MS = 900_000
+"""The most that the clock of the node that made a session may be ahead, as that of a signer."""
+
 _KEY_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _KEY_LENGTH = 16
 _NOTHING: Mapping[str, str] = {}
@@ -140,8 +143,12 @@ class SessionStore:
         session = found.session
         if session.accessKey != accessKey:
             raise InvalidToken()
-        if self._now() * 1000 >= session.expiresMs:
+        nowMs = self._now() * 1000
+        if nowMs >= session.expiresMs:
             raise ExpiredToken()
+        if session.issuedMs > nowMs + _AHEAD_MS:
+            # It would last too long, and a revocation before its beginning would not end it.
+            raise InvalidToken()
         # This reads changed keys, too.
         parent = self._findKey(session.key)
         known = found.credential

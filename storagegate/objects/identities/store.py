@@ -6,9 +6,10 @@ other process has changed the account since; otherwise the function is called ag
 state.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from attrs import frozen
 from twisted.internet.defer import DeferredLock
 
 from storagegate.objects import errors
@@ -35,6 +36,22 @@ NO_DOCUMENTS = AccountDocuments(0, {})
 """The documents of an account without entities."""
 
 
+KEPT_STATES = 4
+"""
+States of accounts that are kept until they change. Anyone can name an account in a call without a
+signature, and 5,000 users take 7 ms to decode.
+"""
+
+
+@frozen(eq=False)
+class _KeptState:
+    """A state, and what it was made of."""
+
+    documents: AccountDocuments
+    keys: Mapping[str, AccessKey]
+    state: AccountState
+
+
 class IdentityStore:
     """
     The entities of all accounts of a store.
@@ -48,6 +65,7 @@ class IdentityStore:
         self._snapshot = snapshot
         # The accounts that this process changes now.
         self._changing: dict[str, DeferredLock] = {}
+        self._states: dict[str, _KeptState] = {}
 
     async def read(self, account: str) -> AccountState:
         """
@@ -59,9 +77,14 @@ class IdentityStore:
         await snapshot.refresh()
         if snapshot.problem is not None:
             raise StoreBusy(f"cannot read the users: {snapshot.problem}")
-        return makeState(
-            account, snapshot.identities.get(account, NO_DOCUMENTS), snapshot.keys.values()
-        )
+        documents, keys = snapshot.identities.get(account, NO_DOCUMENTS), snapshot.keys
+        known = self._states.pop(account, None)
+        if known is None or known.documents is not documents or known.keys is not keys:
+            known = _KeptState(documents, keys, makeState(account, documents, keys.values()))
+        if len(self._states) >= KEPT_STATES:
+            del self._states[next(iter(self._states))]
+        self._states[account] = known
+        return known.state
 
     async def change(self, account: str, function: Change[T]) -> T:
         """

@@ -96,12 +96,14 @@ _CONTEXT: Any = None
 
 
 def _providerOf(state: AccountState, issuer: Any) -> OIDCProvider | None:
+    """Find the provider of an issuer, whose URL may have one slash more or less at its end."""
     if not isinstance(issuer, str):
         return None
-    name = issuer.partition("://")[2]
-    for each in (name, name.rstrip("/"), f"{name}/"):
-        found = state.provider(each)
-        if found is not None and found.url.rstrip("/") == issuer.rstrip("/"):
+    # Each spelling has its own keys, so any number of slashes would be any number of fetches.
+    bare = issuer.removesuffix("/")
+    for url in (bare, f"{bare}/"):
+        found = state.provider(url.partition("://")[2])
+        if found is not None and found.url == url:
             return found
     return None
 
@@ -132,6 +134,7 @@ def comparableClaims(claims: Mapping[str, Any]) -> Claims:
     Return the claims that conditions can compare.
 
     @raise PackedPolicyTooLarge: They are too large for the token of a session.
+    @raise InvalidIdentityToken: One of them is no Unicode text.
     """
     found: Claims = {}
     for name, value in claims.items():
@@ -141,7 +144,12 @@ def comparableClaims(claims: Mapping[str, Any]) -> Claims:
             found[name] = str(value)
         elif isinstance(value, list) and all(isinstance(each, str) for each in value):
             found[name] = list(value)
-    if len(msgspec.json.encode(found)) > CLAIMS_LIMIT:
+    try:
+        size = len(msgspec.json.encode(found))
+    except UnicodeEncodeError:
+        # JSON can escape half of a surrogate pair.
+        raise _invalid("a claim is no Unicode text", claims.get("iss")) from None
+    if size > CLAIMS_LIMIT:
         raise PackedPolicyTooLarge(f"The claims of the token have more than {CLAIMS_LIMIT} bytes")
     return found
 

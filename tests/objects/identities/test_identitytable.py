@@ -136,6 +136,9 @@ class StateTests(SynchronousTestCase):
             fields: Any = more
             key = AccessKey("NEW", "secret", "acme", **fields)
             self.assertRaises(kind, addIssuedKey, self.state, key)
+        for fields in ({"userName": "ann"}, {"parent": "user/ann"}):
+            key = AccessKey("OPERATOR", "secret", "acme", **fields)
+            self.assertRaises(errors.EntityAlreadyExists, addIssuedKey, self.state, key)
 
     def test_resources(self) -> None:
         """The right to an operation is needed on ARNs with the stored name and path."""

@@ -227,6 +227,23 @@ class EndTests(SessionCase):
         with self.assertRaises(ExpiredToken):
             self.sessions.find(*session)
 
+    def test_clockAhead(self) -> None:
+        """A session of a clock that ran ahead ends when the clock is put right."""
+        self.now += 86_400
+        sessions = [self.open("UK"), self.openRole()]
+        self.now -= 86_400
+        self.catalog.put(
+            replace(ANN, revokedBeforeMs=int(self.now * 1000)),
+            replace(OPS, revokedBeforeMs=int(self.now * 1000)),
+        )
+        self.poll()
+        for each in sessions:
+            self.assertEnds(each)
+        # The clocks of nodes differ by less.
+        session = self.open("UK")
+        self.now -= 600
+        self.sessions.find(*session)
+
     def test_otherKey(self) -> None:
         """A token belongs to one temporary key."""
         one, other = self.open("UK"), self.open("UK")

@@ -1,6 +1,7 @@
 """Attacks on the C{Authorization} field, on headers beside it, and on the plain scheme."""
 
 from time import monotonic
+from urllib.parse import urlencode
 
 from attrs import evolve
 
@@ -187,6 +188,26 @@ class PlainSchemeAttackTests(AttackCase):
         self.assertGreater(monotonic() - began, 0.2)
         right = Outgoing("GET", self.target(), ROOT.plainHeaders())
         self.assertEqual(exchange(self.address, right, source).body, self.body)
+
+    def test_tokensAreSlowed(self) -> None:
+        """Refused tokens of web identities, which come unsigned, count as failures too."""
+        form = {
+            "Action": "AssumeRoleWithWebIdentity",
+            "Version": "2011-06-15",
+            "RoleArn": "arn:aws:iam::root:role/any",
+            "RoleSessionName": "any",
+            "WebIdentityToken": "e30.e30.AAAA",
+        }
+        fields = {"Content-Type": "application/x-www-form-urlencoded"}
+        wrong = Outgoing("POST", "/", fields, urlencode(form).encode())
+        source = "127.0.0.252"
+        for _ in range(100):
+            answer = exchange(self.address, wrong, source)
+            self.assertEqual(answer.status, 400)
+        self.assertIn(b"InvalidIdentityToken", answer.body)
+        began = monotonic()
+        self.assertEqual(exchange(self.address, wrong, source).status, 400)
+        self.assertGreater(monotonic() - began, 0.2)
 
     def test_warning(self) -> None:
         """A start whose plain HTTP listener is reachable from outside warns of the plain scheme."""
