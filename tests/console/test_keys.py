@@ -3,6 +3,7 @@
 import json
 
 from tests.console.fixture import ConsoleCase
+from tests.support.clients import ROOT
 
 
 class NewKeyTests(ConsoleCase):
@@ -40,6 +41,54 @@ class NewKeyTests(ConsoleCase):
         self.assertEqual(self.call("POST", "keys", {"account": f"new-{account}"}).status, 200)
         issued = self.call("POST", "keys", {"account": account, "reuse": True})
         self.assertEqual((issued.status, issued.json["account"]), (200, account))
+
+    def test_ownKey(self) -> None:
+        """A key without a role cannot issue itself again with other rights, or a second key."""
+        account = f"account-of-{self.makeName()}"
+        made = self.call("POST", "keys", {"account": account}).json["accessKey"]
+        plain = self.issueKey(account, "--policy", "readonly")
+        for more in ({"parent": f"key/{made}"}, {"parent": made}, {"user": "ann"}, {}):
+            body = {
+                "account": account,
+                "accessKey": plain.accessKey,
+                "secretKey": "another-secret-of-this-key",
+                "reuse": True,
+                **more,
+            }
+            self.assertEqual(self.call("POST", "keys", body, plain).status, 403, more)
+        shown = self.call("GET", f"keys/{plain.accessKey}", None, plain)
+        self.assertEqual((shown.status, shown.json["policy"]), (200, "readonly"))
+
+    def test_taken(self) -> None:
+        """A service key does not take the name of another key."""
+        account = f"account-of-{self.makeName()}"
+        parent, taken = (
+            self.call("POST", "keys", {"account": account}).json["accessKey"] for _ in range(2)
+        )
+        body = {
+            "account": account,
+            "accessKey": taken,
+            "secretKey": "another-secret-of-this-key",
+            "parent": parent,
+        }
+        answer = self.call("POST", "keys", body)
+        self.assertEqual((answer.status, answer.json["error"]), (409, "EntityAlreadyExists"))
+        self.assertEqual(self.call("GET", f"keys/{taken}").json["parent"], "")
+
+    def test_rootServiceKey(self) -> None:
+        """Only root issues a service key of the root pair, or changes one."""
+        admin = self.issueKey(f"account-of-{self.makeName()}", "--role", "admin")
+        body = {"account": "root", "parent": ROOT.accessKey}
+        self.assertEqual(self.call("POST", "keys", body, admin).status, 403)
+        made = self.call("POST", "keys", body).json["accessKey"]
+        below = self.call("POST", "keys", {"account": "root", "parent": made}, admin)
+        self.assertEqual(below.status, 403)
+        for change in ({"newSecret": True}, {"policy": "readonly"}):
+            refused = self.call("PATCH", f"keys/{made}", change, admin)
+            self.assertEqual(refused.status, 403, change)
+        self.assertEqual(self.call("PATCH", f"keys/{made}", {"disabled": True}).status, 200)
+        refused = self.call("PATCH", f"keys/{made}", {"newSecret": True}, admin)
+        self.assertEqual(refused.status, 403)
 
 
 class ReachTests(ConsoleCase):

@@ -4,6 +4,7 @@ from attrs import evolve
 
 from storagegate.objects.errors import (
     AccessDenied,
+    EntityAlreadyExists,
     LimitExceeded,
     NoSuchEntity,
     ValidationError,
@@ -87,11 +88,14 @@ def addIssuedKey(
     @param key: The new key.
     @param rootKey: The root pair's access key, which can also be a parent.
     @return: The new state, and the key with the stored name of its user.
+    @raise EntityAlreadyExists: The access key is taken.
     @raise NoSuchEntity: The user or the parent does not exist.
     @raise LimitExceeded: The user has two keys, or the policy is too long.
     @raise ValidationError: The key has both, an administration role, or a policy without a parent.
     @raise MalformedPolicyDocument: The policy is invalid.
     """
+    if key.accessKey in state.keys:
+        raise EntityAlreadyExists("The access key already exists.")
     if (key.userName and key.parent) or (key.sessionPolicy and not key.parent):
         raise ValidationError("A key has either a user or a parent, and a policy needs a parent")
     if key.role != "none":

@@ -136,6 +136,8 @@ class StateTests(SynchronousTestCase):
             fields: Any = more
             key = AccessKey("NEW", "secret", "acme", **fields)
             self.assertRaises(kind, addIssuedKey, self.state, key)
+        taken = AccessKey("OPERATOR", "secret", "acme", userName="ann")
+        self.assertRaises(errors.EntityAlreadyExists, addIssuedKey, self.state, taken)
 
     def test_resources(self) -> None:
         """The right to an operation is needed on ARNs with the stored name and path."""
