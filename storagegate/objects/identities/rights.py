@@ -405,7 +405,8 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
 
     The root pair and keys with the administration role C{admin} may do everything; a user needs a
     policy that allows the action. A service key of a user also needs it from its own policy; other
-    service keys have no such rights.
+    service keys have no such rights. Neither has a key of a user with limits, because it could make
+    a key without them.
 
     @param role: The administration role of the caller's key: one of L{ROLES
         <storagegate.objects.accounts.ROLES>}.
@@ -419,6 +420,9 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
         if not identity.isRoot and (identity.isAnonymous or role not in ("admin", "root")):
             raise errors.AccessDenied()
         return
+    if not identity.policy.isUnlimited:
+        rule = "a key with a limited policy cannot use IAM"
+        raise errors.AccessDenied(explain=lambda: Refusal(rule))
     context = AccessContext(identity, caller, "", "", identity.account, caller.operationName)
     named = f"{identity.account}:*" if resource == "*" else resource.removeprefix(_IAM)
     if not (rights.isUser and rights.evaluate(action, context, named)):

@@ -546,6 +546,29 @@ class UserTests(RightsCase):
         self.assertFalse(may("T", "iam:ListUsers", "*"))
 
 
+    def test_narrowed(self) -> None:
+        """A key of a user with limits cannot use IAM, which could make a key without them."""
+        user = IAMUser(name="Ada", policies={"p": policy(rule("*"))})
+        keys = [
+            AccessKey("W", "s", "ann", userName="ada"),
+            AccessKey("A", "s", "ann", "readonly", userName="ada"),
+            AccessKey("B", "s", "ann", bucketPattern="box", userName="ada"),
+            AccessKey("S", "s", "ann", "writeonly", parent="key/W"),
+            AccessKey("T", "s", "ann", parent="key/A"),
+        ]
+        self.put("ann", user, keys=keys)
+        resource = "arn:aws:iam::ann:user/Ada"
+        for key in keys:
+            caller = PlainCaller(self.identity(key.accessKey), "")
+            asked: Any = (caller, "none", "iam:CreateAccessKey", resource)
+            if key.accessKey == "W":
+                authoriseAction(*asked)
+            else:
+                refused = self.assertRaises(AccessDenied, authoriseAction, *asked)
+                assert refused.explain is not None
+                self.assertIn("limit", refused.explain().rule)
+
+
 class ServiceKeyTests(RightsCase):
     """Service keys."""
 
