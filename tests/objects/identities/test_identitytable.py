@@ -8,7 +8,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects import errors
 from storagegate.objects.accounts import Identity
 from storagegate.objects.identities import operations
-from storagegate.objects.identities.entities import AccountState
+from storagegate.objects.identities.entities import (
+    AccountState,
+    Entity,
+    Group,
+    IAMUser,
+    ManagedPolicy,
+    PolicyVersion,
+    Role,
+)
 from storagegate.objects.identities.keys import addIssuedKey
 from storagegate.objects.identities.lookup import IdentityRequest
 from storagegate.objects.identities.operations import IdentityOperation
@@ -172,3 +180,34 @@ class StateTests(SynchronousTestCase):
         page = self.read(operations.ListUsers(maxItems=2, marker=page.marker))
         self.assertEqual([user.userName for user in page.users], ["OPERATOR"])
         self.assertEqual((page.isTruncated, page.marker), (False, None))
+
+    def test_largeAccount(self) -> None:
+        """A list of policies visits the entities a few times, and not for each policy."""
+        count = 100
+        document = '{"Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*"}}'
+        versions = {"v1": PolicyVersion(document=document)}
+        entities: list[Entity] = [
+            ManagedPolicy(name=f"p{n}", id=f"P{n}", versions=versions) for n in range(count)
+        ]
+        for kind in (Role, Group, IAMUser):
+            entities.append(kind(name="x", id="X", attached=("arn:aws:iam::acme:policy/p1",)))
+        counted = _CountingDict({(each.kind, each.key): each for each in entities})
+        self.state = AccountState(account="acme", entities=counted)
+        found = self.read(operations.ListPolicies(maxItems=1000, scope="Local")).policies
+        self.assertEqual(len(found), count)
+        attached = {p.policyName: p.attachmentCount for p in found if p.attachmentCount}
+        self.assertEqual(attached, {"p1": 3})
+        found = self.read(operations.ListPolicies(onlyAttached=True)).policies
+        self.assertEqual([policy.policyName for policy in found], ["p1"])
+        self.assertLess(counted.walks, 20)
+
+
+class _CountingDict(dict[tuple[str, str], Entity]):
+    """Entities that count how often all of them are visited."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        """Count, and return the items."""
+        self.walks += 1
+        return super().items()

@@ -545,7 +545,6 @@ class UserTests(RightsCase):
             self.assertFalse(may("T", action, "*"))
         self.assertFalse(may("T", "iam:ListUsers", "*"))
 
-
     def test_narrowed(self) -> None:
         """A key of a user with limits cannot use IAM, which could make a key without them."""
         user = IAMUser(name="Ada", policies={"p": policy(rule("*"))})
