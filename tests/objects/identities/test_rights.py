@@ -545,6 +545,17 @@ class UserTests(RightsCase):
             self.assertFalse(may("T", action, "*"))
         self.assertFalse(may("T", "iam:ListUsers", "*"))
 
+    def test_tagKeys(self) -> None:
+        """Keys of tags in conditions match in any case, so another case does not escape a deny."""
+        for tag in ("team", "Team"):
+            for key in ("aws:PrincipalTag/team", "aws:principaltag/TEAM"):
+                denied = rule("s3:*", effect="Deny", Condition={"StringEquals": {key: "red"}})
+                user = IAMUser(
+                    name="Ada", tags={tag: "red"}, policies={"p": policy(rule("s3:*"), denied)}
+                )
+                self.put("ann", user, keys=[AccessKey("A", "s", "ann", userName="ada")])
+                self.assertFalse(self.allows("A", "GetObject"), (tag, key))
+
     def test_narrowed(self) -> None:
         """A key of a user with limits cannot use IAM, which could make a key without them."""
         user = IAMUser(name="Ada", policies={"p": policy(rule("*"))})
