@@ -17,7 +17,7 @@ from storagegate.objects.identities.entities import (
     PolicyVersion,
     Role,
 )
-from storagegate.objects.identities.keys import addIssuedKey
+from storagegate.objects.identities.keys import SERVICE_KEYS_LIMIT, addIssuedKey
 from storagegate.objects.identities.lookup import IdentityRequest
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.table import CHANGES, OPERATIONS, READS, resourcesOf
@@ -146,6 +146,20 @@ class StateTests(SynchronousTestCase):
             self.assertRaises(kind, addIssuedKey, self.state, key)
         taken = AccessKey("OPERATOR", "secret", "acme", userName="ann")
         self.assertRaises(errors.EntityAlreadyExists, addIssuedKey, self.state, taken)
+
+    def test_manyServiceKeys(self) -> None:
+        """A parent has a limited number of service keys: a person can make them without a right."""
+        for n in range(SERVICE_KEYS_LIMIT):
+            key = AccessKey(f"S{n}", "secret", "acme", parent="user/ann")
+            self.state = self.state.withKey(key)
+        more = AccessKey("MORE", "secret", "acme", parent="user/Ann")
+        self.assertRaises(errors.LimitExceeded, addIssuedKey, self.state, more)
+        for n in range(SERVICE_KEYS_LIMIT):
+            key = AccessKey(f"C{n}", "secret", "acme", parent="key/S0")
+            self.state = self.state.withKey(key)
+        operation = operations.CreateAccessKey()
+        self.assertRaises(errors.LimitExceeded, self.change, operation, "S0")
+        self.change(operation, "S1")
 
     def test_resources(self) -> None:
         """The right to an operation is needed on ARNs with the stored name and path."""
