@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from storagegate.objects.access.identitypolicy import POLICY_LIMIT
 from storagegate.objects.errors import (
     DeleteConflict,
     EntityAlreadyExists,
@@ -57,6 +58,11 @@ from storagegate.objects.identities.rights import checkPolicy
 INLINE_LIMITS = {"user": 2048, "group": 5120, "role": 10_240}
 """Characters of all inline policies of an identity, without white space: Amazon's limits."""
 
+_WHITE_SPACE = 4
+"""
+How many times larger all inline policies may be with white space, which every node keeps in memory.
+"""
+
 MANAGED_LIMIT = 6144
 """Characters of a managed policy, without white space: Amazon's limit."""
 
@@ -85,7 +91,8 @@ def putInlinePolicy(
     checkPolicy(operation.policyDocument)
     policies = {**holder.policies, operation.policyName: operation.policyDocument}
     most = INLINE_LIMITS[holder.kind]
-    if _length(*policies.values()) > most:
+    whole = sum(map(len, policies.values()))
+    if _length(*policies.values()) > most or whole > max(POLICY_LIMIT, _WHITE_SPACE * most):
         raise LimitExceeded(
             f"Maximum policy size of {most} bytes exceeded for {holder.kind} {holder.name}"
         )

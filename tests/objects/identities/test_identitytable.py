@@ -161,6 +161,16 @@ class StateTests(SynchronousTestCase):
         self.assertRaises(errors.LimitExceeded, self.change, operation, "S0")
         self.change(operation, "S1")
 
+    def test_whiteSpace(self) -> None:
+        """White space does not count, but all inline policies together cannot consist of it."""
+        rule = '{"Effect":"Deny","Action":"s3:*","Resource":"*"}'
+        document = '{"Statement":' + " " * 19_000 + rule + "}"
+        put = operations.PutUserPolicy(userName="ann", policyName="a", policyDocument=document)
+        self.change(put)
+        self.change(put)
+        more = operations.PutUserPolicy(userName="ann", policyName="b", policyDocument=document)
+        self.assertRaises(errors.LimitExceeded, self.change, more)
+
     def test_resources(self) -> None:
         """The right to an operation is needed on ARNs with the stored name and path."""
         self.change(operations.UpdateUser(userName="ann", newPath="/a/"))
