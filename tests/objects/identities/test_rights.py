@@ -405,6 +405,17 @@ class EvaluatorTests(RightsCase):
                     )
 
 
+class _CountingDocuments(dict[tuple[str, str], bytes]):
+    """Documents that count how often one is read."""
+
+    reads = 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Count, and return a document."""
+        self.reads += 1
+        return super().get(key, default)
+
+
 class UserTests(RightsCase):
     """Users."""
 
@@ -544,6 +555,25 @@ class UserTests(RightsCase):
             self.assertTrue(may("B", action, "*"))
             self.assertFalse(may("T", action, "*"))
         self.assertFalse(may("T", "iam:ListUsers", "*"))
+
+    def test_unchanged(self) -> None:
+        """A change of one account does not read the users of the others again."""
+        user = IAMUser(name="Ada", policies={"p": policy(rule("s3:*"))})
+        self.put("ann", user, keys=[AccessKey("A", "s", "ann", userName="ada")])
+        documents = _CountingDocuments(self.stored.accounts["ann"].documents)
+        self.stored.generation += 1
+        self.stored.accounts["ann"] = AccountDocuments(self.stored.generation, documents)
+        self.clock.pump([0.5, 0.5])
+        self.assertTrue(self.allows("A", "GetObject"))
+        before = documents.reads
+        self.put("bob", user, keys=[AccessKey("B", "s", "bob", userName="ada")])
+        self.assertTrue(self.allows("A", "GetObject"))
+        self.assertEqual(documents.reads, before)
+        self.assertTrue(self.keys.find("B"))
+        # Another secret of the same user.
+        self.put("bob", keys=[AccessKey("A", "t", "ann", userName="ada")])
+        found = self.keys.find("A")
+        self.assertEqual(found and found.secretKey, "t")
 
     def test_tagKeys(self) -> None:
         """Keys of tags in conditions match in any case, so another case does not escape a deny."""
