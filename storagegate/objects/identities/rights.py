@@ -415,10 +415,10 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     """
     Decide on a request to administer the caller's account.
 
-    The root pair and keys with the administration role C{admin} may do everything; a user needs a
-    policy that allows the action. A service key of a user also needs it from its own policy; other
-    service keys have no such rights. Neither has a key of a user with limits, because it could make
-    a key without them.
+    The root pair, and keys and people with the administration role C{admin}, may do everything; a
+    user needs a policy that allows the action. A service key of a user also needs it from its own
+    policy; other service keys have no such rights. Neither has a key of a user with limits, because
+    it could make a key without them.
 
     @param role: The administration role of the caller's key: one of L{ROLES
         <storagegate.objects.accounts.ROLES>}.
@@ -431,6 +431,9 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     if rights is None:
         if not identity.isRoot and (identity.isAnonymous or role not in ("admin", "root")):
             raise errors.AccessDenied()
+        return
+    if identity.role == "admin":
+        # A person can issue keys with this role in the console.
         return
     if not identity.policy.isUnlimited:
         rule = "a key with a limited policy cannot use IAM"
