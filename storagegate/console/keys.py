@@ -183,6 +183,7 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
     if not _isOfPerson(call, key):
         call.require("admin")
     _checkRole(call, key.role)
+    _checkRoot(call, key)
     call.note(accessKey=key.accessKey, account=key.account, role=key.role)
     if _isRoot(call, key.accessKey):
         raise codedError("ALREADY_EXISTS", "This is the root access key")
@@ -192,7 +193,8 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
         keys = call.services.store.accessKeys.keys.values()
         await checkReuse(call.services.store.catalog, key, keys)
     if key.userName or key.parent:
-        rootKey = key.parent.removeprefix("key/") if _isRoot(call, key.parent) else ""
+        parent = key.parent.removeprefix("key/")
+        rootKey = parent if _isRoot(call, parent) else ""
         key = await call.services.objects.identities.change(
             key.account, lambda state: addIssuedKey(state, key, rootKey)
         )
@@ -210,6 +212,7 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     # Another process may have changed the key just now; its change must not be undone.
     await call.services.store.accessKeys.refresh()
     key = _changeable(call)
+    _checkRoot(call, key)
     changes = readChanges(body, key, int(call.services.now() * 1000))
     _checkRole(call, changes.get("role", "none"))
     call.note(changed=sorted(changes))
@@ -225,7 +228,7 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
 async def revokeKey(call: ConsoleCall) -> None:
     """Revoke a key. A person without a role can revoke service keys of its own user."""
     key = _changeable(call)
-    if not (key.parent and _isOwn(call, key)):
+    if not _isOfPerson(call, key):
         call.require("admin")
     if not await call.services.store.catalog.commit(RemoveAccessKey(key.accessKey)):
         raise codedError("NOT_FOUND", "No such access key")
@@ -408,15 +411,36 @@ def _isRoot(call: ConsoleCall, accessKey: str) -> bool:
     return found is not None and found.identity.isRoot
 
 
+def _checkRoot(call: ConsoleCall, key: AccessKey) -> None:
+    """
+    Refuse to issue or change a key with the rights of the root pair, if the caller is not root.
+
+    @raise ServiceError: C{PERMISSION_DENIED}.
+    """
+    keys = call.services.store.accessKeys.keys
+    bounds: AccessKey | None = key
+    seen = set()
+    # Disabled keys count, because the caller could enable them later.
+    while bounds is not None and bounds.parent and bounds.parent not in seen:
+        seen.add(bounds.parent)
+        name = bounds.parent.removeprefix("key/")
+        if _isRoot(call, name):
+            call.require("root")
+        bounds = keys.get(name)
+
+
 def _isOwn(call: ConsoleCall, key: AccessKey) -> bool:
-    """Return whether a stored key is the caller's, or a service key of a person who signed in."""
+    """Return whether a key is the caller's, or a service key of a person who signed in."""
     identity = call.who.identity
     isItself = not identity.role and key.accessKey == identity.accessKey
     return isItself or _isOfPerson(call, key)
 
 
 def _isOfPerson(call: ConsoleCall, key: AccessKey) -> bool:
-    """Return whether the caller is a person who signed in, and a key its service key."""
+    """
+    Return whether a key is a service key of the caller, a person who signed in. A caller with a key
+    has no such keys: it could otherwise issue its own key again, with other rights.
+    """
     identity = call.who.identity
     rights = identity.rights
     if not identity.role or rights is None or rights.user is None:

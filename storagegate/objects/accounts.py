@@ -8,7 +8,7 @@ expired key is treated as revoked.
 
 import hmac
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from storagegate.objects.principals import canonicalId as canonicalId
 from storagegate.objects.principals import globMatcher as globMatcher
 from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.errors import StoreBusy
-from storagegate.storage.records import AccessKey
+from storagegate.storage.records import AccessKey, AccountDocuments
 
 if TYPE_CHECKING:
     from storagegate.objects.identities.sessions import SessionStore
@@ -68,6 +68,8 @@ class AccessKeyStore:
         self._judgedAt = 0.0
         self._expiry = inf
         self._issued: dict[str, AccountKey] = {}
+        # The documents of accounts to which the keys are bound.
+        self._identities: Mapping[str, AccountDocuments] = {}
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
         self._people: dict[tuple[str, str, str], AccountKey] = {}
@@ -180,7 +182,9 @@ class AccessKeyStore:
             # Most stores have no users.
             from storagegate.objects.identities.rights import KeyBinder
 
-            KeyBinder(bound, self._keys.identities, self._root, self._issued, before).bind()
+            identities, former = self._keys.identities, self._identities
+            KeyBinder(bound, identities, self._root, self._issued, before, former).bind()
+        self._identities = self._keys.identities
         self._generation = self._keys.generation
 
     def isAccountId(self, accountId: str) -> bool:

@@ -3,7 +3,7 @@
 import json
 
 from tests.console.fixture import ConsoleCase
-from tests.support.clients import Account
+from tests.support.clients import ROOT
 
 
 class NewKeyTests(ConsoleCase):
@@ -42,22 +42,53 @@ class NewKeyTests(ConsoleCase):
         issued = self.call("POST", "keys", {"account": account, "reuse": True})
         self.assertEqual((issued.status, issued.json["account"]), (200, account))
 
-    def test_replaced(self) -> None:
-        """No key replaces another one, nor itself with a parent that has more rights."""
-        account = f"account-of-{self.makeBucket('replaced')}"
-        strong = self.call("POST", "keys", {"account": account}).json["accessKey"]
-        made = self.call("POST", "keys", {"account": account, "policy": "readonly"}).json
-        weak = Account(made["accessKey"], made["secretKey"])
-        again = {
+    def test_ownKey(self) -> None:
+        """A key without a role cannot issue itself again with other rights, or a second key."""
+        account = f"account-of-{self.makeName()}"
+        made = self.call("POST", "keys", {"account": account}).json["accessKey"]
+        plain = self.issueKey(account, "--policy", "readonly")
+        for more in ({"parent": f"key/{made}"}, {"parent": made}, {"user": "ann"}, {}):
+            body = {
+                "account": account,
+                "accessKey": plain.accessKey,
+                "secretKey": "another-secret-of-this-key",
+                "reuse": True,
+                **more,
+            }
+            self.assertEqual(self.call("POST", "keys", body, plain).status, 403, more)
+        shown = self.call("GET", f"keys/{plain.accessKey}", None, plain)
+        self.assertEqual((shown.status, shown.json["policy"]), (200, "readonly"))
+
+    def test_taken(self) -> None:
+        """A service key does not take the name of another key."""
+        account = f"account-of-{self.makeName()}"
+        parent, taken = (
+            self.call("POST", "keys", {"account": account}).json["accessKey"] for _ in range(2)
+        )
+        body = {
             "account": account,
-            "accessKey": weak.accessKey,
-            "secretKey": weak.secretKey,
-            "parent": f"key/{strong}",
+            "accessKey": taken,
+            "secretKey": "another-secret-of-this-key",
+            "parent": parent,
         }
-        self.assertEqual(self.call("POST", "keys", again, weak).status, 403)
-        self.assertEqual(self.call("POST", "keys", again).status, 409)
-        kept = self.call("GET", f"keys/{weak.accessKey}").json
-        self.assertEqual((kept["parent"], kept["policy"]), ("", "readonly"))
+        answer = self.call("POST", "keys", body)
+        self.assertEqual((answer.status, answer.json["error"]), (409, "EntityAlreadyExists"))
+        self.assertEqual(self.call("GET", f"keys/{taken}").json["parent"], "")
+
+    def test_rootServiceKey(self) -> None:
+        """Only root issues a service key of the root pair, or changes one."""
+        admin = self.issueKey(f"account-of-{self.makeName()}", "--role", "admin")
+        body = {"account": "root", "parent": ROOT.accessKey}
+        self.assertEqual(self.call("POST", "keys", body, admin).status, 403)
+        made = self.call("POST", "keys", body).json["accessKey"]
+        below = self.call("POST", "keys", {"account": "root", "parent": made}, admin)
+        self.assertEqual(below.status, 403)
+        for change in ({"newSecret": True}, {"policy": "readonly"}):
+            refused = self.call("PATCH", f"keys/{made}", change, admin)
+            self.assertEqual(refused.status, 403, change)
+        self.assertEqual(self.call("PATCH", f"keys/{made}", {"disabled": True}).status, 200)
+        refused = self.call("PATCH", f"keys/{made}", {"newSecret": True}, admin)
+        self.assertEqual(refused.status, 403)
 
 
 class ReachTests(ConsoleCase):

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from tests.console.fixture import ConsoleCase
+from tests.support.clients import Account
 
 DOCUMENT = json.dumps(
     {
@@ -66,3 +67,20 @@ class UserTests(ConsoleCase):
         self.assertEqual(self.call("GET", path, None, auditor).status, 200)
         fields = {**body, "account": self.account}
         self.assertEqual(self.call("POST", "identities/CreateUser", fields, auditor).status, 403)
+
+    def test_requestTags(self) -> None:
+        """The tags of a request are those of C{aws:RequestTag}, as at the S3 listener."""
+        condition = {"StringEquals": {"aws:RequestTag/team": "red"}}
+        rule = {"Effect": "Deny", "Action": "iam:*", "Resource": "*", "Condition": condition}
+        every = {"Effect": "Allow", "Action": "iam:*", "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [rule, every]})
+        self.change("CreateUser", userName="tagger")
+        self.change(
+            "PutUserPolicy", 204, userName="tagger", policyName="p", policyDocument=document
+        )
+        made = self.change("CreateAccessKey", userName="tagger")["accessKey"]
+        pair = Account(made["accessKeyId"], made["secretAccessKey"])
+        for team, status in (("red", 403), ("blue", 204)):
+            body = {"userName": "tagger", "tags": [{"key": "team", "value": team}]}
+            answer = self.call("POST", "identities/TagUser", body, pair)
+            self.assertEqual(answer.status, status, team)

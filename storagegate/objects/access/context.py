@@ -114,7 +114,7 @@ class PlainCaller(Struct, frozen=True):
 
 
 class DescribedCaller:
-    """A L{Caller} whose request names other attributes for the object than it sent."""
+    """A L{Caller} whose request names other attributes than it sent."""
 
     def __init__(
         self,
@@ -147,6 +147,14 @@ def withEncryption(caller: Caller, encryption: ObjectEncryption | None) -> Calle
         return caller
     headers = {**caller.headers, **describeEncryption(encryption)}
     described: Any = DescribedCaller(caller, headers)
+    return described  # type: ignore[no-any-return]
+
+
+def withTags(caller: Caller, tags: Mapping[str, str]) -> Caller:
+    """Return a L{Caller} whose request gives tags to an identity or a session."""
+    if not tags:
+        return caller
+    described: Any = DescribedCaller(caller, caller.headers, tags)
     return described  # type: ignore[no-any-return]
 
 
@@ -518,12 +526,16 @@ _TAGS: Mapping[str, Callable[[AccessContext], Mapping[str, str]]] = {
     "s3:requestobjecttag/": lambda context: context.request.requestTags,
 }
 
+# The tags of an identity differ by more than case, unlike those of an object.
+_IN_ANY_CASE = frozenset({"aws:principaltag", "aws:requesttag"})
+
 
 def findKey(name: str) -> ConditionKey | None:
     """
     Look up a condition key.
 
-    @param name: The name in any case, except for the tag key in C{s3:ExistingObjectTag/KEY}.
+    @param name: The name in any case, except for the tag key in C{s3:ExistingObjectTag/KEY} and
+        C{s3:RequestObjectTag/KEY}.
     """
     known = CONDITION_KEYS.get(name.lower())
     if known is not None:
@@ -532,7 +544,17 @@ def findKey(name: str) -> ConditionKey | None:
     tags = _TAGS.get(kind.lower() + slash)
     if tags is None or not tag:
         return _claimKey(name)
-    return ConditionKey(name, lambda context: tags(context).get(tag))
+    if kind.lower() not in _IN_ANY_CASE:
+        return ConditionKey(name, lambda context: tags(context).get(tag))
+    lower = tag.lower()
+
+    def read(context: AccessContext) -> str | None:
+        found = tags(context)
+        if tag in found:
+            return found[tag]
+        return next((value for key, value in found.items() if key.lower() == lower), None)
+
+    return ConditionKey(name, read)
 
 
 def _claimKey(name: str) -> ConditionKey | None:

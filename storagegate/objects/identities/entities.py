@@ -9,7 +9,7 @@ policies of buckets::
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -258,8 +258,12 @@ class AccountState(Struct, frozen=True, kw_only=True):
 
     def withEntity(self, entity: Entity) -> "AccountState":
         """Return a state in which an entity is added, or replaces the one of its name."""
-        entities = {**self.entities, (entity.kind, entity.key): entity}
-        return replace(self, entities=entities)
+        return self.withEntities((entity,))
+
+    def withEntities(self, entities: Iterable[Entity]) -> "AccountState":
+        """Return a state in which entities are added, or replace those of their names."""
+        added = {(entity.kind, entity.key): entity for entity in entities}
+        return replace(self, entities={**self.entities, **added})
 
     def withoutEntity(self, entity: Entity) -> "AccountState":
         """Return a state without an entity."""

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from storagegate.objects.errors import DeleteConflict, EntityAlreadyExists
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import GroupMembers, GroupPage, GroupResult
-from storagegate.objects.identities.entities import AccountState, Group
+from storagegate.objects.identities.entities import AccountState, Entity, Group
 from storagegate.objects.identities.lookup import (
     IdentityRequest,
     changeableUser,
@@ -73,12 +73,12 @@ def updateGroup(
     if name.lower() != group.key:
         _checkFree(state, name)
     changed = replace(group, name=name, path=operation.newPath or group.path)
-    state = state.withoutEntity(group).withEntity(changed)
+    entities: list[Entity] = [changed]
     for user in state.users():
         if group.key in user.groups:
             groups = tuple(changed.key if each == group.key else each for each in user.groups)
-            state = state.withEntity(replace(user, groups=groups))
-    return state, None
+            entities.append(replace(user, groups=groups))
+    return state.withoutEntity(group).withEntities(entities), None
 
 
 def deleteGroup(

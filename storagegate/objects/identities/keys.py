@@ -35,6 +35,8 @@ from storagegate.storage.records import AccessKey
 KEYS_LIMIT = 2
 """Keys of a user: Amazon's limit. Service keys do not count."""
 
+SERVICE_KEYS_LIMIT = 1000
+"""Service keys of one parent. A person can make them without any right."""
 
 SESSION_POLICY_LIMIT = 6144
 """Characters of the policy of a service key, without white space: as a managed policy."""
@@ -69,6 +71,7 @@ def createAccessKey(
     if maker is not None and maker.parent:
         _checkOwnUser(state, maker, name)
         key = evolve(key, userName="", parent=f"key/{maker.accessKey}")
+    _checkServiceKeys(state, key.parent)
     view = NewAccessKeyView(
         userName=name,
         accessKeyId=key.accessKey,
@@ -88,15 +91,14 @@ def addIssuedKey(
     @param key: The new key.
     @param rootKey: The root pair's access key, which can also be a parent.
     @return: The new state, and the key with the stored name of its user.
-    @raise EntityAlreadyExists: The account has a key of this name.
+    @raise EntityAlreadyExists: The access key is taken.
     @raise NoSuchEntity: The user or the parent does not exist.
-    @raise LimitExceeded: The user has two keys, or the policy is too long.
+    @raise LimitExceeded: The user has two keys, the parent too many, or the policy is too long.
     @raise ValidationError: The key has both, an administration role, or a policy without a parent.
     @raise MalformedPolicyDocument: The policy is invalid.
     """
     if key.accessKey in state.keys:
-        # A replaced key would get other rights.
-        raise EntityAlreadyExists("The access key already exists")
+        raise EntityAlreadyExists("The access key already exists.")
     if (key.userName and key.parent) or (key.sessionPolicy and not key.parent):
         raise ValidationError("A key has either a user or a parent, and a policy needs a parent")
     if key.role != "none":
@@ -107,11 +109,23 @@ def addIssuedKey(
         key = evolve(key, userName=user.key)
     if key.parent:
         key = evolve(key, parent=_parentOf(state, key.parent, rootKey))
+        _checkServiceKeys(state, key.parent)
     if key.sessionPolicy:
         checkPolicy(key.sessionPolicy)
         if len("".join(key.sessionPolicy.split())) > SESSION_POLICY_LIMIT:
             raise LimitExceeded(f"Cannot exceed quota for PolicySize: {SESSION_POLICY_LIMIT}")
     return state.withKey(key), key
+
+
+def _checkServiceKeys(state: AccountState, parent: str) -> None:
+    """
+    Refuse one more service key of a parent; empty for a key that is none.
+
+    @raise LimitExceeded: The parent has as many as may be.
+    """
+    if parent:
+        count = len(state.serviceKeysOf(parent))
+        checkCount(count, "ServiceKeysPerParent", SERVICE_KEYS_LIMIT)
 
 
 def _parentOf(state: AccountState, name: str, rootKey: str) -> str:

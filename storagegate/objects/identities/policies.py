@@ -1,9 +1,11 @@
 """Managed policies with their versions, inline policies, and attachments."""
 
+from collections import Counter
 from typing import Any
 
 from msgspec.structs import replace
 
+from storagegate.objects.access.identitypolicy import POLICY_LIMIT
 from storagegate.objects.errors import (
     DeleteConflict,
     EntityAlreadyExists,
@@ -56,6 +58,11 @@ from storagegate.objects.identities.rights import checkPolicy
 INLINE_LIMITS = {"user": 2048, "group": 5120, "role": 10_240}
 """Characters of all inline policies of an identity, without white space: Amazon's limits."""
 
+_WHITE_SPACE = 4
+"""
+How many times larger all inline policies may be with white space, which every node keeps in memory.
+"""
+
 MANAGED_LIMIT = 6144
 """Characters of a managed policy, without white space: Amazon's limit."""
 
@@ -84,7 +91,8 @@ def putInlinePolicy(
     checkPolicy(operation.policyDocument)
     policies = {**holder.policies, operation.policyName: operation.policyDocument}
     most = INLINE_LIMITS[holder.kind]
-    if _length(*policies.values()) > most:
+    whole = sum(map(len, policies.values()))
+    if _length(*policies.values()) > most or whole > max(POLICY_LIMIT, _WHITE_SPACE * most):
         raise LimitExceeded(
             f"Maximum policy size of {most} bytes exceeded for {holder.kind} {holder.name}"
         )
@@ -179,14 +187,20 @@ def listAttachedPolicies(
 
 
 def _holders(state: AccountState, arn: str) -> list[PolicyHolder]:
-    holders: list[PolicyHolder] = [*state.groups(), *state.roles(), *state.users()]
-    return [holder for holder in holders if arn in holder.attached]
+    return [holder for holder in _allHolders(state) if arn in holder.attached]
 
 
-def viewPolicy(state: AccountState, policy: ManagedPolicy, *, isWhole: bool = False) -> PolicyView:
+def _allHolders(state: AccountState) -> list[PolicyHolder]:
+    return [*state.groups(), *state.roles(), *state.users()]
+
+
+def viewPolicy(
+    state: AccountState, policy: ManagedPolicy, count: int, *, isWhole: bool = False
+) -> PolicyView:
     """
     Describe a managed policy.
 
+    @param count: The number of identities to which it is attached.
     @param isWhole: Whether to show description and tags, which lists omit.
     """
     arn = policyArn(state, policy)
@@ -196,7 +210,7 @@ def viewPolicy(state: AccountState, policy: ManagedPolicy, *, isWhole: bool = Fa
         arn=arn,
         path=policy.path,
         defaultVersionId=policy.default,
-        attachmentCount=len(_holders(state, arn)),
+        attachmentCount=count,
         description=policy.description or None if isWhole else None,
         createDate=policy.createdMs,
         updateDate=policy.updatedMs or policy.createdMs,
@@ -231,14 +245,16 @@ def createPolicy(
         tags={tag.key: tag.value for tag in operation.tags},
         versions={"v1": PolicyVersion(document=operation.policyDocument, createdMs=request.nowMs)},
     )
-    return state.withEntity(policy), PolicyResult(viewPolicy(state, policy, isWhole=True))
+    return state.withEntity(policy), PolicyResult(viewPolicy(state, policy, 0, isWhole=True))
 
 
 def getPolicy(
     state: AccountState, operation: operations.GetPolicy, request: IdentityRequest
 ) -> PolicyResult:
     """Return a managed policy."""
-    return PolicyResult(viewPolicy(state, policyOf(state, operation.policyArn), isWhole=True))
+    policy = policyOf(state, operation.policyArn)
+    count = len(_holders(state, operation.policyArn))
+    return PolicyResult(viewPolicy(state, policy, count, isWhole=True))
 
 
 def listPolicies(
@@ -252,19 +268,22 @@ def listPolicies(
         if operation.scope != "Local":
             found += AWS_POLICIES.values()
     arns = {policy.id: policyArn(state, policy) for policy in found}
+    # Counted once: an account has thousands of identities and policies.
+    counts = Counter(arn for holder in _allHolders(state) for arn in holder.attached)
     found = sorted(
         (
             policy
             for policy in found
             if policy.path.startswith(operation.pathPrefix)
-            and (not operation.onlyAttached or _holders(state, arns[policy.id]))
+            and (not operation.onlyAttached or counts[arns[policy.id]])
         ),
         key=lambda policy: (policy.key, policy.id),
     )
     rows, page = pageOf(
         found, lambda policy: f"{policy.key} {policy.id}", operation.marker, operation.maxItems
     )
-    return PolicyPage(policies=tuple(viewPolicy(state, policy) for policy in rows), **page)
+    views = tuple(viewPolicy(state, policy, counts[arns[policy.id]]) for policy in rows)
+    return PolicyPage(policies=views, **page)
 
 
 def deletePolicy(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _IAM = "arn:aws:iam::"
 _NO_TAGS: Mapping[str, str] = {}
+_NO_IDENTITIES: Mapping[str, AccountDocuments] = {}
 
 _DEEPEST = 8
 """Service keys that bound each other; each adds the evaluation of a policy to each request."""
@@ -196,6 +197,7 @@ class KeyBinder:
         root: AccountKey,
         issued: MutableMapping[str, AccountKey],
         before: Mapping[str, AccountKey],
+        identitiesBefore: Mapping[str, AccountDocuments] = _NO_IDENTITIES,
     ) -> None:
         """
         @param keys: The keys that are neither disabled nor expired.
@@ -203,12 +205,14 @@ class KeyBinder:
         @param root: The root pair.
         @param issued: All other keys by name; L{bind} adds the keys that have rights.
         @param before: Keys of an earlier state, which are used again if nothing has changed.
+        @param identitiesBefore: The documents of accounts of this state.
         """
         self._keys = {key.accessKey: key for key in keys}
         self._identities = identities
         self._root = root
         self._issued = issued
         self._before = before
+        self._identitiesBefore = identitiesBefore
 
     def bind(self) -> None:
         """Add the keys. A key whose user or parent is missing or disabled is not added."""
@@ -260,6 +264,14 @@ class KeyBinder:
     def _ofUser(self, key: AccessKey, name: str) -> AccountKey | None:
         """Make a key or a service key of a user; L{None} if the user is missing or disabled."""
         account = self._identities.get(key.account)
+        known = self._before.get(key.accessKey)
+        if (
+            known is not None
+            and known.issued == key
+            and account is self._identitiesBefore.get(key.account)
+        ):
+            # Large accounts have thousands of keys, which no other account's change may read again.
+            return known
         document = None if account is None else account.documents.get(("user", name.lower()))
         if account is None or document is None:
             return None
@@ -403,9 +415,10 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     """
     Decide on a request to administer the caller's account.
 
-    The root pair and keys with the administration role C{admin} may do everything; a user needs a
-    policy that allows the action. A service key of a user also needs it from its own policy; other
-    service keys have no such rights.
+    The root pair, and keys and people with the administration role C{admin}, may do everything; a
+    user needs a policy that allows the action. A service key of a user also needs it from its own
+    policy; other service keys have no such rights. Neither has a key of a user with limits, because
+    it could make a key without them.
 
     @param role: The administration role of the caller's key: one of L{ROLES
         <storagegate.objects.accounts.ROLES>}.
@@ -419,6 +432,12 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
         if not identity.isRoot and (identity.isAnonymous or role not in ("admin", "root")):
             raise errors.AccessDenied()
         return
+    if identity.role == "admin":
+        # A person can issue keys with this role in the console.
+        return
+    if not identity.policy.isUnlimited:
+        rule = "a key with a limited policy cannot use IAM"
+        raise errors.AccessDenied(explain=lambda: Refusal(rule))
     context = AccessContext(identity, caller, "", "", identity.account, caller.operationName)
     named = f"{identity.account}:*" if resource == "*" else resource.removeprefix(_IAM)
     if not (rights.isUser and rights.evaluate(action, context, named)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from storagegate.objects.access.context import AccessContext, principalArn, userId
+from storagegate.objects.access.context import AccessContext, principalArn, userId, withTags
 from storagegate.objects.access.trustpolicy import Trust, TrustPolicy, compileTrustPolicy
 from storagegate.objects.dates import isoSeconds
 from storagegate.objects.errors import (
@@ -168,6 +168,7 @@ async def perform(service: "ObjectService", caller: "Caller", operation: Identit
     checkOperation(operation)
     if caller.identity.isAnonymous and type(operation) not in UNSIGNED:
         raise UnauthenticatedCall()
+    caller = withTags(caller, {tag.key: tag.value for tag in getattr(operation, "tags", ())})
     answer: T = await FUNCTIONS[type(operation)](service, caller, operation)
     return answer
 

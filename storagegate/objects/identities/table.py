@@ -11,6 +11,7 @@ The right to an operation is C{iam:} with its name, on the ARN of the identity t
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from storagegate.objects.access.context import withTags
 from storagegate.objects.errors import AccessDenied, NoSuchEntity
 from storagegate.objects.identities import (
     entitytags,
@@ -220,6 +221,7 @@ async def perform(
         # As at Amazon. A key that such a session makes would outlive it, and its policy.
         raise AccessDenied("A session of a key cannot call IAM")
     role = _roleOf(service, caller)
+    caller = withTags(caller, {tag.key: tag.value for tag in getattr(operation, "tags", ())})
     if account is None:
         account = identity.account
     kind = type(operation)

@@ -86,7 +86,6 @@ class QueryEndpoint:
             secure=request.secure,
             signing=authenticated.signing,
             tlsVersion=request.tlsVersion,
-            requestTags={each.key: each.value for each in getattr(operation, "tags", ())},
         )
         answer = await self._api.perform(services.objects, caller, operation)
         document = answerDocument(name, answer, requestId, self._api.namespace)

@@ -8,8 +8,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects import errors
 from storagegate.objects.accounts import Identity
 from storagegate.objects.identities import operations
-from storagegate.objects.identities.entities import AccountState
-from storagegate.objects.identities.keys import addIssuedKey
+from storagegate.objects.identities.entities import (
+    AccountState,
+    Entity,
+    Group,
+    IAMUser,
+    ManagedPolicy,
+    PolicyVersion,
+    Role,
+)
+from storagegate.objects.identities.keys import SERVICE_KEYS_LIMIT, addIssuedKey
 from storagegate.objects.identities.lookup import IdentityRequest
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.table import CHANGES, OPERATIONS, READS, resourcesOf
@@ -140,6 +148,30 @@ class StateTests(SynchronousTestCase):
             key = AccessKey("OPERATOR", "secret", "acme", **fields)
             self.assertRaises(errors.EntityAlreadyExists, addIssuedKey, self.state, key)
 
+    def test_manyServiceKeys(self) -> None:
+        """A parent has a limited number of service keys: a person can make them without a right."""
+        for n in range(SERVICE_KEYS_LIMIT):
+            key = AccessKey(f"S{n}", "secret", "acme", parent="user/ann")
+            self.state = self.state.withKey(key)
+        more = AccessKey("MORE", "secret", "acme", parent="user/Ann")
+        self.assertRaises(errors.LimitExceeded, addIssuedKey, self.state, more)
+        for n in range(SERVICE_KEYS_LIMIT):
+            key = AccessKey(f"C{n}", "secret", "acme", parent="key/S0")
+            self.state = self.state.withKey(key)
+        operation = operations.CreateAccessKey()
+        self.assertRaises(errors.LimitExceeded, self.change, operation, "S0")
+        self.change(operation, "S1")
+
+    def test_whiteSpace(self) -> None:
+        """White space does not count, but all inline policies together cannot consist of it."""
+        rule = '{"Effect":"Deny","Action":"s3:*","Resource":"*"}'
+        document = '{"Statement":' + " " * 19_000 + rule + "}"
+        put = operations.PutUserPolicy(userName="ann", policyName="a", policyDocument=document)
+        self.change(put)
+        self.change(put)
+        more = operations.PutUserPolicy(userName="ann", policyName="b", policyDocument=document)
+        self.assertRaises(errors.LimitExceeded, self.change, more)
+
     def test_resources(self) -> None:
         """The right to an operation is needed on ARNs with the stored name and path."""
         self.change(operations.UpdateUser(userName="ann", newPath="/a/"))
@@ -173,3 +205,34 @@ class StateTests(SynchronousTestCase):
         page = self.read(operations.ListUsers(maxItems=2, marker=page.marker))
         self.assertEqual([user.userName for user in page.users], ["OPERATOR"])
         self.assertEqual((page.isTruncated, page.marker), (False, None))
+
+    def test_largeAccount(self) -> None:
+        """A list of policies visits the entities a few times, and not for each policy."""
+        count = 100
+        document = '{"Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*"}}'
+        versions = {"v1": PolicyVersion(document=document)}
+        entities: list[Entity] = [
+            ManagedPolicy(name=f"p{n}", id=f"P{n}", versions=versions) for n in range(count)
+        ]
+        for kind in (Role, Group, IAMUser):
+            entities.append(kind(name="x", id="X", attached=("arn:aws:iam::acme:policy/p1",)))
+        counted = _CountingDict({(each.kind, each.key): each for each in entities})
+        self.state = AccountState(account="acme", entities=counted)
+        found = self.read(operations.ListPolicies(maxItems=1000, scope="Local")).policies
+        self.assertEqual(len(found), count)
+        attached = {p.policyName: p.attachmentCount for p in found if p.attachmentCount}
+        self.assertEqual(attached, {"p1": 3})
+        found = self.read(operations.ListPolicies(onlyAttached=True)).policies
+        self.assertEqual([policy.policyName for policy in found], ["p1"])
+        self.assertLess(counted.walks, 20)
+
+
+class _CountingDict(dict[tuple[str, str], Entity]):
+    """Entities that count how often all of them are visited."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        """Count, and return the items."""
+        self.walks += 1
+        return super().items()

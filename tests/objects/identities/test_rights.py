@@ -405,6 +405,17 @@ class EvaluatorTests(RightsCase):
                     )
 
 
+class _CountingDocuments(dict[tuple[str, str], bytes]):
+    """Documents that count how often one is read."""
+
+    reads = 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Count, and return a document."""
+        self.reads += 1
+        return super().get(key, default)
+
+
 class UserTests(RightsCase):
     """Users."""
 
@@ -544,6 +555,58 @@ class UserTests(RightsCase):
             self.assertTrue(may("B", action, "*"))
             self.assertFalse(may("T", action, "*"))
         self.assertFalse(may("T", "iam:ListUsers", "*"))
+
+    def test_unchanged(self) -> None:
+        """A change of one account does not read the users of the others again."""
+        user = IAMUser(name="Ada", policies={"p": policy(rule("s3:*"))})
+        self.put("ann", user, keys=[AccessKey("A", "s", "ann", userName="ada")])
+        documents = _CountingDocuments(self.stored.accounts["ann"].documents)
+        self.stored.generation += 1
+        self.stored.accounts["ann"] = AccountDocuments(self.stored.generation, documents)
+        self.clock.pump([0.5, 0.5])
+        self.assertTrue(self.allows("A", "GetObject"))
+        before = documents.reads
+        self.put("bob", user, keys=[AccessKey("B", "s", "bob", userName="ada")])
+        self.assertTrue(self.allows("A", "GetObject"))
+        self.assertEqual(documents.reads, before)
+        self.assertTrue(self.keys.find("B"))
+        # Another secret of the same user.
+        self.put("bob", keys=[AccessKey("A", "t", "ann", userName="ada")])
+        found = self.keys.find("A")
+        self.assertEqual(found and found.secretKey, "t")
+
+    def test_tagKeys(self) -> None:
+        """Keys of tags in conditions match in any case, so another case does not escape a deny."""
+        for tag in ("team", "Team"):
+            for key in ("aws:PrincipalTag/team", "aws:principaltag/TEAM"):
+                denied = rule("s3:*", effect="Deny", Condition={"StringEquals": {key: "red"}})
+                user = IAMUser(
+                    name="Ada", tags={tag: "red"}, policies={"p": policy(rule("s3:*"), denied)}
+                )
+                self.put("ann", user, keys=[AccessKey("A", "s", "ann", userName="ada")])
+                self.assertFalse(self.allows("A", "GetObject"), (tag, key))
+
+    def test_narrowed(self) -> None:
+        """A key of a user with limits cannot use IAM, which could make a key without them."""
+        user = IAMUser(name="Ada", policies={"p": policy(rule("*"))})
+        keys = [
+            AccessKey("W", "s", "ann", userName="ada"),
+            AccessKey("A", "s", "ann", "readonly", userName="ada"),
+            AccessKey("B", "s", "ann", bucketPattern="box", userName="ada"),
+            AccessKey("S", "s", "ann", "writeonly", parent="key/W"),
+            AccessKey("T", "s", "ann", parent="key/A"),
+        ]
+        self.put("ann", user, keys=keys)
+        resource = "arn:aws:iam::ann:user/Ada"
+        for key in keys:
+            caller = PlainCaller(self.identity(key.accessKey), "")
+            asked: Any = (caller, "none", "iam:CreateAccessKey", resource)
+            if key.accessKey == "W":
+                authoriseAction(*asked)
+            else:
+                refused = self.assertRaises(AccessDenied, authoriseAction, *asked)
+                assert refused.explain is not None
+                self.assertIn("limit", refused.explain().rule)
 
 
 class ServiceKeyTests(RightsCase):

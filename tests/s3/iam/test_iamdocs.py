@@ -32,6 +32,7 @@ class PageTests(SynchronousTestCase):
             policies.POLICIES_LIMIT,
             providers.PROVIDERS_LIMIT,
             keys.KEYS_LIMIT,
+            keys.SERVICE_KEYS_LIMIT,
             groups.GROUPS_OF_USER_LIMIT,
             policies.ATTACHED_LIMIT,
             policies.VERSIONS_LIMIT,
