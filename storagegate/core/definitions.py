@@ -61,6 +61,10 @@ class ServiceAuthentication:
     authorize: Callable[[Any, str, Any], Any] | None = None
 
 
+MessageSchemas = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""The schemas of a request and a response; L{None} for any value."""
+
+
 @frozen
 class ServiceMethod:
     """
@@ -75,6 +79,8 @@ class ServiceMethod:
     @ivar authentication: Overrides the service's C{required}; C{None} keeps it.
     @ivar rateLimit: Overrides the service's limit.
     @ivar idempotent: Whether a call may be retried when its outcome is unknown.
+    @ivar describe: Returns the schemas of a request and a response for descriptions, of a handler
+        that validates requests itself: they change neither its errors nor its messages over gRPC.
     """
 
     handler: Callable[..., Any]
@@ -86,6 +92,7 @@ class ServiceMethod:
     idempotent: bool = False
     inputType: Any = None
     outputType: Any = None
+    describe: "Callable[[], MessageSchemas] | None" = None
 
     @property
     def streamsRequests(self) -> bool:
@@ -100,36 +107,12 @@ class ServiceMethod:
     @property
     def shownInput(self) -> Mapping[str, Any] | None:
         """Return the schema of a request in descriptions; C{None} for the one that is enforced."""
-        return None
+        return None if self.describe is None else self.describe()[0]
 
     @property
     def shownOutput(self) -> Mapping[str, Any] | None:
         """Return the schema of a response in descriptions; C{None} as for C{shownInput}."""
-        return None
-
-
-@frozen
-class SelfValidatingMethod(ServiceMethod):
-    """
-    A method whose handler validates requests itself. Its schemas only describe it: they change
-    neither its errors nor its messages over gRPC.
-
-    @ivar request: The schema of a request.
-    @ivar response: The schema of a response.
-    """
-
-    request: Mapping[str, Any] | None = None
-    response: Mapping[str, Any] | None = None
-
-    @property
-    def shownInput(self) -> Mapping[str, Any] | None:
-        """Return the schema of a request."""
-        return self.request
-
-    @property
-    def shownOutput(self) -> Mapping[str, Any] | None:
-        """Return the schema of a response."""
-        return self.response
+        return None if self.describe is None else self.describe()[1]
 
 
 @frozen

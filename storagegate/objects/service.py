@@ -20,7 +20,6 @@ from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.contents import OpenContent, openContent
 from storagegate.objects.encryption.options import EncryptionOptions
-from storagegate.objects.encryption.requests import SSE_C, checkKeySent, withoutDigests
 from storagegate.objects.errors import DomainError
 from storagegate.objects.ownership import Ownership
 from storagegate.storage.errors import BucketChanged, InvalidVersionId
@@ -201,6 +200,8 @@ class ObjectService:
         encryption = record.attributes.encryption
         if encryption is None:
             return record
+        from storagegate.objects.encryption.requests import SSE_C, withoutDigests
+
         if encryption.kind == SSE_C and customerKey is None:
             return replace(record, attributes=withoutDigests(record.attributes))
         objectKey = await self.keyForRead(bucket, record, customerKey)
@@ -241,6 +242,8 @@ class ObjectService:
         encryption = upload.attributes.encryption
         if encryption is None and customerKey is None:
             return None
+        from storagegate.objects.encryption.requests import checkKeySent
+
         checkKeySent(encryption, customerKey, isUpload=True)
         bucket = await self.find(upload.bucket)
         documents = (await self.settings.find(bucket)).documents

@@ -30,7 +30,6 @@ from storagegate.objects.contents import TRIES, retryCopy
 from storagegate.objects.dates import isoTimestamp
 from storagegate.objects.domain import openDomain
 from storagegate.objects.encryption.options import EncryptionOptions
-from storagegate.objects.encryption.requests import SSE_C
 from storagegate.objects.errors import DomainError, asDomainError
 from storagegate.objects.names import checkKey
 from storagegate.objects.pagination import BUCKETS_LIMIT, PAGE_LIMIT, makeToken, readToken
@@ -132,7 +131,11 @@ def _checkReadable(record: ObjectRecord) -> None:
     @raise ServiceError: C{INVALID_ARGUMENT}.
     """
     encryption = record.attributes.encryption
-    if encryption is not None and encryption.kind == SSE_C:
+    if encryption is None:
+        return
+    from storagegate.objects.encryption.requests import SSE_C
+
+    if encryption.kind == SSE_C:
         message = "The object is encrypted with a client's key (SSE-C), which only S3 can receive"
         raise codedError("INVALID_ARGUMENT", message)
 

@@ -21,25 +21,22 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from storagegate.core.definitions import SelfValidatingMethod, ServiceDefinition
+from storagegate.core.definitions import MessageSchemas, ServiceDefinition, ServiceMethod
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.options import parseDecimal
 from storagegate.core.streams import BoundedStream, Bus, PubSub
-from storagegate.services.userschemas import (
+from storagegate.services.usertable import (
     ADDRESS,
     CHUNK_RECORDS,
+    EDITABLE,
+    EMAIL_TAKEN,
     LARGEST,
     LINE,
     MESSAGE,
+    NOT_FOUND,
     PHONE,
     ROLE,
     ROLES,
-    SCHEMAS,
-)
-from storagegate.services.usertable import (
-    EDITABLE,
-    EMAIL_TAKEN,
-    NOT_FOUND,
     SEARCHABLE,
     SORTABLE,
     MonotonicTimestamps,
@@ -342,11 +339,19 @@ def makeUserService(
         "Chat": (chats.chat, "bidirectional"),
         "StreamData": (streamData, "bidirectional"),
     }
-    methods = {}
-    for name, (handler, streaming) in handlers.items():
-        request, response = SCHEMAS.get(name, (None, None))
-        methods[name] = SelfValidatingMethod(handler, streaming, request=request, response=response)
+    methods = {
+        name: ServiceMethod(handler, streaming, describe=partial(_describe, name))
+        for name, (handler, streaming) in handlers.items()
+    }
     return ServiceDefinition("UserService", methods)
+
+
+def _describe(method: str) -> MessageSchemas:
+    """Return the schemas of a method."""
+    # Only descriptions of the service have them.
+    from storagegate.services.userschemas import SCHEMAS
+
+    return SCHEMAS.get(method, (None, None))
 
 
 class _Users:

@@ -7,29 +7,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from storagegate.services.usertable import SEARCHABLE, SORTABLE
-
-ADDRESS = ("street", "city", "state", "zipCode", "country")
-"""The parts of an address."""
-
-LINE = 200
-"""Characters of a name or a part of an address: more than any passport holds."""
-
-PHONE = 40
-"""Characters of a phone number: 15 digits (ITU-T E.164) and their separators."""
-
-ROLES = 32
-ROLE = 64
-"""Roles of a user, and characters of one: a user is part of many messages."""
-
-MESSAGE = 4_000
-"""Characters of one chat message."""
-
-LARGEST = (1 << 31) - 1
-"""Numbers are C{int32} in the proto."""
-
-CHUNK_RECORDS = 10_000
-"""Records of a chunk of C{UploadUserData}: checked in one reactor iteration, in about 20 ms."""
+from storagegate.services.usertable import (
+    ADDRESS,
+    CHUNK_RECORDS,
+    LARGEST,
+    LINE,
+    MESSAGE,
+    PHONE,
+    ROLE,
+    ROLES,
+    SEARCHABLE,
+    SORTABLE,
+)
 
 
 def _object(required: str = "", /, **properties: Any) -> dict[str, Any]:

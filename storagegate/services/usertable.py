@@ -45,6 +45,28 @@ T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+ADDRESS = ("street", "city", "state", "zipCode", "country")
+"""The parts of an address."""
+
+LINE = 200
+"""Characters of a name or a part of an address: more than any passport holds."""
+
+PHONE = 40
+"""Characters of a phone number: 15 digits (ITU-T E.164) and their separators."""
+
+ROLES = 32
+ROLE = 64
+"""Roles of a user, and characters of one: a user is part of many messages."""
+
+MESSAGE = 4_000
+"""Characters of one chat message."""
+
+LARGEST = (1 << 31) - 1
+"""Numbers are C{int32} in the proto."""
+
+CHUNK_RECORDS = 10_000
+"""Records of a chunk of C{UploadUserData}: checked in one reactor iteration, in about 20 ms."""
+
 EDITABLE = ("name", "email", "phone", "address", "roles")
 """The attributes that an update can change, in the order in which watchers receive them."""
 

@@ -62,6 +62,19 @@ print(json.dumps(before - resident()))
 """
 
 
+FORGOTTEN = """
+import sys
+import twisted.trial.itrial
+import %s
+from storagegate.daemon.process import tuneProcess
+
+tuneProcess()
+print("unittest" in sys.modules, hasattr(sys.modules["twisted"], "trial"))
+import twisted.trial.itrial, unittest
+unittest.TestCase()
+"""
+
+
 class ProcessTests(SynchronousTestCase):
     """The garbage collector over a start."""
 
@@ -93,3 +106,15 @@ class ProcessTests(SynchronousTestCase):
             [sys.executable, "-c", TRIMMED], cwd=CHECKOUT, capture_output=True, check=True
         )
         self.assertGreater(json.loads(result.stdout), 10_000_000)
+
+    def test_testing(self) -> None:
+        """The modules of tests are forgotten, unless the process runs tests."""
+        for module, kept in (("json", "False False"), ("twisted.trial.unittest", "True True")):
+            result = subprocess.run(
+                [sys.executable, "-c", FORGOTTEN % module],
+                cwd=CHECKOUT,
+                capture_output=True,
+                check=True,
+                text=True,
+            )
+            self.assertEqual(result.stdout.strip(), kept)

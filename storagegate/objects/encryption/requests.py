@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-from attrs import field, frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -35,8 +34,7 @@ def isKeyId(text: str) -> bool:
     return text.isascii() and text.isprintable() and len(text) <= _KEY_ID_LIMIT
 
 
-@frozen
-class CustomerKey:
+class CustomerKey(Struct, frozen=True):
     """
     A key that a client sent.
 
@@ -44,12 +42,15 @@ class CustomerKey:
     @ivar md5: Base64 of the MD5 of C{key}, as the client sent it.
     """
 
-    key: bytes = field(repr=False)
+    key: bytes
     md5: str
 
+    def __repr__(self) -> str:
+        """Return a text without the key."""
+        return f"CustomerKey(md5={self.md5!r})"
 
-@frozen
-class RequestedEncryption:
+
+class RequestedEncryption(Struct, frozen=True):
     """
     The encryption that a write names, or that is the default of a bucket.
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from types import ModuleType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from storagegate.objects.attributes import isFieldText
 from storagegate.objects.checksums import DEFAULT_ALGORITHM, PUT_LIMIT, BodyExpectation
 from storagegate.objects.documents.fields import CHECKSUM_HEADERS, contentMD5
 from storagegate.objects.errors import InvalidToken
-from storagegate.s3.auth import sigv2, sigv4
+from storagegate.s3.auth import sigv4
 from storagegate.s3.auth.sigv4 import SignatureSource, SignedRequest
 from storagegate.s3.checksums import expectedChecksum
 from storagegate.s3.errors import S3Error, invalidArgument
@@ -51,6 +52,13 @@ _NOT_HEADERS = frozenset(
 _CHECKSUMS = frozenset(header.decode() for header in CHECKSUM_HEADERS.values())
 FIELD_NAME = re.compile(r"x-amz-[!#$%&'*+.^_`|~0-9a-z-]+", re.ASCII)
 """The names of Amazon's header fields, in lower case, of parameters and form fields."""
+
+
+def _older() -> ModuleType:
+    """Return the module of signature version 2, loaded with the first query or form."""
+    from storagegate.s3.auth import sigv2
+
+    return sigv2
 
 
 def withQueryHeaders(
@@ -196,7 +204,7 @@ def isUnsigned(queryString: bytes, headers: Mapping[bytes, bytes]) -> bool:
         or ACCESS_HEADER in headers
         or SECRET_HEADER in headers
         or sigv4.isPresigned(queryString)
-        or sigv2.isPresigned(queryString)
+        or _older().isPresigned(queryString)
     )
 
 
@@ -236,7 +244,7 @@ def rejectFormClaim(fields: Mapping[str, str]) -> None:
     @raise S3Error: C{InvalidArgument}: more than one scheme claims the request; C{InvalidToken}.
     """
     _rejectToken(fields)
-    if sigv4.isSignedForm(fields) or sigv2.isSignedForm(fields):
+    if sigv4.isSignedForm(fields) or _older().isSignedForm(fields):
         raise _tooMany()
 
 
@@ -312,7 +320,7 @@ class S3Authenticator:
         authorization = headers.get(b"authorization", b"").strip()
         presigned = older = False
         if queryString:
-            presigned, older = sigv4.isPresigned(queryString), sigv2.isPresigned(queryString)
+            presigned, older = sigv4.isPresigned(queryString), _older().isPresigned(queryString)
         plain = ACCESS_HEADER in headers or SECRET_HEADER in headers
         if plain + presigned + older + bool(authorization) > 1:
             raise _tooMany()
@@ -383,18 +391,18 @@ class S3Authenticator:
 
     def _byForm(self, fields: Mapping[str, str]) -> Authenticated:
         isNewer = sigv4.isSignedForm(fields)
-        if not isNewer and "policy" not in fields and not sigv2.isSignedForm(fields):
+        if not isNewer and "policy" not in fields and not _older().isSignedForm(fields):
             _rejectToken(fields)
             return _ANONYMOUS
         # The policy of a form covers each field, so also the token.
         token = fields.get(_TOKEN)
-        if sigv2.isSignedForm(fields):
+        if _older().isSignedForm(fields):
             if isNewer:
                 raise _tooMany()
-            older = sigv2.parseFormClaim(fields)
+            older = _older().parseFormClaim(fields)
             credential = self._findTemporary(older.accessKey, token)
             secret = None if credential is None else credential.secretKey
-            sigv2.verifyForm(older, fields["policy"], secret)
+            _older().verifyForm(older, fields["policy"], secret)
             return Authenticated(_proven(credential, token), source=SignatureSource.FORM)
         claim = sigv4.parseFormClaim(fields)
         credential = self._findTemporary(claim.accessKey, token)
@@ -426,12 +434,12 @@ class S3Authenticator:
             bucket = bucketOfHost(sent.headers.get(b"host", b""), self._s3Domain)
             if bucket is not None:
                 request = replace(request, path=b"/" + bucket.encode() + sent.path)
-        claim = sigv2.parseQueryClaim(query)
+        claim = _older().parseQueryClaim(query)
         signed = request.headers.get(_TOKEN_HEADER)
         token = None if signed is None else signed.decode("latin-1")
         credential = self._findTemporary(claim.accessKey, token)
         secret = None if credential is None else credential.secretKey
-        sigv2.verifyQuery(claim, request, secret, self._now())
+        _older().verifyQuery(claim, request, secret, self._now())
         payloadHash = _payloadHash(request.method, request.headers)
         identity = _proven(credential, token)
         return Authenticated(identity, payloadHash, source=SignatureSource.QUERY)
