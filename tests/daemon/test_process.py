@@ -23,8 +23,8 @@ def circle():
     return weakref.ref(one)
 
 seen = {}
-before = gc.get_stats()[2]["collections"] + gc.get_stats()[1]["collections"]
 tuneProcess()
+before = gc.get_stats()[2]["collections"] + gc.get_stats()[1]["collections"]
 made = circle()
 linecache.cache["<attrs generated methods of a class>"] = (1, None, ["def f(): ..."], "")
 lasting = [[] for _ in range(2 * gc.get_threshold()[0])]
