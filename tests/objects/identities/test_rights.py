@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 from attrs import evolve
@@ -717,7 +717,7 @@ class PolicyTests(RightsCase):
                 policy(rule("s3:" + name[:10_000])),
                 policy(rule("s3:*", Condition={"StringLike": {"aws:username": name}})),
             ):
-                began = perf_counter()
+                began = process_time()
                 checkPolicy(document)
                 self.put(
                     "ann",
@@ -726,4 +726,4 @@ class PolicyTests(RightsCase):
                 )
                 for _ in range(10):
                     self.allows("A", "GetObject", "a" * 1024)
-                self.assertLess(perf_counter() - began, 0.5)
+                self.assertLess(process_time() - began, 0.5)
