@@ -188,10 +188,11 @@ class ProgramTests(IAMCase):
         }
         lines = [f"export {name}='{value}'" for name, value in variables.items()]
         blocks = [block.code for block in codeBlocks(DOCS / "iam.rst", "sh")]
-        self.assertEqual(len(blocks), 4)
+        self.assertEqual(len(blocks), 6)
         printed = runShell(self, "\n".join([*lines, *blocks]), directory, scripts)
         self.assertIn('"GroupName": "readers"', printed)
         self.assertIn("AmazonS3ReadOnlyAccess", printed)
+        self.assertIn("assumed-role/ops/work", printed)
         iam = self.client(admin)
         keys = iam.list_access_keys(UserName="ann")["AccessKeyMetadata"]
         self.assertEqual(len(keys), 2, "its own key, and a service key")
