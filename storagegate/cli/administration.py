@@ -43,6 +43,7 @@ from storagegate.objects.identities.lookup import IdentityRequest
 from storagegate.objects.identities.store import changeNow
 from storagegate.objects.identities.table import performNow
 from storagegate.objects.names import checkBucketName
+from storagegate.objects.settings import compileSettings
 from storagegate.services.objects import domainErrors
 from storagegate.storage.errors import BucketExists, KeyExists
 from storagegate.storage.records import VERSIONING_ENABLED, AccessKey, Bucket
@@ -221,11 +222,15 @@ class LocalAdministration:
             older = {
                 each.name: catalog.olderVersions(each.name, MOST_COUNTED_EACH) for each in found
             }
+            settings = {each.name: documents for each, documents in catalog.settings()}
         root = self._root()
-        return [
-            _document(viewBucket(root, each, usage.get(each.name, NO_USAGE), older[each.name]))
-            for each in found
-        ]
+        shown = []
+        for each in found:
+            view = viewBucket(root, each, usage.get(each.name, NO_USAGE), older[each.name])
+            documents = settings.get(each.name, {})
+            view.access = compileSettings(each, documents).access.exposure
+            shown.append(_document(view))
+        return shown
 
     def createBucket(self, name: str, locked: bool, ownership: str) -> Document:
         """Create a bucket that the root account owns."""

@@ -69,7 +69,12 @@ _decodeRules = msgspec.json.Decoder(tuple[CORSRule, ...]).decode
 _decodeLifecycle = msgspec.json.Decoder(tuple[LifecycleRule, ...]).decode
 
 
-def _compile(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
+def compileSettings(bucket: Bucket, documents: Mapping[str, bytes]) -> BucketSettings:
+    """
+    Compile the settings of a bucket.
+
+    @param documents: The stored documents by name; empty for a bucket without settings.
+    """
     policy, acl = documents.get(POLICY), documents.get(ACL)
     block = documents.get(PUBLIC_ACCESS_BLOCK)
     access = BucketAccess(
@@ -129,7 +134,7 @@ class SettingsCache:
         if not bucket.generation:
             return _withoutSettings(bucket.account, bucket.ownership)
         generation, documents = await self._catalog.settings(bucket.name)
-        settings = _compile(bucket, documents)
+        settings = compileSettings(bucket, documents)
         if generation and generation not in self._kept:
             self._kept[generation] = settings
             self._bytes += settings.size

@@ -209,6 +209,7 @@ class JSONTests(CommandCase):
             "policies attach": ("reading", "--user", "ann", *account),
             "policies put": ("own", "--user", "ann", *policy, *account),
             "users show": ("ann", *account),
+            "users revoke-sessions": ("ann", *account),
             "policies remove": ("own", "--user", "ann", *account),
             "policies detach": ("reading", "--user", "ann", *account),
             "policies delete": ("reading", *account),
