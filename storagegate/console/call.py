@@ -64,7 +64,7 @@ class Principal:
 
     @property
     def role(self) -> str:
-        """The administration role: one of L{ROLES}."""
+        """The administration role: one of L{ROLES<storagegate.objects.principals.ROLES>}."""
         return self.key.role
 
     def has(self, role: str) -> bool:

@@ -485,7 +485,7 @@ class AccessKey:
     @ivar policy: C{"readwrite"}, C{"readonly"} or C{"writeonly"}.
     @ivar bucketPattern: A glob (C{*} and C{?}) that the bucket must match; empty for every bucket.
     @ivar prefixPattern: A glob that the key must match; empty for every key.
-    @ivar role: The administrative role: a name in L{storagegate.objects.accounts.ROLES}.
+    @ivar role: The administrative role: a name in L{storagegate.objects.principals.ROLES}.
     @ivar expiresMs: When the key expires, in milliseconds since the epoch; 0 for never.
     @ivar disabled: Whether requests with the key are refused.
     @ivar note: Free text for operators.

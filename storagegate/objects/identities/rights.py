@@ -421,7 +421,7 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     it could make a key without them.
 
     @param role: The administration role of the caller's key: one of L{ROLES
-        <storagegate.objects.accounts.ROLES>}.
+        <storagegate.objects.principals.ROLES>}.
     @param action: The action with its prefix, such as C{iam:CreateUser}.
     @param resource: The ARN of the entity, or C{*} for actions that concern none.
     @raise AccessDenied: The caller has no right to it.
