@@ -167,7 +167,7 @@ class LocalAdministration:
 
     def createKey(self, wanted: Mapping[str, Any]) -> Document:
         """Issue a key."""
-        with _errors(), domainErrors():
+        with _errors():
             body = msgspec.convert(wanted, NewKey)
             key = makeKey(body, int(time.time() * 1000))
             self._refuseRoot(key.accessKey)
@@ -205,7 +205,7 @@ class LocalAdministration:
 
     def perform(self, operation: str, account: str, fields: Mapping[str, Any]) -> Document:
         """Perform an operation of IAM with the rights of the root pair."""
-        with _errors(), domainErrors(), self._catalog() as catalog:
+        with _errors(), self._catalog() as catalog:
             request = IdentityRequest(
                 int(time.time() * 1000),
                 uses=catalog.keyUses(),
