@@ -38,7 +38,7 @@ from storagegate.objects.access.reuse import checkReuseNow
 from storagegate.objects.accounts import ROOT_ACCOUNT, Identity
 from storagegate.objects.errors import BucketAlreadyExists, BucketAlreadyOwnedByYou, DomainError
 from storagegate.objects.identities.entities import AccountState
-from storagegate.objects.identities.keys import addIssuedKey
+from storagegate.objects.identities.keys import addIssuedKey, editOf
 from storagegate.objects.identities.lookup import IdentityRequest
 from storagegate.objects.identities.store import changeNow
 from storagegate.objects.identities.table import performNow
@@ -174,7 +174,7 @@ class LocalAdministration:
             with self._catalog() as catalog:
                 if not body.reuse:
                     checkReuseNow(catalog.settings(), key, catalog.accessKeys())
-                if key.userName or key.parent:
+                if key.isBound:
                     key = changeNow(catalog, key.account, partial(_add, key))
                     return _document(viewNewKey(key))
                 try:
@@ -186,21 +186,27 @@ class LocalAdministration:
     def changeKey(self, accessKey: str, changes: Mapping[str, Any]) -> Document:
         """Change a key."""
         with _errors(), self._catalog() as catalog:
-            found = [key for key in catalog.accessKeys() if key.accessKey == accessKey]
             read = msgspec.convert(changes, KeyChange)
-            nowMs = int(time.time() * 1000)
-            changed = [evolve(key, **readChanges(read, key, nowMs)) for key in found]
-            if not changed or not catalog.changeAccessKey(changed[0]):
+            key = _find(catalog, accessKey)
+            changed = readChanges(read, key, int(time.time() * 1000))
+            key = evolve(key, **changed)
+            if key.isBound:
+                edit = editOf(accessKey, lambda now: evolve(now, **changed))
+                key = changeNow(catalog, key.account, edit)
+            elif not catalog.changeAccessKey(key):
                 raise codedError("NOT_FOUND", "No such access key")
             lastUsedMs = catalog.keyUses().get(accessKey, 0)
         view = viewNewKey if read.newSecret else viewKey
-        return _document(view(changed[0], lastUsedMs))
+        return _document(view(key, lastUsedMs))
 
     def revokeKey(self, accessKey: str) -> None:
         """Revoke a key."""
         self._refuseRoot(accessKey)
         with _errors(), self._catalog() as catalog:
-            if not catalog.removeAccessKey(accessKey):
+            key = _find(catalog, accessKey)
+            if key.isBound:
+                changeNow(catalog, key.account, editOf(accessKey, lambda now: None))
+            elif not catalog.removeAccessKey(accessKey):
                 raise codedError("NOT_FOUND", "No such access key")
 
     def perform(self, operation: str, account: str, fields: Mapping[str, Any]) -> Document:
@@ -362,6 +368,18 @@ def catalogPath(invocation: Invocation) -> str:
 def _add(key: AccessKey, state: AccountState) -> tuple[AccountState, AccessKey]:
     # Without the daemon the root pair's name may be unknown, and it bounds nothing.
     return addIssuedKey(state, key)
+
+
+def _find(catalog: "CatalogAdmin | ClusterAdmin", accessKey: str) -> AccessKey:
+    """
+    Find an issued key.
+
+    @raise ServiceError: C{NOT_FOUND}: There is no such key.
+    """
+    for key in catalog.accessKeys():
+        if key.accessKey == accessKey:
+            return key
+    raise codedError("NOT_FOUND", "No such access key")
 
 
 def _document(view: msgspec.Struct) -> Document:

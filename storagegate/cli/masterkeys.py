@@ -20,7 +20,6 @@ from storagegate.cli.client import ConsoleClient, escapeSegment
 from storagegate.cli.daemonclient import apiOf, runningDaemon
 from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import Cell, formatTime
-from storagegate.console.masterkeys import viewMasterKey
 from storagegate.objects.encryption.masterkeys.keyfile import (
     DEFAULT_KEY,
     KeyFileError,
@@ -61,7 +60,7 @@ def listMasterKeys(invocation: Invocation) -> int:
     else:
 
         async def read(keys: "IMasterKeys") -> list[Any]:
-            return [msgspec.to_builtins(viewMasterKey(key)) for key in await keys.keys()]
+            return [msgspec.to_builtins(key) for key in await keys.keys()]
 
         found = _provided(invocation, read)
     output = invocation.output

@@ -88,7 +88,7 @@ async def listBucketKeys(call: ConsoleCall, query: BucketKeysQuery) -> BucketKey
             break
         last, key = name, keys[name]
         if not key.disabled and not 0 < key.expiresMs <= nowMs:
-            if key.userName or key.parent:
+            if key.isBound:
                 known = call.services.accounts.find(name)
                 reach = None if known is None else _reachOfUser(key, known.identity, bucket, access)
             else:

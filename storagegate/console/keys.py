@@ -13,7 +13,7 @@ from storagegate.console.paging import MOST, Page, page
 from storagegate.core.errors import codedError
 from storagegate.objects.access.reuse import checkReuse
 from storagegate.objects.accounts import ROLES, ROOT_ACCOUNT, AccountKey, KeyPolicy
-from storagegate.objects.identities.keys import addIssuedKey
+from storagegate.objects.identities.keys import addIssuedKey, editOf
 from storagegate.objects.issuedkeys import (
     generateKeyPair,
     readBucketPattern,
@@ -192,7 +192,7 @@ async def createKey(call: ConsoleCall, body: NewKey) -> NewKeyView:
         await call.services.store.accessKeys.refresh()
         keys = call.services.store.accessKeys.keys.values()
         await checkReuse(call.services.store.catalog, key, keys)
-    if key.userName or key.parent:
+    if key.isBound:
         parent = key.parent.removeprefix("key/")
         rootKey = parent if _isRoot(call, parent) else ""
         key = await call.services.objects.identities.change(
@@ -217,9 +217,13 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     _checkRole(call, changes.get("role", "none"))
     call.note(changed=sorted(changes))
     changed = evolve(key, **changes)
-    if not await call.services.store.catalog.commit(ChangeAccessKey(changed)):
-        raise codedError("NOT_FOUND", "No such access key")
-    await call.services.store.accessKeys.refresh()
+    if key.isBound:
+        edit = editOf(key.accessKey, lambda now: evolve(now, **changes))
+        changed = await call.services.objects.identities.change(key.account, edit)
+    else:
+        if not await call.services.store.catalog.commit(ChangeAccessKey(changed)):
+            raise codedError("NOT_FOUND", "No such access key")
+        await call.services.store.accessKeys.refresh()
     uses = await call.services.store.catalog.keyUses()
     lastUsedMs = uses.get(key.accessKey, 0)
     return viewNewKey(changed, lastUsedMs) if body.newSecret else viewKey(changed, lastUsedMs)
@@ -230,6 +234,10 @@ async def revokeKey(call: ConsoleCall) -> None:
     key = _changeable(call)
     if not _isOfPerson(call, key):
         call.require("admin")
+    if key.isBound:
+        edit = editOf(key.accessKey, lambda now: None)
+        await call.services.objects.identities.change(key.account, edit)
+        return
     if not await call.services.store.catalog.commit(RemoveAccessKey(key.accessKey)):
         raise codedError("NOT_FOUND", "No such access key")
     await call.services.store.accessKeys.refresh()
@@ -365,7 +373,7 @@ def readChanges(body: KeyChange, key: AccessKey, nowMs: int) -> dict[str, Any]:
         "role": UNSET if isinstance(body.role, UnsetType) else _read("role", readRole, body.role),
         "secretKey": generateKeyPair().secretKey if body.newSecret else UNSET,
     }
-    if (key.userName or key.parent) and changes["role"] not in (UNSET, "none"):
+    if key.isBound and changes["role"] not in (UNSET, "none"):
         text = "role: the key of a user and a service key have none"
         raise codedError("INVALID_ARGUMENT", text, {"field": "role"})
     return {name: value for name, value in changes.items() if value is not UNSET}

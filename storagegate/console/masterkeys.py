@@ -11,25 +11,10 @@ from storagegate.objects.encryption.interfaces import IMasterKeys, MasterKey
 from storagegate.objects.errors import MasterKeyExists, MasterKeyNotFound
 
 
-class MasterKeyView(Struct, kw_only=True):
-    """
-    A master key, without its secret.
-
-    @ivar versions: The number of versions; the last one wraps.
-    @ivar isDefault: Whether it wraps the keys of requests that name no master key.
-    """
-
-    name: str
-    versions: int
-    createdMs: int
-    disabled: bool
-    isDefault: bool
-
-
 class MasterKeyList(Struct, kw_only=True):
     """The master keys, by name."""
 
-    items: list[MasterKeyView]
+    items: list[MasterKey]
 
 
 class NewMasterKey(Struct, kw_only=True):
@@ -76,7 +61,7 @@ class RewrapPage(Struct, kw_only=True):
 
 async def listMasterKeys(call: ConsoleCall) -> MasterKeyList:
     """List the master keys."""
-    return MasterKeyList(items=[viewMasterKey(key) for key in await _provider(call).keys()])
+    return MasterKeyList(items=list(await _provider(call).keys()))
 
 
 async def createMasterKey(call: ConsoleCall, body: NewMasterKey) -> None:
@@ -116,17 +101,6 @@ async def rewrapKeys(call: ConsoleCall, body: RewrapRequest) -> RewrapPage:
         current=found.current,
         failed=list(found.failed),
         next=found.next,
-    )
-
-
-def viewMasterKey(key: MasterKey) -> MasterKeyView:
-    """Return the view of a master key."""
-    return MasterKeyView(
-        name=key.name,
-        versions=key.versions,
-        createdMs=key.createdMs,
-        disabled=key.disabled,
-        isDefault=key.isDefault,
     )
 
 

@@ -475,7 +475,7 @@ KEYS = (
         "keyCacheSeconds",
         "300",
         _wholeNumber(1, _DAY_SECONDS, "seconds"),
-        "how long a bucket key stays open in memory before the master key is asked again",
+        "how long a bucket key stays open in memory; then the master key opens it again",
         isShared=True,
     ),
     Key(

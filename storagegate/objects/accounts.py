@@ -168,7 +168,7 @@ class AccessKeyStore:
             if key.disabled or expiry <= now:
                 continue
             self._expiry = min(self._expiry, expiry)
-            if key.userName or key.parent:
+            if key.isBound:
                 bound.append(key)
                 continue
             known = before.get(name)

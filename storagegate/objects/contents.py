@@ -65,7 +65,7 @@ class OpenContent(Struct, frozen=True):
         assert found is not None
         if self.objectKey is not None:
             try:
-                found = self.objectKey.openInline(found)
+                found = self.objectKey.open(found)
             except CorruptObject:
                 if self.onDamaged is not None:
                     self.onDamaged()

@@ -119,7 +119,7 @@ class S3Resource(CoroutineResource):
             return
         if not self._isReady:
             await self._prepare()
-        record, commonHeaders = self._begin(request)
+        record, requestId, commonHeaders = self._begin(request)
         authenticated = operation = None
         try:
             if self._admit is not None:
@@ -140,7 +140,9 @@ class S3Resource(CoroutineResource):
 
                 service = serviceOf(request)
                 if service:
-                    await self._respondToCall(request, service, record, signed, commonHeaders)
+                    await self._respondToCall(
+                        request, service, record, signed, requestId, commonHeaders
+                    )
                     return
             query = parseQuery(request.queryString) if request.queryString else {}
             # A form may be signed in its fields; any other body is read only after authentication.
@@ -196,6 +198,7 @@ class S3Resource(CoroutineResource):
         service: str,
         record: S3RequestRecord | None,
         signed: Mapping[bytes, bytes],
+        requestId: bytes,
         commonHeaders: bytes,
     ) -> None:
         """Respond to a call to IAM or STS."""
@@ -211,9 +214,9 @@ class S3Resource(CoroutineResource):
             raise
         if record is not None:
             record.accessKey = authenticated.identity.accessKey or None
-        requestId = commonHeaders.partition(b"\r\n")[0].rpartition(b" ")[2].decode("ascii")
+        id = requestId.decode("ascii")
         try:
-            await endpoint.respond(request, record, authenticated, body, requestId, commonHeaders)
+            await endpoint.respond(request, record, authenticated, body, id, commonHeaders)
         except DomainError:
             if authenticated.identity.isAnonymous:
                 # The token in an unsigned call is its credential.
@@ -352,18 +355,18 @@ class S3Resource(CoroutineResource):
         domain, host = self.services.s3Domain, request.headers.get(b"host", b"")
         return domain is not None and bucketOfHost(host, domain) is not None
 
-    def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes]:
+    def _begin(self, request: ChannelRequest) -> tuple[S3RequestRecord | None, bytes, bytes]:
         """
         Begin a request: assign its id, and record it if needed.
 
         @return: The record, which is made and kept with the request if there are observers or an
-            origin; and the encoded fields of every response. Bytes take a quarter of the time of
-            pairs.
+            origin; the id; and the encoded fields of every response. Bytes take a quarter of the
+            time of pairs.
         """
         requestId = b"%016X" % (next(self._ids) & 0xFFFFFFFFFFFFFFFF)
         headers = request.headers
         if not self.observers.isOn and _ORIGIN not in headers:
-            return None, b"x-amz-request-id: %b\r\n" % requestId
+            return None, requestId, b"x-amz-request-id: %b\r\n" % requestId
         tracing = None
         if b"traceparent" in headers or self._traceKey in headers:
             tracing = namedTracing(headers, self._traceKey)
@@ -382,7 +385,7 @@ class S3Resource(CoroutineResource):
             request.secure,
         )
         self.observers.inFlight += 1
-        return record, self._commonHeaders % (requestId, traceId)
+        return record, requestId, self._commonHeaders % (requestId, traceId)
 
 
 def makeS3Resource(

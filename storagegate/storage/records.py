@@ -513,6 +513,11 @@ class AccessKey:
     parent: str = ""
     sessionPolicy: str = ""
 
+    @property
+    def isBound(self) -> bool:
+        """Whether it is the key of a user or a service key, so that others bound its rights."""
+        return bool(self.userName or self.parent)
+
 
 ACCOUNT = "account"
 """The kind of the row that has the revision of an account, which is no entity."""

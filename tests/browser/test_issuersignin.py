@@ -110,6 +110,21 @@ class IssuerSignInPageTests(PageCase):
         self.page.press("Sign in")
         self.page.wait("document.querySelector('.who')")
 
+    def test_otherTab(self) -> None:
+        """A sign-in that this tab did not begin ends without a session, whatever the cookie is."""
+        self.issuer.put("eve", {"realm": {"groups": ["engineers"]}})
+        self.page.evaluate(
+            "fetch('api/v1/session/issuers/corporate', {method: 'POST'})"
+            ".then((response) => response.json()).then(({url}) => location.assign(url)); undefined"
+        )
+        self.arrive(
+            f"location.origin === {json.dumps(self.issuer.url)}"
+            " && document.querySelector('input[name=sub]')"
+        )
+        self.page.fill("input[name=sub]", "eve")
+        self.page.press("Authorize")
+        self.arriveText("The sign-in did not begin in this browser")
+
     def test_link(self) -> None:
         """A link with a response that this browser did not ask for shows none of its text."""
         self.page.visit("/console/?state=x&error=%3Cb%3Ecall%20555&error_description=now")

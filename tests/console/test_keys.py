@@ -1,9 +1,13 @@
 """Access keys by the API."""
 
 import json
+from contextlib import closing
+from typing import Any
 
+from storagegate.storage.embedded.keyadmin import openForTools
 from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT
+from tests.wire.s3.fixture import eventually, runKeys
 
 
 class NewKeyTests(ConsoleCase):
@@ -74,6 +78,43 @@ class NewKeyTests(ConsoleCase):
         answer = self.call("POST", "keys", body)
         self.assertEqual((answer.status, answer.json["error"]), (409, "EntityAlreadyExists"))
         self.assertEqual(self.call("GET", f"keys/{taken}").json["parent"], "")
+
+    def test_userKeyEdits(self) -> None:
+        """Each edit of a user's key is a change of its account, with which IAM's do not mix."""
+        account = f"account-of-{self.makeName()}"
+
+        def revision() -> int:
+            with closing(openForTools(str(self.daemon.data / "catalog.sqlite"))) as catalog:
+                return catalog.identities()[account].revision
+
+        def change(operation: str, **fields: str) -> Any:
+            body = {"account": account, **fields}
+            answer = self.call("POST", f"identities/{operation}", body)
+            self.assertIn(answer.status, (200, 204), answer)
+            return answer.json if answer.body else None
+
+        change("CreateUser", userName="ann")
+        made = [change("CreateAccessKey", userName="ann")["accessKey"] for _ in range(2)]
+        first, second = (each["accessKeyId"] for each in made)
+        arguments = (*self.daemon.storeArguments, "--access-key")
+        seen = [revision()]
+        for edit in (
+            lambda: self.call("PATCH", f"keys/{first}", {"note": "n"}),
+            lambda: self.call("DELETE", f"keys/{first}"),
+            lambda: runKeys("edit", *arguments, second, "--note", "n"),
+            lambda: runKeys("revoke", *arguments, second),
+        ):
+            edit()
+            seen.append(revision())
+        self.assertEqual(seen, sorted(set(seen)))
+        left = {first, second}
+        keys = f"keys?find={account}"
+
+        def areRevoked() -> bool:
+            items = self.call("GET", keys).json["items"]
+            return left.isdisjoint(each["accessKey"] for each in items)
+
+        self.assertTrue(eventually(areRevoked))
 
     def test_rootServiceKey(self) -> None:
         """Only root issues a service key of the root pair, or changes one."""

@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
 SERVERS_PARTS = {"hostPort", "middleware", "ports"}
 CALLS_PARTS = {"abandon", "begin", "fail", "takeNext"}
 CLIENTS_PARTS = {"findMethod", "invoke"}
-GATEWAYS_PARTS = {"authentication", "rateLimit"}
+GATEWAYS_PARTS = {"authentication", "rateLimit", "describe"}
 
 # What is made of annotations.
 MODELS = {"inputType", "outputType"}

@@ -72,11 +72,13 @@ export async function start() {
 }
 
 const PLACE = "storagegate-place";
+const ATTEMPT = "storagegate-attempt";
 
 // Go to an issuer, which sends the browser back to the console with a query.
 export async function beginSignIn(issuer) {
   const { url: target } = await call("POST", "session/issuers/" + segment(issuer));
   sessionStorage.setItem(PLACE, location.hash);
+  sessionStorage.setItem(ATTEMPT, new URL(target).searchParams.get("state"));
   location.assign(target);
 }
 
@@ -87,8 +89,12 @@ async function finishSignIn() {
   history.replaceState(null, "", location.pathname + (sessionStorage.getItem(PLACE) || ""));
   const [code, state, iss, error, errorDescription] =
     ["code", "state", "iss", "error", "error_description"].map((name) => given.get(name) || "");
+  // Another site on this host can set the cookie of a sign-in, but it cannot write to this tab.
+  const isOwn = !state || state === sessionStorage.getItem(ATTEMPT);
+  sessionStorage.removeItem(ATTEMPT);
   try {
-    begun(await call("POST", "session/code", { body: { code, state, iss, error, errorDescription } }));
+    const body = { code, state: isOwn ? state : "of-another-tab", iss, error, errorDescription };
+    begun(await call("POST", "session/code", { body }));
   } catch (refused) {
     change({ refused });
   }

@@ -110,7 +110,7 @@ class TrustPolicy:
         return found
 
 
-# A role in use is asked for each new session.
+# Each new session of a role evaluates its trust policy.
 @lru_cache(maxsize=256)
 def compileTrustPolicy(document: str, account: str) -> TrustPolicy:
     """

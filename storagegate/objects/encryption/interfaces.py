@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from attrs import frozen
+from msgspec import Struct
 from zope.interface import Attribute, Interface
 
 
-@frozen
-class MasterKey:
+class MasterKey(Struct, frozen=True):
     """
     A master key, without its secret.
 

@@ -323,18 +323,7 @@ class ObjectKey:
                 return plain
             return self._openChunks(sealed, plainLength(len(sealed)))
         except (InvalidTag, ValueError) as error:
-            raise Unopened() from error
-
-    def openInline(self, sealed: bytes) -> bytes:
-        """
-        Open the inline content of an object.
-
-        @raise CorruptObject: The content is damaged.
-        """
-        try:
-            return self.open(sealed)
-        except Unopened as error:
-            raise CorruptObject("the inline bytes of an object do not open") from error
+            raise Unopened("sealed bytes do not open") from error
 
     def _openChunks(self, sealed: bytes, size: int) -> bytes:
         """Open content of several chunks; raise C{InvalidTag}."""

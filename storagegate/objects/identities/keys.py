@@ -1,5 +1,7 @@
 """The access keys of users."""
 
+from collections.abc import Callable
+
 from attrs import evolve
 
 from storagegate.objects.errors import (
@@ -115,6 +117,29 @@ def addIssuedKey(
         if len("".join(key.sessionPolicy.split())) > SESSION_POLICY_LIMIT:
             raise LimitExceeded(f"Cannot exceed quota for PolicySize: {SESSION_POLICY_LIMIT}")
     return state.withKey(key), key
+
+
+def editOf(
+    accessKey: str, edit: Callable[[AccessKey], AccessKey | None]
+) -> Callable[[AccountState], tuple[AccountState, AccessKey]]:
+    """
+    Return the change of an account in which an operator edits or revokes the key of a user, or a
+    service key. Like each change, it starts from the present key, so neither it nor a change by IAM
+    undoes the other.
+
+    @param edit: Returns the new key, or L{None} to revoke it.
+    """
+
+    def change(state: AccountState) -> tuple[AccountState, AccessKey]:
+        key = state.keys.get(accessKey)
+        if key is None:
+            raise NoSuchEntity(f"The Access Key with id {accessKey} cannot be found.")
+        edited = edit(key)
+        if edited is None:
+            return state.withoutKey(accessKey), key
+        return state.withKey(edited), edited
+
+    return change
 
 
 def _checkServiceKeys(state: AccountState, parent: str) -> None:

@@ -57,7 +57,7 @@ def operatorKey(state: AccountState, name: str) -> AccessKey | None:
     @return: L{None} if there is none.
     """
     key = state.keys.get(name)
-    return key if key is not None and not (key.userName or key.parent) else None
+    return key if key is not None and not key.isBound else None
 
 
 def userOf(state: AccountState, name: str) -> IAMUser:

@@ -18,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from sqlite3 import Connection
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from attrs import define, field
@@ -280,8 +279,6 @@ class SharedCatalogState:
 
 _STUCK_SECONDS = 5.0
 """A commit takes milliseconds; a longer wait for another process is reported as a problem."""
-
-_NO_BLOBS: Mapping[str, int] = MappingProxyType({})
 
 
 M = TypeVar("M", bound=Mutation[Any])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from attrs import evolve
 from msgspec.structs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,7 +18,7 @@ from storagegate.objects.identities.entities import (
     PolicyVersion,
     Role,
 )
-from storagegate.objects.identities.keys import SERVICE_KEYS_LIMIT, addIssuedKey
+from storagegate.objects.identities.keys import SERVICE_KEYS_LIMIT, addIssuedKey, editOf
 from storagegate.objects.identities.lookup import IdentityRequest
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.table import CHANGES, OPERATIONS, READS, resourcesOf
@@ -147,6 +148,17 @@ class StateTests(SynchronousTestCase):
         for fields in ({"userName": "ann"}, {"parent": "user/ann"}):
             key = AccessKey("OPERATOR", "secret", "acme", **fields)
             self.assertRaises(errors.EntityAlreadyExists, addIssuedKey, self.state, key)
+
+    def test_edit(self) -> None:
+        """An operator's edit starts from the key that IAM has changed meanwhile."""
+        key = AccessKey("K", "secret", "acme", userName="ann")
+        self.state = self.state.withKey(evolve(key, disabled=True))
+        state, edited = editOf("K", lambda now: evolve(now, note="n"))(self.state)
+        self.assertEqual((edited.disabled, edited.note), (True, "n"))
+        self.assertEqual(state.keys["K"], edited)
+        state, revoked = editOf("K", lambda now: None)(state)
+        self.assertEqual(revoked, edited)
+        self.assertRaises(errors.NoSuchEntity, editOf("K", lambda now: now), state)
 
     def test_manyServiceKeys(self) -> None:
         """A parent has a limited number of service keys: a person can make them without a right."""

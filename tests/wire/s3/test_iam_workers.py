@@ -8,9 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.selection import long
-from tests.wire.s3.bulk import connect
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
-from tests.wire.s3.test_workers import workerOf
+from tests.wire.s3.test_workers import connectToWorkers
 
 PROMISED_SECONDS = 1.5
 """The promise is one second; a loaded machine takes some more to answer."""
@@ -25,12 +24,7 @@ class WorkersTests(SynchronousTestCase):
         self.daemon = makeDaemon(ownDirectory("users") / "data", "--workers", "2")
         self.addCleanup(self.daemon.kill)
         self.daemon.start()
-        found: dict[int, HTTPConnection] = {}
-        while len(found) < 2:
-            connection = connect(self.daemon.address("s3"))
-            self.addCleanup(connection.close)
-            found.setdefault(workerOf(self.daemon, connection), connection)
-        self.workers = list(found.values())
+        self.workers = connectToWorkers(self, self.daemon)
         endpoint = "http://{}:{}".format(*self.daemon.address("s3"))
         s3 = botoClient(endpoint, ROOT)
         s3.create_bucket(Bucket="box")

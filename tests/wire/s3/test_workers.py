@@ -44,6 +44,16 @@ def workerOf(daemon: Daemon, connection: HTTPConnection) -> int:
     raise AssertionError("no worker has the connection")
 
 
+def connectToWorkers(case: SynchronousTestCase, daemon: Daemon) -> list[HTTPConnection]:
+    """Connect to S3 at each of two workers; a cleanup of the case closes the connections."""
+    found: dict[int, HTTPConnection] = {}
+    while len(found) < 2:
+        connection = connect(daemon.address("s3"))
+        case.addCleanup(connection.close)
+        found.setdefault(workerOf(daemon, connection), connection)
+    return list(found.values())
+
+
 class SettingsOfWorkersTests(SynchronousTestCase):
     """Two workers that change and use the settings of one bucket in turns."""
 
@@ -52,12 +62,7 @@ class SettingsOfWorkersTests(SynchronousTestCase):
         self.daemon = makeDaemon(ownDirectory("settings") / "data", "--workers", "2")
         self.addCleanup(self.daemon.kill)
         self.daemon.start()
-        found: dict[int, HTTPConnection] = {}
-        while len(found) < 2:
-            connection = connect(self.daemon.address("s3"))
-            self.addCleanup(connection.close)
-            found.setdefault(workerOf(self.daemon, connection), connection)
-        self.writer, self.reader = found.values()
+        self.writer, self.reader = connectToWorkers(self, self.daemon)
         self.change("PUT", "/box")
         self.change("PUT", "/box/k", b"body")
 
