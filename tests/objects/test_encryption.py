@@ -697,6 +697,31 @@ class PartTests(EncryptionCase):
             self.assertEqual(copied.attributes.parts, parts)
             self.assertEqual(threading.get_ident() in threads, count == 3)
 
+    async def test_manyListedParts(self) -> None:
+        """The checksums of a long page of parts are opened outside the reactor thread, too."""
+        threads: set[int] = set()
+        former = ObjectKey.openPart
+
+        def openPart(key: ObjectKey, part: Part) -> Part:
+            threads.add(threading.get_ident())
+            return former(key, part)
+
+        self.patch(ObjectKey, "openPart", openPart)
+        upload = await self.begin(KINDS[SSE_KMS])
+        last = 0
+        for count in (3, 101):
+            for number in range(last + 1, count + 1):
+                await self.putPart(upload, number, b"x")
+            last = count
+            threads.clear()
+            page = PartRange("box", b"k", upload.uploadId, 0, 1000)
+            listing = await self.objects.perform(CALLER, ListParts(page))
+            self.assertEqual(len(listing.parts), count)
+            self.assertEqual(
+                {each.checksum and each.checksum.algorithm for each in listing.parts}, {"CRC32"}
+            )
+            self.assertEqual(threading.get_ident() in threads, count == 3)
+
     async def test_customerKey(self) -> None:
         """All parts use the key of the creation; a completion may omit it."""
         upload = await self.begin(KINDS[SSE_C])
