@@ -83,8 +83,10 @@ class IAMUser(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
     A user.
 
     @ivar groups: The stored names of its groups: L{Entity.key}.
-    @ivar disabled: Whether all its keys and sessions are refused.
+    @ivar disabled: Whether all its keys and sessions are refused, and it may not sign in.
     @ivar revokedBeforeMs: Sessions that began before this time are refused.
+    @ivar person: The digest of the person who signs in as this user; empty for none. Only a sign-in
+        sets it.
     """
 
     kind: ClassVar[str] = "user"
@@ -93,6 +95,7 @@ class IAMUser(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
     groups: tuple[str, ...] = ()
     disabled: bool = False
     revokedBeforeMs: int = 0
+    person: str = ""
 
 
 class Group(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,6 +111,7 @@ class Role(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
 
     @ivar trust: The document of the trust policy.
     @ivar maxSessionSeconds: The longest session.
+    @ivar disabled: Whether it cannot be assumed.
     @ivar revokedBeforeMs: Sessions that began before this time are refused.
     """
 
@@ -117,6 +121,7 @@ class Role(PolicyHolder, frozen=True, kw_only=True, omit_defaults=True):
     trust: str = ""
     description: str = ""
     maxSessionSeconds: int = 3600
+    disabled: bool = False
     revokedBeforeMs: int = 0
 
 

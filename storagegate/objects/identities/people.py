@@ -3,13 +3,18 @@ Users of people who sign in at an OpenID Connect issuer.
 
 A person is the user C{ISSUER/SUB}: its path is the name of the issuer in the configuration, and its
 name is C{sub}. A C{sub} that cannot be the name of a user, or whose name another user has, gets a
-name with a hash instead, C{TEXT=HASH}. The hash contains the issuer and the whole C{sub}, so no two
-people have one name.
+name with a hash instead, C{TEXT=HASH}, and if that is taken, too, a number after it. The hash
+contains the issuer and the whole C{sub}, so no two people have one name.
+
+The user is found by the digest of the person, C{IAMUser.person}, which only a sign-in sets. So a
+user that IAM made first, with keys of its maker, never becomes the user of a person, and a person
+keeps a user that was renamed or moved.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import count
 from typing import Any
 
 from attrs import frozen
@@ -34,6 +39,7 @@ _PLAIN = re.compile(r"[a-z0-9_+,.@-]{1,64}")
 _UNSAFE = re.compile(r"[^a-z0-9_+,.@-]+")
 _TEXT_LENGTH = 40
 _HASH_LENGTH = 20
+_MARK_LENGTH = 32
 
 _TAG_LENGTH = 256
 
@@ -100,12 +106,18 @@ def putPerson(state: AccountState, person: Person, nowMs: int) -> tuple[AccountS
     @return: The new state, and the user.
     @raise LimitExceeded: The account has too many users.
     """
-    path = f"/{person.source}/"
-    user = _userOf(state, person, path)
+    mark = _markOf(person)
+    user = _userOf(state, mark)
     if user is None:
         checkCount(len(state.users()), "UsersPerAccount", USERS_LIMIT)
         name = next(each for each in _namesOf(person) if _isFree(state, each))
-        user = IAMUser(name=name, id=newId(state, IAMUser), path=path, createdMs=nowMs)
+        user = IAMUser(
+            name=name,
+            id=newId(state, IAMUser),
+            path=f"/{person.source}/",
+            createdMs=nowMs,
+            person=mark,
+        )
     # Keys of tags differ by more than case.
     tags = {key: value for key, value in user.tags.items() if key.lower() not in CLAIMS}
     room = TAGS_LIMIT - len(tags)
@@ -118,22 +130,27 @@ def putPerson(state: AccountState, person: Person, nowMs: int) -> tuple[AccountS
     return state.withEntity(user), user
 
 
-def _namesOf(person: Person) -> tuple[str, ...]:
-    """Return the possible names of a person, the preferred one first."""
+def _namesOf(person: Person) -> Iterator[str]:
+    """Yield the possible names of a person, the preferred one first."""
     subject = person.subject
     digest = sha256(f"{person.issuer}\0{subject}".encode()).hexdigest()[:_HASH_LENGTH]
     text = _UNSAFE.sub("-", subject.lower())[:_TEXT_LENGTH]
-    hashed = f"{text}={digest}"
-    return (subject, hashed) if _PLAIN.fullmatch(subject) else (hashed,)
+    if _PLAIN.fullmatch(subject):
+        yield subject
+    yield f"{text}={digest}"
+    for number in count(2):
+        suffix = f"={number}"
+        yield f"{text[: _TEXT_LENGTH - len(suffix)]}={digest}{suffix}"
 
 
-def _userOf(state: AccountState, person: Person, path: str) -> IAMUser | None:
-    # The name with a hash comes first: its person keeps it when the other name becomes free.
-    for name in reversed(_namesOf(person)):
-        user = state.user(name)
-        if user is not None and user.path == path:
-            return user
-    return None
+def _markOf(person: Person) -> str:
+    """Return the digest of a person of an issuer of the configuration."""
+    whole = f"{person.source}\0{person.issuer}\0{person.subject}"
+    return sha256(whole.encode()).hexdigest()[:_MARK_LENGTH]
+
+
+def _userOf(state: AccountState, mark: str) -> IAMUser | None:
+    return next((user for user in state.users() if user.person == mark), None)
 
 
 def _isFree(state: AccountState, name: str) -> bool:

@@ -1,6 +1,7 @@
 """Users of people who sign in at an issuer: their names, groups and tags."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
@@ -93,11 +94,44 @@ class PeopleTests(SynchronousTestCase):
         self.state = self.state.withoutEntity(own)
         self.assertNotEqual(self.put("bob").name, "bob")
 
+    def test_premade(self) -> None:
+        """A user that IAM made, with each name that a person could get, is not the person's."""
+        names = [self.put().name]
+        digest = self.put("Ann").name.partition("=")[2]
+        self.setUp()
+        # The hash is no secret: everyone can compute it.
+        hashed = sha256(b"https://login.example.com/\0ann").hexdigest()[: len(digest)]
+        names += [f"ann={hashed}", f"ann={hashed}=2"]
+        for name in names:
+            made = IAMUser(name=name, id=f"AIDA{name}", path="/corporate/")
+            self.state = self.state.withEntity(made)
+        user = self.put(groups=("group1",))
+        self.assertNotIn(user.name, names)
+        self.assertEqual(user.groups, ("group1",))
+        for name in names:
+            found = self.state.user(name)
+            assert found is not None
+            self.assertEqual(found.groups, ())
+        self.assertEqual(self.put().id, user.id)
+
+    def test_moved(self) -> None:
+        """A person keeps its user under another name and path."""
+        user = self.put()
+        moved = replace(user, name="anna", path="/staff/")
+        self.state = self.state.withoutEntity(user).withEntity(moved)
+        self.assertEqual(self.put(groups=("group1",)), replace(moved, groups=("group1",)))
+        self.assertIsNone(self.state.user("ann"))
+
     def test_kept(self) -> None:
         """A sign-in leaves the policies of administrators, and never enables a user."""
         user = self.put()
         changed = IAMUser(
-            name="ann", id=user.id, path=user.path, policies={"p": "{}"}, disabled=True
+            name="ann",
+            id=user.id,
+            path=user.path,
+            person=user.person,
+            policies={"p": "{}"},
+            disabled=True,
         )
         self.state = self.state.withEntity(changed)
         again = self.put()
@@ -109,7 +143,7 @@ class PeopleTests(SynchronousTestCase):
         user = self.put(tags={"email": "b@example.com"})
         self.assertEqual(user.tags, {"email": "b@example.com"})
         full = {f"t{number}": "" for number in range(TAGS_LIMIT)}
-        self.state = self.state.withEntity(IAMUser(name="ann", path="/corporate/", tags=full))
+        self.state = self.state.withEntity(replace(user, tags=full))
         self.assertEqual(self.put(tags={"email": "b@example.com"}).tags, full)
 
     def test_limit(self) -> None:
