@@ -133,6 +133,7 @@ _ACCOUNT = _arg(
     "--account", required=True, type=reader(f"{_KEYS}:readName"), metavar="NAME", help="the account"
 )
 _USER = _arg("name", metavar="USER", help="the name of the user")
+_ROLE = _arg("--role", dest="isRole", action="store_true", help="the name of a role instead")
 _GROUP = _arg("name", metavar="GROUP", help="the name of the group")
 _MEMBER = _arg("userName", metavar="USER", help="the name of the user")
 _MANAGED = _arg("name", metavar="POLICY", help="the ARN or the name of the managed policy")
@@ -359,11 +360,19 @@ COMMANDS: tuple[Command, ...] = (
         "users delete", "deleteUser", "delete a user without keys, policies and groups", _USER
     ),
     _identities(
+        "users disable",
+        "disableUser",
+        "refuse all keys of a user, its sign-ins and its sessions; or a role and its sessions",
+        _USER,
+        _ROLE,
+    ),
+    _identities("users enable", "enableUser", "enable a disabled user or role", _USER, _ROLE),
+    _identities(
         "users revoke-sessions",
         "revokeSessions",
         "end the sessions of a user or a role: its temporary keys and their presigned URLs",
         _USER,
-        _arg("--role", dest="isRole", action="store_true", help="the name of a role instead"),
+        _ROLE,
     ),
     _identities("groups list", "listGroups", "list the groups of an account with their users"),
     _identities("groups create", "createGroup", "create a group", _GROUP, _PATH),
@@ -850,6 +859,8 @@ EXAMPLES: Mapping[str, str] = {
     "users create": "users create ann --account acme --path /staff/ --tag team=blue",
     "users show": "users show ann --account acme",
     "users delete": "users delete ann --account acme",
+    "users disable": "users disable ann --account acme",
+    "users enable": "users enable ann --account acme",
     "users revoke-sessions": "users revoke-sessions ann --account acme",
     "groups list": "groups list --account acme",
     "groups create": "groups create readers --account acme",

@@ -100,6 +100,7 @@ def showUser(invocation: Invocation) -> int:
         ("arn", user["arn"]),
         ("id", user["userId"]),
         ("created", formatTime(user["createDate"])),
+        ("status", (user.get("status") or "Active").lower()),
         *(("tag", f"{tag['key']}={tag['value']}") for tag in user.get("tags") or ()),
         *(("group", each) for each in document["groups"]),
         *(("policy", each) for each in document["attachedPolicies"]),
@@ -114,6 +115,23 @@ def showUser(invocation: Invocation) -> int:
 def deleteUser(invocation: Invocation) -> int:
     """Delete a user."""
     return _change(invocation, "DeleteUser", userName=invocation.options.name)
+
+
+def disableUser(invocation: Invocation) -> int:
+    """Disable a user or a role."""
+    return _setStatus(invocation, "Inactive")
+
+
+def enableUser(invocation: Invocation) -> int:
+    """Enable a user or a role."""
+    return _setStatus(invocation, "Active")
+
+
+def _setStatus(invocation: Invocation, status: str) -> int:
+    options = invocation.options
+    if options.isRole:
+        return _change(invocation, "UpdateRoleStatus", roleName=options.name, status=status)
+    return _change(invocation, "UpdateUserStatus", userName=options.name, status=status)
 
 
 def revokeSessions(invocation: Invocation) -> int:

@@ -85,6 +85,19 @@ class UserPageTests(BrowserCase):
         found = self.read("GetUserPolicy", userName="ann", policyName="own")
         self.assertEqual(found["policyDocument"], DOCUMENT)
 
+    def test_status(self) -> None:
+        """A user is disabled after a question, and enabled again."""
+        self.change("CreateUser", userName="ann")
+        self.show("/users/ann")
+        self.press("Disable…")
+        self.page.wait("document.querySelector('dialog')")
+        self.press("Disable")
+        self.page.wait("document.querySelector('.drawer .facts')?.innerText.includes('Disabled')")
+        self.assertEqual(self.read("GetUser", userName="ann")["user"]["status"], "Inactive")
+        self.press("Enable")
+        self.page.wait("!document.querySelector('.drawer .facts')?.innerText.includes('Disabled')")
+        self.assertIsNone(self.read("GetUser", userName="ann")["user"].get("status"))
+
     def test_hostile(self) -> None:
         """Tags and descriptions are shown as text."""
         tags = [{"key": "a", "value": "javascript: alert"}]

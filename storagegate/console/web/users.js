@@ -53,6 +53,14 @@ addTexts({
   "users.noKeys": "No keys; a user has at most two",
   "users.active": "Active",
   "users.inactive": "Disabled",
+  "users.turnOff": "Disable…",
+  "users.turnOffTitle": "Disable {name}",
+  "users.turnOffLabel": "Disable",
+  "users.turnOffText": "Its keys are refused within a second, it cannot sign in, and its sessions end.",
+  "users.turnOn": "Enable",
+  "users.off": "{name} is disabled",
+  "users.on": "{name} is enabled",
+  "users.status": "Status",
   "users.enable": "Enable {name}",
   "users.disable": "Disable {name}",
   "users.deleteKey": "Delete key",
@@ -114,6 +122,7 @@ const Facts = ({ of }) => html`
 const factsOf = (one) => [
   ["arn", html`<code>${one.arn}</code> <${CopyButton} text=${one.arn} />`],
   ["id", one.userId || one.groupId || one.policyId], ["path", one.path], ["created", date(one.createDate)],
+  ["status", one.status && html`<span><span class="dot"></span>${say("users.inactive")}</span>`],
   ["tags", (one.tags || []).map((each) => each.key + "=" + each.value).join(", ")],
 ];
 
@@ -253,6 +262,15 @@ function Drawer({ account, kind, name, options, setDialog, onClose, changed, rev
       changed();
     },
   });
+  const setStatus = async (status) => {
+    await change("UpdateUserStatus", { account, ...named, status });
+    announce(say(status === "Active" ? "users.on" : "users.off", { name: title }));
+    changed();
+  };
+  const disable = () => setDialog({
+    kind: "confirm", title: say("users.turnOffTitle", { name: title }), text: say("users.turnOffText"),
+    label: say("users.turnOffLabel"), act: () => setStatus("Inactive"),
+  });
   const mayDelete = (one) => has("admin") && (kind !== "policies" || !isOfAmazon(one)) && one.userId !== name;
   return html`
     <aside class="drawer" aria-label=${title}>
@@ -262,6 +280,9 @@ function Drawer({ account, kind, name, options, setDialog, onClose, changed, rev
         <section class="part"><h3>${say("users.details")}</h3><${Facts} of=${factsOf(one)} /></section>
         <${Parts} account=${account} one=${one} options=${options} reload=${changed} setDialog=${setDialog} />
         ${mayDelete(one) && html`<div class="part buttons">
+          ${kind === "users" && (one.status
+            ? html`<${Button} icon="play" onClick=${() => setStatus("Active")}>${say("users.turnOn")}<//>`
+            : html`<${Button} icon="pause" onClick=${disable}>${say("users.turnOff")}<//>`)}
           <${Button} icon="trash" kind="danger" onClick=${remove}>${say("users.delete")}<//></div>`}
       `}<//></div>
     </aside>
@@ -285,6 +306,7 @@ function Table({ account, kind, items, opened }) {
       <tbody>${items.map((one) => html`
         <tr key=${keyOf(one)} class=${keyOf(one) === opened ? "isOpen" : ""}>
           <th scope="row"><a class="name" href=${link(["users", kind, keyOf(one)], { account })}><${Icon} name="users" />${one[KINDS[kind].name]}</a>
+            ${one.status && html` <span class="badge">${say("users.inactive")}</span>`}
             ${kind === "policies" && isOfAmazon(one) && html` <span class="badge">${say("users.byAmazon")}</span>`}</th>
           ${cells(kind, one).map((value, at) => html`<td class=${"quiet " + (COLUMNS[kind][at + 1][1] || "")}
             data-label=${say("users." + COLUMNS[kind][at + 1][0])}>${value}</td>`)}
@@ -364,7 +386,7 @@ export default function Users({ route }) {
         go(["users", kind, name], { account });
       }} />`}
       ${dialog && dialog.kind === "inline" && html`<${PolicyDialog} of=${dialog} onClose=${hide} />`}
-      ${dialog && dialog.kind === "confirm" && html`<${Confirm} title=${dialog.title} text=${dialog.text} label=${say("users.deleteLabel")}
+      ${dialog && dialog.kind === "confirm" && html`<${Confirm} title=${dialog.title} text=${dialog.text} label=${dialog.label || say("users.deleteLabel")}
         onClose=${hide} act=${async () => {
           await dialog.act();
           hide();

@@ -24,6 +24,7 @@ class UserView(Struct, frozen=True, kw_only=True):
     A user.
 
     @ivar tags: L{None} in lists.
+    @ivar status: C{"Inactive"} for a disabled user; L{None} for any other, as at Amazon.
     """
 
     path: str
@@ -32,6 +33,7 @@ class UserView(Struct, frozen=True, kw_only=True):
     arn: str
     createDate: int
     tags: Tags | None = None
+    status: str | None = None
 
 
 class GroupView(Struct, frozen=True, kw_only=True):
@@ -49,6 +51,7 @@ class RoleView(Struct, frozen=True, kw_only=True):
     A role.
 
     @ivar tags: L{None} in lists.
+    @ivar status: C{"Inactive"} for a disabled role; L{None} for any other, as at Amazon.
     """
 
     path: str
@@ -60,6 +63,7 @@ class RoleView(Struct, frozen=True, kw_only=True):
     description: str | None = None
     maxSessionDuration: int
     tags: Tags | None = None
+    status: str | None = None
 
 
 class PolicyView(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from storagegate.objects.identities.answers import (
 )
 from storagegate.objects.identities.entities import AccountState
 from storagegate.objects.identities.lookup import (
+    INACTIVE,
     IdentityRequest,
     changeableUser,
     checkCount,
@@ -227,7 +228,7 @@ def listAccessKeys(
         AccessKeyView(
             userName=name,
             accessKeyId=key.accessKey,
-            status="Inactive" if key.disabled else "Active",
+            status=INACTIVE if key.disabled else "Active",
             createDate=key.createdMs,
         )
         for key in rows
@@ -240,7 +241,7 @@ def updateAccessKey(
 ) -> tuple[AccountState, None]:
     """Enable or disable a key."""
     key = _namedKey(state, operation.userName, operation.accessKeyId, request)
-    return state.withKey(evolve(key, disabled=operation.status == "Inactive")), None
+    return state.withKey(evolve(key, disabled=operation.status == INACTIVE)), None
 
 
 def deleteAccessKey(

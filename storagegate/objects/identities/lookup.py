@@ -28,6 +28,9 @@ from storagegate.objects.identities.entities import (
 from storagegate.objects.principals import Identity
 from storagegate.storage.records import AccessKey
 
+INACTIVE = "Inactive"
+"""The status of a disabled key, user or role; that of any other is C{Active}."""
+
 E = TypeVar("E", bound=Entity)
 R = TypeVar("R")
 
@@ -184,6 +187,7 @@ def viewUser(state: AccountState, user: IAMUser, *, withTags: bool = False) -> U
         arn=user.arn(state.account),
         createDate=user.createdMs,
         tags=tagsOf(user) if withTags and user.tags else None,
+        status=INACTIVE if user.disabled else None,
     )
 
 

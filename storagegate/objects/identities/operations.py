@@ -170,6 +170,17 @@ class ListUserTags(PagedOperation[TagPage], frozen=True, kw_only=True):
     userName: str
 
 
+class UpdateUserStatus(UserOperation[None], frozen=True, kw_only=True):
+    """
+    Enable or disable a user. While it is disabled, its keys and service keys are refused, and it
+    cannot sign in; its sessions end for good. Amazon has no such operation.
+
+    @ivar status: C{"Active"} or C{"Inactive"}.
+    """
+
+    status: str
+
+
 class RevokeUserSessions(UserOperation[None], frozen=True, kw_only=True):
     """End all sessions of a user, and those of its service keys. Amazon has no such operation."""
 
@@ -322,6 +333,17 @@ class UpdateAssumeRolePolicy(RoleOperation[None], frozen=True, kw_only=True):
     """
 
     policyDocument: str
+
+
+class UpdateRoleStatus(RoleOperation[None], frozen=True, kw_only=True):
+    """
+    Enable or disable a role. While it is disabled, it cannot be assumed; its sessions end for good.
+    Amazon has no such operation.
+
+    @ivar status: C{"Active"} or C{"Inactive"}.
+    """
+
+    status: str
 
 
 class RevokeRoleSessions(RoleOperation[None], frozen=True, kw_only=True):

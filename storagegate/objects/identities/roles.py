@@ -8,6 +8,7 @@ from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import Done, RolePage, RoleResult, RoleView
 from storagegate.objects.identities.entities import AccountState, Role
 from storagegate.objects.identities.lookup import (
+    INACTIVE,
     IdentityRequest,
     checkCount,
     newId,
@@ -37,6 +38,7 @@ def viewRole(state: AccountState, role: Role, *, isWhole: bool = False) -> RoleV
         description=role.description or None,
         maxSessionDuration=role.maxSessionSeconds,
         tags=tagsOf(role) if isWhole and role.tags else None,
+        status=INACTIVE if role.disabled else None,
     )
 
 
@@ -116,6 +118,18 @@ def deleteRole(
     if role.attached:
         raise DeleteConflict("Cannot delete entity, must detach all policies first.")
     return state.withoutEntity(role), None
+
+
+def updateRoleStatus(
+    state: AccountState, operation: operations.UpdateRoleStatus, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """Enable a role, or disable it and end its sessions."""
+    role = roleOf(state, operation.roleName)
+    if operation.status == INACTIVE:
+        role = replace(role, disabled=True, revokedBeforeMs=request.nowMs + 1)
+    else:
+        role = replace(role, disabled=False)
+    return state.withEntity(role), None
 
 
 def revokeRoleSessions(

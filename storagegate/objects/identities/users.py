@@ -13,6 +13,7 @@ from storagegate.objects.identities.answers import (
 )
 from storagegate.objects.identities.entities import AccountState, IAMUser
 from storagegate.objects.identities.lookup import (
+    INACTIVE,
     IdentityRequest,
     allUsers,
     changeableUser,
@@ -144,6 +145,18 @@ def deleteUser(
     if user.groups:
         raise DeleteConflict("Cannot delete entity, must remove users from group first.")
     return state.withoutEntity(user), None
+
+
+def updateUserStatus(
+    state: AccountState, operation: operations.UpdateUserStatus, request: IdentityRequest
+) -> tuple[AccountState, None]:
+    """Enable a user, or disable it and end its sessions."""
+    user = changeableUser(state, operation.userName)
+    if operation.status == INACTIVE:
+        user = replace(user, disabled=True, revokedBeforeMs=request.nowMs + 1)
+    else:
+        user = replace(user, disabled=False)
+    return state.withEntity(user), None
 
 
 def revokeUserSessions(

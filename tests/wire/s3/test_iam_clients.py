@@ -188,7 +188,7 @@ class ProgramTests(IAMCase):
         }
         lines = [f"export {name}='{value}'" for name, value in variables.items()]
         blocks = [block.code for block in codeBlocks(DOCS / "iam.rst", "sh")]
-        self.assertEqual(len(blocks), 6)
+        self.assertEqual(len(blocks), 7)
         printed = runShell(self, "\n".join([*lines, *blocks]), directory, scripts)
         self.assertIn('"GroupName": "readers"', printed)
         self.assertIn("AmazonS3ReadOnlyAccess", printed)
