@@ -11,7 +11,8 @@ The options of OpenID Connect issuers for signing in to the console: the tables 
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import field, frozen
@@ -21,6 +22,7 @@ from storagegate.auth.oauth import DocumentURL, readURL
 from storagegate.core.files import readSmallFile
 from storagegate.core.options import OptionError, makeOptions, readEach
 from storagegate.objects.accounts import ROLES, ROOT_ACCOUNT
+from storagegate.objects.identities.entities import OIDCProvider
 
 MOST_ISSUERS = 10
 """Issuers of a console: each has a button on the sign-in page."""
@@ -137,11 +139,12 @@ class IssuerOptions:
         return ""
 
 
-def readIssuers(table: Any) -> dict[str, IssuerOptions]:
+def readIssuers(table: Any, *, withSecrets: bool = True) -> dict[str, IssuerOptions]:
     """
     Read the tables of all issuers.
 
     @param table: The table C{signIn}: options by the name of an issuer.
+    @param withSecrets: Whether the secrets are checked, too. Reads small files.
     @raise OptionError: An option is unknown, missing or invalid, or a secret cannot be read. The
         text does not contain secrets.
     """
@@ -149,10 +152,10 @@ def readIssuers(table: Any) -> dict[str, IssuerOptions]:
         raise OptionError("the option signIn is a table")
     if len(table) > MOST_ISSUERS:
         raise OptionError(f"the option signIn has more than {MOST_ISSUERS} issuers")
-    return readEach(table, _readIssuerTable)
+    return readEach(table, partial(_readIssuerTable, withSecrets=withSecrets))
 
 
-def _readIssuerTable(name: str, given: Any) -> IssuerOptions:
+def _readIssuerTable(name: str, given: Any, *, withSecrets: bool) -> IssuerOptions:
     prefix = f"signIn.{name}."
     if not _NAME.fullmatch(name):
         raise OptionError(
@@ -167,5 +170,25 @@ def _readIssuerTable(name: str, given: Any) -> IssuerOptions:
         raise OptionError(f"the option signIn.{name} has more than one of {', '.join(secrets)}")
     if options.roles is not None and options.roleClaim is None:
         raise OptionError(f"the option {prefix}roles needs {prefix}roleClaim")
-    options.secret(prefix)
+    if withSecrets:
+        options.secret(prefix)
     return options
+
+
+def webIdentityProviders(table: Any) -> Mapping[str, Sequence[OIDCProvider]]:
+    """
+    Return the issuers as providers of web identities, by account. Their audiences are the
+    identifiers of the console.
+
+    @param table: The table C{signIn} of a valid configuration.
+    """
+    clients: dict[tuple[str, str], list[str]] = {}
+    for options in readIssuers(table, withSecrets=False).values():
+        found = clients.setdefault((options.account, options.issuer.text), [])
+        found.append(options.clientId)
+    made: dict[str, list[OIDCProvider]] = {}
+    for (account, url), ids in clients.items():
+        scheme, _, name = url.partition("://")
+        provider = OIDCProvider(name=name, scheme=scheme, clientIds=tuple(dict.fromkeys(ids)))
+        made.setdefault(account, []).append(provider)
+    return made

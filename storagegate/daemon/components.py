@@ -7,8 +7,8 @@ This is the only module that calls the constructors of the store, the sites and 
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from storagegate.daemon import health
 from storagegate.daemon.adminresource import AdminResource
 from storagegate.daemon.config import (
     Configuration,
-    S3Options,
     StoreOptions,
     collectErrors,
     raiseErrors,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from storagegate.net.http.site import Site
     from storagegate.net.ipc import WorkerIPC
     from storagegate.objects.encryption.interfaces import IMasterKeys
+    from storagegate.objects.identities.entities import OIDCProvider
     from storagegate.storage.cluster.admin import ClusterSecrets
     from storagegate.storage.store import ObjectStore
 
@@ -610,16 +610,26 @@ class Components:
         self,
         site: Any,
         store: Any,
-        options: S3Options,
+        configuration: Configuration,
         root: KeyPair,
         readiness: Callable[[], health.Readiness],
     ) -> None:
         """
         Let the S3 listener's site serve a store; requests in flight keep their resource.
 
+        @param configuration: The options of S3, and the issuers whose tokens STS accepts.
         @param readiness: Returns the current readiness, for health checks.
         """
         from storagegate.s3.resource import makeS3Resource
+
+        options, signIn = configuration.s3, configuration.signIn
+
+        @cache
+        def providers() -> "Mapping[str, Sequence[OIDCProvider]]":
+            # With the first token of an issuer: PyJWT and the client of issuers take megabytes.
+            from storagegate.console.issueroptions import webIdentityProviders
+
+            return webIdentityProviders(signIn)
 
         resource = makeS3Resource(
             store,
@@ -634,6 +644,7 @@ class Components:
             rootSecretKey=root.secretKey,
             reactor=self._reactor,
             lifecycleDaySeconds=options.lifecycleDaySeconds,
+            providers=lambda account: providers().get(account, ()) if signIn else (),
         )
         # Any client may connect to this listener, so it gives no details.
         resource.healthCheck = partial(

@@ -331,8 +331,9 @@ class Daemon(ProcessService):
         """Serve the store with a root key pair; requests in flight keep the previous one."""
         self._parts.logs.redactor.hide(root.secretKey)
         if "s3" in self._sites and self._store is not None:
-            options = self._configuration.s3
-            self._parts.serveS3(self._sites["s3"], self._store, options, root, self.readiness)
+            self._parts.serveS3(
+                self._sites["s3"], self._store, self._configuration, root, self.readiness
+            )
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)
         if self._console is not None:

@@ -1,11 +1,16 @@
 """Makes the domain of a store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.service import Functions, ObjectService
 from storagegate.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from storagegate.objects.identities.entities import OIDCProvider
+    from storagegate.objects.identities.webidentity import Providers
 
 
 def openDomain(
@@ -15,6 +20,7 @@ def openDomain(
     now: Callable[[], float],
     ownership: str = "",
     encryption: EncryptionOptions | None = None,
+    providers: "Providers | None" = None,
 ) -> ObjectService:
     """
     Make the domain of a store.
@@ -26,9 +32,17 @@ def openDomain(
     @param ownership: The object ownership of new buckets that name none; empty for none.
     @param encryption: The configuration that all domains of the store share; L{None} for a store
         without master keys.
+    @param providers: Returns the configured OpenID Connect providers of an account, whose tokens
+        can be exchanged for sessions; L{None} for none.
     """
     options = EncryptionOptions() if encryption is None else encryption
-    return ObjectService(store, accounts, region, now, ownership, _loadTable, options)
+    return ObjectService(
+        store, accounts, region, now, ownership, _loadTable, options, providers or _noProviders
+    )
+
+
+def _noProviders(account: str) -> Sequence["OIDCProvider"]:
+    return ()
 
 
 def _loadTable() -> Functions:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.sealing import ObjectKey
     from storagegate.objects.encryption.service import Encryption
     from storagegate.objects.identities.store import IdentityStore
+    from storagegate.objects.identities.webidentity import Providers, WebIdentityVerifier
     from storagegate.objects.operations import Operation
     from storagegate.objects.settings import BucketSettings, SettingsCache
 
@@ -92,11 +93,13 @@ class ObjectService:
         ownership: str,
         table: Callable[[], Functions],
         encryption: EncryptionOptions,
+        providers: "Providers",
     ) -> None:
         """
         @param now: Returns seconds since the epoch.
         @param table: Returns the functions of operations; called with the first operation.
         @param encryption: The configuration of encryption.
+        @param providers: Returns the configured OpenID Connect providers of an account.
         """
         self.store = store
         self.accounts = accounts
@@ -105,6 +108,7 @@ class ObjectService:
         self.ownership = ownership
         self._table = table
         self._options = encryption
+        self._providers = providers
         self.catalog = store.catalog
         self._recentBucket = store.catalog.recentBucket
         self._verifies = store.verifier is not None
@@ -134,6 +138,13 @@ class ObjectService:
         from storagegate.objects.identities.store import IdentityStore
 
         return IdentityStore(self.catalog, self.store.accessKeys)
+
+    @cached_property
+    def webIdentities(self) -> "WebIdentityVerifier":
+        """The verifier of the tokens of issuers, loaded on first use."""
+        from storagegate.objects.identities.webidentity import WebIdentityVerifier
+
+        return WebIdentityVerifier(self._providers)
 
     @cached_property
     def encryption(self) -> "Encryption":

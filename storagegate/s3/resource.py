@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from itertools import count
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
@@ -39,6 +40,9 @@ from storagegate.s3.request import XML, Pairs, S3Request, S3Services
 from storagegate.storage.errors import PreconditionFailed, StoreError
 from storagegate.storage.store import ObjectStore
 from storagegate.telemetry.tracecontext import namedTracing, newTraceId
+
+if TYPE_CHECKING:
+    from storagegate.objects.identities.webidentity import Providers
 
 _REQUEST_ID = b"x-amz-request-id"
 _ORIGIN = b"origin"
@@ -402,6 +406,7 @@ def makeS3Resource(
     rootSecretKey: str,
     reactor: IReactorTime,
     lifecycleDaySeconds: int = DAY_SECONDS,
+    providers: "Providers | None" = None,
 ) -> S3Resource:
     """
     Make the resource of an S3 listener.
@@ -417,9 +422,10 @@ def makeS3Resource(
     @param trustedProxies: The proxies whose C{X-Forwarded-For} names the client.
     @param rootAccessKey: The root pair; see L{AccessKeyStore}.
     @param lifecycleDaySeconds: Length of a day in lifecycle rules, in seconds.
+    @param providers: See L{openDomain}.
     """
     credentials = AccessKeyStore(store.accessKeys, rootAccessKey, rootSecretKey)
-    objects = openDomain(store, credentials, region, time.time, ownership, encryption)
+    objects = openDomain(store, credentials, region, time.time, ownership, encryption, providers)
     services = S3Services(
         store=store,
         objects=objects,

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import Configuration, ConfigurationError, S3Options, StoreOptions
+from storagegate.daemon.config import Configuration, ConfigurationError, StoreOptions
 from storagegate.daemon.health import Readiness
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.storage.errors import StoreError
@@ -277,10 +277,10 @@ class FakeParts(Components):
         return "admin"
 
     def serveS3(
-        self, site: Any, store: Any, options: S3Options, root: KeyPair, readiness: Any
+        self, site: Any, store: Any, configuration: Configuration, root: KeyPair, readiness: Any
     ) -> None:
         """Record the arguments of the S3 resource."""
-        site.resource = (store, options, root)
+        site.resource = (store, configuration.s3, root)
 
     def gatewayService(self, configuration: Configuration) -> Any:
         """Return the fake gateway service."""

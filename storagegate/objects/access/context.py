@@ -471,6 +471,9 @@ _KEYS = (
         "aws:SecureTransport", lambda context: "true" if context.request.secure else "false"
     ),
     ConditionKey("aws:SourceIp", _sourceAddress),
+    ConditionKey(
+        "aws:TagKeys", lambda context: tuple(context.request.requestTags), isMultiple=True
+    ),
     ConditionKey("aws:UserAgent", _header(b"user-agent")),
     ConditionKey("aws:userid", _userId),
     ConditionKey("aws:username", _userName),
@@ -497,6 +500,11 @@ _KEYS = (
     ConditionKey("s3:signatureversion", _signingPart("version")),
     ConditionKey("sts:ExternalId", lambda context: context.values.get("sts:ExternalId")),
     ConditionKey("sts:RoleSessionName", lambda context: context.values.get("sts:RoleSessionName")),
+    ConditionKey(
+        "sts:TransitiveTagKeys",
+        lambda context: context.values.get("sts:TransitiveTagKeys"),
+        isMultiple=True,
+    ),
     ConditionKey("s3:TlsVersion", lambda context: context.request.tlsVersion),
     ConditionKey("s3:VersionId", lambda context: context.versionId),
     ConditionKey("s3:x-amz-copy-source", _copySource, canonical=_withSlash),

@@ -33,6 +33,9 @@ from storagegate.objects.access.policydocument import (
 _LIMIT = 8 * 1024
 """Bytes of a trust policy: four times Amazon's default limit of 2,048 characters."""
 
+TAG_SESSION = "sts:TagSession"
+"""The action that gives tags to a session."""
+
 _STATEMENT_ELEMENTS = frozenset({"Sid", "Effect", "Principal", "Action", "Condition"})
 _NO_ACCOUNT = "arn:aws:iam:::"
 

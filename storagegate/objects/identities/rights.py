@@ -110,7 +110,14 @@ class Rights:
         """The tags of the user, or of the role and the session."""
         holder, session = self.user or self.role, self.session
         tags = _NO_TAGS if holder is None else holder.tags
-        return tags if session is None or not session.tags else {**tags, **session.tags}
+        if session is None or not (session.tags or session.transitiveTags):
+            return tags
+        own = {**session.tags, **session.transitiveTags}
+        if not tags:
+            return own
+        # Keys of tags differ by more than case.
+        taken = {key.lower() for key in own}
+        return {**{key: tags[key] for key in tags if key.lower() not in taken}, **own}
 
     def evaluate(
         self, action: str, context: AccessContext, resource: str | None = None

@@ -96,6 +96,7 @@ class SessionStore:
         name: str = "",
         policy: str = "",
         tags: Mapping[str, str] = _NOTHING,
+        transitiveTags: Mapping[str, str] = _NOTHING,
         issuer: str = "",
         claims: Mapping[str, str | list[str]] = _NOTHING,
     ) -> NewSession:
@@ -120,6 +121,7 @@ class SessionStore:
             name=name,
             policy=policy,
             tags=dict(tags),
+            transitiveTags=dict(transitiveTags),
             issuer=issuer,
             claims=dict(claims),
         )
@@ -197,6 +199,7 @@ class SessionStore:
         if (
             account is None
             or role is None
+            or role.disabled
             or role.id != session.roleId
             or session.issuedMs < role.revokedBeforeMs
         ):

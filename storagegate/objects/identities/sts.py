@@ -6,15 +6,20 @@ service key gives the rights that its own policies leave it. A session gives no 
 except of a role whose trust policy and whose own rights allow it.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from storagegate.objects.access.context import AccessContext, principalArn, userId, withTags
-from storagegate.objects.access.trustpolicy import Trust, TrustPolicy, compileTrustPolicy
+from storagegate.objects.access.trustpolicy import (
+    TAG_SESSION,
+    Trust,
+    TrustPolicy,
+    compileTrustPolicy,
+)
 from storagegate.objects.dates import isoSeconds
 from storagegate.objects.errors import (
     AccessDenied,
@@ -30,7 +35,8 @@ from storagegate.objects.identities.lookup import providerArn
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.rights import checkPolicy
 from storagegate.objects.identities.sessions import NewSession
-from storagegate.objects.identities.validation import checkOperation, invalid
+from storagegate.objects.identities.tokens import SessionToken
+from storagegate.objects.identities.validation import checkOperation, checkTags, invalid
 from storagegate.objects.principals import ROOT_ACCOUNT, AccountKey, Identity
 
 if TYPE_CHECKING:
@@ -136,6 +142,7 @@ class AssumeRole(SessionOperation[AssumedRole], frozen=True, kw_only=True):
     @ivar policy: A policy that narrows the rights.
     @ivar externalId: A text that the trust policy can require.
     @ivar tags: The tags of the session, which the trust policy must allow by C{sts:TagSession}.
+    @ivar transitiveTagKeys: The keys of tags that sessions of further roles inherit.
     """
 
     roleArn: str = ""
@@ -143,11 +150,13 @@ class AssumeRole(SessionOperation[AssumedRole], frozen=True, kw_only=True):
     policy: str = ""
     externalId: str = ""
     tags: Tags = ()
+    transitiveTagKeys: tuple[str, ...] = ()
 
 
 class AssumeRoleWithWebIdentity(SessionOperation[WebIdentityRole], frozen=True, kw_only=True):
     """
-    Make a session of a role for the token of an issuer. It needs no signature.
+    Make a session of a role for the token of an issuer. It needs no signature. The token can have
+    tags of the session.
 
     @ivar webIdentityToken: A JSON Web Token.
     @ivar policy: A policy that narrows the rights.
@@ -194,31 +203,41 @@ async def _getSessionToken(
 async def _assumeRole(
     service: "ObjectService", caller: "Caller", operation: AssumeRole
 ) -> AssumedRole:
-    size = checkSession(operation.policy, operation.tags)
     named = readRoleArn(operation.roleArn, caller.identity.account)
     if named is None:
-        return _assumeNothing(service, caller, operation, size)
+        return _assumeNothing(service, caller, operation, checkSession(operation.policy))
     account, name = named
+    rights = caller.identity.rights
+    before = None if rights is None or rights.role is None else rights.session
+    tags = splitTags(operation.tags, operation.transitiveTagKeys, before)
+    size = checkSession(operation.policy, tags)
     if not operation.roleSessionName:
         raise invalid(None, "roleSessionName", "Member must not be null")
     state = await service.identities.read(account)
     role = state.role(name.rpartition("/")[2])
     if role is None or role.resource != f"role/{name}":
         # As at Amazon: a refusal does not tell whether the role exists.
-        raise AccessDenied(explain=lambda: Refusal(f"there is no role {operation.roleArn}"))
-    context = describe(caller, account, operation.roleSessionName, operation.externalId)
+        raise refused(f"there is no role {operation.roleArn}")
+    if role.disabled:
+        raise refused(f"the role {role.name} is disabled")
+    context = describe(
+        caller,
+        account,
+        operation.roleSessionName,
+        operation.externalId,
+        operation.transitiveTagKeys,
+    )
     _checkTrust(role, account, context, "sts:AssumeRole")
-    if operation.tags:
-        _checkTrust(role, account, context, "sts:TagSession")
-    rights = caller.identity.rights
-    isChained = rights is not None and rights.role is not None
+    if any(tags):
+        _checkTrust(role, account, context, TAG_SESSION)
     made = service.accounts.sessions.issue(
         account,
-        lengthOf(operation, role, isChained=isChained),
+        lengthOf(operation, role, isChained=before is not None),
         role=role,
         name=operation.roleSessionName,
         policy=operation.policy,
-        tags={tag.key: tag.value for tag in operation.tags},
+        tags=tags.own,
+        transitiveTags=tags.transitive,
     )
     return AssumedRole(
         assumedRoleUser=roleUser(role, account, operation.roleSessionName),
@@ -231,7 +250,7 @@ def _assumeNothing(
     service: "ObjectService", caller: "Caller", operation: AssumeRole, size: int | None
 ) -> AssumedRole:
     """Make a session with the rights of the caller."""
-    if operation.tags:
+    if operation.tags or operation.transitiveTagKeys:
         raise ValidationError("Tags need a role, whose trust policy allows them")
     maker = _makerOf(service, caller, "AssumeRole")
     made = service.accounts.sessions.issue(
@@ -256,25 +275,35 @@ async def _assumeWithWebIdentity(
     # PyJWT and the client of HTTP are large.
     from storagegate.objects.identities import webidentity
 
-    size = checkSession(operation.policy)
+    checkSession(operation.policy)
     named = readRoleArn(operation.roleArn, ROOT_ACCOUNT)
     if named is None:
         raise ValidationError(f"{operation.roleArn:.200} is invalid")
     account, path = named
     state = await service.identities.read(account)
-    provider, claims = await webidentity.verifyToken(state, operation.webIdentityToken)
+    verifier = service.webIdentities
+    provider, claims = await verifier.verify(state, operation.webIdentityToken)
     name = operation.roleSessionName
     role = state.role(path.rpartition("/")[2])
     if role is None or role.resource != f"role/{path}":
-        raise AccessDenied("Not authorized to perform sts:AssumeRoleWithWebIdentity")
+        raise webidentity.refused(path, provider, "there is no such role")
+    if role.disabled:
+        raise webidentity.refused(path, provider, "it is disabled")
     comparable = webidentity.comparableClaims(claims)
-    webidentity.checkTrust(caller, state, role, provider, name, comparable)
+    found, transitive = webidentity.tagsOfClaims(claims)
+    checkTags(found)
+    tags = splitTags(found, transitive)
+    size = checkSession(operation.policy, tags)
+    tagged = withTags(caller, {tag.key: tag.value for tag in found})
+    webidentity.checkTrust(tagged, state, role, provider, name, comparable, transitive)
     made = service.accounts.sessions.issue(
         account,
         lengthOf(operation, role),
         role=role,
         name=name,
         policy=operation.policy,
+        tags=tags.own,
+        transitiveTags=tags.transitive,
         issuer=provider.name,
         claims=comparable,
     )
@@ -301,14 +330,24 @@ def _makerOf(service: "ObjectService", caller: "Caller", name: str) -> AccountKe
     return maker
 
 
-def describe(caller: "Caller", account: str, name: str, externalId: str = "") -> AccessContext:
+def describe(
+    caller: "Caller",
+    account: str,
+    name: str,
+    externalId: str = "",
+    transitiveTagKeys: tuple[str, ...] = (),
+) -> AccessContext:
     """
     Describe a call for a trust policy.
 
     @param account: The account of the role.
     @param name: The name of the session.
     """
-    values = {"sts:RoleSessionName": name, "sts:ExternalId": externalId or None}
+    values = {
+        "sts:RoleSessionName": name,
+        "sts:ExternalId": externalId or None,
+        "sts:TransitiveTagKeys": transitiveTagKeys,
+    }
     return AccessContext(
         caller.identity, caller, "", "", account, caller.operationName, values=values
     )
@@ -378,7 +417,44 @@ def lengthOf(operation: SessionOperation[Any], role: Role, *, isChained: bool = 
     return seconds
 
 
-def checkSession(policy: str, tags: Tags = ()) -> int | None:
+class SessionTags(NamedTuple):
+    """
+    The tags of a new session.
+
+    @ivar transitive: The tags that a session of another role inherits from this one.
+    """
+
+    own: Mapping[str, str]
+    transitive: Mapping[str, str]
+
+
+_NO_TAGS = SessionTags({}, {})
+
+
+def splitTags(
+    tags: Tags, transitiveKeys: Collection[str], before: SessionToken | None = None
+) -> SessionTags:
+    """
+    Return the tags of a new session, with those that it inherits.
+
+    @param before: The session of a role that makes it; L{None} for none.
+    @raise ValidationError: A transitive key is no tag, or a tag is inherited.
+    """
+    inherited: Mapping[str, str] = {} if before is None else before.transitiveTags
+    transitive = {key.lower() for key in transitiveKeys}
+    unknown = transitive - {tag.key.lower() for tag in tags}
+    if unknown:
+        raise ValidationError("The specified transitive tag key must be among the requested tags.")
+    taken = {key.lower() for key in inherited}
+    if any(tag.key.lower() in taken for tag in tags):
+        raise ValidationError("A session tag has the key of a tag that the session inherits.")
+    return SessionTags(
+        {tag.key: tag.value for tag in tags if tag.key.lower() not in transitive},
+        {**inherited, **{tag.key: tag.value for tag in tags if tag.key.lower() in transitive}},
+    )
+
+
+def checkSession(policy: str, tags: SessionTags = _NO_TAGS) -> int | None:
     """
     Check the policy and the tags of a new session.
 
@@ -386,9 +462,9 @@ def checkSession(policy: str, tags: Tags = ()) -> int | None:
     @raise PackedPolicyTooLarge: They are too large.
     @raise MalformedPolicyDocument: The policy is invalid.
     """
-    if not policy and not tags:
+    if not policy and not any(tags):
         return None
-    size = len(msgspec.json.encode((policy, tags)))
+    size = len(msgspec.json.encode((policy, *tags)))
     if len(policy) > POLICY_LIMIT or size > PACKED_LIMIT:
         raise PackedPolicyTooLarge(
             f"The policy has more than {POLICY_LIMIT} characters, or is with the tags larger than "

@@ -47,6 +47,8 @@ class SessionToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @ivar name: The name of a session of a role.
     @ivar policy: The policy that narrows the rights; empty for none.
     @ivar tags: The tags of the session, which are tags of the principal.
+    @ivar transitiveTags: More such tags, which a session of a role that this session assumes
+        inherits.
     @ivar issuer: The issuer of the token of the web identity; empty without one.
     @ivar claims: The claims of that token.
     """
@@ -62,6 +64,7 @@ class SessionToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     policy: str = ""
     tags: dict[str, str] = field(default_factory=dict)
+    transitiveTags: dict[str, str] = field(default_factory=dict)
     issuer: str = ""
     claims: dict[str, str | list[str]] = field(default_factory=dict)
 

@@ -90,7 +90,12 @@ _NUMBERS = {
 }
 """The smallest and the largest value of numbers."""
 
-_LENGTHS = {"clientIDList": 100, "thumbprintList": 5, "tagKeys": TAGS_LIMIT}
+_LENGTHS = {
+    "clientIDList": 100,
+    "thumbprintList": 5,
+    "tagKeys": TAGS_LIMIT,
+    "transitiveTagKeys": TAGS_LIMIT,
+}
 
 
 def checkOperation(operation: IdentityOperation[Any]) -> None:
@@ -148,12 +153,12 @@ def invalid(value: str | None, name: str, constraint: str) -> ValidationError:
 
 def _checkList(name: str, values: tuple[Any, ...]) -> None:
     if name == "tags":
-        _checkTags(values)
+        checkTags(values)
         return
     if len(values) > _LENGTHS[name]:
         raise LimitExceeded(f"Cannot exceed {_LENGTHS[name]} members of {name}")
     for value in values:
-        if name == "tagKeys":
+        if name in ("tagKeys", "transitiveTagKeys"):
             _check(name, value, "" if value and isTagText(value, 128) else _TAG)
         else:
             _check(name, value, _PLURALS[name].problem(value))
@@ -162,7 +167,12 @@ def _checkList(name: str, values: tuple[Any, ...]) -> None:
 _TAG = r"Member must satisfy regular expression pattern: [\p{L}\p{Z}\p{N}_.:/=+\-@]+"
 
 
-def _checkTags(tags: Iterable[Tag]) -> None:
+def checkTags(tags: Iterable[Tag]) -> None:
+    """
+    Check the tags of an identity or a session.
+
+    @raise ValidationError: A tag is invalid, or there are too many.
+    """
     keys = set()
     for number, tag in enumerate(tags, 1):
         if number > TAGS_LIMIT:

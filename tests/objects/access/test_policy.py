@@ -388,6 +388,8 @@ class EvaluationTests(SynchronousTestCase):
             "s3:versionid": "v",
             "sts:externalid": None,
             "sts:rolesessionname": None,
+            "sts:transitivetagkeys": None,
+            "aws:tagkeys": ("k",),
             "s3:x-amz-copy-source": "/from/key",
             "s3:x-amz-metadata-directive": "S3:X-AMZ-METADATA-DIRECTIVE",
         }

@@ -303,6 +303,8 @@ class EvaluatorTests(RightsCase):
                 path="/x/",
                 id=f"AROA{name}",
                 policies={str(n): each for n, each in enumerate(trusted)},
+                # The tag of a session with this key, in another case, wins.
+                tags={"TEAM": "red"},
             )
             self.stored.put(account, user, group, roles[account], *kept, keys=[key])
             all_ = [*own, *ofGroup, *managed]
@@ -338,18 +340,19 @@ class EvaluatorTests(RightsCase):
             people[made] = Person("service", parent.account, "", made, policies=own, parent=parent)
         for account, role in roles.items():
             tags = {"team": draw(st.sampled_from(["red", "blue"]))}
+            kind = draw(st.sampled_from(["tags", "transitiveTags"]))
             base = Person(
                 "role",
                 account,
                 "x/Ops",
-                self.openSession(account=account, role=role, name="Ada", tags=tags),
+                self.openSession(account=account, role=role, name="Ada", **{kind: tags}),
                 f"{role.id}:Ada",
                 tags,
                 list(role.policies.values()),
             )
             own = draw(documents)[:1]
             made = self.openSession(
-                account=account, role=role, name="Ada", tags=tags, policy=own[0] if own else ""
+                account=account, role=role, name="Ada", policy=own[0] if own else "", **{kind: tags}
             )
             people[base.accessKey] = base
             people[made] = Person("service", account, "", made, policies=own, parent=base)

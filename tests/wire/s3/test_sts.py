@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 
 import boto3
@@ -365,6 +366,73 @@ class RoleTests(STSCase):
         self.assertRefused(400, "InvalidToken", s3.list_buckets)
         self.makeRole()
         self.assertRefused(400, "InvalidToken", s3.list_buckets)
+
+    def test_disabled(self) -> None:
+        """
+        All keys and sessions of a disabled user, and all sessions of a disabled role, are refused
+        within a second; enabling brings back the keys, but no session.
+        """
+        arn = self.makeRole()
+        arguments = [*self.daemon.storeArguments, "--account", self.account]
+        own = self.client(self.ann, "s3")
+        child = self.issueKey(self.account, "--parent", "user/ann")
+        service = self.client(child, "s3")
+        user, role = self.using(self.sts.get_session_token()), self.using(self.assume(arn))
+        link = user.generate_presigned_url("get_object", Params={"Bucket": self.bucket, "Key": "k"})
+        for s3 in (own, service, user, role):
+            self.assertMay(s3, read=True, write=s3 is role)
+        path = link.partition(self.endpoint)[2]
+        self.assertEqual(self.send(Outgoing("GET", path, {})).status, 200)
+
+        def code(s3: Any) -> str:
+            try:
+                s3.get_object(Bucket=self.bucket, Key="k")
+            except ClientError as error:
+                found: str = error.response["Error"]["Code"]
+                return found
+            return ""
+
+        runCommand("users", "disable", "ann", *arguments)
+        start = monotonic()
+        self.assertTrue(eventually(lambda: code(own) == "InvalidAccessKeyId"))
+        self.assertLess(monotonic() - start, 2)
+        self.assertEqual(code(service), "InvalidAccessKeyId")
+        self.assertEqual(code(user), "InvalidToken")
+        self.assertEqual(self.send(Outgoing("GET", path, {})).status, 400)
+        self.assertRefused(403, "InvalidClientTokenId", self.sts.get_caller_identity)
+        # Another caller has assumed the role: its session goes on.
+        self.assertEqual(code(role), "")
+        self.assertEqual(self.iam.get_user(UserName="ann")["User"]["UserName"], "ann")
+        self.assertIn("inactive", runCommand("users", "show", "ann", *arguments))
+        runCommand("users", "disable", "ops", "--role", *arguments)
+        self.assertTrue(eventually(lambda: code(role) == "InvalidToken"))
+        self.assertNotAssumed(403, "AccessDenied", arn, self.client(self.admin, "sts"))
+        runCommand("users", "enable", "ann", *arguments)
+        runCommand("users", "enable", "ops", "--role", *arguments)
+        self.assertTrue(eventually(lambda: code(own) == "" and code(service) == ""))
+        for s3 in (user, role):
+            self.assertEqual(code(s3), "InvalidToken")
+        self.assertMay(self.using(self.sts.get_session_token()), read=True, write=False)
+        self.assertMay(self.using(self.assume(arn)), read=True, write=True)
+
+    def test_statusRights(self) -> None:
+        """A user needs the right to disable another, over IAM as in the console."""
+        self.iam.create_user(UserName="bob")
+        call = b"Action=UpdateUserStatus&Version=2010-05-08&UserName=bob&Status="
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+
+        def status(account: Account, value: bytes) -> int:
+            signer = Signer(self.host, account, service="iam")
+            found: int = self.send(signer.sign(Outgoing("POST", "/", form, call + value))).status
+            return found
+
+        self.assertEqual(status(self.ann, b"Inactive"), 403)
+        self.iam.put_user_policy(
+            UserName="ann", PolicyName="iam", PolicyDocument=policy("iam:UpdateUserStatus")
+        )
+        self.assertEqual(status(self.ann, b"Inactive"), 200)
+        self.assertEqual(status(self.admin, b"Off"), 400)
+        self.assertEqual(status(self.admin, b"Active"), 200)
 
     def test_revoked(self) -> None:
         """The command ends the sessions of a user and of a role within a second; new ones begin."""
