@@ -50,11 +50,21 @@ def listUsers(invocation: Invocation) -> int:
     users = _Account(invocation).all("ListUsers", "users")
     output = invocation.output
     rows = [
-        (each["userName"], each["path"], each["userId"], formatTime(each["createDate"]))
+        (
+            each["userName"],
+            each["path"],
+            each["userId"],
+            _statusOf(each),
+            formatTime(each["createDate"]),
+        )
         for each in users
     ]
-    output.result({"users": users}, output.table(("USER", "PATH", "ID", "CREATED"), rows))
+    output.result({"users": users}, output.table(("USER", "PATH", "ID", "STATUS", "CREATED"), rows))
     return 0
+
+
+def _statusOf(user: dict[str, Any]) -> str:
+    return str(user.get("status") or "Active").lower()
 
 
 def createUser(invocation: Invocation) -> int:
@@ -100,7 +110,7 @@ def showUser(invocation: Invocation) -> int:
         ("arn", user["arn"]),
         ("id", user["userId"]),
         ("created", formatTime(user["createDate"])),
-        ("status", (user.get("status") or "Active").lower()),
+        ("status", _statusOf(user)),
         *(("tag", f"{tag['key']}={tag['value']}") for tag in user.get("tags") or ()),
         *(("group", each) for each in document["groups"]),
         *(("policy", each) for each in document["attachedPolicies"]),

@@ -4,15 +4,21 @@ import atexit
 import itertools
 import json
 import shlex
+import socket
+import subprocess
 from functools import cache
+from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.console.fixture import ConsoleCase, Reply
 from tests.support.clients import Account
+from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.issuer import Issuer
+from tests.support.ports import waitForPort
+from tests.support.programs import needProgram
 from tests.support.selection import long
 from tests.wire.s3.fixture import eventually, makeDaemon, ownDirectory, runStoragegate
 
@@ -83,11 +89,6 @@ class IssuerCase(ConsoleCase):
         self.assertIn(reply.status, statuses or (200, 204), reply.body)
         return reply
 
-
-@long("starts an issuer and a daemon")
-class IssuerSignInTests(IssuerCase):
-    """People of an issuer in the console."""
-
     def begin(self) -> tuple[str, str]:
         """Click the button; return the URL of the issuer, and the cookie."""
         reply = self.send("POST", "session/issuers/corporate")
@@ -106,9 +107,18 @@ class IssuerSignInTests(IssuerCase):
         url, cookie = self.begin()
         reply = self.finish(cookie, self.issuer.authorize(url, subject))
         self.assertEqual(reply.status, 200, reply.body)
+        return self.halvesOf(reply), reply.json
+
+    def halvesOf(self, reply: Reply) -> dict[str, str]:
+        """Return both halves of the session of a sign-in."""
         cookies = [each.partition(";")[0] for each in reply.headers.get_all("Set-Cookie")]
         (session,) = [each for each in cookies if each.startswith("storagegate-console=")]
-        return {"Cookie": session, "X-Console-Token": reply.json["token"]}, reply.json
+        return {"Cookie": session, "X-Console-Token": reply.json["token"]}
+
+
+@long("starts an issuer and a daemon")
+class IssuerSignInTests(IssuerCase):
+    """People of an issuer in the console."""
 
     def test_group(self) -> None:
         """A member of a group uses its own buckets, without a role, and sees its session."""
@@ -180,6 +190,47 @@ class IssuerSignInTests(IssuerCase):
         _, shown = self.person("dora", realm={"groups": ["writers"]})
         self.assertEqual(self.send("GET", "buckets", None, halves).status, 401)
         self.assertEqual(shown["notice"], "")
+
+    def test_premade(self) -> None:
+        """The keys of a user that was made with a person's name and path get none of its rights."""
+        self.change("CreateUser", userName="gina", path="/corporate/")
+        made = self.change("CreateAccessKey", userName="gina").json["accessKey"]
+        pair = Account(made["accessKeyId"], made["secretAccessKey"]).plainHeaders()
+        status = lambda headers: self.send("GET", "buckets", None, headers).status  # noqa: E731
+        self.assertTrue(eventually(lambda: status(pair) == 403))
+        halves, shown = self.person("gina", realm={"groups": ["engineers"]})
+        self.assertRegex(shown["user"], r"\Agina=[0-9a-f]{20}\Z")
+        self.assertEqual(status(halves), 200)
+        self.assertEqual(status(pair), 403)
+        _, again = self.person("gina", realm={"groups": ["engineers"]})
+        self.assertEqual(again["user"], shown["user"])
+
+    def test_disabledUser(self) -> None:
+        """A disabled user is signed out for good and cannot sign in; keys come back with it."""
+        halves, _ = self.person("dave", realm={"groups": ["writers"]})
+        made = self.send("POST", "keys", {"account": ACCOUNT, "parent": "user/dave"}, halves)
+        pair = Account(made.json["accessKey"], made.json["secretKey"]).plainHeaders()
+        status = lambda headers: self.send("GET", "buckets", None, headers).status  # noqa: E731
+        self.assertTrue(eventually(lambda: status(pair) == 200))
+        self.change("UpdateUserStatus", userName="dave", status="Inactive")
+        self.assertTrue(eventually(lambda: status(halves) == 401 and status(pair) == 401))
+        url, cookie = self.begin()
+        reply = self.finish(cookie, self.issuer.authorize(url, "dave"))
+        self.assertEqual(reply.status, 401)
+        self.assertIn("is disabled", reply.json["message"])
+        self.change("UpdateUserStatus", userName="dave", status="Active")
+        self.assertTrue(eventually(lambda: status(pair) == 200))
+        self.assertEqual(status(halves), 401)
+        self.person("dave", realm={"groups": ["writers"]})
+
+    def test_revokedSessions(self) -> None:
+        """Revoking the sessions of a user ends its console sessions, too."""
+        halves, _ = self.person("fay", realm={"groups": ["writers"]})
+        status = lambda: self.send("GET", "buckets", None, halves).status  # noqa: E731
+        self.assertEqual(status(), 200)
+        self.change("RevokeUserSessions", userName="fay")
+        self.assertTrue(eventually(lambda: status() == 401))
+        self.person("fay", realm={"groups": ["writers"]})
 
     def test_roles(self) -> None:
         """A claim names the role; the root role and unknown values count as none."""
@@ -274,6 +325,204 @@ class IssuerSignInTests(IssuerCase):
             self.signIn()
         finally:
             self.issuer.start()
+
+
+@long("starts an issuer and two daemons")
+class RedirectTests(IssuerCase):
+    """The URL to which the issuer sends the browser."""
+
+    def startDaemon(self) -> Daemon:
+        """Start a daemon, whose configuration the test has set."""
+        self.issuer, _ = _servers()
+        return _configured(self.issuer.url, self.options)
+
+    options = ("", "", '[gateway]\ntrustedProxies = "127.0.0.9"')
+
+    def redirect(self, source: str = "", **fields: str) -> tuple[str, bool]:
+        """Begin a sign-in; return the redirect URL, and whether the cookie needs TLS."""
+        self.source = source
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        reply = self.send("POST", "session/issuers/corporate", None, named)
+        self.assertEqual(reply.status, 200, reply.body)
+        [url] = parse_qs(urlsplit(reply.json["url"]).query)["redirect_uri"]
+        return url, "; secure" in reply.headers["Set-Cookie"].lower()
+
+    def test_forwarded(self) -> None:
+        """
+        Without C{consoleUrl} it is the URL in use. Only a trusted proxy may say that the browser
+        uses TLS, and no proxy may say another host.
+        """
+        host, port = self.admin
+        own = f"{host}:{port}/console/"
+        told = {"X_Forwarded_Proto": "https", "X_Forwarded_Host": "evil.example"}
+        self.assertEqual(self.redirect(), (f"http://{own}", False))
+        self.assertEqual(self.redirect("127.0.0.8", **told), (f"http://{own}", False))
+        self.assertEqual(self.redirect("127.0.0.9", **told), (f"https://{own}", True))
+        self.assertEqual(
+            self.redirect("127.0.0.9", Host="localhost:9001"),
+            ("http://localhost:9001/console/", False),
+        )
+
+
+@long("starts an issuer and two daemons")
+class ConfiguredRedirectTests(RedirectTests):
+    """C{consoleUrl} decides before everything that a request says, and C{redirectUrl} before it."""
+
+    options = (
+        'consoleUrl = "https://ops.example.com/store/"',
+        """
+[signIn.other]
+issuer = "{url}"
+clientId = "other"
+account = "staff"
+redirectUrl = "https://signin.example.com/console/"
+""",
+        '[gateway]\ntrustedProxies = "127.0.0.9"',
+    )
+
+    def test_forwarded(self) -> None:
+        """No header changes the configured URL."""
+        own = "https://ops.example.com/store/"
+        for source in ("", "127.0.0.8", "127.0.0.9"):
+            for fields in (
+                {},
+                {"Host": "ops.example.com"},
+                {"X_Forwarded_Proto": "http", "X_Forwarded_Host": "evil.example"},
+            ):
+                self.assertEqual(self.redirect(source, **fields), (own, True))
+        reply = self.send("POST", "session/issuers/other")
+        [url] = parse_qs(urlsplit(reply.json["url"]).query)["redirect_uri"]
+        self.assertEqual(url, "https://signin.example.com/console/")
+
+
+@cache
+def _configured(url: str, options: tuple[str, str, str]) -> Daemon:
+    """Start a daemon with more options, which runs until the run ends."""
+    directory = ownDirectory("redirects")
+    file = directory / "storagegate.toml"
+    head, tables, end = (each.replace("{url}", url) for each in options)
+    file.write_text("\n".join([head, CONFIGURATION.format(url=url), tables, end]))
+    daemon = makeDaemon(directory / "data", "--config", str(file))
+    atexit.register(daemon.kill)
+    return daemon.start()
+
+
+_BALANCER = """\
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend console
+    bind 127.0.0.1:{port}
+    default_backend nodes
+backend nodes
+    balance roundrobin
+    http-response set-header X-Node %s
+    server node0 127.0.0.1:{first}
+    server node1 127.0.0.1:{second}
+"""
+
+
+@cache
+def _nodes() -> tuple[Issuer, list[Daemon], int]:
+    """
+    Start an issuer, and two nodes behind HAProxy, which sends each request to the next node. All
+    run until the run ends.
+
+    @return: The issuer, the nodes and the port of HAProxy.
+    """
+    program = needProgram("haproxy")
+    issuer = Issuer().start()
+    cluster = Cluster()
+    atexit.register(cluster.close)
+    configuration = cluster.configuration(CONFIGURATION.format(url=issuer.url))
+    nodes = [cluster.node(configuration=configuration) for _ in range(2)]
+    for node in nodes:
+        node.launch()
+    for node in nodes:
+        node.waitForListeners()
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
+    first, second = (node.address("admin")[1] for node in nodes)
+    path = cluster.directory / "haproxy.cfg"
+    path.write_text(_BALANCER.format(port=port, first=first, second=second))
+    process = subprocess.Popen([program, "-db", "-f", path])
+    atexit.register(held.close)
+    atexit.register(process.kill)
+    waitForPort(port, process)
+    return issuer, nodes, port
+
+
+@long("starts PostgreSQL, HAProxy and an issuer")
+class ClusterSignInTests(IssuerCase):
+    """Signing in at the nodes of a cluster, behind a proxy that spreads the requests."""
+
+    def startDaemon(self) -> Daemon:
+        """Return the first node."""
+        self.issuer, self.nodes, self.port = _nodes()
+        return self.nodes[0]
+
+    def status(self, number: int, halves: dict[str, str]) -> int:
+        """Return the status of a request to a node."""
+        self.admin = self.nodes[number].address("admin")
+        return self.send("GET", "buckets", None, halves).status
+
+    def spread(self, subject: str, groups: list[str]) -> tuple[int, dict[str, str], Any]:
+        """
+        Sign a person in through the proxy.
+
+        @return: The number of the node that has the session, the session and its description.
+        """
+        self.admin = ("127.0.0.1", self.port)
+        self.issuer.put(subject, {"realm": {"groups": groups}})
+        started = self.send("POST", "session/issuers/corporate")
+        cookie = started.headers["Set-Cookie"].partition(";")[0]
+        reply = self.finish(cookie, self.issuer.authorize(started.json["url"], subject))
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertNotEqual(started.headers["X-Node"], reply.headers["X-Node"])
+        return int(reply.headers["X-Node"][-1]), self.halvesOf(reply), reply.json
+
+    def test_spread(self) -> None:
+        """
+        A sign-in that begins at one node ends at the other. The session is of that node; the user
+        and its keys are of all nodes, and disabling it ends everything within a second.
+        """
+        first, halves, shown = self.spread("ann", ["engineers"])
+        # One more request, so that the turn of the nodes is the other way round.
+        self.send("GET", "session")
+        second, others, again = self.spread("ann", ["engineers"])
+        self.assertEqual({first, second}, {0, 1})
+        self.assertEqual((shown["user"], again["user"]), ("ann", "ann"))
+        self.assertEqual((self.status(first, halves), self.status(second, others)), (200, 200))
+        self.assertEqual((self.status(second, halves), self.status(first, others)), (401, 401))
+        self.admin = self.nodes[first].address("admin")
+        made = self.send("POST", "keys", {"account": ACCOUNT, "parent": "user/ann"}, halves)
+        self.assertEqual(made.status, 200, made.body)
+        pair = Account(made.json["accessKey"], made.json["secretKey"]).plainHeaders()
+        for number in (0, 1):
+            self.assertTrue(eventually(lambda number=number: self.status(number, pair) == 200))
+        self.admin = self.nodes[first].address("admin")
+        self.change("UpdateUserStatus", userName="ann", status="Inactive")
+        start = monotonic()
+        ends = [(first, halves), (second, others), (0, pair), (1, pair)]
+        self.assertTrue(eventually(lambda: all(self.status(*each) == 401 for each in ends)))
+        self.assertLess(monotonic() - start, 2)
+        self.change("UpdateUserStatus", userName="ann", status="Active")
+        self.assertTrue(eventually(lambda: all(self.status(*each) == 200 for each in ends[2:])))
+        self.assertEqual([self.status(*each) for each in ends[:2]], [401, 401])
+
+    def test_replayed(self) -> None:
+        """A response that was used at one node is refused by the other: its code is used."""
+        self.admin = ("127.0.0.1", self.port)
+        self.issuer.put("bob", {"realm": {"groups": ["engineers"]}})
+        url, cookie = self.begin()
+        answer = self.issuer.authorize(url, "bob")
+        self.assertEqual(self.finish(cookie, answer).status, 200)
+        for _ in range(2):
+            self.assertEqual(self.finish(cookie, answer).status, 401)
 
 
 @long("starts an issuer and a daemon")

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,6 +15,7 @@ from tests.support.certificates import Authority
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.documents import DOCS, codeBlocks
+from tests.support.issuer import Issuer
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needs
 from tests.support.selection import long
@@ -26,6 +28,14 @@ PREFIX = "/store/console/"
 SECURE = "https://ops.example.com/store/console/"
 
 PLAIN = "http://ops.example.com/store/console/"
+
+SIGN_IN = """
+[signIn.corporate]
+issuer = "{url}"
+clientId = "storagegate"
+clientSecret = "client-secret"
+account = "staff"
+"""
 
 TRUSTING = '[gateway]\ntrustedProxies = "127.0.0.1"\n'
 
@@ -137,6 +147,26 @@ class ConsoleProxyTests:
         waitForPort(port, self.process)
         context = ssl.create_default_context(cafile=str(authority.path)) if isSecure else None
         return Browserlike(url[: url.index("/", 8)], prefix, port, context)
+
+    def test_issuer(self) -> None:
+        """A person signs in at an issuer, which sends the browser back through the proxy."""
+        case: Any = self
+        issuer = Issuer().start()
+        case.addCleanup(issuer.stop)
+        client = self.begin(SECURE, SIGN_IN.format(url=issuer.url))
+        issuer.put("ann", {})
+        response, started = client.send("POST", "api/v1/session/issuers/corporate")
+        case.assertEqual(response.status, 200, started)
+        [url] = parse_qs(urlsplit(started["url"]).query)["redirect_uri"]
+        case.assertEqual(url, SECURE)
+        cookie, *attributes = response.headers["Set-Cookie"].lower().split("; ")
+        case.assertIn("secure", attributes)
+        case.assertIn(f"path={PREFIX}", attributes)
+        answer = issuer.authorize(started["url"], "ann")
+        body = json.dumps({"code": answer["code"], "state": answer["state"]}).encode()
+        cookie = response.headers["Set-Cookie"].partition(";")[0]
+        response, found = client.send("POST", "api/v1/session/code", body, Cookie=cookie)
+        case.assertEqual((response.status, found["user"]), (200, "ann"))
 
     def replaced(self, text: str, written: str, there: str) -> str:
         """Replace what is written in a text, once."""

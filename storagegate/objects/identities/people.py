@@ -110,7 +110,13 @@ def putPerson(state: AccountState, person: Person, nowMs: int) -> tuple[AccountS
     user = _userOf(state, mark)
     if user is None:
         checkCount(len(state.users()), "UsersPerAccount", USERS_LIMIT)
-        name = next(each for each in _namesOf(person) if _isFree(state, each))
+        # The name of a key of an operator is that of a user, too.
+        taken = {key.lower() for key in state.keys if operatorKey(state, key)}
+        name = next(
+            each
+            for each in _namesOf(person)
+            if state.user(each) is None and each.lower() not in taken
+        )
         user = IAMUser(
             name=name,
             id=newId(state, IAMUser),
@@ -151,8 +157,3 @@ def _markOf(person: Person) -> str:
 
 def _userOf(state: AccountState, mark: str) -> IAMUser | None:
     return next((user for user in state.users() if user.person == mark), None)
-
-
-def _isFree(state: AccountState, name: str) -> bool:
-    keys = (key.lower() for key in state.keys if operatorKey(state, key))
-    return state.user(name) is None and name.lower() not in keys

@@ -403,7 +403,8 @@ class RoleTests(STSCase):
         # Another caller has assumed the role: its session goes on.
         self.assertEqual(code(role), "")
         self.assertEqual(self.iam.get_user(UserName="ann")["User"]["UserName"], "ann")
-        self.assertIn("inactive", runCommand("users", "show", "ann", *arguments))
+        for shown in (("show", "ann"), ("list",)):
+            self.assertIn("inactive", runCommand("users", *shown, *arguments))
         runCommand("users", "disable", "ops", "--role", *arguments)
         self.assertTrue(eventually(lambda: code(role) == "InvalidToken"))
         self.assertNotAssumed(403, "AccessDenied", arn, self.client(self.admin, "sts"))
