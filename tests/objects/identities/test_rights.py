@@ -304,7 +304,7 @@ class EvaluatorTests(RightsCase):
                 id=f"AROA{name}",
                 policies={str(n): each for n, each in enumerate(trusted)},
                 # The tag of a session with this key, in another case, wins.
-                tags={"TEAM": "red"},
+                tags={"team": "red"},
             )
             self.stored.put(account, user, group, roles[account], *kept, keys=[key])
             all_ = [*own, *ofGroup, *managed]
@@ -341,18 +341,19 @@ class EvaluatorTests(RightsCase):
         for account, role in roles.items():
             tags = {"team": draw(st.sampled_from(["red", "blue"]))}
             kind = draw(st.sampled_from(["tags", "transitiveTags"]))
+            sessionTags = {kind: {"TEAM": tags["team"]}}
             base = Person(
                 "role",
                 account,
                 "x/Ops",
-                self.openSession(account=account, role=role, name="Ada", **{kind: tags}),
+                self.openSession(account=account, role=role, name="Ada", **sessionTags),
                 f"{role.id}:Ada",
                 tags,
                 list(role.policies.values()),
             )
             own = draw(documents)[:1]
             made = self.openSession(
-                account=account, role=role, name="Ada", policy=own[0] if own else "", **{kind: tags}
+                account=account, role=role, name="Ada", policy=own[0] if own else "", **sessionTags
             )
             people[base.accessKey] = base
             people[made] = Person("service", account, "", made, policies=own, parent=base)
