@@ -451,6 +451,12 @@ _HEADER_KEYS = (
 )
 
 
+def _tagKeys(context: AccessContext) -> tuple[str, ...]:
+    """Return the keys of the tags that the request adds or removes."""
+    removed: tuple[str, ...] = context.values.get("aws:TagKeys", ())
+    return removed or tuple(context.request.requestTags)
+
+
 def _signingPart(name: str) -> Callable[[AccessContext], str | None]:
     def read(context: AccessContext) -> str | None:
         signing = context.request.signing
@@ -471,9 +477,7 @@ _KEYS = (
         "aws:SecureTransport", lambda context: "true" if context.request.secure else "false"
     ),
     ConditionKey("aws:SourceIp", _sourceAddress),
-    ConditionKey(
-        "aws:TagKeys", lambda context: tuple(context.request.requestTags), isMultiple=True
-    ),
+    ConditionKey("aws:TagKeys", _tagKeys, isMultiple=True),
     ConditionKey("aws:UserAgent", _header(b"user-agent")),
     ConditionKey("aws:userid", _userId),
     ConditionKey("aws:username", _userName),

@@ -418,7 +418,9 @@ def checkTrustPolicy(document: str, account: str) -> None:
         raise errors.MalformedPolicyDocument(error.message, error.place) from None
 
 
-def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> None:
+def authoriseAction(
+    caller: "Caller", role: str, action: str, resource: str, tagKeys: tuple[str, ...] = ()
+) -> None:
     """
     Decide on a request to administer the caller's account.
 
@@ -431,6 +433,7 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
         <storagegate.objects.principals.ROLES>}.
     @param action: The action with its prefix, such as C{iam:CreateUser}.
     @param resource: The ARN of the entity, or C{*} for actions that concern none.
+    @param tagKeys: The keys of the tags that the request removes.
     @raise AccessDenied: The caller has no right to it.
     """
     identity = caller.identity
@@ -445,7 +448,10 @@ def authoriseAction(caller: "Caller", role: str, action: str, resource: str) -> 
     if not identity.policy.isUnlimited:
         rule = "a key with a limited policy cannot use IAM"
         raise errors.AccessDenied(explain=lambda: Refusal(rule))
-    context = AccessContext(identity, caller, "", "", identity.account, caller.operationName)
+    values = {"aws:TagKeys": tagKeys} if tagKeys else {}
+    context = AccessContext(
+        identity, caller, "", "", identity.account, caller.operationName, values=values
+    )
     named = f"{identity.account}:*" if resource == "*" else resource.removeprefix(_IAM)
     if not (rights.isUser and rights.evaluate(action, context, named)):
         raise errors.AccessDenied(explain=lambda: rights.explain(action, context, named))

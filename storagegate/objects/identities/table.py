@@ -239,8 +239,9 @@ async def perform(
     def authorise(state: AccountState) -> None:
         if isAudit:
             return
+        tagKeys = getattr(operation, "tagKeys", ())
         for resource in resourcesOf(state, operation, request):
-            authoriseAction(caller, role, f"iam:{kind.__name__}", resource)
+            authoriseAction(caller, role, f"iam:{kind.__name__}", resource, tagKeys)
 
     def change(state: AccountState) -> tuple[AccountState, T]:
         authorise(state)

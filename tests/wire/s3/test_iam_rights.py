@@ -157,6 +157,21 @@ class RightsTests(IAMCase):
             404, "NoSuchEntity", other.attach_user_policy, UserName="ann", PolicyArn=made["Arn"]
         )
 
+    def test_tagKeys(self) -> None:
+        """A policy can limit the keys of the tags that a user adds to identities, or removes."""
+        named = {"ForAllValues:StringEquals": {"aws:TagKeys": ["team"]}}
+        self.makeUser("bob")
+        own = self.client(self.makeUser("ann", policy("iam:*", Condition=named)))
+        for key, call in (("team", own), ("cost", self.iam)):
+            call.tag_user(UserName="bob", Tags=[{"Key": key, "Value": "x"}])
+        for keys in (["cost"], ["team", "cost"]):
+            tags = [{"Key": key, "Value": "x"} for key in keys]
+            self.assertRefused(403, "AccessDenied", own.tag_user, UserName="bob", Tags=tags)
+            self.assertRefused(403, "AccessDenied", own.untag_user, UserName="bob", TagKeys=keys)
+        own.untag_user(UserName="bob", TagKeys=["team"])
+        found = self.iam.list_user_tags(UserName="bob")["Tags"]
+        self.assertEqual([each["Key"] for each in found], ["cost"])
+
     def test_place(self) -> None:
         """The API of the console gives the place of an error in a policy."""
         self.iam.create_user(UserName="ann")
