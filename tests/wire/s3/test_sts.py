@@ -331,6 +331,30 @@ class RoleTests(STSCase):
         other = [{"Key": "team", "Value": "green"}]
         self.assertNotAssumed(403, "AccessDenied", arn, Tags=other)
 
+    def test_transitiveTags(self) -> None:
+        """The session of a further role inherits the tags that a call names, and no others."""
+        both = trust({"AWS": "*"}, ["sts:AssumeRole", "sts:TagSession"])
+        first, second = self.makeRole(both, "first"), self.makeRole(both, "second")
+        rights = policy("sts:AssumeRole", "sts:TagSession")
+        self.iam.put_role_policy(RoleName="first", PolicyName="p", PolicyDocument=rights)
+        self.iam.put_user_policy(UserName="ann", PolicyName="p1", PolicyDocument=rights)
+        self.iam.detach_role_policy(RoleName="second", PolicyArn=FULL)
+        reading = policy(
+            "s3:GetObject", Condition={"StringEquals": {"aws:PrincipalTag/team": "red"}}
+        )
+        self.iam.put_role_policy(RoleName="second", PolicyName="p", PolicyDocument=reading)
+        tags = [{"Key": "Team", "Value": "red"}, {"Key": "cost", "Value": "7"}]
+        for named, isInherited in ((["team"], True), (["cost"], False), ([], False)):
+            made = self.assume(first, Tags=tags, TransitiveTagKeys=named)
+            chained = self.assume(second, self.using(made, "sts"))
+            self.assertMay(self.using(chained), read=isInherited, write=False)
+            again = self.assume(second, self.using(chained, "sts")) if isInherited else chained
+            self.assertMay(self.using(again), read=isInherited, write=False)
+        self.assertNotAssumed(400, "ValidationError", first, Tags=tags, TransitiveTagKeys=["other"])
+        self.assertNotAssumed(400, "ValidationError", first, TransitiveTagKeys=["team"])
+        many = [f"k{number}" for number in range(51)]
+        self.assertNotAssumed(409, "LimitExceeded", first, Tags=tags, TransitiveTagKeys=many)
+
     def test_lengths(self) -> None:
         """A role limits the length of its sessions; a chain is limited to an hour."""
         arn = self.makeRole(trust({"AWS": "*"}), MaxSessionDuration=7200)
