@@ -209,6 +209,8 @@ class JSONTests(CommandCase):
             "policies attach": ("reading", "--user", "ann", *account),
             "policies put": ("own", "--user", "ann", *policy, *account),
             "users show": ("ann", *account),
+            "users disable": ("ann", *account),
+            "users enable": ("ann", *account),
             "users revoke-sessions": ("ann", *account),
             "policies remove": ("own", "--user", "ann", *account),
             "policies detach": ("reading", "--user", "ann", *account),
