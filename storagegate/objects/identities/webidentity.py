@@ -38,7 +38,6 @@ from storagegate.objects.errors import (
 from storagegate.objects.identities.answers import Tag, Tags
 from storagegate.objects.identities.entities import AccountState, OIDCProvider, Role
 from storagegate.objects.identities.lookup import providerArn
-from storagegate.objects.identities.providers import PROVIDERS_LIMIT
 from storagegate.objects.identities.rights import Rights
 from storagegate.objects.identities.tokens import SessionToken
 from storagegate.objects.principals import ROOT_ACCOUNT, Identity
@@ -65,10 +64,10 @@ _log = Logger()
 Providers = Callable[[str], Sequence[OIDCProvider]]
 """Returns the configured providers of an account."""
 
-_ISSUERS_LIMIT = 2 * PROVIDERS_LIMIT
+_ISSUERS_LIMIT = 256
 """
-Issuers of an account whose keys are kept: all of its providers, in both spellings. One that is
-forgotten could be fetched with each token.
+Issuers of an account whose keys are kept: more than its 100 providers in both spellings, and the
+configured ones. One that is forgotten could be fetched with each token.
 """
 
 _ACCOUNTS_LIMIT = 256
@@ -255,7 +254,7 @@ def comparableClaims(claims: Mapping[str, Any]) -> Claims:
     """
     found: Claims = {}
     for name, value in claims.items():
-        if name.startswith(_TAGS):
+        if name == _TAGS or name.startswith(f"{_TAGS}/"):
             continue
         if isinstance(value, bool):
             found[name] = "true" if value else "false"

@@ -138,6 +138,26 @@ def effects(document: str, asked: Asked, arn: str, match: Any = None) -> set[str
     return found
 
 
+def mayAdminister(who: Person, action: str, arn: str) -> bool:
+    """
+    Decide on a request to IAM by a key without an administration role, which has only what its
+    policies allow.
+
+    @param action: With its prefix.
+    @param arn: The ARN of an identity of the account.
+    """
+    *services, base = who.chain()
+    if base.kind == "root":
+        return not services
+    if base.kind not in ("user", "role"):
+        return False
+    asked = Asked(base.account, base.name, action, "", who.values())
+    for service in services:
+        if service.policies and effects(service.policies[0], asked, arn) != {"Allow"}:
+            return False
+    return {each for one in base.policies for each in effects(one, asked, arn)} == {"Allow"}
+
+
 def nameForms(principal: Any) -> set[str]:
     """Return what a principal names, each in one form."""
     if principal == "*":

@@ -34,7 +34,7 @@ from storagegate.objects.identities.entities import (
 from storagegate.objects.identities.rights import authoriseAction, checkPolicy
 from storagegate.storage.accesskeys import AccessKeySnapshot
 from storagegate.storage.records import AccessKey, AccountDocuments
-from tests.objects.identities.plain import Box, Person, isAllowed
+from tests.objects.identities.plain import Box, Person, isAllowed, mayAdminister
 from tests.support.selection import rounds
 
 READ = "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
@@ -178,6 +178,10 @@ _ACTIONS = st.sampled_from(
         "s3:?etObject",
         "s3:*BucketPolicy",
         "ec2:*",
+        "iam:*",
+        "iam:Get*",
+        "iam:CreateUser",
+        "sts:AssumeRole",
     )
 )
 _RESOURCES = st.sampled_from(
@@ -192,6 +196,8 @@ _RESOURCES = st.sampled_from(
         "arn:aws:s3:::box/${aws:username}*",
         "arn:aws:s3:::box/${aws:PrincipalTag/team}",
         "arn:aws:iam::ann:user/*",
+        "arn:aws:iam::*:user/staff/*",
+        "arn:aws:iam::bob:role/x/Op?",
     ]
 )
 _CONDITIONS = st.sampled_from(
@@ -407,6 +413,25 @@ class EvaluatorTests(RightsCase):
                             acls["object"],
                         ),
                     )
+
+    @settings(max_examples=rounds(10, 200), deadline=None)
+    @given(st.data())
+    def test_administration(self, data: Any) -> None:
+        """Random policies of all identities, for requests to IAM."""
+        people = self.makePeople(data.draw)
+        for action in ("iam:GetUser", "iam:CreateUser", "sts:AssumeRole"):
+            name = data.draw(st.sampled_from(["user/Bob", "user/staff/Eve", "role/x/Ops"]))
+            for key, person in people.items():
+                arn = f"arn:aws:iam::{person.account}:{name}"
+                caller, role = PlainCaller(self.identity(key), ""), "none"
+                try:
+                    authoriseAction(caller, role, action, arn)
+                    found = True
+                except AccessDenied:
+                    found = False
+                self.assertIs(found, mayAdminister(person, action, arn), (key, action, arn))
+                if person.parent is not None and person.parent.kind != "key" and found:
+                    self.assertTrue(mayAdminister(person.parent, action, arn))
 
 
 class _CountingDocuments(dict[tuple[str, str], bytes]):
