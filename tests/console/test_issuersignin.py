@@ -12,13 +12,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.console.fixture import ConsoleCase, Reply
-from tests.support.clients import Account
+from tests.support.clients import Account, botoClient
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
 from tests.support.documents import DOCS, codeBlocks
 from tests.support.issuer import Issuer
 from tests.support.ports import waitForPort
 from tests.support.programs import needProgram
+from tests.support.s3signer import Outgoing, Signer, exchange
 from tests.support.selection import long
 from tests.wire.s3.fixture import eventually, makeDaemon, ownDirectory, runStoragegate
 
@@ -504,15 +505,32 @@ class ClusterSignInTests(IssuerCase):
         pair = Account(made.json["accessKey"], made.json["secretKey"]).plainHeaders()
         for number in (0, 1):
             self.assertTrue(eventually(lambda number=number: self.status(number, pair) == 200))
+        own = Account(made.json["accessKey"], made.json["secretKey"])
+        sts = botoClient(self.nodes[0].url(), own, patient=False, service="sts")
+        given = sts.get_session_token()["Credentials"]
+        temporary = Account(given["AccessKeyId"], given["SecretAccessKey"])
+        signers = [Signer(node.url().partition("://")[2], temporary) for node in self.nodes]
+
+        def answers() -> list[tuple[int, str]]:
+            """Send a request with the temporary key to each node."""
+            token = {"x-amz-security-token": given["SessionToken"]}
+            sent = [each.sign(Outgoing("GET", "/", dict(token))) for each in signers]
+            pairs = zip(self.nodes, sent, strict=True)
+            found = [exchange(node.address(), outgoing) for node, outgoing in pairs]
+            return [(each.status, each.code) for each in found]
+
+        self.assertEqual(answers(), [(200, "")] * 2)
         self.admin = self.nodes[first].address("admin")
         self.change("UpdateUserStatus", userName="ann", status="Inactive")
         start = monotonic()
+        self.assertTrue(eventually(lambda: answers() == [(400, "InvalidToken")] * 2))
         ends = [(first, halves), (second, others), (0, pair), (1, pair)]
         self.assertTrue(eventually(lambda: all(self.status(*each) == 401 for each in ends)))
         self.assertLess(monotonic() - start, 2)
         self.change("UpdateUserStatus", userName="ann", status="Active")
         self.assertTrue(eventually(lambda: all(self.status(*each) == 200 for each in ends[2:])))
         self.assertEqual([self.status(*each) for each in ends[:2]], [401, 401])
+        self.assertEqual(answers(), [(400, "InvalidToken")] * 2)
 
     def test_replayed(self) -> None:
         """A response that was used at one node is refused by the other: its code is used."""
