@@ -211,12 +211,12 @@ def parseCredential(text: str, source: SignatureSource) -> tuple[str, str, str, 
     Parse a credential.
 
     @param text: C{access-key/YYYYMMDD/region/service/aws4_request}.
-    @return: Access key, date, region and service.
+    @return: Access key, date, region and service. The region may be empty.
     @raise S3Error: The form or the date is invalid; worded for the source.
     """
     # Split from the right, because an access key may contain slashes.
     parts = text.rsplit("/", 4)
-    if len(parts) != 5 or not all(parts):
+    if len(parts) != 5 or not all((*parts[:2], *parts[3:])):
         specimen = f'"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}"'
         raise source.malformed(f"the Credential is mal-formed; expecting {specimen}.")
     accessKey, date, region, service, terminator = parts
@@ -692,8 +692,8 @@ def _checkScope(claim: SignatureParams, region: str, service: str = "s3") -> Non
     if scope.service != service:
         detail = f'incorrect service "{scope.service}". This endpoint belongs to "{service}".'
         raise claim.source.malformed(detail)
-    # SDKs sign calls to services without regions for Amazon's first one.
-    if scope.region != region and (service == "s3" or scope.region != GLOBAL_REGION):
+    # SDKs sign calls to services without regions for Amazon's first one, minio-py for none.
+    if scope.region != region and (service == "s3" or scope.region not in ("", GLOBAL_REGION)):
         raise claim.source.wrongRegion(scope.region, region)
     if not claim.timestamp.startswith(scope.date):
         raise S3Error(
