@@ -737,6 +737,10 @@ def unknownKey(accessKey: str) -> S3Error:
     return S3Error("InvalidAccessKeyId", fields={"AWSAccessKeyId": accessKey})
 
 
+# Clients write errors to their logs, so these do not repeat the encryption key of a client.
+_CUSTOMER_KEY = re.compile("(encryption-customer-key[:=])[^&\n]+", re.IGNORECASE)
+
+
 def wrongSignature(
     accessKey: str, signature: str, stringToSign: str, canonical: bytes | None = None
 ) -> S3Error:
@@ -749,11 +753,12 @@ def wrongSignature(
     """
     fields = {
         "AWSAccessKeyId": accessKey,
-        "StringToSign": stringToSign,
+        "StringToSign": _CUSTOMER_KEY.sub(r"\1***", stringToSign),
         "SignatureProvided": signature,
     }
     if canonical is not None:
-        fields["CanonicalRequest"] = canonical.decode("utf-8", "backslashreplace")
+        shown = canonical.decode("utf-8", "backslashreplace")
+        fields["CanonicalRequest"] = _CUSTOMER_KEY.sub(r"\1***", shown)
     return S3Error("SignatureDoesNotMatch", fields=fields)
 
 
