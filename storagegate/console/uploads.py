@@ -218,7 +218,7 @@ async def putPart(call: ConsoleCall) -> PartView:
     objects = call.services.objects
     upload = await objects.upload(*_named(call, "UploadPart"))
     algorithm = upload.checksumAlgorithm or DEFAULT_ALGORITHM
-    objectKey = await objects.keyOfUpload(upload)
+    objectKey = await objects.keyForPart(upload)
     ingested = await receive(call, algorithm, 0, objectKey)
     return _partView(await objects.putPart(upload, number, ingested))
 

@@ -175,6 +175,7 @@ async def _complete(
     service: ObjectService, upload: MultipartUpload, wanted: CompleteMultipartUpload
 ) -> ObjectRecord:
     """Turn the named parts into the object."""
+    await service.checkUploadAllowed(upload)
     _checkKey(upload, wanted.customerKey)
     objectKey = await _keyForDigests(service, upload, wanted.customerKey)
     named = {part.number for part in wanted.parts}
@@ -252,7 +253,7 @@ async def _completed(
 async def uploadPartCopy(service: ObjectService, caller: "Caller", wanted: UploadPartCopy) -> Part:
     """Store a range of an object as a part."""
     upload = await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
-    objectKey = await service.keyOfUpload(upload, wanted.customerKey)
+    objectKey = await service.keyForPart(upload, wanted.customerKey)
     store = service.store
     source = await _sourceOf(service, wanted)
     start, length = wanted.start, wanted.length

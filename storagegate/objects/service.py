@@ -265,6 +265,33 @@ class ObjectService:
         except errors.AccessDenied as error:
             raise errors.InvalidRequest(_OTHER_KEY) from error
 
+    async def keyForPart(
+        self, upload: MultipartUpload, customerKey: "CustomerKey | None" = None
+    ) -> "ObjectKey | None":
+        """
+        Open the key of an upload to seal a new part.
+
+        @return: L{None} for plain bytes.
+        @raise DomainError: The errors of L{checkUploadAllowed} and L{keyOfUpload}.
+        """
+        await self.checkUploadAllowed(upload)
+        return await self.keyOfUpload(upload, customerKey)
+
+    async def checkUploadAllowed(self, upload: MultipartUpload) -> None:
+        """
+        Check that the bucket of an upload still accepts its encryption.
+
+        @raise AccessDenied: The bucket has blocked it since.
+        """
+        encryption = upload.attributes.encryption
+        if encryption is None:
+            return
+        from storagegate.objects.encryption.requests import SSE_C, checkAllowed
+
+        if encryption.kind == SSE_C:
+            settings = await self.settings.find(await self.find(upload.bucket))
+            checkAllowed(settings.encryption, encryption.kind)
+
     def nowMs(self) -> int:
         """Return milliseconds since the epoch."""
         return int(self._now() * 1000)

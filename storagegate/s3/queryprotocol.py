@@ -6,9 +6,9 @@ Calls in Amazon's query protocol, in which SDKs call IAM and STS, and their erro
 
     Action=AssumeRole&Version=2011-06-15&...
 
-A call can also be a C{GET} with the same parameters in its query. L{storagegate.s3.iam} serves
-both. A program that is configured with one endpoint for all services calls them
-at the S3 listener, and its SDK reads no other document for an error than this::
+A call can also be a C{GET}, or a C{POST} without a body, with the same parameters in its query.
+L{storagegate.s3.iam} serves all of them. A program that is configured with one endpoint for all
+services calls them at the S3 listener, and its SDK reads no other document for an error than this::
 
     ErrorResponse = Error RequestId
     Error         = Type Code Message       ; Type is "Sender" or "Receiver"
@@ -38,7 +38,7 @@ def serviceOf(request: ChannelRequest) -> str:
     """
     headers, query = request.headers, request.queryString
     isForm = headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM
-    isCall = isForm if request.method == b"POST" else b"Action=" in query
+    isCall = b"Action=" in query or (isForm and request.method == b"POST")
     if not isCall or ACCESS_HEADER in headers or SECRET_HEADER in headers:
         return ""
     scope = headers.get(b"authorization", b"")

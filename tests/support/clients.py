@@ -24,10 +24,15 @@ TOOL_SECONDS = 180
 
 @frozen
 class Account:
-    """A key pair."""
+    """
+    A key pair.
+
+    @ivar sessionToken: The token of a temporary pair; empty for others.
+    """
 
     accessKey: str
     secretKey: str
+    sessionToken: str = ""
 
     def plainHeaders(self) -> dict[str, str]:
         """Return the two headers of the scheme that sends the pair in plain text."""
@@ -87,6 +92,7 @@ def botoClient(
             endpoint_url=endpoint,
             aws_access_key_id=account.accessKey,
             aws_secret_access_key=account.secretKey,
+            aws_session_token=account.sessionToken or None,
             region_name=REGION,
             verify=cafile,
             config=Config(**settings),
@@ -129,6 +135,11 @@ def runTool(
     return done.stdout.decode("utf-8", "backslashreplace")
 
 
+def _tokenVariable(name: str, account: Account) -> dict[str, str]:
+    """Return the variable with the token of a temporary pair."""
+    return {name: account.sessionToken} if account.sessionToken else {}
+
+
 def awsEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[str, str]:
     """Return the variables that give aws-cli its endpoint and keys."""
     return {
@@ -138,6 +149,7 @@ def awsEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dict[s
         "AWS_DEFAULT_REGION": REGION,
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_EC2_METADATA_DISABLED": "true",
+        **_tokenVariable("AWS_SESSION_TOKEN", account),
     }
 
 
@@ -152,6 +164,7 @@ def rcloneEnvironment(endpoint: str, home: Path, account: Account = ROOT) -> dic
         "RCLONE_CONFIG_GATE_REGION": REGION,
         "RCLONE_CONFIG_GATE_ACCESS_KEY_ID": account.accessKey,
         "RCLONE_CONFIG_GATE_SECRET_ACCESS_KEY": account.secretKey,
+        **_tokenVariable("RCLONE_CONFIG_GATE_SESSION_TOKEN", account),
     }
 
 
@@ -167,6 +180,7 @@ def resticEnvironment(
         "AWS_ACCESS_KEY_ID": account.accessKey,
         "AWS_SECRET_ACCESS_KEY": account.secretKey,
         "AWS_DEFAULT_REGION": REGION,
+        **_tokenVariable("AWS_SESSION_TOKEN", account),
     }
 
 
@@ -177,6 +191,7 @@ def writeS3cmdConfig(endpoint: str, path: Path, account: Account = ROOT) -> None
         "[default]\n"
         f"access_key = {account.accessKey}\n"
         f"secret_key = {account.secretKey}\n"
+        f"access_token = {account.sessionToken}\n"
         f"host_base = {host}\n"
         f"host_bucket = {host}\n"
         "use_https = False\n"

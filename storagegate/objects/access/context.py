@@ -21,7 +21,7 @@ from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
 from storagegate.objects.dates import isoTimestamp, parseUntil
 from storagegate.objects.encryption.requests import describeEncryption
 from storagegate.objects.pagination import PAGE_LIMIT
-from storagegate.objects.principals import Identity, Signing, canonicalId
+from storagegate.objects.principals import Identity, Signing
 from storagegate.storage.records import ObjectEncryption, ObjectLock
 
 _UNTIL = b"x-amz-object-lock-retain-until-date"
@@ -253,7 +253,7 @@ def userId(identity: Identity) -> str:
     if identity.isAnonymous:
         return "anonymous"
     if _actsAsRoot(identity):
-        return canonicalId(identity.account)
+        return identity.account
     rights = identity.rights
     if rights is not None and rights.role is not None and rights.session is not None:
         return f"{rights.role.id}:{rights.session.name}"

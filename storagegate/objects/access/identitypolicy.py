@@ -21,7 +21,7 @@ from attrs import frozen
 
 from storagegate.objects.access.actions import ACTIONS
 from storagegate.objects.access.conditions import Test, checkVariables
-from storagegate.objects.access.patterns import ANY, Tokens, matcher, tokenise
+from storagegate.objects.access.patterns import ANY, Tokens, Variable, matcher, tokenise
 from storagegate.objects.access.policydocument import (
     VERSIONS,
     checkElements,
@@ -43,6 +43,7 @@ _STATEMENT_ELEMENTS = frozenset(
 )
 
 _ARN_PARTS = 6
+_OWN_ACCOUNT = Variable("aws:PrincipalAccount")
 
 # The service in the ARN of the resources of a service's actions, if it differs.
 _ARN_SERVICES = {"sts": "iam"}
@@ -76,7 +77,7 @@ class _Resource:
         Return the pattern of the resources of a service; L{None} if it has none of them.
 
         The resources of S3 are compared without the account, which is empty there, and the others
-        as C{ACCOUNT:NAME}.
+        as C{ACCOUNT:NAME}. An empty account is the one of the identity, as in a trust policy.
         """
         if self.head is None:
             return (ANY,)
@@ -85,6 +86,8 @@ class _Resource:
             return None
         if service == "s3":
             return self._tokens(self.name, variables) if account("") else None
+        if not self.account:
+            return (_OWN_ACCOUNT, *self._tokens(f":{self.name}", variables))
         return self._tokens(f"{self.account}:{self.name}", variables)
 
     def _tokens(self, text: str, variables: bool) -> Tokens:

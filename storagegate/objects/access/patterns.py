@@ -8,11 +8,13 @@ C{*} matches any run of characters, including slashes; C{?} matches one characte
 for the literal value of a condition key in the request: a star in it matches only a star. If the
 request has no value and the variable no default, the pattern matches nothing.
 
-Matching takes time in proportion to the text: the pieces between stars are searched from left to
-right, each at its first position, and no position is tried again for another piece.
+The pieces between stars are searched from left to right, each at its first position, and no
+position is tried again for another piece. So matching takes time in proportion to the text; the
+positions of pieces with C{?} are tested many at a time.
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 from attrs import frozen
@@ -167,20 +169,67 @@ def _fits(piece: _Piece, text: str, at: int) -> bool:
     return all(text.startswith(each, at + offset) for offset, each in texts)
 
 
+# Attempts to fit a piece at one position after another, before all positions are tested together.
+_ATTEMPTS = 8
+
+_BLOCK = 16 * 1024
+"""The most positions that are tested together: as many as the longest header of a request has."""
+
+
 def _find(piece: _Piece, text: str, start: int) -> int:
     """Return the first position at or after C{start} where a piece fits; -1 for none."""
     length, texts = piece
     if not texts:
         return start if start + length <= len(text) else -1
     offset, first = texts[0]
-    while True:
+    for _ in range(_ATTEMPTS):
         found = text.find(first, start + offset)
         if found < 0 or found - offset + length > len(text):
             return -1
         start = found - offset
-        if _fits(piece, text, start):
+        if len(texts) == 1 or _fits(piece, text, start):
             return start
         start += 1
+    return _findTogether(piece, text, start)
+
+
+def _findTogether(piece: _Piece, text: str, start: int) -> int:
+    """
+    Find a piece as L{_find} does, with one bit a position: each character of the piece clears the
+    bits of all positions that it refuses.
+
+    One position after another takes the product of both lengths, half a minute for a policy of 20
+    KiB and a header of 16 KiB; this takes milliseconds.
+    """
+    length, texts = piece
+    for block in range(0, len(text) - length + 1, _BLOCK):
+        count = min(_BLOCK, len(text) - length + 1 - block)
+        skipped = start - block
+        if skipped >= count:
+            continue
+        places = _placesOf(text[block : block + count + length - 1])
+        candidates = (1 << count) - 1
+        if skipped > 0:
+            candidates = candidates >> skipped << skipped
+        for offset, each in texts:
+            for place, character in enumerate(each, offset):
+                candidates &= places.get(character, 0) >> place
+            if not candidates:
+                break
+        if candidates:
+            # The lowest bit is the first position.
+            return block + (candidates & -candidates).bit_length() - 1
+    return -1
+
+
+# The conditions of a policy compare few texts of a request with many patterns.
+@lru_cache(maxsize=8)
+def _placesOf(text: str) -> dict[str, int]:
+    """Return the places of each character in a text, as bits."""
+    found: dict[str, int] = {}
+    for place, character in enumerate(text):
+        found[character] = found.get(character, 0) | 1 << place
+    return found
 
 
 def matcher(tokens: Tokens) -> Callable[[str], bool]:

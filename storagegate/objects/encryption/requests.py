@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.objects.errors import InvalidRequest
+from storagegate.objects.errors import AccessDenied, InvalidRequest
 from storagegate.storage.records import (
     Attributes,
     Checksum,
@@ -97,6 +97,18 @@ class BucketEncryption(Struct, frozen=True, omit_defaults=True):
     def blocksCustomerKeys(self) -> bool:
         """Whether writes with L{SSE_C} are refused."""
         return SSE_C in self.blocked
+
+
+def checkAllowed(configuration: BucketEncryption | None, kind: str) -> None:
+    """
+    Check that a bucket accepts new objects with an encryption.
+
+    @param configuration: The encryption configuration of the bucket.
+    @param kind: L{SSE_S3}, L{SSE_KMS} or L{SSE_C}.
+    @raise AccessDenied: The bucket blocks the kind.
+    """
+    if kind == SSE_C and configuration is not None and configuration.blocksCustomerKeys:
+        raise AccessDenied("The bucket blocks encryption with keys of clients (SSE-C).")
 
 
 KIND_FIELD: Final = b"x-amz-server-side-encryption"

@@ -7,12 +7,12 @@ from storagegate.core.cache import TTLCache
 from storagegate.objects.encryption.bucketkeys import BucketKeys
 from storagegate.objects.encryption.interfaces import IMasterKeys
 from storagegate.objects.encryption.requests import (
-    SSE_C,
     SSE_KMS,
     SSE_S3,
     BucketEncryption,
     CustomerKey,
     RequestedEncryption,
+    checkAllowed,
     checkKeySent,
 )
 from storagegate.objects.encryption.sealing import (
@@ -73,9 +73,7 @@ class Encryption:
         if requested is None:
             default = None if configuration is None else configuration.default
             return default or (STORE_DEFAULT if self._encryptAll else None)
-        isBlocked = configuration is not None and configuration.blocksCustomerKeys
-        if requested.kind == SSE_C and isBlocked:
-            raise AccessDenied("The bucket blocks encryption with keys of clients (SSE-C).")
+        checkAllowed(configuration, requested.kind)
         return requested
 
     async def forWrite(

@@ -211,12 +211,12 @@ def parseCredential(text: str, source: SignatureSource) -> tuple[str, str, str, 
     Parse a credential.
 
     @param text: C{access-key/YYYYMMDD/region/service/aws4_request}.
-    @return: Access key, date, region and service.
+    @return: Access key, date, region and service. The region may be empty.
     @raise S3Error: The form or the date is invalid; worded for the source.
     """
     # Split from the right, because an access key may contain slashes.
     parts = text.rsplit("/", 4)
-    if len(parts) != 5 or not all(parts):
+    if len(parts) != 5 or not all((*parts[:2], *parts[3:])):
         specimen = f'"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}"'
         raise source.malformed(f"the Credential is mal-formed; expecting {specimen}.")
     accessKey, date, region, service, terminator = parts
@@ -692,8 +692,8 @@ def _checkScope(claim: SignatureParams, region: str, service: str = "s3") -> Non
     if scope.service != service:
         detail = f'incorrect service "{scope.service}". This endpoint belongs to "{service}".'
         raise claim.source.malformed(detail)
-    # SDKs sign calls to services without regions for Amazon's first one.
-    if scope.region != region and (service == "s3" or scope.region != GLOBAL_REGION):
+    # SDKs sign calls to services without regions for Amazon's first one, minio-py for none.
+    if scope.region != region and (service == "s3" or scope.region not in ("", GLOBAL_REGION)):
         raise claim.source.wrongRegion(scope.region, region)
     if not claim.timestamp.startswith(scope.date):
         raise S3Error(
@@ -737,6 +737,10 @@ def unknownKey(accessKey: str) -> S3Error:
     return S3Error("InvalidAccessKeyId", fields={"AWSAccessKeyId": accessKey})
 
 
+# Clients write errors to their logs, so these do not repeat the encryption key of a client.
+_CUSTOMER_KEY = re.compile("(encryption-customer-key[:=])[^&\n]+", re.IGNORECASE)
+
+
 def wrongSignature(
     accessKey: str, signature: str, stringToSign: str, canonical: bytes | None = None
 ) -> S3Error:
@@ -749,11 +753,12 @@ def wrongSignature(
     """
     fields = {
         "AWSAccessKeyId": accessKey,
-        "StringToSign": stringToSign,
+        "StringToSign": _CUSTOMER_KEY.sub(r"\1***", stringToSign),
         "SignatureProvided": signature,
     }
     if canonical is not None:
-        fields["CanonicalRequest"] = canonical.decode("utf-8", "backslashreplace")
+        shown = canonical.decode("utf-8", "backslashreplace")
+        fields["CanonicalRequest"] = _CUSTOMER_KEY.sub(r"\1***", shown)
     return S3Error("SignatureDoesNotMatch", fields=fields)
 
 

@@ -88,7 +88,7 @@ async def uploadPart(call: S3Request) -> None:
             f"{checksum.algorithm.lower()}",
         )
     blobs = call.services.store.blobs
-    objectKey = await call.services.objects.keyOfUpload(upload, key)
+    objectKey = await call.services.objects.keyForPart(upload, key)
     ingested = await ingest(call.request.body, expectation, blobs, 0, call.bucket, objectKey)
     part = await call.services.objects.putPart(upload, number, ingested)
     # The checksum of a part has no type.

@@ -70,8 +70,7 @@ class QueryEndpoint:
         @param record: Gets the name of the operation.
         @param commonHeaders: The encoded fields of every response.
         """
-        isForm = request.method == b"POST"
-        parameters = parseCall(body if isForm else request.queryString)
+        parameters = parseCall(body or request.queryString)
         name = parameters.get("Action", "")
         # Any other name could be a label of too many metrics.
         if record is not None and name in self._api.operations:

@@ -46,6 +46,33 @@ class PatternTests(SynchronousTestCase):
         )
         self.assertLess(process_time() - start, 1.0)
 
+    @given(st.text("ab?", max_size=6), st.text("ab", max_size=60))
+    def test_far(self, piece: str, text: str) -> None:
+        """A piece with question marks is found far behind the first places that resemble it."""
+        text = "aab" * 10 + text
+        tokens = tokenise(f"*{piece}*b?", wildcards=True, variables=False)
+        expected = matchesWild(wild(f"*{piece}*b?"), text)
+        self.assertEqual(matcher(tokens)(text), expected)
+
+    def test_long(self) -> None:
+        """A piece is found in each block of a long text, and across two of them."""
+        test = matcher(tokenise("*b?b*", wildcards=True, variables=False))
+        size = 40_000
+        for place in (0, 9, 16_381, 16_382, 16_383, 16_384, 16_385, 32_767, size - 3):
+            lead = ("bbaa" * 4).ljust(place, "a")[:place]
+            self.assertTrue(test(f"{lead}bab{'a' * (size - place)}"), place)
+        self.assertFalse(test("bbaa" * (size // 4)))
+
+    def test_questionMarks(self) -> None:
+        """Pieces of question marks take no product of both lengths, and many of them no sum."""
+        text = "b" + "a" * 15_000
+        start = process_time()
+        for piece in ("?a?b", "a?ab", "?a" * 30 + "b", "a?" * 600 + "b", "?a" * 4000 + "?b"):
+            pattern = tokenise(f"*{piece}*", wildcards=True, variables=False)
+            for _ in range(20_000 // len(piece)):
+                self.assertFalse(matcher(pattern)(text))
+        self.assertLess(process_time() - start, 1.5)
+
     def test_variables(self) -> None:
         """A variable is taken literally, or its default; without a value there is no match."""
         tokens = tokenise("home/${aws:username}/*", wildcards=True, variables=True)

@@ -409,7 +409,7 @@ class EvaluationTests(SynchronousTestCase):
     def test_identities(self) -> None:
         """Keys that tell who asks: the root key and anonymous requests have no name."""
         for identity, expected in (
-            (ROOT, ("Account", "arn:aws:iam::root:root", canonicalId("root"), None, "root")),
+            (ROOT, ("Account", "arn:aws:iam::root:root", "root", None, "root")),
             (ANONYMOUS, ("Anonymous", None, "anonymous", None, None)),
         ):
             names = ("principaltype", "principalarn", "userid", "username", "principalaccount")

@@ -381,3 +381,39 @@ class VaultTests(MasterKeyCase):
         self.assertTrue(writer.stored)
         for key in ("a", *writer.stored):
             self.assertEqual(self.get(key), BODY)
+
+    def test_underLoad(self) -> None:
+        """Keys that are rotated, rewrapped and deleted under load lose no other object."""
+        self.daemon.stop()
+        # An open key of a bucket would hide what happens to its master key.
+        self.variables["STORAGEGATE_KEY_CACHE_SECONDS"] = "1"
+        self.daemon = self.serve(self.data)
+        self.script("masterkeys", "create")
+        self.script("masterkeys", "create", "photos")
+        writers = [Writer(self, f"w{number}", SSE_S3) for number in range(2)]
+        lost = Writer(self, "photos", kms("photos"))
+        for version in (2, 3):
+            for name in ("photos", "storagegate"):
+                self.script("masterkeys", "rotate", name)
+            self.assertEqual(self.script("masterkeys", "rewrap")["failed"], [])
+            for name in ("photos", "storagegate"):
+                # Nothing is wrapped under an earlier version any more.
+                versions = {"min_decryption_version": version}
+                self.bao.call("POST", f"transit/keys/{name}/config", versions)
+            threading.Event().wait(1.5)
+        self.assertEqual(lost.codes, set())
+        self.bao.call("POST", "transit/keys/photos/config", {"deletion_allowed": True})
+        self.bao.call("DELETE", "transit/keys/photos")
+        self.within(10, lambda: not self.canPut(**kms("photos")))
+        threading.Event().wait(1.5)
+        for writer in (*writers, lost):
+            writer.end()
+        self.assertEqual(lost.codes, {"KMS.NotFoundException"})
+        self.refused("KMS.NotFoundException", self.get, lost.stored[0])
+        for writer in writers:
+            self.assertEqual(writer.codes, set())
+            for key in writer.stored:
+                self.assertEqual(self.get(key), BODY)
+        self.daemon.stop()
+        for path in (each for each in self.data.rglob("*") if each.is_file()):
+            self.assertNotIn(BODY[:32], path.read_bytes(), path)

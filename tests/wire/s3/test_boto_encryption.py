@@ -392,6 +392,31 @@ class DefaultTests(EncryptionCase):
         self.s3.copy_object(Bucket=self.bucket, Key="copy", **copied)
         self.assertEqual(self.get("copy"), b"plain bytes")
 
+    def test_blockedUpload(self) -> None:
+        """A block also stops an upload with a client's key that began before it."""
+        begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="k", **SSE_C)
+        upload = {"UploadId": begun["UploadId"]}
+        part = {"PartNumber": 1, "Body": b"part", **SSE_C}
+        etag = self.s3.upload_part(Bucket=self.bucket, Key="k", **upload, **part)["ETag"]
+        done = {"MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": etag}]}, **upload}
+        self.put("plain")
+        copied = {"CopySource": f"{self.bucket}/plain", "PartNumber": 2, **SSE_C}
+        block = {"Rules": [{"BlockedEncryptionTypes": {"EncryptionType": ["SSE-C"]}}]}
+        self.setDefault(block)
+        self.refused(403, "AccessDenied", "upload_part", **upload, **part)
+        self.refused(403, "AccessDenied", "upload_part_copy", **upload, **copied)
+        for key in ({}, SSE_C):
+            self.refused(403, "AccessDenied", "complete_multipart_upload", **done, **key)
+        self.assertMissing(self.bucket, "k")
+        self.setDefault(None)
+        self.s3.complete_multipart_upload(Bucket=self.bucket, Key="k", **done)
+        self.setDefault(block)
+        # The same completion again writes nothing.
+        self.s3.complete_multipart_upload(Bucket=self.bucket, Key="k", **done)
+        self.assertEqual(self.get("k", **SSE_C), b"part")
+        begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="other")
+        self.s3.abort_multipart_upload(Bucket=self.bucket, Key="other", UploadId=begun["UploadId"])
+
 
 class CopyTests(EncryptionCase):
     """Copies from each kind to each."""

@@ -83,6 +83,18 @@ class RightsTests(IAMCase):
         self.assertDenied(again.attach_user_policy, UserName="ann", PolicyArn=FULL)
         self.assertDenied(self.client(key, "s3").list_buckets)
 
+    def test_withoutAccount(self) -> None:
+        """An ARN without an account names the account of the identity."""
+        own = "arn:aws:iam:::user/ann"
+        ann = self.makeUser("ann", policy("iam:*", resource=own))
+        self.makeUser("bob", policy("iam:*"), policy("iam:GetUser", effect="Deny", resource=own))
+        iam = self.client(ann)
+        self.assertEqual(iam.get_user(UserName="ann")["User"]["UserName"], "ann")
+        self.assertRefused(403, "AccessDenied", iam.get_user, UserName="bob")
+        bob = self.client(self.makeKey("bob"))
+        self.assertRefused(403, "AccessDenied", bob.get_user, UserName="ann")
+        bob.get_user(UserName="bob")
+
     def test_path(self) -> None:
         """A right on one path reaches no identity of another, nor one that moves there."""
         helper = self.client(

@@ -35,6 +35,16 @@ class QueryCallTests(S3Case):
         for text in ("%C3%A9", "%FF", "%"):
             other = Outgoing("GET", f"/?Action=GetSessionToken&Name={text}")
             self.assertIn(sts, self.send(other).body)
+        # minio-py's provider of web identities sends a POST without a body.
+        token = "Version=2011-06-15&RoleArn=arn:aws:iam::root:role/r&RoleSessionName=web"
+        other = Outgoing(
+            "POST", f"/?Action=AssumeRoleWithWebIdentity&{token}&WebIdentityToken=abcd"
+        )
+        self.assertIn(b"<Code>InvalidIdentityToken</Code>", self.send(other).body)
+        other = Outgoing(
+            "POST", "/?Action=GetCallerIdentity", form, b"Action=Unknown&Version=2011-06-15"
+        )
+        self.assertIn(b"<Code>NotImplemented</Code>", self.send(other).body)
         other = Outgoing("POST", "/", form, b"Action=Unknown&Version=2011-06-15")
         self.assertIn(b"NotImplemented", self.send(other).body)
         scope = "Credential=AK/20260101/us-east-1/iam/aws4_request"

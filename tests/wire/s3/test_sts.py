@@ -96,7 +96,7 @@ class CallerIdentityTests(STSCase):
         self.assertEqual((found["Account"], found["Arn"]), (self.account, user))
         self.assertRegex(found["UserId"], r"\AAIDA")
         root = self.client(ROOT, "sts").get_caller_identity()
-        self.assertEqual(root["Arn"], "arn:aws:iam::root:root")
+        self.assertEqual((root["UserId"], root["Arn"]), ("root", "arn:aws:iam::root:root"))
         admin = self.client(self.admin, "sts").get_caller_identity()
         self.assertEqual(admin["UserId"], self.admin.accessKey)
         session = self.using(self.sts.get_session_token(), "sts").get_caller_identity()
