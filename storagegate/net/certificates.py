@@ -61,7 +61,9 @@ class ListenerCertificates(CertificateFiles):
 
 
 def follow(
-    parse: Callable[[], Any], named: Mapping[str, str], seconds: Callable[[], float]
+    parse: Callable[[], Any],
+    named: Mapping[str, str],
+    seconds: Callable[[], float] = time.monotonic,
 ) -> ListenerCertificates:
     """
     Make the certificates of an C{ssl:} endpoint.
@@ -89,7 +91,9 @@ def follow(
     return ListenerCertificates(named.values, read)
 
 
-def followDirectory(path: str, seconds: Callable[[], float]) -> ListenerCertificates:
+def followDirectory(
+    path: str, seconds: Callable[[], float] = time.monotonic
+) -> ListenerCertificates:
     """
     Make the certificates of a C{tls:} endpoint.
 

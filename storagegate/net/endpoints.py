@@ -34,7 +34,6 @@ from twisted.internet.interfaces import (
     IStreamServerEndpoint,
 )
 from twisted.internet.protocol import DatagramProtocol, Factory
-from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
 from storagegate.core.heldbytes import PROCESS_BUDGET
@@ -115,26 +114,19 @@ def listen(
         opening: Deferred[IListeningPort] = endpoint.listen(factory)
         return opening
     # Imported late: OpenSSL takes megabytes.
-    from twisted.internet.endpoints import wrapServerTLS
-
     from storagegate.net.certificates import follow, followDirectory, withOptions
+    from storagegate.net.tlsserver import ServerTLSFactory
 
     if tls is None and "path" not in files:
         # Twisted has already read the files once.
         read = [endpoint._sslContextFactory]
         certificates = follow(
-            lambda: read.pop() if read else _endpoint(own, description)._sslContextFactory,
-            files,
-            reactor.seconds,
+            lambda: read.pop() if read else _endpoint(own, description)._sslContextFactory, files
         )
         endpoint._sslContextFactory = certificates
     else:
-        certificates = (
-            followDirectory(files["path"], reactor.seconds)
-            if tls is None
-            else withOptions(tls, reactor.seconds)
-        )
-        endpoint = wrapServerTLS(certificates, endpoint, reactor)
+        certificates = followDirectory(files["path"]) if tls is None else withOptions(tls)
+        factory = ServerTLSFactory(certificates, False, factory, reactor)
 
     def opened(port: Any) -> IListeningPort:
         port.certificates = certificates
@@ -273,7 +265,9 @@ class _Proxy:
         self, port: Any, factory: Any, contextFactory: Any, *more: Any, **named: Any
     ) -> Any:
         """Listen on a TCP port for TLS."""
-        wrapped = TLSMemoryBIOFactory(contextFactory, False, factory, self._reactor)
+        from storagegate.net.tlsserver import ServerTLSFactory
+
+        wrapped = ServerTLSFactory(contextFactory, False, factory, self._reactor)
         return self.listenTCP(port, wrapped, *more, **named)
 
 

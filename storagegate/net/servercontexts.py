@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import frozen
 from OpenSSL.crypto import FILETYPE_PEM, X509, PKey, dump_certificate
-from OpenSSL.SSL import Context
+from OpenSSL.SSL import Connection, Context
 from twisted.internet.ssl import CertificateOptions
 
 TICKET_SECONDS = 3600
@@ -79,7 +79,7 @@ class ServerContexts:
         """Make the OpenSSL connection for a protocol."""
         if self._seconds() >= self._end:
             self._renew()
-        return self._options.serverConnectionForTLS(tlsProtocol)
+        return Connection(self._context)
 
     def _renew(self) -> None:
         """Replace the contexts; the tickets of the former ones are no longer accepted."""
@@ -88,9 +88,9 @@ class ServerContexts:
         # switches to the context for the client's server name, so all have the same.
         self._sessionIdContext = token_bytes(16)
         self._contexts.clear()
-        self._options = self._make(self._default)
+        self._context = self._make(self._default)
 
-    def _make(self, certificates: Sequence[ServerCertificate]) -> CertificateOptions:
+    def _make(self, certificates: Sequence[ServerCertificate]) -> Context:
         own: dict[str, Any] = {}
         if len(certificates) == 1:
             [only] = certificates
@@ -99,13 +99,13 @@ class ServerContexts:
         if self._named:
             own["contextForServerName"] = self._select
         options = CertificateOptions(enableSessionTickets=True, **own, **self._more)
-        context = options.getContext()
+        context: Context = options.getContext()
         if len(certificates) > 1:
             for each in certificates:
                 _addCertificate(context, each)
         context.set_session_id(self._sessionIdContext)
         context.set_timeout(TICKET_SECONDS)
-        return options
+        return context
 
     def _select(self, serverName: bytes | None) -> Context | None:
         """Return the context for the name that a client sent; C{None} for the default."""
@@ -115,7 +115,7 @@ class ServerContexts:
             if name not in self._named:
                 return None
         if name not in self._contexts:
-            self._contexts[name] = self._make(self._named[name]).getContext()
+            self._contexts[name] = self._make(self._named[name])
         return self._contexts[name]
 
 
