@@ -85,7 +85,8 @@ class ServerContexts:
         """Replace the contexts; the tickets of the former ones are no longer accepted."""
         self._end = self._seconds() + TICKET_SECONDS
         # OpenSSL resumes a session only in a context with the same value. It compares before it
-        # switches to the context for the client's server name, so all have the same.
+        # switches to the context for the client's server name, so all have the same; a client may
+        # resume a session under each name (RFC 8446, section 4.6.1), as the rules are the same.
         self._sessionIdContext = token_bytes(16)
         self._contexts.clear()
         self._context = self._make(self._default)
