@@ -5,14 +5,15 @@ A client that returns a ticket resumes its session (RFC 8446, section 2.2; RFC 5
 needs neither the certificate's key nor the client's certificate. OpenSSL encrypts tickets with
 random keys of the context, which pyOpenSSL can neither read nor set. So a ticket is valid in the
 process that issued it, and until its context is replaced: by one with new files, or after
-L{TICKET_SECONDS}. Contexts share neither keys nor the session ID context, so a session is never
-resumed on another listener, whose rules for clients' certificates may differ. Early data (RFC 8446,
+L{TICKET_SECONDS}. Contexts share neither keys nor the session ID context, which Twisted makes at
+random, so a session is never resumed on another listener, whose rules for clients' certificates may
+differ. Under the other names of its listener it is (RFC 8446, section 4.6.1): their rules are the
+same. Early data (RFC 8446,
 section 2.3), which can be replayed, is never accepted, as OpenSSL's limit for it stays 0.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from secrets import token_bytes
 from typing import Any
 
 from attrs import frozen
@@ -84,10 +85,6 @@ class ServerContexts:
     def _renew(self) -> None:
         """Replace the contexts; the tickets of the former ones are no longer accepted."""
         self._end = self._seconds() + TICKET_SECONDS
-        # OpenSSL resumes a session only in a context with the same value. It compares before it
-        # switches to the context for the client's server name, so all have the same; a client may
-        # resume a session under each name (RFC 8446, section 4.6.1), as the rules are the same.
-        self._sessionIdContext = token_bytes(16)
         self._contexts.clear()
         self._context = self._make(self._default)
 
@@ -104,7 +101,6 @@ class ServerContexts:
         if len(certificates) > 1:
             for each in certificates:
                 _addCertificate(context, each)
-        context.set_session_id(self._sessionIdContext)
         context.set_timeout(TICKET_SECONDS)
         return context
 

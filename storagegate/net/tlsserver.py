@@ -19,7 +19,7 @@ from zope.interface import implementer
 
 from storagegate.net.transport import sendAtEnd
 
-# From this size on, bytes are encrypted at once; a record of TLS has at most as many.
+# From this size on, bytes are encrypted at once; a record has at most as many (RFC 8446, 5.1).
 _LARGE = 16 * 1024
 
 # Records sent at a time, and room for them with their overhead and messages of the handshake.
@@ -38,6 +38,7 @@ class ServerTLSProtocol(TLSMemoryBIOProtocol):
 
     # Bytes to encrypt at the end of the iteration, and whether that is scheduled.
     _held: list[bytes] | None = None
+    _heldBytes = 0
     _isScheduled = False
 
     def makeConnection(self, transport: Any) -> None:
@@ -82,14 +83,15 @@ class ServerTLSProtocol(TLSMemoryBIOProtocol):
     # Writing
 
     def write(self, data: bytes) -> None:
-        """Send C{data} at the end of this iteration, or immediately if it is large."""
+        """Send C{data} at the end of this iteration, or immediately if it makes a record."""
         if self._lostTLSConnection or (self.disconnecting and self._producer is None):
             return
         if self._held is None:
-            self._held = [data]
-        else:
-            self._held.append(data)
-        if len(data) >= _LARGE:
+            self._held = []
+            self._heldBytes = 0
+        self._held.append(data)
+        self._heldBytes += len(data)
+        if self._heldBytes >= _LARGE:
             self._sendHeld()
         elif not self._isScheduled:
             self._isScheduled = True

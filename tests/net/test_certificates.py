@@ -330,7 +330,7 @@ class DirectoryTests(CertificateCase):
 
     def test_several(self) -> None:
         """A name may have two certificates; of two for one algorithm, the one that ends later."""
-        for days, file in ((3, "b"), (9, "a"), (5, "c")):
+        for days, file in ((3, "a"), (9, "b"), (5, "c")):
             self.write(f"{file}.pem", *self.authority.issue(file=file, days=days))
         self.write("rsa.pem", *self.authority.issue(file="rsa", isRSA=True))
         certificates = self.served()
@@ -341,7 +341,7 @@ class DirectoryTests(CertificateCase):
             self.assertTrue(self.client(version).connect(certificates).isECDSA)
         [best] = [each for each in certificates.content._default if "EC" in each.algorithm]
         after = best.certificate.to_cryptography().not_valid_after_utc.timestamp()
-        self.assertEqual(after, certificates.ends[str(self.folder / "served" / "a.pem")])
+        self.assertEqual(after, certificates.ends[str(self.folder / "served" / "b.pem")])
 
     def test_changed(self) -> None:
         """A certificate that is added is served to the next client; the others keep no sessions."""
