@@ -104,7 +104,7 @@ def followDirectory(
 
     def read() -> tuple[ServerContexts, CertificateEnds]:
         try:
-            directory = _Directory(path)
+            directory = _CertificateDirectory(path)
             contexts = ServerContexts(directory.default, directory.named, {}, seconds)
         except Exception as error:
             raise ValueError(f"{path}: {describeError(error)}") from error
@@ -151,7 +151,7 @@ def _pemFiles(folder: str) -> list[str]:
     return sorted(str(each) for each in Path(folder).rglob("*.pem"))
 
 
-class _Directory:
+class _CertificateDirectory:
     """
     The certificates in a directory that have their keys there.
 

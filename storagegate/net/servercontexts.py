@@ -5,11 +5,13 @@ A client that returns a ticket resumes its session (RFC 8446, section 2.2; RFC 5
 needs neither the certificate's key nor the client's certificate. OpenSSL encrypts tickets with
 random keys of the context, which pyOpenSSL can neither read nor set. So a ticket is valid in the
 process that issued it, and until its context is replaced: by one with new files, or after
-L{TICKET_SECONDS}. Contexts share neither keys nor the session ID context, which Twisted makes at
-random, so a session is never resumed on another listener, whose rules for clients' certificates may
-differ. Under the other names of its listener it is (RFC 8446, section 4.6.1): their rules are the
-same. Early data (RFC 8446,
-section 2.3), which can be replayed, is never accepted, as OpenSSL's limit for it stays 0.
+L{TICKET_SECONDS}.
+
+Contexts share neither keys nor the session ID context, which Twisted makes at random, so a session
+is never resumed on another listener, whose rules for clients' certificates may differ. It may be
+resumed under another name of its listener (RFC 8446, section 4.6.1), as the rules are the same.
+Early data (RFC 8446, section 2.3), which can be replayed, is never accepted, as OpenSSL's limit for
+it stays 0.
 """
 
 import os
