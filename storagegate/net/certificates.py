@@ -3,6 +3,7 @@ The certificates of listeners served by Twisted. They follow their files: a rene
 used from the next handshake on, without a restart.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.ssl import trustRootFromCertificates
 from zope.interface import implementer
 
-from storagegate.core.files import readPEM
+from storagegate.core.files import fileStamp, readPEM
 from storagegate.core.options import OptionError
 from storagegate.net.servercontexts import ServerCertificate, ServerContexts
 from storagegate.net.tls import (
@@ -41,6 +42,9 @@ from storagegate.net.tls import (
     loadPair,
     readCertificates,
 )
+
+# Longer than a step of the time of a directory on any file system.
+_STEP_NS = 2_000_000_000
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.+?-----END \1-----", re.DOTALL)
@@ -110,7 +114,7 @@ def followDirectory(
             raise ValueError(f"{path}: {describeError(error)}") from error
         return contexts, directory.ends
 
-    return ListenerCertificates(lambda: _pemFiles(path), read)
+    return ListenerCertificates(_PEMFiles(path), read)
 
 
 def withOptions(
@@ -147,8 +151,33 @@ def withOptions(
     return ListenerCertificates(lambda: tls.files, read)
 
 
-def _pemFiles(folder: str) -> list[str]:
-    return sorted(str(each) for each in Path(folder).rglob("*.pem"))
+class _PEMFiles:
+    """
+    The C{.pem} files of a directory, for each new connection.
+
+    A listing takes six times as long as the C{stat} of its files, so a new one is made only after a
+    directory has changed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._found: list[str] = []
+        self._stamps: dict[str, tuple[int, ...]] = {}
+
+    def __call__(self) -> list[str]:
+        """Return the sorted paths."""
+        stamps = {each: fileStamp(each) for each in self._stamps}
+        # The time of a directory advances in steps of a few milliseconds, so a change right after
+        # the listing may not show.
+        latest = max((stamp[0] for stamp in stamps.values() if stamp), default=0)
+        if not stamps or stamps != self._stamps or time.time_ns() - latest < _STEP_NS:
+            self._found, self._stamps = [], {}
+            for folder, _, names in os.walk(self._path):
+                self._stamps[folder] = fileStamp(folder)
+                own = (each for each in names if each.endswith(".pem"))
+                self._found += [os.path.join(folder, each) for each in own]
+            self._found.sort()
+        return self._found
 
 
 class _CertificateDirectory:
@@ -166,7 +195,7 @@ class _CertificateDirectory:
         """
         if not Path(path).is_dir():
             raise ValueError("is not a directory")
-        contents = {file: readPEM(file) for file in _pemFiles(path)}
+        contents = {file: readPEM(file) for file in _PEMFiles(path)()}
         keys = {file: _keys(content) for file, content in contents.items()}
         certificates = {
             file: load_pem_x509_certificates(content) if _CERTIFICATE in content else []

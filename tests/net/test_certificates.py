@@ -353,6 +353,25 @@ class DirectoryTests(CertificateCase):
         self.assertEqual(self.client().connect(certificates, "b.example").name, "b.example")
         self.assertFalse(client.connect(certificates, "a.example").isResumed)
 
+    def test_listed(self) -> None:
+        """Files that come, go and move are noticed, in new directories and old ones, too."""
+        one = self.write("a.pem", *self.authority.issue("a.example", "a"))
+        certificates = self.served()
+        # Nothing has changed for long.
+        for path in (one.parent, one):
+            os.utime(path, (1, 1))
+        self.assertEqual(self.client().connect(certificates, "b.example").name, "a.example")
+        below = one.parent / "below"
+        below.mkdir()
+        for path in (one.parent, below):
+            os.utime(path, (2, 2))
+        self.assertEqual(self.client().connect(certificates, "b.example").name, "a.example")
+        self.write("below/b.pem", *self.authority.issue("b.example", "b"))
+        self.assertEqual(self.client().connect(certificates, "b.example").name, "b.example")
+        one.unlink()
+        self.assertEqual(self.client().connect(certificates, "a.example").name, "b.example")
+        self.assertEqual(list(certificates.ends), [str(below / "b.pem")])
+
     def test_unusable(self) -> None:
         """A missing directory and a key without its certificate are errors that name the place."""
         self.assertIn("is not a directory", str(self.assertRaises(ValueError, self.served)))

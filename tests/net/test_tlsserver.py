@@ -2,12 +2,17 @@
 
 import contextlib
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from OpenSSL.SSL import Error
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IHandshakeListener, ISSLTransport
+from twisted.internet.interfaces import (
+    IHandshakeListener,
+    IProtocolNegotiationFactory,
+    ISSLTransport,
+)
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -59,6 +64,17 @@ class Served(Protocol):
         self.reason = reason.value
 
 
+@implementer(IProtocolNegotiationFactory)
+class Negotiating(Factory):
+    """A factory with a choice of protocols."""
+
+    protocol = Served
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """Return them, the best first."""
+        return [b"h2", b"http/1.1"]
+
+
 class Producer:
     """A producer that counts."""
 
@@ -92,11 +108,14 @@ class ServerCase(SynchronousTestCase):
         self.clock = Clock()
         self.connect()
 
-    def connect(self, greeting: bytes = b"") -> None:
-        """Make a connection, without its handshake."""
-        factory = ServerTLSFactory(
-            self.certificates, False, Factory.forProtocol(Served), self.clock
-        )
+    def connect(self, greeting: bytes = b"", offered: Sequence[str] = ()) -> None:
+        """
+        Make a connection, without its handshake.
+
+        @param offered: The protocols that the client offers.
+        """
+        wrapped = Negotiating() if offered else Factory.forProtocol(Served)
+        factory = ServerTLSFactory(self.certificates, False, wrapped, self.clock)
         self.server: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self.served = self.server.wrappedProtocol
         self.served.greeting = greeting
@@ -104,6 +123,8 @@ class ServerCase(SynchronousTestCase):
         self.server.makeConnection(self.transport)
         context = ssl.create_default_context(cafile=str(self.authority.path))
         context.minimum_version = context.maximum_version = self.version
+        if offered:
+            context.set_alpn_protocols(offered)
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
         self.sent = b""
@@ -210,6 +231,15 @@ class WriteTests(ServerCase):
         assert self.transport.producer is not None
         self.transport.producer.pauseProducing()
         self.assertEqual(producer.calls[2:], ["pause"])
+
+    def test_negotiated(self) -> None:
+        """The protocol of ALPN is known once the handshake is complete."""
+        for offered, expected in ((["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1")):
+            self.connect(offered=offered)
+            self.shake()
+            self.assertEqual(self.client.selected_alpn_protocol(), expected)
+            self.assertEqual(self.server.negotiatedProtocol, expected.encode())
+            self.assertEqual(self.served.events, ["made", "completed"])
 
     def test_interfaces(self) -> None:
         """It is a TLS transport."""
