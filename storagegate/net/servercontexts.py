@@ -22,6 +22,9 @@ from attrs import frozen
 from OpenSSL.crypto import FILETYPE_PEM, X509, PKey, dump_certificate
 from OpenSSL.SSL import Connection, Context
 from twisted.internet.ssl import CertificateOptions
+from twisted.logger import Logger
+
+from storagegate.net.tls import describeError
 
 TICKET_SECONDS = 3600
 """
@@ -54,6 +57,8 @@ class ServerCertificate:
 class ServerContexts:
     """The contexts of a listener, by server name."""
 
+    _log = Logger()
+
     def __init__(
         self,
         default: Sequence[ServerCertificate],
@@ -81,14 +86,21 @@ class ServerContexts:
     def serverConnectionForTLS(self, tlsProtocol: Any) -> Any:
         """Make the OpenSSL connection for a protocol."""
         if self._seconds() >= self._end:
-            self._renew()
+            try:
+                self._renew()
+            except Exception as error:
+                # The file of Diffie-Hellman parameters is read again, and may be gone. OpenSSL and
+                # the system raise different errors.
+                self._log.error(
+                    "the keys of TLS tickets stay in use: {error}", error=describeError(error)
+                )
         return Connection(self._context)
 
     def _renew(self) -> None:
         """Replace the contexts; the tickets of the former ones are no longer accepted."""
         self._end = self._seconds() + TICKET_SECONDS
-        self._contexts.clear()
         self._context = self._make(self._default)
+        self._contexts.clear()
 
     def _make(self, certificates: Sequence[ServerCertificate]) -> Context:
         own: dict[str, Any] = {}

@@ -11,7 +11,9 @@ from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.x509 import load_der_x509_certificate
 from OpenSSL.SSL import Error, WantReadError
+from twisted.internet.ssl import DiffieHellmanParameters
 from twisted.internet.task import Clock
+from twisted.python.filepath import FilePath
 
 from storagegate.core.options import OptionError
 from storagegate.net.certificates import ListenerCertificates, followDirectory, withOptions
@@ -158,6 +160,21 @@ class ResumptionTests(CertificateCase):
             self.assertResumed(client, certificates, False)
             self.assertResumed(client, certificates)
             self.clock.advance(TICKET_SECONDS)
+
+    def test_notRenewed(self) -> None:
+        """If there cannot be another context, the old one stays, and the log says so once."""
+        certificates = self.listener()
+        client = self.client()
+        client.connect(certificates)
+        missing = DiffieHellmanParameters(FilePath("/nowhere"))
+        certificates.content._more = {"dhParameters": missing}
+        self.clock.advance(TICKET_SECONDS)
+        for _ in range(2):
+            self.assertFalse(self.client().connect(certificates).isResumed)
+        self.assertEqual(sum("tickets stay in use" in text for text in self.logged()), 1)
+        certificates.content._more = {}
+        self.clock.advance(TICKET_SECONDS)
+        self.assertResumed(client, certificates, False)
 
     def test_replaced(self) -> None:
         """A ticket ends with its certificate; unusable files change nothing."""
