@@ -4,6 +4,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +268,7 @@ class SeveralTests(CertificateCase):
         for order in (1, -1):
             certificates = self.listener(cert=self.certs[::order], key=self.keys[::order])
             clients: list[tuple[Callable[[], Client], bool]] = [(self.old, False)]
-            clients += [
-                (lambda version=version: self.client(version), True) for version in VERSIONS
-            ]  # type: ignore[misc]
+            clients += [(partial(self.client, version), True) for version in VERSIONS]
             for make, isECDSA in clients:
                 client = make()
                 for isResumed in (False, True):
