@@ -99,13 +99,14 @@ class GatewayListener:
         """
         own: dict[str, Any] = {}
         if self.tls is not None and self.tls.requiresClient:
-            own = {"certFile": self.tls.cert, "keyFile": self.tls.key}
+            own = dict(zip(("certFile", "keyFile"), self.tls.pairs[0], strict=True))
         if self.wire != GRPC.name:
             return InstanceTLSOptions(verify=False, **own) if self.isSecure else None
         if self.tls is None:
             return None
-        name = _readName(self.tls.cert)
-        return InstanceTLSOptions(caFile=self.tls.cert, serverName=name, **own)
+        # A gRPC listener has one certificate.
+        [certFile] = self.tls.cert
+        return InstanceTLSOptions(caFile=certFile, serverName=_readName(certFile), **own)
 
 
 def _withTrace(metadata: Mapping[str, str], isTrace: bool) -> dict[str, str]:

@@ -34,7 +34,6 @@ from twisted.internet.interfaces import (
     IStreamServerEndpoint,
 )
 from twisted.internet.protocol import DatagramProtocol, Factory
-from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
 from storagegate.core.heldbytes import PROCESS_BUDGET
@@ -107,31 +106,35 @@ def listen(
         # Only TCP carries TLS; a socket without TLS is used directly.
         own = _Inheritor(reactor, int(inherited[1]), isHeld)
         description = inherited[2] or "tcp:0"
-    endpoint = _endpoint(own, description)
-    isEncrypted = description.startswith(ENCRYPTED)
-    if isEncrypted and tls is not None:
+    if description.startswith(ENCRYPTED) and tls is not None:
         raise ValueError("the endpoint has TLS itself, and so has the option tls")
-    if not isEncrypted and tls is None:
-        return endpoint.listen(factory)
+    endpoint = _endpoint(own, description)
+    files = certificateFiles(description)
+    if not files and tls is None:
+        opening: Deferred[IListeningPort] = endpoint.listen(factory)
+        return opening
     # Imported late: OpenSSL takes megabytes.
-    from twisted.internet.endpoints import wrapServerTLS
+    from storagegate.net.certificates import follow, followDirectory, withOptions
+    from storagegate.net.tlsserver import ServerTLSFactory
 
-    from storagegate.net.certificates import follow, withOptions
-
-    if tls is None:
+    if tls is None and "path" not in files:
+        # Twisted has already read the files once.
+        read = [endpoint._sslContextFactory]
         certificates = follow(
-            endpoint, lambda: _endpoint(own, description), certificateFiles(description)
+            lambda: read.pop() if read else _endpoint(own, description)._sslContextFactory, files
         )
+        endpoint._sslContextFactory = certificates
     else:
-        certificates = withOptions(tls)
-        endpoint = wrapServerTLS(certificates, endpoint, reactor)
+        certificates = followDirectory(files["path"]) if tls is None else withOptions(tls)
+        factory = ServerTLSFactory(certificates, False, factory, reactor)
 
     def opened(port: Any) -> IListeningPort:
         port.certificates = certificates
         listening: IListeningPort = port
         return listening
 
-    return endpoint.listen(factory).addCallback(opened)
+    listened: Deferred[IListeningPort] = endpoint.listen(factory).addCallback(opened)
+    return listened
 
 
 def certificateFiles(description: str) -> Mapping[str, str]:
@@ -156,6 +159,20 @@ def certificateFiles(description: str) -> Mapping[str, str]:
     key = named.get("privateKey", "server.pem")
     more = {each: named[each] for each in ("extraCertChain", "dhParameters") if each in named}
     return {"privateKey": key, "certKey": named.get("certKey", key), **more}
+
+
+def _withoutPath(description: str) -> str:
+    """
+    Return the TCP endpoint of a C{tls:} endpoint.
+
+    Twisted's own form serves one certificate for a name, without tickets, and reads the directory
+    again at each unknown name that a client sends.
+    """
+    parts = _PARTS.findall(description)
+    names = [match and match[1] for match in map(_NAMED.fullmatch, parts)]
+    del parts[names.index("path" if "path" in names else None)]
+    hasPort = "port" in names or any(_NAMED.fullmatch(each) is None for each in parts)
+    return ":".join(("tcp6", *parts) if hasPort else ("tcp6", "443", *parts))
 
 
 def _plain(text: str) -> str:
@@ -195,7 +212,7 @@ def bind(reactor: Any, description: str) -> Deferred[BoundSocket]:
     tail = description if description.startswith(ENCRYPTED) else ""
     factory = Factory()
     factory.noisy = False
-    binding = _endpoint(_Binder(reactor), description).listen(factory)
+    binding: Deferred[Any] = _endpoint(_Binder(reactor), description).listen(factory)
     return binding.addCallback(lambda port: BoundSocket(port, tail))
 
 
@@ -216,15 +233,17 @@ class _TCPEndpoint:
         return opened
 
 
-def _endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
+def _endpoint(reactor: Any, description: str) -> Any:
     tcp = _TCP.fullmatch(description)
     if tcp is not None:
         return _TCPEndpoint(reactor, int(tcp[1]), _plain(tcp[2] or ""))
+    if description.startswith("tls:"):
+        description = _withoutPath(description)
     # Imported late: it loads the ciphers of OpenSSL, which take 3 MB.
     from twisted.internet.endpoints import serverFromString
 
     try:
-        endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+        endpoint = serverFromString(reactor, description)
     except (AttributeError, LookupError, TypeError) as error:
         # Raised by the parsers of endpoints, for an unknown socket or option.
         isAdopted = description.startswith("systemd:")
@@ -246,7 +265,9 @@ class _Proxy:
         self, port: Any, factory: Any, contextFactory: Any, *more: Any, **named: Any
     ) -> Any:
         """Listen on a TCP port for TLS."""
-        wrapped = TLSMemoryBIOFactory(contextFactory, False, factory, self._reactor)
+        from storagegate.net.tlsserver import ServerTLSFactory
+
+        wrapped = ServerTLSFactory(contextFactory, False, factory, self._reactor)
         return self.listenTCP(port, wrapped, *more, **named)
 
 

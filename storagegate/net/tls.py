@@ -8,7 +8,7 @@ OpenSSL is imported when a context is made, as some processes only read options.
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
@@ -101,6 +101,12 @@ def _path(value: Any) -> str:
     raise ValueError("is the path of a file")
 
 
+def _paths(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list | tuple) and value:
+        return tuple(map(_path, value))
+    return (_path(value),)
+
+
 def _clientAuth(value: Any) -> str:
     if value == "optional":
         raise ValueError(
@@ -115,26 +121,36 @@ class ServerTLSOptions:
     """
     The options of a listener under C{tls}; the files are PEM.
 
-    @ivar cert: The path of the server's certificate chain, the server's own certificate first.
-    @ivar key: The path of the certificate's key, without a password.
+    @ivar cert: The path of the server's certificate chain, the server's own certificate first; or
+        the paths of several chains whose keys have different algorithms. A client gets one that it
+        supports, with an ECDSA key rather than an RSA key.
+    @ivar key: The path of the certificate's key, without a password; or one path for each
+        certificate.
     @ivar ca: The path of the certificates of authorities that sign clients' certificates.
     @ivar clientAuth: C{"require"} refuses clients without a certificate signed by C{ca}; C{"none"}
         requests none. By default, one is required if C{ca} is set.
     """
 
-    cert: str = field(converter=_path)
-    key: str = field(converter=_path)
+    cert: tuple[str, ...] = field(converter=_paths)
+    key: tuple[str, ...] = field(converter=_paths)
     ca: str | None = field(default=None, converter=optional(_path))
     clientAuth: str | None = field(default=None, converter=optional(_clientAuth))
 
     def __attrs_post_init__(self) -> None:
         if self.clientAuth == "require" and self.ca is None:
             raise OptionError('the option tls.clientAuth "require" needs tls.ca')
+        if len(self.cert) != len(self.key):
+            raise OptionError("the options tls.cert and tls.key need one key for each certificate")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the path of each certificate with that of its key."""
+        return list(zip(self.cert, self.key, strict=True))
 
     @property
     def files(self) -> list[str]:
         """Return the paths of the files."""
-        return [each for each in (self.cert, self.key, self.ca) if each is not None]
+        return [*self.cert, *self.key, *([] if self.ca is None else [self.ca])]
 
     @property
     def requiresClient(self) -> bool:
@@ -142,11 +158,14 @@ class ServerTLSOptions:
         return self.ca is not None and self.clientAuth != "none"
 
 
+_Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
 class TLSOptionsDict(TypedDict, total=False):
     """The keywords of L{ServerTLSOptions}."""
 
-    cert: Required[str | os.PathLike[str]]
-    key: Required[str | os.PathLike[str]]
+    cert: Required[_Paths]
+    key: Required[_Paths]
     ca: str | os.PathLike[str] | None
     clientAuth: Literal["none", "require"] | None
 

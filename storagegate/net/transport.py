@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from select import EPOLLIN
 from socket import socket as Socket
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, fail, succeed
@@ -476,8 +476,30 @@ _LARGE = 16 * 1024
 _MOST_HELD = 32
 """Maximum number of connections, or writes of one connection, that are held back."""
 
+
+class Sender(Protocol):
+    """A connection that holds bytes back."""
+
+    def _sendHeld(self) -> None:
+        """Send them."""
+
+
 # The connections whose writes are held back until the end of this iteration; None outside one.
-_turn: list[FastServer] | None = None
+_turn: list[Sender] | None = None
+
+
+def sendAtEnd(connection: Sender) -> bool:
+    """
+    Send the bytes that a connection holds back at the end of this iteration.
+
+    @return: Whether it will happen; otherwise no iteration is in progress, see L{pollDirectly}.
+    """
+    if _turn is None:
+        return False
+    _turn.append(connection)
+    if len(_turn) >= _MOST_HELD:
+        _flush(_turn)
+    return True
 
 
 def pollDirectly(reactor: Any) -> None:
@@ -504,7 +526,7 @@ def pollDirectly(reactor: Any) -> None:
 def _runCalls(run: Callable[[], None]) -> None:
     """Run due calls."""
     global _turn
-    turn: list[FastServer] = []
+    turn: list[Sender] = []
     _turn = turn
     try:
         run()
@@ -524,7 +546,7 @@ def _poll(reactor: Any, timeout: float | None) -> None:
     selectables = reactor._selectables
     most = min(len(selectables), _MOST)
     events = reactor._poller.poll(-1 if timeout is None else timeout, most)
-    turn: list[FastServer] = []
+    turn: list[Sender] = []
     _turn = turn
     try:
         for fd, event in events:
@@ -552,7 +574,7 @@ def _poll(reactor: Any, timeout: float | None) -> None:
             _flush(turn)
 
 
-def _flush(turn: list[FastServer]) -> None:
+def _flush(turn: list[Sender]) -> None:
     """Send the held-back bytes of connections, in the order of their first writes."""
     transports = turn[:]
     turn.clear()

@@ -44,7 +44,7 @@ class GRPCCertificates(CertificateFiles):
         """
         super().__init__(
             lambda: tls.files,
-            lambda: (readConfiguration(tls), {tls.cert: certificateEnd(tls.cert)}),
+            lambda: (readConfiguration(tls), {each: certificateEnd(each) for each in tls.cert}),
         )
         self._fetched = self.content
         self._requiresClient = tls.requiresClient
@@ -74,10 +74,14 @@ def readConfiguration(tls: ServerTLSOptions) -> Any:
     @return: A C{grpc.ServerCertificateConfiguration}.
     @raise OptionError: If a file cannot be used; the message names it.
     """
-    certificate = readCertificates("the option tls.cert", tls.cert)
-    key = readPEMOption("the option tls.key", tls.key)
+    if len(tls.pairs) > 1:
+        # grpcio chooses one of several by the server name alone.
+        raise OptionError("the option tls.cert: grpcio serves one certificate")
+    [(certFile, keyFile)] = tls.pairs
+    certificate = readCertificates("the option tls.cert", certFile)
+    key = readPEMOption("the option tls.key", keyFile)
     roots = None if tls.ca is None else readCertificates("the option tls.ca", tls.ca)
-    _checkKey(tls)
+    _checkKey(certFile, keyFile)
     return grpc.ssl_server_certificate_configuration([(key, certificate)], roots)
 
 
@@ -115,16 +119,16 @@ def readCertificates(name: str, value: Any) -> bytes:
     return content
 
 
-def _checkKey(tls: ServerTLSOptions) -> None:
+def _checkKey(certFile: str, keyFile: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # An encrypted key would prompt for a password on the terminal.
-        context.load_cert_chain(tls.cert, tls.key, password="")
+        context.load_cert_chain(certFile, keyFile, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            problem = f"does not belong to the certificate {tls.cert}"
+            problem = f"does not belong to the certificate {certFile}"
         else:
             problem = "is not a PEM key, or needs a password"
-        raise OptionError(f"the option tls.key: {tls.key} {problem}") from None
+        raise OptionError(f"the option tls.key: {keyFile} {problem}") from None
     except OSError as error:
-        raise OptionError(f"the option tls.key: {tls.key}: {error.strerror}") from None
+        raise OptionError(f"the option tls.key: {keyFile}: {error.strerror}") from None

@@ -241,14 +241,14 @@ class TLSTests(SynchronousTestCase):
         ]:
             tls = self.read({"cert": "c", "key": Path("k"), **more})
             assert tls is not None
-            self.assertEqual((tls.cert, tls.key, tls.requiresClient), ("c", "k", expected))
+            self.assertEqual((tls.cert, tls.key, tls.requiresClient), (("c",), ("k",), expected))
 
     def test_whole(self) -> None:
         """Later files take the place of all the earlier ones."""
         options = changeOptions(RPCOptions(), {"tls": {"cert": "c", "key": "k", "ca": "a"}})
         tls = changeOptions(options, {"tls": {"cert": "d", "key": "l"}}).tls
         assert tls is not None
-        self.assertEqual((tls.cert, tls.key, tls.ca), ("d", "l", None))
+        self.assertEqual((tls.cert, tls.key, tls.ca), (("d",), ("l",), None))
 
     def test_wrong(self) -> None:
         """What is missing or wrong is named."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 _SIGNS = x509.KeyUsage(
@@ -27,7 +27,10 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def keyText(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> bytes:
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def keyText(key: PrivateKey, password: bytes | None = None) -> bytes:
     """Encode a key as PEM."""
     lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password is not None:
@@ -42,16 +45,22 @@ class Authority:
     @ivar path: The PEM file of its own certificate.
     """
 
-    def __init__(self, directory: Path, name: str = "authority") -> None:
+    def __init__(
+        self, directory: Path, name: str = "authority", issuer: "Authority | None" = None
+    ) -> None:
+        """
+        @param issuer: The authority above an intermediate one.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._name = _name(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
+        issuer = issuer or self
         certificate = (
-            self._builder(self._name, self._key.public_key())
+            issuer._builder(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_SIGNS, critical=True)
-            .sign(self._key, hashes.SHA256())
+            .sign(issuer._key, hashes.SHA256())
         )
         self.path = directory / f"{name}.pem"
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -63,6 +72,7 @@ class Authority:
         days: int = 1,
         address: str = "127.0.0.1",
         isNamed: bool = True,
+        isRSA: bool = False,
     ) -> tuple[Path, Path]:
         """
         Make a certificate for a host and its address, or for a client with that name.
@@ -70,9 +80,12 @@ class Authority:
         @param file: The base name of the files; the default is the host.
         @param days: Validity in days from now; negative for an expired certificate.
         @param isNamed: Whether it has a subject alternative name, which old certificates lack.
+        @param isRSA: Whether its key is for RSA, not for ECDSA.
         @return: The paths of the certificate and its key.
         """
-        key = ec.generate_private_key(ec.SECP256R1())
+        key: PrivateKey = ec.generate_private_key(ec.SECP256R1())
+        if isRSA:
+            key = rsa.generate_private_key(65537, 2048)
         names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address(address))]
         builder = self._builder(_name(host), key.public_key(), days)
         if isNamed:
@@ -87,7 +100,7 @@ class Authority:
         return paths
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, days: int = 1
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, days: int = 1
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (

@@ -151,9 +151,11 @@ def checkTables(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
     """
     for table in tables.values():
         tls = table.get("tls") if isinstance(table, Mapping) else None
-        if isinstance(tls, Mapping) and isinstance(tls.get("key"), str):
-            yield from checkSecretFile(tls["key"], "the key")
-            yield from checkFile(str(tls.get("cert")), days)
+        if isinstance(tls, Mapping):
+            for key in _listed(tls.get("key")):
+                yield from checkSecretFile(key, "the key")
+            for cert in _listed(tls.get("cert")):
+                yield from checkFile(cert, days)
     options = discoveryOptions(tables)
     if options is None:
         return
@@ -170,6 +172,13 @@ def checkTables(tables: Mapping[str, Any], days: int) -> Iterator[Finding]:
         if tls.certFile is not None and tls.keyFile is not None:
             yield from checkSecretFile(tls.keyFile, "the key")
             yield from checkFile(tls.certFile, days)
+
+
+def _listed(value: Any) -> list[str]:
+    """Return the paths in an option that takes one or several; another check reports errors."""
+    return [
+        each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)
+    ]
 
 
 def checkFile(path: str, days: int) -> Iterator[Finding]:

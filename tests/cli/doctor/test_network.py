@@ -248,6 +248,10 @@ class CertificateTests(SynchronousTestCase):
         key, certificate = lines(configuration.checkTables(tables, 14))
         self.assertRegex(key, "^ok the key .* is not readable by other users$")
         self.assertRegex(certificate, "^warning .* expires in 10 days, on ")
+        several = [path, str(self.make("other", -1, 90))]
+        tables = {"http": {"tls": {"cert": several, "key": several[::-1]}}}
+        found = lines(configuration.checkTables(tables, 14))
+        self.assertEqual([each.split()[0] for each in found], ["ok", "ok", "warning", "ok"])
 
     def test_instances(self) -> None:
         """What instances are shown, and a file that stops the start."""

@@ -91,6 +91,29 @@ class RenewalTests(CertificateCase):
                 self.assertEqual(await deferToThread(self.served, name), number, name)
         await self.daemon.waitForLog(f"new TLS files are in use: {self.pair[0]}")
 
+    async def test_sessions(self) -> None:
+        """Each listener resumes a client's session, until the pair is renewed."""
+        await self.start()
+        for name in ("s3", "http", "tcp"):
+            context = ssl.create_default_context(cafile=str(self.authority.path))
+            found, session = [], None
+            for number in range(4):
+                if number == 2:
+                    self.renew()
+                session, isResumed = await deferToThread(self.resume, name, context, session)
+                found.append(isResumed)
+            self.assertEqual(found, [False, True, False, True], name)
+
+    def resume(self, name: str, context: ssl.SSLContext, session: Any) -> tuple[Any, bool]:
+        """Connect to a listener; return the session, and whether it was resumed."""
+        # Tickets of TLS 1.3 arrive after the handshake, at no certain time without a response.
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with (
+            socket.create_connection(self.daemon.address(name), 20) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as client,
+        ):
+            return client.session, bool(client.session_reused)
+
     @long("takes a second or more")
     async def test_alone(self) -> None:
         """Without clients, the metric and the log have the renewed pair soon, too."""

@@ -126,6 +126,14 @@ class ClientTests(TLSCase):
         self.assertIn("gone", str(error))
         socket.create_server(("127.0.0.1", port)).close()
 
+    async def test_several(self) -> None:
+        """Two certificates are more than grpcio can serve by algorithm."""
+        app = server.grpc().withOptions(
+            tls={"cert": [self.cert] * 2, "key": [self.key] * 2}, grpc={"health": False}
+        )
+        error = self.assertRaises(OptionError, app.listen, 0)
+        self.assertIn("tls.cert: grpcio serves one certificate", str(error))
+
 
 class ReloadTests(TLSCase):
     """New files."""
