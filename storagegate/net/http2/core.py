@@ -62,6 +62,16 @@ _DEFAULT_FRAME = 16_384
 
 _MAX_FRAME = 2**24 - 1
 
+# The values of settings (section 6.5.2; RFC 8441, RFC 9218), and the error for others.
+_SETTING_RANGES = {
+    frames.ENABLE_PUSH: (0, 1, ErrorCode.PROTOCOL_ERROR),
+    frames.INITIAL_WINDOW_SIZE: (0, _MAX_WINDOW, ErrorCode.FLOW_CONTROL_ERROR),
+    frames.MAX_FRAME_SIZE: (_DEFAULT_FRAME, _MAX_FRAME, ErrorCode.PROTOCOL_ERROR),
+    frames.ENABLE_CONNECT_PROTOCOL: (0, 1, ErrorCode.PROTOCOL_ERROR),
+    frames.NO_RFC7540_PRIORITIES: (0, 1, ErrorCode.PROTOCOL_ERROR),
+}
+_ANY_SETTING = (0, 2**32 - 1, ErrorCode.PROTOCOL_ERROR)
+
 # The frames that belong to a stream, to the connection, and those of a fixed size.
 _OF_STREAM = frozenset([DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, CONTINUATION])
 _OF_CONNECTION = frozenset([SETTINGS, PING, GOAWAY, PRIORITY_UPDATE])
@@ -70,8 +80,8 @@ _SIZES = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 # Streams that were reset: frames of the peer that crossed the reset are ignored.
 _REMEMBERED = 256
 
-# WINDOW_UPDATE and PING frames that cost nothing: two for each DATA frame that was sent, as receivers
-# of DATA grant it again and measure its delay, and these.
+# WINDOW_UPDATE and PING frames that cost nothing: these, and two for each DATA frame that was sent,
+# because its receiver grants it again and measures the delay.
 _FREE_FRAMES = 200
 
 _log = Logger()
@@ -507,31 +517,22 @@ class HTTP2Core:
         if len(payload) % 6:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
         for name, value in frames.readSettings(payload):
-            if name == frames.HEADER_TABLE_SIZE:
-                if value < self._tableSize:
-                    # RFC 7541 section 4.2: our encoder uses no table, and has to say so once.
-                    self._tableSize = 0
-                    self._prefix = tableSizeUpdate(0)
-            elif name == frames.ENABLE_PUSH:
-                if value > 1 or (value and self.isClient):
-                    raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "an invalid setting")
+            least, most, code = _SETTING_RANGES.get(name, _ANY_SETTING)
+            if not least <= value <= most:
+                raise ConnectionFailure(code, "an invalid setting")
+            if name == frames.HEADER_TABLE_SIZE and value < self._tableSize:
+                # RFC 7541 section 4.2: our encoder uses no table, and has to say so once.
+                self._tableSize = 0
+                self._prefix = tableSizeUpdate(0)
             elif name == frames.MAX_CONCURRENT_STREAMS:
                 self.peerStreams = value
             elif name == frames.INITIAL_WINDOW_SIZE:
                 self._changeWindows(value)
-            elif name == frames.MAX_FRAME_SIZE:
-                if not _DEFAULT_FRAME <= value <= _MAX_FRAME:
-                    raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "an invalid setting")
-                # Ours are never longer, so that streams take turns.
-            elif name in (frames.ENABLE_CONNECT_PROTOCOL, frames.NO_RFC7540_PRIORITIES):
-                if value > 1:
-                    raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "an invalid setting")
+            # Our frames are never longer than the least maximum, so that streams take turns.
         self._output.append(frames.frame(SETTINGS, ACK, 0))
 
     def _changeWindows(self, size: int) -> None:
         """Section 6.9.2"""
-        if size > _MAX_WINDOW:
-            raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window over 2**31 - 1")
         change = size - self.initialSendWindow
         self.initialSendWindow = size
         for stream in self.streams.values():
@@ -667,7 +668,7 @@ class HTTP2Core:
         return output[0] if len(output) == 1 and type(output[0]) is bytes else b"".join(output)
 
     def _sendRound(self, budget: int, resumed: list[Stream]) -> int:
-        """Let the streams of the lowest urgency that can send do so; return the rest of C{budget}."""
+        """Let the streams of the lowest urgency that can send take turns; return what is left."""
         order = list(self._ready)
         if self._hasPriorities:
             order.sort(key=_order)
@@ -747,7 +748,7 @@ class HTTP2Core:
     def grant(self, stream: Stream) -> None:
         """Grant the peer the bytes of a stream that were taken."""
         increment = stream.untaken
-        if increment <= 0 or stream.isRemoteClosed or stream.isLocalClosed and not self.isClient:
+        if increment <= 0 or stream.isRemoteClosed or (stream.isLocalClosed and not self.isClient):
             return
         stream.untaken = 0
         stream.receiveWindow += increment
