@@ -5,12 +5,13 @@ import re
 _MEMBER = re.compile(rb"(u|i)(?:=(?:([0-7])|\?([01])))?(?:;[^,]*)?")
 
 
-def readPriority(value: bytes) -> tuple[int, bool]:
+def readPriority(value: bytes) -> int:
     """
     Read a C{Priority} field (section 4): a dictionary of which C{u} and C{i} count.
 
     @param value: Malformed members are ignored, as section 4 demands.
-    @return: The urgency, 0 to 7, and whether the response is incremental.
+    @return: The L{Stream.level<storagegate.net.http2.stream.Stream>}: twice the urgency, 0 to 7,
+        and 1 more if the response is incremental.
     """
     urgency, isIncremental = 3, False
     for part in value.split(b",", 16)[:16]:
@@ -22,4 +23,4 @@ def readPriority(value: bytes) -> tuple[int, bool]:
             urgency = int(number)
         elif name == b"i" and number is None:
             isIncremental = flag != b"0"
-    return urgency, isIncremental
+    return 2 * urgency + isIncremental
