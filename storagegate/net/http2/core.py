@@ -28,10 +28,8 @@ from storagegate.net.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
-    END_HEADERS,
     END_STREAM,
     GOAWAY,
-    HAS_PRIORITY,
     HEADER_SIZE,
     HEADERS,
     PADDED,
@@ -44,6 +42,7 @@ from storagegate.net.http2.frames import (
     SETTINGS,
     WINDOW_UPDATE,
 )
+from storagegate.net.http2.headerblocks import HeaderBlockAssembler, removePadding
 from storagegate.net.http2.hpack import HeaderDecoder, tableSizeUpdate
 from storagegate.net.http2.interfaces import (
     ConnectionFailure,
@@ -54,7 +53,7 @@ from storagegate.net.http2.interfaces import (
     StreamReset,
 )
 from storagegate.net.http2.output import OutputQueue
-from storagegate.net.http2.priorities import readPriority
+from storagegate.net.http2.priorities import WaitingPriorities, readPriority
 from storagegate.net.http2.settings import (
     HEADER_TABLE,
     INITIAL_WINDOW,
@@ -138,19 +137,14 @@ class HTTP2Core:
         self._highest = 0
         # The stream before which the peer has left out numbers.
         self._skipped = 0
-        # A header block that arrives in several frames.
-        self._block: list[bytes] = []
-        self._blockSize = 0
-        self._blockStream = 0
-        self._blockEnds = False
+        self._block = HeaderBlockAssembler(limits.headerBlock)
         # The limit of the peer's decoder.
         self._tableSize = HEADER_TABLE
         # Bytes of DATA whose window was not granted again.
         self._received = 0
         self._resets: dict[int, None] = {}
         self._maxResets = max(_REMEMBERED, 2 * limits.streams)
-        # Priorities that came before their requests.
-        self._waitingPriorities: dict[int, int] = {}
+        self._waitingPriorities = WaitingPriorities(limits.streams)
         self._pings = 0
         self._pongs: dict[bytes, Callable[[], object]] = {}
 
@@ -221,7 +215,8 @@ class HTTP2Core:
             flags = data[at + 4]
             number = int.from_bytes(data[at + 5 : begin], "big") & _MAX_STREAM
             at = begin + size
-            if self._blockStream and (kind != CONTINUATION or number != self._blockStream):
+            block = self._block.stream
+            if block and (kind != CONTINUATION or number != block):
                 raise ConnectionFailure(
                     ErrorCode.PROTOCOL_ERROR, "a header block was interrupted by another frame"
                 )
@@ -270,7 +265,12 @@ class HTTP2Core:
     @property
     def isInFrame(self) -> bool:
         """Return whether a frame, a header block or the preface is incomplete."""
-        return bool(self._input or self._blockStream or self._isPrefaceDue)
+        return bool(self._input or self._block.stream or self._isPrefaceDue)
+
+    @property
+    def isInBlock(self) -> bool:
+        """Return whether a header block is incomplete."""
+        return bool(self._block.stream)
 
     def _frameReceived(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         size = _SIZES.get(kind)
@@ -283,12 +283,14 @@ class HTTP2Core:
         elif kind == WINDOW_UPDATE:
             self._windowUpdateReceived(number, int.from_bytes(payload, "big") & MAX_WINDOW)
         elif kind == CONTINUATION:
-            if not self._blockStream:
+            if not self._block.stream:
                 raise ConnectionFailure(
                     ErrorCode.PROTOCOL_ERROR, "CONTINUATION without a header block"
                 )
             self._allowance.chargeControl()
-            self._addBlock(flags, payload)
+            block = self._block.add(flags, payload)
+            if block is not None:
+                self._blockReceived(number, block)
         elif kind == SETTINGS:
             self._allowance.chargeControl()
             self._settingsReceived(flags, payload)
@@ -322,7 +324,7 @@ class HTTP2Core:
             self._output.frames.append(frames.windowUpdate(0, self._received))
             self._received = 0
         if flags & PADDED:
-            data = _unpadded(data)
+            data = removePadding(data)
         isEnded = bool(flags & END_STREAM)
         if not data and not isEnded:
             self._allowance.chargeControl()
@@ -391,39 +393,15 @@ class HTTP2Core:
     # Sections 6.2 and 6.10
 
     def _headersReceived(self, number: int, flags: int, payload: bytes) -> None:
-        isPadded = flags & PADDED
-        if isPadded:
-            payload = _unpadded(payload)
-        if flags & HAS_PRIORITY:
-            if len(payload) < 5:
-                if isPadded:
-                    raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
-                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
-            payload = payload[5:]
         if not number % 2:
             # Even ones would be pushed by a server (section 5.1.1), which no client of ours allows.
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a stream of the wrong parity")
-        self._blockStream = number
-        self._blockEnds = bool(flags & END_STREAM)
-        if flags & END_HEADERS and len(payload) <= self.limits.headerBlock:
-            self._blockReceived(payload)
-        else:
-            self._addBlock(flags, payload)
+        block = self._block.begin(number, flags, payload)
+        if block is not None:
+            self._blockReceived(number, block)
 
-    def _addBlock(self, flags: int, payload: bytes) -> None:
-        self._block.append(payload)
-        self._blockSize += len(payload)
-        if self._blockSize > self.limits.headerBlock:
-            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
-        if flags & END_HEADERS:
-            block = b"".join(self._block)
-            self._block.clear()
-            self._blockSize = 0
-            self._blockReceived(block)
-
-    def _blockReceived(self, block: bytes) -> None:
-        number, isEnded = self._blockStream, self._blockEnds
-        self._blockStream = 0
+    def _blockReceived(self, number: int, block: bytes) -> None:
+        isEnded = self._block.endsStream
         # Even of a stream that is refused, or the tables would differ.
         fields = self._decoder.decode(block)
         stream = self.streams.get(number)
@@ -453,11 +431,10 @@ class HTTP2Core:
             if not stream.isHeadReceived:
                 # An interim response
                 self._allowance.chargeControl()
-            if self._waitingPriorities:
+            level = self._waitingPriorities.pop(number)
+            if level is not None:
                 # It overrides the field (RFC 9218 section 7).
-                level = self._waitingPriorities.pop(number, None)
-                if level is not None:
-                    self._setLevel(stream, level)
+                self._setLevel(stream, level)
         if isEnded and stream.isLocalClosed:
             self._forget(stream)
 
@@ -611,12 +588,7 @@ class HTTP2Core:
         if stream is not None:
             self._setLevel(stream, level)
         elif number > self._highest:
-            waiting = self._waitingPriorities
-            if len(waiting) >= self.limits.streams:
-                for each in [each for each in waiting if each <= self._highest]:
-                    del waiting[each]
-            if len(waiting) < self.limits.streams:
-                waiting[number] = level
+            self._waitingPriorities.add(number, level, self._highest)
 
     def prioritise(self, stream: Stream, value: bytes) -> None:
         """
@@ -820,7 +792,6 @@ class HTTP2Core:
         self._input = b""
         self._block.clear()
         self._pongs.clear()
-        self._waitingPriorities.clear()
         for stream in list(self.streams.values()):
             self._abandon(stream, reason)
 
@@ -865,13 +836,3 @@ class HTTP2Core:
 
 def _ignore() -> None:
     """Ignore a PING, which is answered anyway."""
-
-
-def _unpadded(payload: bytes) -> bytes:
-    """Remove the padding (section 6.1)."""
-    if not payload:
-        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
-    padding = payload[0]
-    if padding >= len(payload):
-        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
-    return payload[1 : len(payload) - padding]

@@ -24,3 +24,38 @@ def readPriority(value: bytes) -> int:
         elif name == b"i" and number is None:
             isIncremental = flag != b"0"
     return 2 * urgency + isIncremental
+
+
+class WaitingPriorities:
+    """
+    Priorities of requests that have not come yet (section 7.1).
+
+    Requests come in the order of their numbers, so the ones below the highest never come.
+    """
+
+    __slots__ = ("_levels", "_most")
+
+    def __init__(self, most: int) -> None:
+        """
+        @param most: How many are kept; others are ignored, as they are only hints.
+        """
+        self._levels: dict[int, int] = {}
+        self._most = most
+
+    def add(self, number: int, level: int, highest: int) -> None:
+        """
+        Keep a level.
+
+        @param highest: The highest number of a request that came.
+        """
+        levels = self._levels
+        if number not in levels and len(levels) >= self._most:
+            for each in [each for each in levels if each <= highest]:
+                del levels[each]
+            if len(levels) >= self._most:
+                return
+        levels[number] = level
+
+    def pop(self, number: int) -> int | None:
+        """Return the level of a request that comes now; C{None} if it has none."""
+        return self._levels.pop(number, None) if self._levels else None
