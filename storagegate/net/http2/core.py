@@ -482,7 +482,6 @@ class HTTP2Core:
                 )
             self._allowance.chargeControl()
             return
-        self._remember(number)
         isEarly = not (stream.isLocalClosed or self.isClient)
         self._abandon(stream, StreamReset(code))
         if isEarly:
@@ -712,15 +711,11 @@ class HTTP2Core:
                 # The other streams go on, or must still hear of the end of the connection.
                 _log.failure("a stream failed on its end")
 
-    def _remember(self, number: int) -> None:
-        """Note the reset of a stream."""
+    def _sendReset(self, number: int, code: int) -> None:
         resets = self._resets
         resets[number] = None
         if len(resets) > self._maxResets:
             del resets[next(iter(resets))]
-
-    def _sendReset(self, number: int, code: int) -> None:
-        self._remember(number)
         self._output.frames.append(frames.resetStream(number, code))
         if not self._isReceiving:
             self._wantFlush()
