@@ -7,10 +7,10 @@ fast it works: frames that it sends in reaction to DATA are free.
 
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
 
-# WINDOW_UPDATE and PING frames that are free: these, and two for each DATA frame that was sent,
-# because its receiver grants it again and measures the delay.
+# WINDOW_UPDATE and PING frames that are free: these, and three for each DATA frame that was sent,
+# because its receiver grants both windows again and measures the delay.
 _FREE_FRAMES = 200
-_FREE_PER_DATA = 2
+_FREE_PER_DATA = 3
 
 
 class _LeakyBucket:

@@ -204,7 +204,8 @@ class HTTP2Core:
             self._isPrefaceDue = False
             at = len(PREFACE)
         handled = 0
-        while end - at >= HEADER_SIZE:
+        output, most = self._output, self.limits.output
+        while end - at >= HEADER_SIZE and len(output.frames) <= most:
             word = int.from_bytes(data[at : at + 4], "big")
             size, kind = word >> 8, word & 0xFF
             if size > self.limits.frame:
@@ -238,11 +239,7 @@ class HTTP2Core:
             except Exception:
                 self._fault(number)
             handled += 1
-            if (
-                self.failure is not None
-                or self._isOver(handled)
-                or len(self._output.frames) > self.limits.output
-            ):
+            if self.failure is not None or self._isOver(handled):
                 break
         return at
 
