@@ -41,6 +41,7 @@ from storagegate.net.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    readHeader,
 )
 from storagegate.net.http2.headerblocks import HeaderBlockAssembler, removePadding
 from storagegate.net.http2.hpack import HeaderDecoder, tableSizeUpdate
@@ -206,15 +207,14 @@ class HTTP2Core:
         handled = 0
         output, most = self._output, self.limits.output
         while end - at >= HEADER_SIZE and len(output.frames) <= most:
-            word = int.from_bytes(data[at : at + 4], "big")
+            word, flags, number = readHeader(data, at)
             size, kind = word >> 8, word & 0xFF
             if size > self.limits.frame:
                 raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
             begin = at + HEADER_SIZE
             if end - begin < size:
                 break
-            flags = data[at + 4]
-            number = int.from_bytes(data[at + 5 : begin], "big") & _MAX_STREAM
+            number &= _MAX_STREAM
             at = begin + size
             block = self._block.stream
             if block and (kind != CONTINUATION or number != block):
