@@ -524,7 +524,7 @@ class HTTP2Core:
             else:
                 pong()
         else:
-            self._allowance.chargeReaction(self._output.sentFrames)
+            self._allowance.chargeReaction(self._output.sentFrames, self._output.sentBytes)
             self.pinged()
             self._output.frames.append(frames.frame(PING, ACK, 0, payload))
 
@@ -546,7 +546,7 @@ class HTTP2Core:
     # Section 6.9
 
     def _windowUpdateReceived(self, number: int, increment: int) -> None:
-        self._allowance.chargeReaction(self._output.sentFrames)
+        self._allowance.chargeReaction(self._output.sentFrames, self._output.sentBytes)
         if not number:
             if not increment:
                 raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")

@@ -438,6 +438,29 @@ class HeavyUseTests(_Case):
             size = len(sent.payload)
             self.assertIsNone(self.peer.failure(PING, windowUpdate(0, size), windowUpdate(1, size)))
 
+    def test_grantedMessages(self) -> None:
+        """A client of gRPC grants both windows for each message, of which frames have hundreds."""
+        self.peer = Peer().greet({frames.INITIAL_WINDOW_SIZE: 65_535})
+        self.peer.feed(headers(1))
+        stream = self.peer.opened[1]
+        stream.sendHead(OK)
+        for _ in range(200):
+            for _ in range(500):
+                stream.sendData(b"m" * 32)
+            sent = [each for each in self.peer.sent() if each.kind == frames.DATA]
+            self.assertEqual(sum(len(each.payload) for each in sent), 16_000)
+            wire = (windowUpdate(0, 32) + windowUpdate(1, 32)) * 500
+            self.assertIsNone(self.peer.failure(PING, wire))
+
+    def test_floodOfGrants(self) -> None:
+        """A large response makes 8,192 frames free, not more."""
+        self.peer = Peer().greet({frames.INITIAL_WINDOW_SIZE: MAX_WINDOW})
+        self.peer.core._output.sendWindow = MAX_WINDOW
+        self.peer.feed(headers(1))
+        self.peer.opened[1].sendData(bytes(2**20))
+        self.peer.sent()
+        self.assertEqual(self.flood(lambda count: windowUpdate(0, 1), 10_000), 8192 + 999)
+
     def test_uploadsOfMessages(self) -> None:
         """A client sends 50,000 messages, each in its own frame, and pings now and then."""
         self.peer.feed(headers(1, POST, 4))
