@@ -138,6 +138,8 @@ class HTTP2Core:
         self._tableSize = HEADER_TABLE
         # Bytes of DATA whose window was not granted again.
         self._received = 0
+        # Bytes of output since the transport became full.
+        self._unread = 0
         self._resets: dict[int, None] = {}
         self._maxResets = max(_REMEMBERED, 2 * limits.streams)
         self._waitingPriorities = WaitingPriorities(limits.streams)
@@ -644,7 +646,8 @@ class HTTP2Core:
         """
         Return the next bytes to send.
 
-        @param budget: About how many bytes of DATA to add; 0 while the transport is full.
+        @param budget: About how many bytes of DATA to add; 0 while the transport is full. A peer
+            that causes too many other frames meanwhile loses the connection.
         @return: Empty if there is nothing to send now.
         """
         served: list[Stream] = []
@@ -657,6 +660,13 @@ class HTTP2Core:
                     stream.setPaused(False)
                 except Exception:
                     self._fault(stream.id)
+        if budget > 0:
+            self._unread = 0
+        else:
+            self._unread += len(data)
+            if self._unread > self.limits.unread:
+                text = "too much output that is not read"
+                self.fail(ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, text))
         return data
 
     def localEnded(self, stream: Stream) -> None:
