@@ -49,6 +49,9 @@ class IRequestChannel(Interface):
         @param data: As in L{write}; empty if everything has been sent.
         """
 
+    def pauseBody() -> None:
+        """Stop receiving the request body: its reader has fallen behind."""
+
     def resumeBody() -> None:
         """Receive more of the request body: its reader waits, and nothing is buffered."""
 
@@ -158,6 +161,14 @@ class IChannelOwner(Interface):
     def channelClosed(channel: Any) -> None:
         """Forget a connection."""
 
+    def channelReplaced(channel: Any, successor: Any) -> None:
+        """
+        Let another protocol continue a connection.
+
+        @param channel: The channel that has counted it.
+        @param successor: The protocol that is closed, drained and checked in its place.
+        """
+
     def bodyReadSize() -> int:
         """Return the size of a read for a large body."""
 
@@ -208,6 +219,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
         that a client cannot hold a connection with a byte a minute.
     @ivar bodyTimeout: Timeout of a body whose reader waits for all of it.
     @ivar keepAlive: Whether a connection may serve more than one request.
+    @ivar http2: Whether clients may speak HTTP/2.
     @ivar keepAliveTimeout: Idle timeout of a connection between requests.
     @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
         which reading pauses.
@@ -233,6 +245,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     progressSize: int = 4 * 1024
     bodyTimeout: float = REQUEST_SECONDS
     keepAlive: bool = True
+    http2: bool = True
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024

@@ -193,6 +193,15 @@ def rejection(error: BadRequest, contentType: bytes, body: bytes) -> bytes:
     return head + b"Connection: close\r\n\r\n" + body
 
 
+def setProtocol(transport: Any, protocol: Any) -> None:
+    """Make a protocol the receiver of a transport's input."""
+    # TLS delivers to its wrapped protocol; other transports deliver to their protocol attribute.
+    if hasattr(transport, "wrappedProtocol"):
+        transport.wrappedProtocol = protocol
+    else:
+        transport.protocol = protocol
+
+
 class ChannelRequest(RequestHead):
     """
     One request and its response.
@@ -354,7 +363,7 @@ class ChannelRequest(RequestHead):
         @param length: The length of the body that a response to HEAD describes; by default, the
             length of C{body}.
         """
-        if self.started or self.disconnected or self.version != b"HTTP/1.1" or code in (204, 304):
+        if self.started or self.disconnected or self.version == b"HTTP/1.0" or code in (204, 304):
             fields = checkedFields(block)
             if code != 304:
                 fields.length = length
@@ -585,12 +594,7 @@ class ChannelRequest(RequestHead):
     def upgrade(self, protocol: IProtocol) -> None:
         """Hand the connection, and the bytes after the request, over to C{protocol}."""
         transport, leftover = self.takeTransport()
-        # TLS delivers to its wrapped protocol; other transports deliver to their protocol
-        # attribute.
-        if hasattr(transport, "wrappedProtocol"):
-            transport.wrappedProtocol = protocol
-        else:
-            transport.protocol = protocol
+        setProtocol(transport, protocol)
         protocol.makeConnection(transport)
         if leftover:
             protocol.dataReceived(leftover)

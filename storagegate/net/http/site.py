@@ -193,7 +193,7 @@ class Site(Factory):
         self.scheduler = InputScheduler(reactor)
         self.now = 0.0
         self.draining = False
-        self._channels: set[HTTPChannel] = set()
+        self._channels: set[Any] = set()
         self.shares = AddressShares()
         self.trust: Trust | None = None
         self._connectionShare = shareOf(limits.maxConnections)
@@ -211,8 +211,8 @@ class Site(Factory):
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:
-        """Return the protocols that TLS clients may negotiate; most offer HTTP/2 first."""
-        return [b"http/1.1"]
+        """Return the protocols that TLS clients may negotiate, the preferred one first."""
+        return [b"h2", b"http/1.1"] if self.limits.http2 else [b"http/1.1"]
 
     @property
     def connections(self) -> int:
@@ -285,6 +285,11 @@ class Site(Factory):
             if self._watch.running:
                 self._watch.stop()
             self._drained.notify()
+
+    def channelReplaced(self, channel: HTTPChannel, successor: Any) -> None:
+        """Let another protocol continue a connection."""
+        self._channels.remove(channel)
+        self._channels.add(successor)
 
     def bodyReadSize(self) -> int:
         """
