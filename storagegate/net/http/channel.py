@@ -587,6 +587,9 @@ class HTTPChannel(Protocol):
         """Return whether a request is in flight."""
         return self._request is not None
 
+    def willDrain(self) -> None:
+        """Do nothing: the next response announces the close."""
+
     def drain(self) -> None:
         """Close an idle connection now, a busy one after its response."""
         if self._request is None and not self._headSeen and not self._isWaiting:

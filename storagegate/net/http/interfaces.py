@@ -15,7 +15,8 @@ class IRequestChannel(Interface):
     owner: Any = Attribute("The L{IChannelOwner}.")
     transport: Any = Attribute("The transport of the connection; C{None} after it was handed over.")
     connection: Any = Attribute(
-        "The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}."
+        "The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}, or the connection "
+        "of HTTP/2 with the same attributes of the client."
     )
     isPaused: bool = Attribute("Whether the client reads more slowly than the response is written.")
 
@@ -141,6 +142,7 @@ class IChannelOwner(Interface):
     trust: Any = Attribute(
         "Decides which proxies are trusted to name the client; C{None} for none."
     )
+    servesWebSockets: bool = Attribute("Whether clients of HTTP/2 may ask for WebSockets.")
 
     def requestShare(request: Any, share: Any) -> Any:
         """

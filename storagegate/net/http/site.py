@@ -165,6 +165,7 @@ class Site(Factory):
     @ivar scheduler: Divides time between the connections.
     @ivar shares: The counts of connections and requests for each address.
     @ivar trust: Decides which proxies may name the client of a request, for its share.
+    @ivar servesWebSockets: Whether clients of HTTP/2 may ask for WebSockets.
     """
 
     noisy = False
@@ -196,6 +197,7 @@ class Site(Factory):
         self._channels: set[Any] = set()
         self.shares = AddressShares()
         self.trust: Trust | None = None
+        self.servesWebSockets = False
         self._connectionShare = shareOf(limits.maxConnections)
         self._requestShare = shareOf(limits.maxRequests)
         self.requests = 0
@@ -235,6 +237,8 @@ class Site(Factory):
         self.draining = True
         if not self._channels:
             return succeed(None)
+        for channel in list(self._channels):
+            channel.willDrain()
         # Then two more reactor iterations, as the reactor runs due calls before it reads sockets:
         # the process may have been suspended for longer than the grace.
         pauses = [min(idleGraceSeconds, graceSeconds), 0.0] if idleGraceSeconds else [0.0]
