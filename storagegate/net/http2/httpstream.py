@@ -155,8 +155,6 @@ class HTTPStream(Stream):
             self._share = owner.requestShare(request, connection.share)
         self._share.calls += 1
         owner.requests += 1
-        if not (owner.limits.keepAlive or connection.isGoingAway):
-            connection.goAway()
         owner.requestReceived(request, self._share)
 
     def _beginTunnel(self, request: ChannelRequest, protocol: bytes) -> None:
@@ -230,7 +228,7 @@ class HTTPStream(Stream):
         self.sendWhole(encodeHead(head), body)
         connection.isCorked = False
         connection.flush()
-        self._discardBody()
+        self._responded()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:
         """Send the head of a response."""
@@ -263,7 +261,7 @@ class HTTPStream(Stream):
         """Send the last bytes of a response."""
         self._endRequest()
         self.sendData(data, True)
-        self._discardBody()
+        self._responded()
 
     def _endRequest(self) -> None:
         """Mark the request as finished, and release it."""
@@ -285,7 +283,10 @@ class HTTPStream(Stream):
         self.owner.requests -= 1
         self._share.calls -= 1
 
-    def _discardBody(self) -> None:
+    def _responded(self) -> None:
+        connection = self.connection
+        if not (connection.owner.limits.keepAlive or connection.isGoingAway):
+            connection.goAway()
         body = self._body
         if body is not None:
             # Its window is not granted again; the core ends the stream if too much is to come.

@@ -1,1 +1,1 @@
-"""Tests of HTTP/2."""
+"""HTTP/2 on the wire."""

@@ -4,7 +4,12 @@ from typing import Any
 
 from attrs import define, field
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import (
+    ConnectionInputs,
+    ConnectionState,
+    H2Connection,
+    H2ConnectionStateMachine,
+)
 from h2.events import (
     ConnectionTerminated,
     DataReceived,
@@ -36,6 +41,17 @@ class Answer:
     resetCode: int | None = None
 
 
+class _PatientStates(H2ConnectionStateMachine):
+    """States of a connection that goes on after GOAWAY, which the library takes for its end."""
+
+    _transitions = {  # noqa: RUF012
+        key: (function, ConnectionState.CLIENT_OPEN)
+        if key == (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY)
+        else (function, state)
+        for key, (function, state) in H2ConnectionStateMachine._transitions.items()
+    }
+
+
 class Peer:
     """
     The client's end of one connection to a site.
@@ -56,6 +72,7 @@ class Peer:
         self.wire = H2Connection(
             H2Configuration(client_side=True, header_encoding="utf-8", validate_inbound_headers=True)
         )
+        self.wire.state_machine = _PatientStates()
         self.answers: dict[int, Answer] = {}
         self.goAways: list[tuple[int, int]] = []
         self.events: list[Event] = []
