@@ -449,16 +449,18 @@ class BodyDecoder(Protocol):
     """
     Removes the framing of a body.
 
-    @ivar remaining: The number of bytes still to come; C{None} if unknown.
     @ivar complete: Whether the body is complete.
     @ivar rest: The bytes received after the end.
     @ivar trailers: The fields after the body, once it is complete; names in lower case.
     """
 
-    remaining: int | None
     complete: bool
     rest: bytes
     trailers: tuple[tuple[bytes, bytes], ...]
+
+    @property
+    def remaining(self) -> int | None:
+        """Return the number of bytes still to come; C{None} if unknown."""
 
     def feed(self, wire: bytes) -> bytes:
         """
@@ -776,9 +778,11 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         self._channel = channel
         self._limits = limits
         self._received = 0
-        if decoder is None:
-            decoder = ChunkedDecoder(limits) if length is None else SizedDecoder(length)
-        self._decoder: BodyDecoder = decoder
+        self._decoder: BodyDecoder
+        if decoder is not None:
+            self._decoder = decoder
+        else:
+            self._decoder = ChunkedDecoder(limits) if length is None else SizedDecoder(length)
 
     # For readers
 

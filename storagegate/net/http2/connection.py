@@ -65,9 +65,7 @@ class HTTP2Connection(HTTP2Core):
     fileSender = None
     factory: Any = None
 
-    def __init__(
-        self, owner: IChannelOwner, client: ChannelTransport, share: AddressShare
-    ) -> None:
+    def __init__(self, owner: IChannelOwner, client: ChannelTransport, share: AddressShare) -> None:
         self.owner = owner
         self.client = client
         self.share = share
@@ -77,7 +75,7 @@ class HTTP2Connection(HTTP2Core):
         offers = {frames.ENABLE_CONNECT_PROTOCOL: 1} if owner.servesWebSockets else None
         super().__init__(
             HTTP2Limits(headerList=limits.headSize),
-            HTTPStream,
+            self._makeStream,
             self.flush,
             self._isTurnOver,
             offers,
@@ -107,7 +105,11 @@ class HTTP2Connection(HTTP2Core):
     def makeConnection(self, transport: Any) -> None:
         """Take over a connection."""
         self.transport = transport
-        transport.registerProducer(self, True)
+        self.connectionMade()
+
+    def connectionMade(self) -> None:
+        """Send the preface of the server."""
+        self.transport.registerProducer(self, True)
         self.client.setReadSize(_READ_SIZE)
         self.start()
         if self.owner.draining:
@@ -133,6 +135,7 @@ class HTTP2Connection(HTTP2Core):
         self.transport = None
         # They refer to the connection.
         self._wantFlush = self._isOver = _nothing
+        self._openStream = None
 
     def pauseProducing(self) -> None:
         """Send no DATA, because the client has fallen behind with reading."""
@@ -150,6 +153,9 @@ class HTTP2Connection(HTTP2Core):
 
     # Input
 
+    def _makeStream(self, core: HTTP2Core, number: int) -> HTTPStream:
+        return HTTPStream(self, number)
+
     def _receive(self, data: bytes) -> None:
         self.receive(data)
         if self.hasInput and not self._isClosing:
@@ -163,7 +169,8 @@ class HTTP2Connection(HTTP2Core):
         scheduler = self.owner.scheduler
         if handled == 1:
             scheduler.begin()
-        return scheduler.isOver(handled)
+        isOver: bool = scheduler.isOver(handled)
+        return isOver
 
     def _endWaiting(self) -> None:
         """Continue with the input, now that it is this connection's turn."""

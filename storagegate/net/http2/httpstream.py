@@ -81,7 +81,7 @@ class HTTPStream(Stream):
     @ivar connection: The connection, which is also the L{IRequestChannel.connection}.
     """
 
-    connection: "HTTP2Connection"  # type: ignore[assignment]
+    connection: "HTTP2Connection"
 
     __slots__ = (
         "_body",

@@ -6,7 +6,6 @@ from attrs import define, field
 from h2.config import H2Configuration
 from h2.connection import (
     ConnectionInputs,
-    ConnectionState,
     H2Connection,
     H2ConnectionStateMachine,
 )
@@ -44,10 +43,8 @@ class Answer:
 class _PatientStates(H2ConnectionStateMachine):
     """States of a connection that goes on after GOAWAY, which the library takes for its end."""
 
-    _transitions = {  # noqa: RUF012
-        key: (function, ConnectionState.CLIENT_OPEN)
-        if key == (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY)
-        else (function, state)
+    _transitions = {
+        key: (function, key[0] if key[1] is ConnectionInputs.RECV_GOAWAY else state)
         for key, (function, state) in H2ConnectionStateMachine._transitions.items()
     }
 
@@ -70,7 +67,9 @@ class Peer:
         self.transport: StringTransport = connection.transport
         self.transport.protocol = self.first = connection.channel
         self.wire = H2Connection(
-            H2Configuration(client_side=True, header_encoding="utf-8", validate_inbound_headers=True)
+            H2Configuration(
+                client_side=True, header_encoding="utf-8", validate_inbound_headers=True
+            )
         )
         self.wire.state_machine = _PatientStates()
         self.answers: dict[int, Answer] = {}
@@ -162,5 +161,3 @@ class Peer:
         for at in range(0, len(body), 16_384):
             self.send(number, body[at : at + 16_384], at + 16_384 >= len(body))
         return self.answers[number]
-
-

@@ -27,7 +27,7 @@ class ResponseTests(SynchronousTestCase):
         return self.peer.ask(*arguments, **named)
 
     def test_whole(self) -> None:
-        """A whole response has its status, its fields and its length, and none of the connection."""
+        """A whole response has its status, its fields and its length."""
         answer = self.ask(hello)
         self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"hello", True))
         self.assertEqual(answer.headers["content-type"], "text/plain")
@@ -343,7 +343,7 @@ class BackPressureTests(SynchronousTestCase):
 
     def test_control(self) -> None:
         """Answers to frames do not pile up for a client that does not read."""
-        peer = Peer(self.site)
+        peer = Peer(TestSite(hello, keepAliveTimeout=100.0))
         peer.server.pauseProducing()
         for _ in range(900):
             peer.wire.ping(bytes(8))
