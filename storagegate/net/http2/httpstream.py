@@ -350,9 +350,9 @@ class HTTPStream(Stream):
             self.reset(ErrorCode.CANCEL)
         else:
             self._sendRejection(error)
+        self._loseRequest(error, IncompleteBody(error.text))
         if body is not None:
             body.discard()
-        self._loseRequest(error, IncompleteBody(error.text))
 
     def _loseRequest(self, reason: Exception, bodyError: BodyLost) -> None:
         request, self._request = self._request, None
