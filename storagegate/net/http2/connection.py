@@ -233,7 +233,8 @@ class HTTP2Connection(HTTP2Core):
         """Ask the client to open no more streams here."""
         if not (self._isDraining or self._isClosing):
             self._isDraining = True
-            self._lastGoAway = self.owner.now + _DRAIN_SECONDS
+            # The owner's time may be a second old.
+            self._lastGoAway = self.owner.reactor.seconds() + _DRAIN_SECONDS
             self.goAway(isFinal=False)
             self.ping(self._endDraining)
 
