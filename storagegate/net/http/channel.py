@@ -464,6 +464,10 @@ class HTTPChannel(Protocol):
         """Send the head of a response."""
         self.write(head + self._endHead(code, closes))
 
+    def interim(self, head: bytes) -> None:
+        """Send an interim response."""
+        self.connection.transport.write(head + b"\r\n")
+
     def write(self, data: bytes) -> None:
         """Send a part of a response."""
         self._writes += 1

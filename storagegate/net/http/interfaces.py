@@ -33,6 +33,13 @@ class IRequestChannel(Interface):
     def begin(code: int, head: bytes, closes: bool) -> None:
         """Send the head of a response; for the parameters, see L{respond}."""
 
+    def interim(head: bytes) -> None:
+        """
+        Send an interim response.
+
+        @param head: The head without the final empty line.
+        """
+
     def write(data: bytes) -> None:
         """
         Send a part of a response.
@@ -143,6 +150,10 @@ class IChannelOwner(Interface):
         "Decides which proxies are trusted to name the client; C{None} for none."
     )
     servesWebSockets: bool = Attribute("Whether clients of HTTP/2 may ask for WebSockets.")
+    http2Errors: dict[str, int] = Attribute(
+        "The number of errors of HTTP/2 clients by the name of their code; the connections count "
+        "them."
+    )
 
     def requestShare(request: Any, share: Any) -> Any:
         """

@@ -380,6 +380,25 @@ class ChannelRequest(RequestHead):
         head = b"%b%b%bContent-Length: %d\r\n" % (line, block, dateLine(), length)
         self._channel.respond(code, head, body, False)
 
+    def sendInterim(self, code: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """
+        Send an interim response, before the final one (RFC 9110 section 15.2).
+
+        Does nothing for a client of HTTP/1.0, which knows none, or one that has disconnected.
+
+        @param code: 102 or 103: the connection sends 100 itself, and 101 is an upgrade.
+        @raise ValueError: If the status is another one, or a header is not allowed.
+        @raise RuntimeError: If a response has already begun.
+        """
+        if code not in (102, 103):
+            raise ValueError(f"{code} is not the status of an interim response")
+        block = encodeLines(headers)
+        if self.started:
+            raise RuntimeError("there is a response already")
+        if not self.disconnected and self.version != b"HTTP/1.0":
+            phrase = phraseOf(code).encode("ascii")
+            self._channel.interim(b"HTTP/1.1 %d %b\r\n%b" % (code, phrase, block))
+
     # A response in parts
 
     def begin(

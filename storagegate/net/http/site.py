@@ -165,6 +165,7 @@ class Site(Factory):
     @ivar scheduler: Divides time between the connections.
     @ivar shares: The counts of connections and requests for each address.
     @ivar trust: Decides which proxies may name the client of a request, for its share.
+    @ivar http2Errors: The number of errors of HTTP/2 clients by the name of their code.
     @ivar servesWebSockets: Whether clients of HTTP/2 may ask for WebSockets.
     """
 
@@ -198,6 +199,7 @@ class Site(Factory):
         self.shares = AddressShares()
         self.trust: Trust | None = None
         self.servesWebSockets = False
+        self.http2Errors: dict[str, int] = {}
         self._connectionShare = shareOf(limits.maxConnections)
         self._requestShare = shareOf(limits.maxRequests)
         self.requests = 0

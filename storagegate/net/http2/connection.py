@@ -28,7 +28,12 @@ from storagegate.net.http.interfaces import IChannelOwner
 from storagegate.net.http2 import frames
 from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.httpstream import HTTPStream
-from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
+from storagegate.net.http2.interfaces import (
+    ConnectionFailure,
+    ErrorCode,
+    HTTP2Error,
+    HTTP2Limits,
+)
 
 # Bytes per read: the window of a stream.
 _READ_SIZE = 64 * 1024
@@ -41,6 +46,8 @@ _TURN = 512 * 1024
 
 # Frames other than DATA that may wait for a client that does not read, before we stop reading.
 _MAX_UNSENT = 64 * 1024
+
+_CODE_NAMES = {code: name for name, code in vars(ErrorCode).items() if name.isupper()}
 
 # How long after the first GOAWAY the last one is sent if no PING returns, in seconds.
 _DRAIN_SECONDS = 1.0
@@ -163,6 +170,12 @@ class HTTP2Connection(HTTP2Core):
             self._updateReading()
             self.owner.scheduler.wait(self._endWaiting)
         self.flush()
+
+    def _count(self, error: HTTP2Error) -> None:
+        super()._count(error)
+        name = _CODE_NAMES.get(error.code, "UNKNOWN")
+        counts = self.owner.http2Errors
+        counts[name] = counts.get(name, 0) + 1
 
     def _isTurnOver(self, handled: int) -> bool:
         """Return whether other connections come first, after a number of frames."""

@@ -243,7 +243,7 @@ class HTTPStream(Stream):
         """Return whether a successful response would wrongly open a tunnel."""
         return self._tunnel is not None and self._tunnel.isRequested
 
-    def interim(self, code: int, head: bytes) -> None:
+    def interim(self, head: bytes) -> None:
         """Send an interim response."""
         self.sendHead(encodeHead(head))
 

@@ -101,6 +101,16 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual(answer.body, body)
         self.assertTrue(answer.isEnded)
 
+    def test_hints(self) -> None:
+        """Early hints precede the response."""
+
+        async def handle(request: ChannelRequest) -> None:
+            request.sendInterim(103, [(b"Link", b"</a.css>; rel=preload")])
+            await hello(request)
+
+        answer = self.ask(handle)
+        self.assertEqual((answer.interim, answer.status, answer.body), ([103], 200, b"hello"))
+
     def test_failure(self) -> None:
         """A handler that fails has its error described."""
 
@@ -207,6 +217,7 @@ class BodyTests(SynchronousTestCase):
             peer.send(number, body, end=True)
             self.assertEqual(peer.answers[number].resetCode, ErrorCode.PROTOCOL_ERROR)
         self.assertEqual(peer.site.site.requests, 0)
+        self.assertEqual(peer.site.site.http2Errors, {"PROTOCOL_ERROR": 2})
         self.assertEqual(peer.ask("PUT", body=b"x").status, 200)
 
     def test_backPressure(self) -> None:
