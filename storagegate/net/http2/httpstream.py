@@ -387,8 +387,10 @@ class HTTPStream(Stream):
             return
         seconds = now - self._progressTime
         if self._request is None and not self.queued:
-            # Responded, and the client does not end its side.
-            if seconds >= limits.keepAliveTimeout:
+            # Responded, and the client does not end its side. If it waits for 100 Continue, it may
+            # never send its body. A reset in one read with the response would make haproxy close.
+            isWaiting = body is not None and body.owesContinue
+            if isWaiting or seconds >= limits.keepAliveTimeout:
                 self.reset(ErrorCode.NO_ERROR)
         elif seconds >= limits.requestTimeout:
             if body is not None:

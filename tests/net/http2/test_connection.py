@@ -282,6 +282,21 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(answer.resetCode, ErrorCode.NO_ERROR)
         self.assertEqual(peer.ask().status, 200)
 
+    def test_unwanted(self) -> None:
+        """A response in place of 100 leaves no stream open whose body never comes."""
+        site = TestSite(hello)
+        peer = Peer(site)
+        fields = ("expect", "100-continue"), ("content-length", "10")
+        answer = peer.answers[peer.begin("PUT", "/", *fields, end=False)]
+        self.assertEqual((answer.status, answer.isEnded, answer.interim), (200, True, []))
+        # Without the expectation, the body is on its way.
+        sent = peer.answers[peer.begin("PUT", "/", fields[1], end=False)]
+        self.assertEqual((sent.status, sent.resetCode), (200, None))
+        self.assertIsNone(answer.resetCode)
+        site.letPass(2)
+        peer.pump()
+        self.assertEqual((answer.resetCode, sent.resetCode), (ErrorCode.NO_ERROR, None))
+
     def test_lost(self) -> None:
         """A stream that is reset is a client that has left."""
         seen: list[BaseException] = []
