@@ -7,10 +7,13 @@ fast it works: frames that it sends in reaction to DATA are free.
 
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
 
-# WINDOW_UPDATE and PING frames that are free: these, and two for each DATA frame that was sent,
-# because its receiver grants it again and measures the delay.
+# WINDOW_UPDATE and PING frames that are free: these, and three for each DATA frame that was sent,
+# because its receiver grants both windows again and measures the delay. A client of gRPC grants
+# them for each message instead, of which a frame may have hundreds.
 _FREE_FRAMES = 200
-_FREE_PER_DATA = 2
+_FREE_PER_DATA = 3
+_BYTES_PER_FREE = 16
+_MOST_FREE = 8192
 
 
 class _LeakyBucket:
@@ -40,7 +43,7 @@ class _LeakyBucket:
 class FrameAllowance:
     """The allowance of one connection. Charges raise L{ConnectionFailure} once it is used up."""
 
-    __slots__ = ("_control", "_free", "_resets", "_sent")
+    __slots__ = ("_control", "_free", "_resets", "_sent", "_sentBytes")
 
     def __init__(self, limits: HTTP2Limits) -> None:
         self._control = _LeakyBucket(
@@ -48,7 +51,7 @@ class FrameAllowance:
         )
         self._resets = _LeakyBucket(limits.resets, limits.resetRate, "too many resets")
         self._free = _FREE_FRAMES
-        self._sent = 0
+        self._sent = self._sentBytes = 0
 
     def chargeControl(self) -> None:
         """Charge a frame that does no work."""
@@ -58,15 +61,18 @@ class FrameAllowance:
         """Charge the early end of a stream that the peer has caused."""
         self._resets.add()
 
-    def chargeReaction(self, sent: int) -> None:
+    def chargeReaction(self, sent: int, sentBytes: int) -> None:
         """
         Charge a frame that is expected in reaction to DATA.
 
         @param sent: How many DATA frames were sent on the connection.
+        @param sentBytes: How many bytes they had.
         """
         if sent != self._sent:
-            self._free = min(self._free + (sent - self._sent) * _FREE_PER_DATA, _FREE_FRAMES)
-            self._sent = sent
+            free = (sent - self._sent) * _FREE_PER_DATA
+            free += (sentBytes - self._sentBytes) // _BYTES_PER_FREE
+            self._free = min(self._free + free, _MOST_FREE)
+            self._sent, self._sentBytes = sent, sentBytes
         if self._free > 0:
             self._free -= 1
         else:

@@ -41,6 +41,7 @@ from storagegate.net.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    readHeader,
 )
 from storagegate.net.http2.headerblocks import HeaderBlockAssembler, removePadding
 from storagegate.net.http2.hpack import HeaderDecoder, tableSizeUpdate
@@ -204,16 +205,16 @@ class HTTP2Core:
             self._isPrefaceDue = False
             at = len(PREFACE)
         handled = 0
-        while end - at >= HEADER_SIZE:
-            word = int.from_bytes(data[at : at + 4], "big")
+        output, most = self._output, self.limits.output
+        while end - at >= HEADER_SIZE and len(output.frames) <= most:
+            word, flags, number = readHeader(data, at)
             size, kind = word >> 8, word & 0xFF
             if size > self.limits.frame:
                 raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
             begin = at + HEADER_SIZE
             if end - begin < size:
                 break
-            flags = data[at + 4]
-            number = int.from_bytes(data[at + 5 : begin], "big") & _MAX_STREAM
+            number &= _MAX_STREAM
             at = begin + size
             block = self._block.stream
             if block and (kind != CONTINUATION or number != block):
@@ -238,11 +239,7 @@ class HTTP2Core:
             except Exception:
                 self._fault(number)
             handled += 1
-            if (
-                self.failure is not None
-                or self._isOver(handled)
-                or len(self._output.frames) > self.limits.output
-            ):
+            if self.failure is not None or self._isOver(handled):
                 break
         return at
 
@@ -527,7 +524,7 @@ class HTTP2Core:
             else:
                 pong()
         else:
-            self._allowance.chargeReaction(self._output.sentFrames)
+            self._allowance.chargeReaction(self._output.sentFrames, self._output.sentBytes)
             self.pinged()
             self._output.frames.append(frames.frame(PING, ACK, 0, payload))
 
@@ -549,7 +546,7 @@ class HTTP2Core:
     # Section 6.9
 
     def _windowUpdateReceived(self, number: int, increment: int) -> None:
-        self._allowance.chargeReaction(self._output.sentFrames)
+        self._allowance.chargeReaction(self._output.sentFrames, self._output.sentBytes)
         if not number:
             if not increment:
                 raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")

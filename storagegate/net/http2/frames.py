@@ -41,6 +41,9 @@ _SETTING = Struct(">HI")
 packHeader = _HEADER.pack
 """Pack length and type as C{length << 8 | type}, the flags and the stream."""
 
+readHeader = _HEADER.unpack_from
+"""Read what L{packHeader} has packed, from an offset; the stream with its reserved bit."""
+
 readSettings = _SETTING.iter_unpack
 """Iterate over the pairs of identifier and value of a SETTINGS payload."""
 

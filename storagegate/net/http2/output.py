@@ -33,15 +33,16 @@ class OutputQueue:
     @ivar prefix: The start of the next header block.
     @ivar sendWindow: The number of bytes of DATA that the peer accepts on all streams.
     @ivar sentFrames: The number of DATA frames that were taken.
+    @ivar sentBytes: The number of bytes that they had.
     """
 
-    __slots__ = ("_levels", "_ready", "frames", "prefix", "sendWindow", "sentFrames")
+    __slots__ = ("_levels", "_ready", "frames", "prefix", "sendWindow", "sentBytes", "sentFrames")
 
     def __init__(self) -> None:
         self.frames: list[bytes | memoryview] = []
         self.prefix = b""
         self.sendWindow = INITIAL_WINDOW
-        self.sentFrames = 0
+        self.sentFrames = self.sentBytes = 0
         # By level, the streams that have DATA queued and a window for it.
         self._ready: list[dict[Stream, None]] = [{} for _ in range(LEVELS)]
         # A bit for each level that has a stream.
@@ -109,6 +110,7 @@ class OutputQueue:
         self.sendWindow -= size
         stream.sent += size
         self.sentFrames += 1
+        self.sentBytes += size
         self.frames.append(packHeader(size << 8 | DATA, END_STREAM, stream.id) + body)
         return True
 
@@ -168,6 +170,7 @@ class OutputQueue:
         """Write queued bytes as DATA frames."""
         output, queue, number = self.frames, stream.queue, stream.id
         self.sentFrames += (count + _SIZE - 1) // _SIZE
+        self.sentBytes += count
         while count > _SIZE:
             output.append(packHeader(_SIZE << 8 | DATA, 0, number))
             _move(queue, _SIZE, output)

@@ -758,7 +758,7 @@ class CallbackTests(_Case):
         self.peer.sent()
         self.assertEqual(self.peer.sent()[-1].kind, frames.RST_STREAM)
         self.assertEqual(stream.names()[-1], "lost")
-        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
     def test_lose(self) -> None:
         """A callback that loses the connection is the last one."""

@@ -24,8 +24,27 @@ WINDOW = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
 ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(
-            "open open sendTheirs sendTheirs sendOurs sendOurs move move ack take endTheirs endOurs"
-            " trailersTheirs trailersOurs resetTheirs resetOurs window grant ping".split()
+            [
+                "open",
+                "open",
+                "sendTheirs",
+                "sendTheirs",
+                "sendOurs",
+                "sendOurs",
+                "move",
+                "move",
+                "ack",
+                "take",
+                "endTheirs",
+                "endOurs",
+                "trailersTheirs",
+                "trailersOurs",
+                "resetTheirs",
+                "resetOurs",
+                "window",
+                "grant",
+                "ping",
+            ]
         ),
         st.integers(0, 5),
         st.sampled_from([0, 1, 99, 5000, 16_384, 40_000]),
