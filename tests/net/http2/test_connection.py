@@ -321,6 +321,31 @@ class BodyTests(SynchronousTestCase):
 class BackPressureTests(SynchronousTestCase):
     """Responses to clients that read slowly."""
 
+    def test_sentAtOnce(self) -> None:
+        """A piece that a fast client has taken at once does not pause its writer."""
+        turn: Deferred[None] = Deferred()
+
+        async def handle(request: ChannelRequest) -> None:
+            request.begin(200, [], None)
+            await turn
+            for _ in range(3):
+                waiting = request.send(bytes(200_000))
+                if waiting is not None:
+                    await waiting
+            request.finish()
+
+        peer = Peer(TestSite(handle))
+        number = peer.begin()
+        peer.wire.increment_flow_control_window(1_000_000, number)
+        peer.wire.increment_flow_control_window(1_000_000)
+        peer.pump()
+        turn.callback(None)
+        peer.site.clock.advance(0)
+        peer.pump()
+        self.assertEqual(
+            (len(peer.answers[number].body), peer.answers[number].isEnded), (600_000, True)
+        )
+
     def setUp(self) -> None:
         """Let a handler send without end."""
         self.sent = 0
@@ -383,4 +408,5 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual((states[0], states[-1]), ("producing", "paused"))
         self.assertLess(len(peer.transport.value()), 120_000)
         peer.server.resumeProducing()
+        peer.site.clock.pump([0.0] * 100)
         self.assertEqual(peer.transport.producerState, "producing")
