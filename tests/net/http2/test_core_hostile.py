@@ -287,6 +287,33 @@ class OutputTests(_Case):
         self.assertEqual(len(self.peer.opened), 5000)
         self.assertEqual(len(sent), 5000)
 
+    def test_fullTransport(self) -> None:
+        """A client that never reads gets 1 MiB of heads, whatever it sends."""
+        self.peer.on = lambda stream, event: stream.sendHead(
+            OK + b"\x00\x01a\x40" + b"x" * 64, True
+        )
+        sent = 0
+        for number in odd(50_000):
+            self.peer.core.receive(headers(number))
+            sent += len(self.peer.core.takeOutput(0))
+            self.peer.opened.clear()
+            if self.peer.core.failure is not None:
+                break
+        self.assertEqual(self.peer.core.failures, {CALM: 1})
+        self.assertLess(sent, 2**20 + 100)
+        # A client that reads goes on.
+        self.peer = Peer().greet()
+        self.peer.on = lambda stream, event: stream.sendHead(
+            OK + b"\x00\x01a\x40" + b"x" * 64, True
+        )
+        for number in odd(20_000):
+            self.peer.core.receive(headers(number))
+            self.peer.core.takeOutput(0)
+            if number % 1000 == 1:
+                self.peer.core.takeOutput(1)
+            self.peer.opened.clear()
+        self.assertIsNone(self.peer.core.failure)
+
     def test_zeroWindow(self) -> None:
         """Responses without a window wait, without work for the other output."""
         self.peer = Peer().greet({frames.INITIAL_WINDOW_SIZE: 0})
