@@ -213,27 +213,28 @@ class HTTP2Connection(HTTP2Core):
         if self._isFlushing or self._isReceiving or self.transport is None:
             return
         self._isFlushing = True
-        sent = 0
-        while sent < _TURN:
-            isFull = self.isFull
-            data = self.takeOutput(0 if isFull else _PIECE)
-            if not data:
-                break
-            sent += len(data)
-            self.transport.write(data)
-            if isFull:
-                self._unsent += len(data)
-                self._updateReading()
-        else:
-            self._flushLater()
-        self._isFlushing = False
+        try:
+            self._sendTurn()
+        finally:
+            self._isFlushing = False
         if not self._isClosing:
             if self.failure is not None:
                 self._close(True)
             elif self.isGoingAway and not self.streams:
                 self._close(not self._isWaiting)
 
-    def _flushLater(self) -> None:
+    def _sendTurn(self) -> None:
+        sent = 0
+        while sent < _TURN:
+            isFull = self.isFull
+            data = self.takeOutput(0 if isFull else _PIECE)
+            if not data:
+                return
+            sent += len(data)
+            self.transport.write(data)
+            if isFull:
+                self._unsent += len(data)
+                self._updateReading()
         if not self._isFlushDue:
             self._isFlushDue = True
             self.owner.reactor.callLater(0, self._flushDue)
