@@ -3,9 +3,11 @@
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IConsumer, IProtocol, IPushProducer, ITransport
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
-from storagegate.net.http.interfaces import BodyLost, ClientLost
+from storagegate.net.http.interfaces import BodyLost, ClientLost, IRequestChannel
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http2.interfaces import ErrorCode
 from tests.net.http2.support import Peer
@@ -60,6 +62,24 @@ class ResponseTests(SynchronousTestCase):
         self.assertFalse(request.secure)
         self.assertIsNone(request.tlsVersion)
         self.assertEqual((request.body.length, request.body.complete), (0, True))
+
+    def test_interfaces(self) -> None:
+        """A stream is a channel, and its connection a protocol."""
+        turn: Deferred[None] = Deferred()
+
+        async def handle(request: ChannelRequest) -> None:
+            await turn
+            request.respond(204, [])
+
+        self.ask(handle)
+        [stream] = self.peer.server.streams.values()
+        verifyObject(IRequestChannel, stream)
+        verifyObject(IProtocol, self.peer.server)
+        verifyObject(IPushProducer, self.peer.server)
+        for interface in (ITransport, IConsumer, IPushProducer):
+            verifyObject(interface, stream.transport)
+        self.assertEqual(self.site.requests[0].serverHost, "10.0.0.1")
+        turn.callback(None)
 
     def test_respondWith(self) -> None:
         """The fast way gives the same."""
