@@ -166,11 +166,12 @@ class Stream:
         if data:
             self.queue.append(data)
             before = self.queued
-            self.queued = queued = before + len(data)
+            self.queued = before + len(data)
             self.isEnding = isEnd
             if not before:
                 self.connection.makeReady(self)
-            if queued > self.connection.limits.queued and not (isEnd or self.isPaused):
+            # The owner may have sent it at once.
+            if self.queued > self.connection.limits.queued and not (isEnd or self.isPaused):
                 self.isPaused = True
                 self.setPaused(True)
         elif isEnd:
