@@ -1,0 +1,97 @@
+"""The error codes, errors and limits of HTTP/2."""
+
+from msgspec import Struct
+
+
+class ErrorCode:
+    """The codes of RST_STREAM and GOAWAY (RFC 9113 section 7)."""
+
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+class HTTP2Error(Exception):
+    """
+    The peer broke the protocol or a limit.
+
+    @ivar code: An L{ErrorCode}.
+    @ivar text: One line that describes the problem, without the peer's input.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+class ConnectionFailure(HTTP2Error):
+    """An error that ends the connection with GOAWAY (RFC 9113 section 5.4.1)."""
+
+
+class StreamFailure(HTTP2Error):
+    """An error that ends one stream with RST_STREAM (RFC 9113 section 5.4.2)."""
+
+
+class StreamReset(Exception):
+    """
+    A stream ended early: the peer reset it, or it was never processed.
+
+    @ivar code: The L{ErrorCode} of RST_STREAM or GOAWAY.
+    @ivar isUnprocessed: Whether the peer has done nothing about the request, which may be repeated.
+    """
+
+    def __init__(self, code: int, isUnprocessed: bool = False) -> None:
+        super().__init__(f"the stream was reset with code {code}")
+        self.code = code
+        self.isUnprocessed = isUnprocessed or code == ErrorCode.REFUSED_STREAM
+
+
+class HTTP2Limits(Struct, frozen=True, kw_only=True):
+    """
+    The limits of a connection. Sizes are bytes.
+
+    @ivar streams: Open streams of one connection (C{SETTINGS_MAX_CONCURRENT_STREAMS}); further ones
+        are refused with REFUSED_STREAM. Browsers and proxies expect about 100.
+    @ivar streamWindow: What a client may send on a stream before its reader takes it: the body
+        buffer of HTTP/1.1.
+    @ivar connectionWindow: What a client may send on all streams before we have seen it. It is
+        granted again on receipt, because the windows of the streams limit what is kept.
+    @ivar headerList: The header fields of a message with 32 bytes for each
+        (C{SETTINGS_MAX_HEADER_LIST_SIZE}), as C{headSize} of HTTP/1.1.
+    @ivar headerBlock: The compressed header block of a message in all its frames: larger blocks end
+        the connection, as the decoder has to read them for its table.
+    @ivar headerTable: The dynamic table of the decoder: the default of RFC 9113.
+    @ivar frame: The payload of a received frame (C{SETTINGS_MAX_FRAME_SIZE}): the least allowed.
+    @ivar queued: Bytes queued on a stream, after which its writer is paused.
+    @ivar control: Frames that do no work (PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE
+        without DATA, unknown types) that a client may send in a burst.
+    @ivar controlRate: How many of these are forgiven each second.
+    @ivar resets: Streams that a client may reset in a burst before their response ends. Each costs
+        the start of a handler, as the limit on open streams does not apply.
+    @ivar resetRate: How many resets are forgiven each second.
+    """
+
+    streams: int = 100
+    streamWindow: int = 65_535
+    connectionWindow: int = 1024 * 1024
+    headerList: int = 16 * 1024
+    headerBlock: int = 32 * 1024
+    headerTable: int = 4096
+    frame: int = 16_384
+    queued: int = 64 * 1024
+    control: int = 1000
+    controlRate: int = 200
+    resets: int = 1000
+    resetRate: int = 50

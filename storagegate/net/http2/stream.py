@@ -1,0 +1,189 @@
+"""
+A stream of an HTTP/2 connection: its state, its windows, and the bytes that wait to be sent.
+
+L{HTTP2Core<storagegate.net.http2.core.HTTP2Core>} calls the methods of the first group, which
+subclasses implement; subclasses call those of the second group.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from storagegate.net.http2.interfaces import ErrorCode
+
+if TYPE_CHECKING:
+    from storagegate.net.http2.core import HTTP2Core
+    from storagegate.net.http2.hpack import ReceivedFields
+
+DEFAULT_URGENCY = 3
+"""RFC 9218 section 4.1."""
+
+
+class Stream:
+    """
+    One stream.
+
+    @ivar connection: The connection.
+    @ivar id: The number of the stream.
+    @ivar isHeadReceived: Whether the next header block from the peer contains trailers.
+    @ivar isLocalClosed: Whether we have sent the end of the stream.
+    @ivar isRemoteClosed: Whether the peer has.
+    @ivar isPaused: Whether too many bytes are queued for another L{sendData}.
+    @ivar queued: The number of bytes that wait for a window or the transport.
+    @ivar sent: The number of bytes of DATA that were passed to the transport.
+    @ivar received: The number of bytes of DATA that were received, without padding.
+    @ivar expected: The number of bytes of DATA that the peer announced; C{None} if unknown.
+    @ivar sendWindow: The number of bytes that the peer accepts.
+    @ivar receiveWindow: The number of bytes that the peer may send.
+    @ivar window: The size of the receive window when the reader has taken everything.
+    @ivar untaken: The number of received bytes that were not granted again.
+    @ivar urgency: 0 to 7, lower is sent first (RFC 9218).
+    @ivar isIncremental: Whether the stream shares the connection with others of its urgency;
+        otherwise these are sent one after the other.
+    """
+
+    __slots__ = (
+        "connection",
+        "expected",
+        "id",
+        "isEnding",
+        "isHeadReceived",
+        "isIncremental",
+        "isLocalClosed",
+        "isPaused",
+        "isRemoteClosed",
+        "queue",
+        "queued",
+        "receiveWindow",
+        "received",
+        "sendWindow",
+        "sent",
+        "trailers",
+        "untaken",
+        "urgency",
+        "window",
+    )
+
+    def __init__(self, connection: "HTTP2Core", number: int) -> None:
+        self.connection = connection
+        self.id = number
+        self.isHeadReceived = self.isLocalClosed = self.isRemoteClosed = False
+        self.isPaused = self.isEnding = False
+        self.queue: deque[bytes | memoryview] = deque()
+        self.queued = self.sent = self.received = self.untaken = 0
+        self.expected: int | None = None
+        self.trailers: bytes | None = None
+        self.sendWindow = connection.initialSendWindow
+        self.receiveWindow = self.window = connection.limits.streamWindow
+        self.urgency = DEFAULT_URGENCY
+        # Without a wish of the client, its streams share the connection.
+        self.isIncremental = True
+
+    # For subclasses to implement
+
+    def headReceived(self, fields: "ReceivedFields", isEnded: bool) -> None:
+        """
+        Handle the header fields of a request, or of a response including interim ones.
+
+        @param isEnded: Whether neither DATA nor trailers follow.
+        @raise StreamFailure: If the head is malformed.
+        """
+        raise NotImplementedError
+
+    def dataReceived(self, data: bytes, isEnded: bool) -> None:
+        """
+        Handle a part of the body.
+
+        @param data: May be empty.
+        @param isEnded: Whether nothing follows.
+        """
+        raise NotImplementedError
+
+    def trailersReceived(self, fields: "ReceivedFields") -> None:
+        """
+        Handle the trailers, which end the body.
+
+        @raise StreamFailure: If they are malformed.
+        """
+        raise NotImplementedError
+
+    def lost(self, reason: Exception) -> None:
+        """
+        Handle the loss of the stream before both sides have ended.
+
+        @param reason: A L{StreamReset<storagegate.net.http2.interfaces.StreamReset>}, our own
+            L{HTTP2Error<storagegate.net.http2.interfaces.HTTP2Error>}, or the reason for the loss
+            of the connection.
+        """
+        raise NotImplementedError
+
+    def setPaused(self, isPaused: bool) -> None:
+        """Pause the writer, or let it continue: see L{isPaused}."""
+
+    # For subclasses to call
+
+    def sendHead(self, block: bytes, isEnd: bool = False) -> None:
+        """
+        Send a header block: the head of a request or a response, including interim responses.
+
+        @param isEnd: Whether neither DATA nor trailers follow.
+        """
+        self.connection.sendBlock(self, block, isEnd)
+
+    def sendWhole(self, block: bytes, body: bytes) -> None:
+        """Send a head and the whole body."""
+        if body:
+            self.connection.sendBlock(self, block, False)
+            self.sendData(body, True)
+        else:
+            self.connection.sendBlock(self, block, True)
+
+    def sendData(self, data: bytes, isEnd: bool = False) -> None:
+        """
+        Queue a part of the body. Does nothing once the stream is closed.
+
+        @param data: May be empty.
+        @param isEnd: Whether nothing follows.
+        """
+        if self.isLocalClosed or self.isEnding:
+            return
+        if data:
+            self.queue.append(data)
+            self.queued += len(data)
+        elif not isEnd:
+            return
+        self.isEnding = isEnd
+        self.connection.makeReady(self)
+        if self.queued > self.connection.limits.queued and not (isEnd or self.isPaused):
+            self.isPaused = True
+            self.setPaused(True)
+
+    def sendTrailers(self, block: bytes) -> None:
+        """Queue a header block that ends the stream. Does nothing once the stream is closed."""
+        if self.isLocalClosed or self.isEnding:
+            return
+        self.isEnding = True
+        self.trailers = block
+        self.connection.makeReady(self)
+
+    def take(self, count: int) -> None:
+        """
+        Grant the peer as many bytes again as the reader has taken.
+
+        @param count: Bytes that were passed to L{dataReceived}.
+        """
+        self.untaken += count
+        if self.untaken * 2 >= self.window and not self.isRemoteClosed:
+            self.connection.grant(self)
+
+    def setWindow(self, size: int) -> None:
+        """
+        Change the size of the receive window; a smaller one holds as the peer uses up the former.
+
+        @param size: Bytes, less than 2**31.
+        """
+        self.untaken += size - self.window
+        self.window = size
+
+    def reset(self, code: int = ErrorCode.CANCEL) -> None:
+        """End the stream at once; L{lost} is not called."""
+        self.connection.resetStream(self, code)
