@@ -49,9 +49,11 @@ _REQUEST_LINE = re.compile(rb"([!-~]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
 # Cache of request lines without a query, which might hold a token: their parts, from the method to
 # the version. It has the same bounds as the cache of field lines.
 _requestLines: dict[bytes, tuple[bytes, bytes, bytes, bytes, bytes]] = {}
+_ORIGIN_FORM = rb"((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?)"
+_ORIGIN = re.compile(_ORIGIN_FORM)
 # The form of nearly every request line, matched in one step.
-_PLAIN_LINE = re.compile(rb"([A-Z]+) ((/[!-\"$->@-~]*)(?:\?([!-\"$-~]*))?) (HTTP/1\.[01])")
-_ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?].*)?", re.IGNORECASE)
+_PLAIN_LINE = re.compile(rb"([A-Z]+) " + _ORIGIN_FORM + rb" (HTTP/1\.[01])")
+_ABSOLUTE = re.compile(rb"https?://([!-\"$-.0->@-~]+)([/?][!-\"$-~]*)?", re.IGNORECASE)
 # A port is empty or at most 65535.
 _PORT = rb"[0-5]?[0-9]{0,4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5])))"
 _HOST = re.compile(
@@ -107,6 +109,11 @@ _MAX_NAMES = 1024
 _MAX_NAME = 64
 
 
+def isToken(value: bytes) -> bool:
+    """Return whether a value is a token (RFC 9110 section 5.6.2)."""
+    return bool(value) and _TOKEN.issuperset(value)
+
+
 def lowerName(name: bytes) -> bytes:
     """
     Return the lower case of a field's name.
@@ -115,7 +122,7 @@ def lowerName(name: bytes) -> bytes:
     """
     lowered = _names.get(name)
     if lowered is None:
-        if not name or not _TOKEN.issuperset(name):
+        if not isToken(name):
             raise ValueError("a header name is no token")
         lowered = name.lower()
         if len(name) <= _MAX_NAME:
@@ -198,7 +205,7 @@ def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) 
     head.headerList = fields
     head.headers = headers = dict(fields)
     if len(headers) != len(fields):
-        _joinRepeated(head)
+        joinRepeated(head)
     _checkHost(head)
     _readFraming(head)
     if isKept and len(known) == before and all(line in known for line in lines[1:-2]):
@@ -249,24 +256,39 @@ def _readRequestLine(head: RequestHead, line: bytes, limits: HTTPLimits) -> None
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in b"01":
         raise BadRequest(505, "The version is not HTTP/1.0 or HTTP/1.1")
+    head.version = b"HTTP/1." + minor
+    readTarget(head, method, target, limits)
+
+
+def readTarget(head: RequestHead, method: bytes, target: bytes, limits: HTTPLimits) -> None:
+    """
+    Fill in the method and the target of a request.
+
+    @param method: A token.
+    @param target: The target in origin form, absolute form or C{*}.
+    @raise BadRequest: If it is invalid or exceeds a limit, or the method is not allowed.
+    """
     if method not in METHODS:
         raise BadRequest(405, "The method is not allowed")
     head.method = method
-    head.version = b"HTTP/1." + minor
     head.uri = target
-    path, _, head.queryString = target.partition(b"?")
-    head.path = path
-    if len(path) > limits.pathSize:
+    head.path, _, head.queryString = target.partition(b"?")
+    if len(head.path) > limits.pathSize:
         raise BadRequest(414, "The path is too long")
-    if path[:1] != b"/" and not (
-        _ABSOLUTE.fullmatch(target) or (target == b"*" and method == b"OPTIONS")
+    if not (
+        _ORIGIN.fullmatch(target)
+        or _ABSOLUTE.fullmatch(target)
+        or (target == b"*" and method == b"OPTIONS")
     ):
         raise BadRequest(400, "The request target is malformed")
-    if target.find(b"#") >= 0:
-        raise BadRequest(400, "The request target is malformed")
 
 
-def _joinRepeated(head: RequestHead) -> None:
+def joinRepeated(head: RequestHead) -> None:
+    """
+    Set C{head.headers} from C{head.headerList}, in which a name stands more than once.
+
+    @raise BadRequest: If one of them may stand only once.
+    """
     headers: dict[bytes, bytes] = {}
     for name, value in head.headerList:
         if name not in headers:
@@ -311,7 +333,7 @@ def _checkHost(head: RequestHead) -> None:
         if head.version == b"HTTP/1.1":
             raise BadRequest(400, "The Host field is missing")
     elif host not in _hosts:
-        _rememberHost(host)
+        checkHost(host)
     if head.path[:1] == b"/" or head.uri == b"*":
         return
     match = _ABSOLUTE.fullmatch(head.uri)
@@ -332,7 +354,14 @@ def isHost(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
-def _rememberHost(host: bytes) -> None:
+def checkHost(host: bytes) -> None:
+    """
+    Refuse a host that is no authority, with or without a port.
+
+    @raise BadRequest: If it is malformed.
+    """
+    if host in _hosts:
+        return
     if not isHost(host):
         raise BadRequest(400, "The Host field is malformed")
     if len(_hosts) >= _MAX_HOSTS:
@@ -349,7 +378,7 @@ def _readFraming(head: RequestHead) -> None:
         _checkCoding(coding, length, head.version)
         head.contentLength = None
     elif length is not None:
-        head.contentLength = _readLength(length)
+        head.contentLength = readLength(length)
     else:
         head.contentLength = 0
     connection = headers.get(b"connection")
@@ -361,15 +390,31 @@ def _readFraming(head: RequestHead) -> None:
             head.version == b"HTTP/1.1" or b"keep-alive" in tokens
         )
     expectation = headers.get(b"expect")
-    head.expectsContinue = False
     # RFC 9110 section 10.1.1: it has no meaning in HTTP/1.0.
-    if expectation and head.version == b"HTTP/1.1":
-        if expectation.lower() != b"100-continue":
-            raise BadRequest(417, "The expectation is not 100-continue")
-        head.expectsContinue = True
+    head.expectsContinue = (
+        expectation is not None and head.version == b"HTTP/1.1" and expectsContinue(expectation)
+    )
 
 
-def _readLength(length: bytes) -> int:
+def expectsContinue(expectation: bytes) -> bool:
+    """
+    Return whether the value of C{Expect} asks for C{100 Continue}.
+
+    @raise BadRequest: If it asks for anything else.
+    """
+    if not expectation:
+        return False
+    if expectation.lower() != b"100-continue":
+        raise BadRequest(417, "The expectation is not 100-continue")
+    return True
+
+
+def readLength(length: bytes) -> int:
+    """
+    Read the value of C{Content-Length}.
+
+    @raise BadRequest: If it is not a decimal number, or exceeds 63 bits.
+    """
     if length.isdigit() and len(length) < 16:
         # Nearly all lengths, in a quarter of the time: for bytes, isdigit() accepts only 0 to 9.
         return int(length)
