@@ -47,10 +47,7 @@ from storagegate.net.endpoints import (
     runUntilStopped,
 )
 from storagegate.net.forwarded import Trust
-from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
-from storagegate.rpc.credentials import (
-    GRPCCertificates,
-)
+from storagegate.net.tls import CertificateFiles, ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.dispatch import (
     CHECK_SECONDS,
     CallLimits,
@@ -59,7 +56,7 @@ from storagegate.rpc.dispatch import (
     Refused,
     serviceRoutes,
 )
-from storagegate.rpc.engine import makeServerEngine
+from storagegate.rpc.engine import ENGINES, makeServerEngine
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
@@ -117,6 +114,10 @@ def _metadataSize(value: Any) -> int:
 def _algorithm(value: Any) -> str | None:
     word = readWord(value, ("gzip", "deflate", "identity"))
     return None if word == "identity" else word
+
+
+def _engine(value: Any) -> str:
+    return readWord(value, ENGINES)
 
 
 _count = partial(readNumber, minimum=1, maximum=_INT_MAX)
@@ -186,6 +187,7 @@ class GRPCServerOptions:
         the limit may be refused with C{RESOURCE_EXHAUSTED}; larger ones always are.
     @ivar reflection: Whether to serve C{grpc.reflection}.
     @ivar health: Whether to serve C{grpc.health.v1}.
+    @ivar engine: C{"grpcio"} for grpc core, or C{"native"} for the project's own HTTP/2.
     @ivar reusePort: Whether other processes may listen on the same port; otherwise a taken port is
         an error.
     @ivar protoLock: The path of the lock that numbers the fields of generated messages, which
@@ -226,6 +228,7 @@ class GRPCServerOptions:
     overloadProtection: bool = _argument("grpc.http.overload_protection", readFlag, False)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = _argument("grpc.so_reuseport", readFlag, False)
+    engine: str = field(default="grpcio", converter=_engine)
     compression: str | None = field(default=None, converter=optional(_algorithm))
     compressionOptions: CompressionOptions = groupField(CompressionOptions)
     # An open call takes about 25 kB, so these take up to 26 MB.
@@ -321,6 +324,7 @@ class GRPCSettingsDict(TypedDict, total=False):
     overloadProtection: bool
     maxMetadataSize: int | str | None
     reusePort: bool
+    engine: Literal["grpcio", "native"]
     compression: Literal["gzip", "deflate", "identity"] | None
     compressionOptions: MessageCompressionDict | CompressionOptions
     maxConcurrentRpcs: int
@@ -421,7 +425,7 @@ class RPCPort:
         self,
         engine: Any,
         address: IPv4Address | IPv6Address | UNIXAddress,
-        certificates: GRPCCertificates | None = None,
+        certificates: CertificateFiles | None = None,
         watch: LoopingCall | None = None,
         closed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -669,13 +673,11 @@ class GRPCServer(DependencyOwner):
         else:
             checkAddress(host, number, self.settings.grpc.reusePort)
             address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
-        tls = self.settings.tls
-        certificates = None if tls is None else GRPCCertificates(tls)
-        credentials = None if certificates is None else certificates.credentials()
-        engine = makeServerEngine(reactor, self.settings.grpc.channelArguments(), self.traffic)
+        options = self.settings.grpc
+        engine = makeServerEngine(reactor, options, self.traffic, self._router.budget)
         try:
-            bound = engine.bind(address, credentials)
-        except CannotListenError:
+            bound = engine.bind(address, self.settings.tls)
+        except (CannotListenError, OptionError):
             engine.discard()
             raise
         self._router.run = partial(callInThread, reactor)
@@ -688,7 +690,7 @@ class GRPCServer(DependencyOwner):
         watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
         watch.clock = reactor
         watch.start(CHECK_SECONDS)
-        opened = RPCPort(engine, own, certificates, watch, self._router.reads.close)
+        opened = RPCPort(engine, own, engine.certificates, watch, self._router.reads.close)
         engine.start(accept)
         self._ports.append(opened)
         return opened

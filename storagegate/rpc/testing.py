@@ -46,6 +46,8 @@ from storagegate.rpc.interfaces import (
 class MemoryServerCall:
     """The server's side of a call."""
 
+    countsBytes = False
+
     def __init__(self, client: "MemoryClientCall", path: str, options: CallOptions) -> None:
         self.path = path
         self.metadata: Metadata = tuple(options.metadata)

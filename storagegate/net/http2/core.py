@@ -102,6 +102,7 @@ class HTTP2Core:
     @ivar peerLastStream: The last stream of a GOAWAY of the peer; C{None} before one.
     @ivar failures: The number of errors by L{ErrorCode}.
     @ivar progress: A count that changes with each frame that does work.
+    @ivar pinged: Called with each PING of the peer; may raise L{ConnectionFailure}.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class HTTP2Core:
         self.peerLastStream: int | None = None
         self.failures: dict[int, int] = {}
         self.progress = 0
+        self.pinged: Callable[[], object] = _ignore
         self._openStream = openStream
         self._wantFlush = wantFlush
         self._isOver = isOver
@@ -270,6 +272,11 @@ class HTTP2Core:
         )
 
     @property
+    def hasOutput(self) -> bool:
+        """Return whether L{takeOutput} may have something to send."""
+        return bool(self._ready or self._output)
+
+    @property
     def isInFrame(self) -> bool:
         """Return whether a frame, a header block or the preface is incomplete."""
         return bool(self._input or self._blockStream or self._isPrefaceDue)
@@ -301,6 +308,7 @@ class HTTP2Core:
                     pong()
             else:
                 self._chargeReaction()
+                self.pinged()
                 self._output.append(frames.frame(PING, ACK, 0, payload))
         elif kind == RST_STREAM:
             self._resetReceived(number, int.from_bytes(payload, "big"))
@@ -810,7 +818,9 @@ class HTTP2Core:
     def _count(self, error: HTTP2Error) -> None:
         self.failures[error.code] = self.failures.get(error.code, 0) + 1
 
-    def goAway(self, code: int = ErrorCode.NO_ERROR, isFinal: bool = True) -> None:
+    def goAway(
+        self, code: int = ErrorCode.NO_ERROR, isFinal: bool = True, text: bytes = b""
+    ) -> None:
         """
         Announce the end of the connection.
 
@@ -820,7 +830,7 @@ class HTTP2Core:
         if isFinal:
             self.isGoingAway = True
         last = self.lastStream if isFinal else _MAX_STREAM
-        self._output.append(frames.goAway(last, code))
+        self._output.append(frames.goAway(last, code, text))
         self._wantFlush()
 
     def fail(self, error: ConnectionFailure) -> None:
@@ -877,6 +887,10 @@ class HTTP2Core:
         self._nextStream += 2
         stream = self.streams[number] = make(self, number)
         return stream
+
+
+def _ignore() -> None:
+    """Ignore a PING, which is answered anyway."""
 
 
 def _unpadded(payload: bytes) -> bytes:

@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.rpc import engine
 from storagegate.rpc.engine.client import ChannelEngine
+from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.engine.server import GrpcioServer
 from tests.contract.rpcclientengine import ClientEngineContract
 from tests.contract.rpcengine import ServerEngineContract
@@ -19,9 +21,19 @@ from tests.support.daemon import daemonEnvironment
 class ServerTests(ServerEngineContract):
     """The server's engine on grpc core."""
 
-    def makeServer(self, arguments: Any, traffic: Any) -> Any:
+    def makeServer(self, options: Any, traffic: Any) -> Any:
         """Make the engine."""
-        return GrpcioServer(self.reactor, arguments, traffic)
+        return GrpcioServer(self.reactor, options.channelArguments(), traffic)
+
+
+class NativeServerTests(ServerEngineContract):
+    """The server's engine on our own HTTP/2."""
+
+    holdsResponses = False
+
+    def makeServer(self, options: Any, traffic: Any) -> Any:
+        """Make the engine."""
+        return NativeServer(self.reactor, options, traffic, HeldBytes())
 
 
 class ClientTests(ClientEngineContract):
