@@ -81,8 +81,11 @@ _SIZES = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 _REMEMBERED = 256
 
 # WINDOW_UPDATE and PING frames that cost nothing: these, and two for each DATA frame that was sent,
-# because its receiver grants it again and measures the delay.
+# because its receiver grants it again and measures the delay. A client of gRPC grants each message,
+# of which a frame may have hundreds.
 _FREE_FRAMES = 200
+_MOST_FREE_FRAMES = 8192
+_BYTES_OF_FREE_FRAME = 16
 
 _log = Logger()
 
@@ -730,8 +733,8 @@ class HTTP2Core:
         output, queue, number = self._output, stream.queue, stream.id
         flags = END_STREAM if isEnd else 0
         size = _DEFAULT_FRAME
-        if self._freeFrames < _FREE_FRAMES:
-            self._freeFrames += 2 * (1 + count // size)
+        if self._freeFrames < _MOST_FREE_FRAMES:
+            self._freeFrames += 2 + count // _BYTES_OF_FREE_FRAME
         while count > size:
             output.append(packHeader(size << 8 | DATA, 0, number))
             _move(queue, size, output)

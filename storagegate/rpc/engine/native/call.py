@@ -425,11 +425,14 @@ class NativeCall(Stream):
             self._refuseResponse(size)
             return False
         self._service.traffic.bytesOut += size
+        # Behind one message, however long, another may wait: its sender would else be paused by a
+        # message that is already on its way.
+        isFirst = not self.queued
         if compress and self._encoding is not None:
             self.sendData(self._compressed(message))
         else:
             self.sendData(b"\0" + size.to_bytes(4, "big") + message)
-        return not self.isPaused
+        return isFirst or not self.isPaused
 
     def _compressed(self, message: bytes) -> bytes:
         assert self._encoding is not None

@@ -92,12 +92,13 @@ class NativeConnection(Protocol):
         self._limits = limits
         self._clock = server.service.clock
         self.share: AddressShare | None = None
-        self._isFull = self._isScheduled = self._isReceiving = self._isWaiting = False
+        self._isFull = self._isReceiving = self._isWaiting = False
+        self._scheduled: Any = None
         self._isDraining = self._isClosing = False
         self._timers: dict[str, Any] = {}
         self._strikes = 0
         self._lastPing: float | None = None
-        self._progress = self._received = 0
+        self._progress = self._pingProgress = self._received = 0
         self._stalledSince: float | None = None
 
     def connectionMade(self) -> None:
@@ -118,6 +119,9 @@ class NativeConnection(Protocol):
         self._later("age", age, self._agedOut)
         self._later("idle", options.idle, self._idled)
         core.start()
+        if self._server.isStopping:
+            # It was established before the port was closed.
+            self.drain()
 
     @property
     def _transport(self) -> Any:
@@ -173,12 +177,11 @@ class NativeConnection(Protocol):
     # Output
 
     def _wantFlush(self) -> None:
-        if not (self._isReceiving or self._isScheduled or self._isFull):
-            self._isScheduled = True
-            self._clock.callLater(0, self._flushLater)
+        if self._scheduled is None and not (self._isReceiving or self._isFull or self._isClosing):
+            self._scheduled = self._clock.callLater(0, self._flushLater)
 
     def _flushLater(self) -> None:
-        self._isScheduled = False
+        self._scheduled = None
         self._flush()
 
     def _flush(self) -> None:
@@ -188,7 +191,6 @@ class NativeConnection(Protocol):
             return
         data = core.takeOutput(0 if self._isFull else _OUTPUT_BYTES)
         if data:
-            self._strikes = 0
             self._transport.write(data)
         if core.failure is not None:
             self._close()
@@ -280,6 +282,9 @@ class NativeConnection(Protocol):
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """End all calls."""
         self._isClosing = True
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         for name in list(self._timers):
             self._later(name, float("inf"), self._close)
         self.core.lose(ConnectionLost(reason.getErrorMessage()))
@@ -332,6 +337,10 @@ class NativeConnection(Protocol):
         options = self._server.options
         now: float = self._clock.seconds()
         last, self._lastPing = self._lastPing, now
+        if self.core.progress != self._pingProgress:
+            # A client that works may measure the delay.
+            self._pingProgress = self.core.progress
+            self._strikes = 0
         least = options.leastPing
         if not (self.core.streams or options.pingsWithoutCalls):
             least = _PING_SECONDS_WITHOUT_CALLS

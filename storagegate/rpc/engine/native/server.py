@@ -85,7 +85,8 @@ def protocolLimits(options: Any) -> HTTP2Limits:
     metadata = options.maxMetadataSize
     return HTTP2Limits(
         streams=options.maxConcurrentStreams or _MAX_LENGTH,
-        headerList=own.headerList if metadata is None else metadata,
+        # The hard limit, as with grpc core.
+        headerList=own.headerList if metadata is None else 2 * metadata,
         headerBlock=max(own.headerBlock, 2 * (metadata or 0)),
     )
 
@@ -102,6 +103,7 @@ class NativeServer(Factory):
     @ivar options: The pings and ages of connections.
     @ivar scheduler: Divides time between the connections.
     @ivar certificates: The TLS certificates; C{None} without TLS.
+    @ivar isStopping: Whether connections accept no more calls.
     """
 
     noisy = False
@@ -126,7 +128,7 @@ class NativeServer(Factory):
         self._reactor = reactor
         self._port: Any = None
         self._connections: set[NativeConnection] = set()
-        self._isStopping = self._hasEnded = False
+        self.isStopping = self._hasEnded = False
         self._settling: Any = None
         self._grace: Any = None
         self._waiting: list[Deferred[None]] = []
@@ -193,7 +195,7 @@ class NativeServer(Factory):
 
     def stop(self, graceSeconds: float, settleSeconds: float = 0.0) -> Deferred[None]:
         """Accept nothing more, let calls end, and cancel the remaining calls after the grace."""
-        if self._isStopping:
+        if self.isStopping:
             sooner = self._reactor.seconds() + graceSeconds
             if self._grace.active() and sooner < self._grace.getTime():
                 self._grace.reset(graceSeconds)
@@ -209,7 +211,7 @@ class NativeServer(Factory):
         return done
 
     def _beginStop(self, graceSeconds: float) -> None:
-        self._isStopping = True
+        self.isStopping = True
         if self._settling is not None and self._settling.active():
             self._settling.cancel()
         self._grace = self._reactor.callLater(graceSeconds, self._cancelCalls)
@@ -229,7 +231,7 @@ class NativeServer(Factory):
 
     def _checkEnd(self) -> None:
         """Fire the Deferreds of L{stop} if no connection or port is left."""
-        if not self._isStopping or self._port is not None or self._connections or self._hasEnded:
+        if not self.isStopping or self._port is not None or self._connections or self._hasEnded:
             return
         self._hasEnded = True
         if self._grace.active():

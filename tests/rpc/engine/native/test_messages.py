@@ -24,7 +24,7 @@ class DecoderTests(SynchronousTestCase):
     """L{MessageDecoder}."""
 
     def test_pieces(self) -> None:
-        """Whole, byte by byte, and cut within a prefix or a long message, the messages are equal."""
+        """Whole, byte by byte, or cut anywhere, the messages are the same."""
         expected = [b"", b"a", bytes(40_000), b"bc", b""]
         wire = b"".join(map(framed, expected))
         for step in (len(wire), 1, 3, 4, 7, 16_384, 65_537):
