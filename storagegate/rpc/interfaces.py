@@ -81,6 +81,14 @@ class IServerCall(Interface):
         @param ahead: How many further messages may be fetched before they are requested.
         """
 
+    def takeMessage() -> bytes | None:
+        """
+        Return a message that has arrived, without a request for it.
+
+        @return: C{None} if none has arrived yet, or none follows: L{read} tells which. Not while a
+            request is outstanding.
+        """
+
     def readEnd(done: Callable[[bool], object]) -> None:
         """
         Wait for the end of the client's messages, which follows the one that was read.

@@ -74,6 +74,16 @@ class MemoryServerCall:
         self._got = got
         self._deliver()
 
+    def takeMessage(self) -> bytes | None:
+        """Return a message that has arrived."""
+        requests = self._requests
+        if self.isOver or not requests or requests[0] is None:
+            return None
+        message = requests.popleft()
+        assert message is not None
+        self._client.taken(message)
+        return message
+
     def readEnd(self, done: Callable[[bool], object]) -> None:
         """Wait for the end of the client's messages."""
         self.read(lambda message: done(message is None))

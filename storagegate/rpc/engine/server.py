@@ -259,6 +259,15 @@ class ServerCall:
             if not self._isReading:
                 self._fetch()
 
+    def takeMessage(self) -> bytes | None:
+        """Return a message that has arrived."""
+        if not self._inbox:
+            return None
+        message = self._inbox.popleft()
+        if not self._isReading:
+            self._fetch()
+        return message
+
     def _fetch(self) -> None:
         """Request a message from grpc core; only one request is outstanding."""
         if not (self._isAtEnd or self._isGone):

@@ -18,6 +18,7 @@ from storagegate.rpc.engine.native.deadlines import DeadlineSet
 from storagegate.rpc.engine.native.head import CallHead, readHead
 from storagegate.rpc.engine.native.messages import (
     ENCODINGS,
+    PREFIX,
     CompressedMessage,
     MessageDecoder,
     deflateMessage,
@@ -76,6 +77,7 @@ class NativeCall(Stream):
         "_isAtEnd",
         "_isCounted",
         "_isGone",
+        "_mostQueued",
         "_onClosed",
         "_peer",
         "_readAhead",
@@ -91,7 +93,6 @@ class NativeCall(Stream):
     countsBytes = True
 
     _head: CallHead
-    _decoder: MessageDecoder
 
     def __init__(
         self, connection: "HTTP2Core", number: int, service: "CallService", peer: "Peer"
@@ -111,10 +112,13 @@ class NativeCall(Stream):
         self._onClosed: Callable[[bool], object] | None = None
         self._drained: Deferred[None] | None = None
         self._deadlines: DeadlineSet | None = None
+        # Created when a stream needs them.
         self._inbox: deque[bytes] | None = None
+        self._decoder: MessageDecoder | None = None
         self._encoding: str | None = None
         self._initial: Metadata = ()
         self._readAhead = 0
+        self._mostQueued = connection.limits.queued
         # Received bytes that the peer may not send again yet.
         self._ungranted = 0
 
@@ -127,7 +131,6 @@ class NativeCall(Stream):
         if head.refusal is not None:
             self._refuseHead(head)
             return
-        self._decoder = MessageDecoder(service.limits.maxReceive, head.encoding is not None)
         self.isOver = self._isGone = False
         self.path = head.path
         self.expected = head.expected
@@ -160,6 +163,23 @@ class NativeCall(Stream):
         if self.isOver:
             return
         decoder = self._decoder
+        if decoder is None:
+            size = len(data) - PREFIX
+            if (
+                isEnded
+                and size >= 0
+                and self._got is not None
+                and data[:PREFIX] == b"\0" + size.to_bytes(4, "big")
+                and size <= self._service.limits.maxReceive
+            ):
+                # A unary call.
+                self._isAtEnd = True
+                self._service.traffic.bytesIn += size
+                got, self._got = self._got, None
+                got(data[PREFIX:])
+                return
+            isCompressed = self._head.encoding is not None
+            decoder = self._decoder = MessageDecoder(self._service.limits.maxReceive, isCompressed)
         try:
             messages = decoder.feed(data)
             if isEnded:
@@ -170,17 +190,13 @@ class NativeCall(Stream):
             self._fail(error)
             return
         inbox = self._inbox
-        got = self._got
         self._ungranted += len(data)
-        if got is not None and len(messages) == 1 and not inbox:
-            # A unary call, or a stream of large messages.
-            self._got = None
-            self._grant()
-            self._pass(got, messages[0])
-        elif messages:
+        if messages:
             if inbox is None:
                 inbox = self._inbox = deque()
             inbox.extend(messages)
+            if self._head.encoding is None:
+                self._service.traffic.bytesIn += sum(map(len, messages))
             if self._gotEnd is not None:
                 self._passEnd(False)
             self._deliver()
@@ -195,11 +211,11 @@ class NativeCall(Stream):
         """Pass messages, or the end, to the reader while it asks for them."""
         got, inbox = self._got, self._inbox
         while got is not None and inbox:
-            self._got = None
-            message = inbox.popleft()
-            if self._ungranted:
-                self._grant()
-            self._pass(got, message)
+            message = self.takeMessage()
+            # A message that cannot be inflated has ended the call, and the request for it.
+            if message is not None:
+                self._got = None
+                got(message)
             got, inbox = self._got, self._inbox
         if self._isAtEnd and not (inbox or self._isGone):
             if got is not None:
@@ -213,21 +229,24 @@ class NativeCall(Stream):
         if done is not None:
             done(isEnd)
 
-    def _pass(self, got: Callable[[bytes | None], object], message: bytes) -> None:
-        """Pass a message to a reader, inflated."""
+    def _opened(self, message: bytes) -> bytes | None:
+        """
+        Return a message that is about to be read, inflated.
+
+        @return: C{None} if it cannot be inflated, and the call has ended.
+        """
         if type(message) is CompressedMessage:
             encoding = self._head.encoding
             assert encoding is not None
             try:
                 message = inflateMessage(encoding, message, self._service.limits.maxReceive)
             except GrpcError as error:
-                self._got = got
                 self._fail(error)
-                return
+                return None
+            self._service.traffic.bytesIn += len(message)
         if self._isCounted:
             self._count()
-        self._service.traffic.bytesIn += len(message)
-        got(message)
+        return message
 
     def _grant(self) -> None:
         """Let the client send as much again, if few enough messages wait."""
@@ -242,7 +261,7 @@ class NativeCall(Stream):
 
     def _count(self) -> None:
         """Count what is held in the budget of the process, which may end the call."""
-        size = self._decoder.held
+        size = 0 if self._decoder is None else self._decoder.held
         if self._inbox and not self._isGone:
             size += sum(map(len, self._inbox))
         isLarge = size >= _COUNTED_BYTES and not self._isGone
@@ -329,7 +348,8 @@ class NativeCall(Stream):
             self._deadlines.pop(self, None)
             self._deadlines = None
         self._inbox = None
-        self._decoder.clear()
+        if self._decoder is not None:
+            self._decoder.clear()
         if self._isCounted:
             self._isCounted = False
             self._service.budget.update(self, 0)
@@ -356,17 +376,10 @@ class NativeCall(Stream):
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """Request the client's next message."""
-        inbox = self._inbox
         self._readAhead = ahead
-        if inbox:
-            message = inbox.popleft()
-            if self._ungranted and len(inbox) <= ahead:
-                self._grant()
-            if type(message) is bytes and not self._isCounted:
-                self._service.traffic.bytesIn += len(message)
-                got(message)
-            else:
-                self._pass(got, message)
+        message = self.takeMessage()
+        if message is not None:
+            got(message)
         elif self._isGone:
             return
         elif self._isAtEnd:
@@ -375,6 +388,18 @@ class NativeCall(Stream):
             self._got = got
             if self._ungranted:
                 self._grant()
+
+    def takeMessage(self) -> bytes | None:
+        """Return a message that has arrived."""
+        inbox = self._inbox
+        if not inbox:
+            return None
+        message = inbox.popleft()
+        if self._ungranted and len(inbox) <= self._readAhead:
+            self._grant()
+        if type(message) is bytes and not self._isCounted:
+            return message
+        return self._opened(message)
 
     def readEnd(self, done: Callable[[bool], object]) -> None:
         """Wait for the end of the client's messages."""
@@ -427,12 +452,20 @@ class NativeCall(Stream):
         self._service.traffic.bytesOut += size
         # Behind one message, however long, another may wait: its sender would else be paused by a
         # message that is already on its way.
-        isFirst = not self.queued
-        if compress and self._encoding is not None:
-            self.sendData(self._compressed(message))
+        queued = self.queued
+        if self._encoding is not None and compress:
+            frame = self._compressed(message)
         else:
-            self.sendData(b"\0" + size.to_bytes(4, "big") + message)
-        return isFirst or not self.isPaused
+            frame = b"\0" + size.to_bytes(4, "big") + message
+        if not queued:
+            self.sendData(frame)
+            return True
+        # As sendData, for a stream whose output is queued already.
+        self.queue.append(frame)
+        self.queued = queued = queued + len(frame)
+        if queued > self._mostQueued:
+            self.isPaused = True
+        return not self.isPaused
 
     def _compressed(self, message: bytes) -> bytes:
         assert self._encoding is not None
