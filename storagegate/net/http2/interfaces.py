@@ -64,10 +64,11 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
 
     @ivar streams: Open streams of one connection (C{SETTINGS_MAX_CONCURRENT_STREAMS}); further ones
         are refused with REFUSED_STREAM. Browsers and proxies expect about 100.
-    @ivar streamWindow: What a client may send on a stream before its reader takes it: the body
-        buffer of HTTP/1.1.
-    @ivar connectionWindow: What a client may send on all streams before we have seen it. It is
-        granted again on receipt, because the windows of the streams limit what is kept.
+    @ivar streamWindow: What a client may send on a stream before its reader takes it, at least
+        65,535: the body buffer of HTTP/1.1.
+    @ivar connectionWindow: What a client may send on all streams before we have seen it, at least
+        65,535. It is granted again on receipt, because the windows of the streams limit what is
+        kept.
     @ivar headerList: The header fields of a message with 32 bytes for each
         (C{SETTINGS_MAX_HEADER_LIST_SIZE}), as C{headSize} of HTTP/1.1.
     @ivar headerBlock: The compressed header block of a message in all its frames: larger blocks end
@@ -75,11 +76,15 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
     @ivar headerTable: The dynamic table of the decoder: the default of RFC 9113.
     @ivar frame: The payload of a received frame (C{SETTINGS_MAX_FRAME_SIZE}): the least allowed.
     @ivar queued: Bytes queued on a stream, after which its writer is paused.
-    @ivar control: Frames that do no work (PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE
-        without DATA, unknown types) that a client may send in a burst.
+    @ivar output: Frames that may wait to be sent; the client's next frames wait then, too. A turn
+        of input seldom causes so many.
+    @ivar control: Frames that do no work (PING, SETTINGS, PRIORITY, empty DATA, CONTINUATION,
+        WINDOW_UPDATE without DATA, streams that are refused, unknown types) that a client may send
+        in a burst.
     @ivar controlRate: How many of these are forgiven each second.
-    @ivar resets: Streams that a client may reset in a burst before their response ends. Each costs
-        the start of a handler, as the limit on open streams does not apply.
+    @ivar resets: Streams that a client may reset in a burst before their response ends, or that it
+        makes us reset by a mistake. Each costs the start of a handler, as the limit on open streams
+        does not apply.
     @ivar resetRate: How many resets are forgiven each second.
     """
 
@@ -91,7 +96,14 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
     headerTable: int = 4096
     frame: int = 16_384
     queued: int = 64 * 1024
+    output: int = 1000
     control: int = 1000
     controlRate: int = 200
     resets: int = 1000
     resetRate: int = 50
+
+    def __post_init__(self) -> None:
+        if min(self.streamWindow, self.connectionWindow) < 65_535 or self.headerTable < 4096:
+            raise ValueError("a client may send by the first values until it has read smaller ones")
+        if not 16_384 <= self.frame < 2**24:
+            raise ValueError("a frame has at most 16,384 to 16,777,215 bytes")

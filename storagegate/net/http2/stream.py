@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DEFAULT_URGENCY = 3
 """RFC 9218 section 4.1."""
 
+LEVELS = 16
+"""The levels of L{Stream.level}: two for each urgency."""
+
 
 class Stream:
     """
@@ -36,9 +39,10 @@ class Stream:
     @ivar receiveWindow: The number of bytes that the peer may send.
     @ivar window: The size of the receive window when the reader has taken everything.
     @ivar untaken: The number of received bytes that were not granted again.
-    @ivar urgency: 0 to 7, lower is sent first (RFC 9218).
-    @ivar isIncremental: Whether the stream shares the connection with others of its urgency;
-        otherwise these are sent one after the other.
+    @ivar trailers: The header block that follows the queued bytes.
+    @ivar isEnding: Whether nothing more may be queued.
+    @ivar level: The place in the order of output: lower ones are sent first, and streams of an odd
+        one take turns; see L{urgency}.
     """
 
     __slots__ = (
@@ -47,10 +51,10 @@ class Stream:
         "id",
         "isEnding",
         "isHeadReceived",
-        "isIncremental",
         "isLocalClosed",
         "isPaused",
         "isRemoteClosed",
+        "level",
         "queue",
         "queued",
         "receiveWindow",
@@ -59,7 +63,6 @@ class Stream:
         "sent",
         "trailers",
         "untaken",
-        "urgency",
         "window",
     )
 
@@ -74,18 +77,33 @@ class Stream:
         self.trailers: bytes | None = None
         self.sendWindow = connection.initialSendWindow
         self.receiveWindow = self.window = connection.limits.streamWindow
-        self.urgency = DEFAULT_URGENCY
         # Without a wish of the client, its streams share the connection.
-        self.isIncremental = True
+        self.level = DEFAULT_URGENCY * 2 + 1
 
-    # For subclasses to implement
+    @property
+    def urgency(self) -> int:
+        """Return 0 to 7; lower is sent first (RFC 9218)."""
+        return self.level // 2
+
+    @property
+    def isIncremental(self) -> bool:
+        """
+        Return whether the stream shares the connection with others of its urgency.
+
+        Otherwise these are sent one after the other.
+        """
+        return bool(self.level % 2)
+
+    # For subclasses to implement. An exception ends the stream with INTERNAL_ERROR.
 
     def headReceived(self, fields: "ReceivedFields", isEnded: bool) -> None:
         """
         Handle the header fields of a request, or of a response including interim ones.
 
+        A client sets L{isHeadReceived} with the final response, and L{expected} if it has a length.
+
         @param isEnded: Whether neither DATA nor trailers follow.
-        @raise StreamFailure: If the head is malformed.
+        @raise StreamFailure: If the head is malformed. L{lost} is then called, too.
         """
         raise NotImplementedError
 
@@ -108,7 +126,10 @@ class Stream:
 
     def lost(self, reason: Exception) -> None:
         """
-        Handle the loss of the stream before both sides have ended.
+        Handle the early end of the stream, which is closed in both directions.
+
+        Called at most once: for a server before the end of its response was sent, for a client
+        before the end of the response has arrived. Not called after L{reset}.
 
         @param reason: A L{StreamReset<storagegate.net.http2.interfaces.StreamReset>}, our own
             L{HTTP2Error<storagegate.net.http2.interfaces.HTTP2Error>}, or the reason for the loss
@@ -131,11 +152,7 @@ class Stream:
 
     def sendWhole(self, block: bytes, body: bytes) -> None:
         """Send a head and the whole body."""
-        if body:
-            self.connection.sendBlock(self, block, False)
-            self.sendData(body, True)
-        else:
-            self.connection.sendBlock(self, block, True)
+        self.connection.sendWhole(self, block, body)
 
     def sendData(self, data: bytes, isEnd: bool = False) -> None:
         """
@@ -149,21 +166,25 @@ class Stream:
         if data:
             self.queue.append(data)
             self.queued += len(data)
-        elif not isEnd:
-            return
-        self.isEnding = isEnd
-        self.connection.makeReady(self)
-        if self.queued > self.connection.limits.queued and not (isEnd or self.isPaused):
-            self.isPaused = True
-            self.setPaused(True)
+            self.isEnding = isEnd
+            self.connection.makeReady(self)
+            if self.queued > self.connection.limits.queued and not (isEnd or self.isPaused):
+                self.isPaused = True
+                self.setPaused(True)
+        elif isEnd:
+            self.isEnding = True
+            if not self.queued:
+                self.connection.sendEnd(self)
 
     def sendTrailers(self, block: bytes) -> None:
         """Queue a header block that ends the stream. Does nothing once the stream is closed."""
         if self.isLocalClosed or self.isEnding:
             return
         self.isEnding = True
-        self.trailers = block
-        self.connection.makeReady(self)
+        if self.queued:
+            self.trailers = block
+        else:
+            self.connection.sendBlock(self, block, True)
 
     def take(self, count: int) -> None:
         """
@@ -173,6 +194,7 @@ class Stream:
         """
         self.untaken += count
         if self.untaken * 2 >= self.window and not self.isRemoteClosed:
+            # Half a window at once, so that a peer that sends small frames gets few updates.
             self.connection.grant(self)
 
     def setWindow(self, size: int) -> None:
@@ -183,6 +205,7 @@ class Stream:
         """
         self.untaken += size - self.window
         self.window = size
+        self.take(0)
 
     def reset(self, code: int = ErrorCode.CANCEL) -> None:
         """End the stream at once; L{lost} is not called."""
