@@ -58,6 +58,7 @@ class GRPCOptions:
     @ivar maxConnections: The maximum number of connections; more are closed.
     @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make; C{None}
         for three quarters.
+    @ivar engine: C{"grpcio"} for grpc core, or C{"native"} for the project's own HTTP/2.
     @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
         is C{true} with several workers.
     @ivar transformRequest: C{(request, method)} returns the request.
@@ -69,6 +70,7 @@ class GRPCOptions:
     tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     reflection: bool = optionField(False, readFlag)
     reusePort: bool = optionField(False, readFlag)
+    engine: str = optionField("grpcio", readWord, ("grpcio", "native"))
     maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
     # The same as TCP.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
@@ -91,6 +93,7 @@ class GRPCOptionsDict(TypedDict, total=False):
     tls: TLSOptionsDict | ServerTLSOptions | None
     reflection: bool
     reusePort: bool
+    engine: Literal["grpcio", "native"]
     maxMessageSize: int | str
     maxConnections: int
     maxCallsPerAddress: int | None

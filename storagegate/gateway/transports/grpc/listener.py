@@ -75,6 +75,7 @@ class GRPCTransport:
                 "maxConnections": options.maxConnections,
                 "maxCallsPerAddress": options.maxCallsPerAddress,
                 "protoLock": options.protoLock,
+                "engine": options.engine,
             },
         )
         meter = host.meter(PROTOCOL)

@@ -43,10 +43,13 @@ def messageLimits(options: Any) -> MessageLimits:
 
     @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
     """
-    longest = options.maxSendMessageLength
+
+    def length(value: int | None) -> int:
+        return {None: _MESSAGE_LENGTH, -1: _MAX_LENGTH}.get(value, value or 0)
+
     return MessageLimits(
-        options.longestRequest(),
-        _MAX_LENGTH if longest == -1 else longest or _MESSAGE_LENGTH,
+        length(options.maxReceiveMessageLength),
+        length(options.maxSendMessageLength),
         options.compression,
         options.compressionOptions.level or -1,
     )
