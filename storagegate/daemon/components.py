@@ -437,18 +437,19 @@ class Components:
         if self._tracer is not None:
             await self._tracer.stop()
 
-    def site(self, name: str, resource: Any = None) -> "Site":
+    def site(self, name: str, resource: Any = None, http2: bool = True) -> "Site":
         """
         Make the site of a listener.
 
         @param name: C{s3} or C{admin}.
         @param resource: The root resource from L{adminResource}; the S3 resource is set when the
             store is open.
+        @param http2: Whether clients may speak HTTP/2.
         """
         from storagegate.net.http.interfaces import HTTPLimits
         from storagegate.net.http.site import Site
 
-        limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS)
+        limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS, http2=http2)
         site = Site(resource, limits, self._reactor)
         if name == "s3":
             from storagegate.s3.errors import describeRejection

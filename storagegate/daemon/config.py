@@ -317,6 +317,12 @@ KEYS = (
         "the admin listener: /healthz, /readyz and /metrics",
     ),
     Key(
+        "http2",
+        "true",
+        _readBoolean,
+        "whether clients of the S3 and admin listeners may speak HTTP/2",
+    ),
+    Key(
         "console",
         "true",
         _readBoolean,
@@ -497,11 +503,13 @@ class ListenerOptions(Struct, frozen=True):
     The address of each listener; C{None} disables it.
 
     @ivar transports: The addresses of the gateway's listeners, by the name of the transport.
+    @ivar http2: Whether clients of the S3 and admin listeners may speak HTTP/2.
     """
 
     s3: str | None
     admin: str | None
     transports: Mapping[str, str | None]
+    http2: bool = True
 
     def of(self, name: str) -> str | None:
         """Return the address of a gateway transport."""
@@ -977,6 +985,7 @@ def _assemble(
             values["s3"],
             values["admin"],
             {row.name: values[row.name] for row in listenerTransports()},
+            values["http2"],
         ),
         store=StoreOptions(
             values["data"],

@@ -247,7 +247,7 @@ class Daemon(ProcessService):
             self._log.failure("the gateway failed to close")
 
     def _bind(self, name: str, description: str, root: Any = None) -> None:
-        site = self._parts.site(name, root)
+        site = self._parts.site(name, root, self._configuration.listeners.http2)
         results: list[IListeningPort | Failure] = []
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
         port = results[0] if results else Failure(StartError("it did not open synchronously"))

@@ -203,6 +203,7 @@ class Application(DependencyOwner, Router):
         port = self.endpoint(port, hostname)
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
         site.trust = self.trust
+        site.servesWebSockets = True
         development = self.settings.development
         if development is not None and development.console:
             from storagegate.http.development.console import beginConsole

@@ -227,6 +227,7 @@ class ApplicationOptions:
     @ivar maxRequestBodySize: If set, the limit of every body. Otherwise L{DEFAULT_BODY_SIZE} limits
         only bodies held in memory, and streams and uploads have no total limit.
     @ivar keepAlive: Whether a connection may serve more than one request.
+    @ivar http2: Whether clients may speak HTTP/2.
     @ivar keepAliveTimeout: The idle timeout of a connection between requests.
     @ivar headersTimeout: The timeout for the head of a request.
     @ivar requestTimeout: The timeout of a request without progress.
@@ -254,6 +255,7 @@ class ApplicationOptions:
     development: DevelopmentOptions | None = field(default=None, converter=_development)
     maxRequestBodySize: int | None = field(default=None, converter=optional(readSize))
     keepAlive: bool = field(default=True, converter=readFlag)
+    http2: bool = field(default=True, converter=readFlag)
     keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
     headersTimeout: int = field(default=60_000, converter=_milliseconds)
     requestTimeout: int = field(default=300_000, converter=_milliseconds)
@@ -303,6 +305,7 @@ class ApplicationOptions:
         """Return the limits of a listener of the application."""
         return HTTPLimits(
             keepAlive=self.keepAlive,
+            http2=self.http2,
             keepAliveTimeout=self.keepAliveTimeout / 1000,
             headersTimeout=self.headersTimeout / 1000,
             requestTimeout=self.requestTimeout / 1000,
@@ -408,6 +411,7 @@ class OptionsDict(TypedDict, total=False):
     development: bool | DevelopmentOptionsDict | DevelopmentOptions | None
     maxRequestBodySize: int | str | None
     keepAlive: bool
+    http2: bool
     keepAliveTimeout: int
     headersTimeout: int
     requestTimeout: int

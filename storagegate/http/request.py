@@ -159,8 +159,9 @@ class HTTPRequest:
 
     @property
     def httpVersion(self) -> str:
-        """Return C{1.0} or C{1.1}."""
-        return self.raw.version[5:].decode("ascii")
+        """Return C{1.0}, C{1.1} or C{2.0}."""
+        version = self.raw.version[5:].decode("ascii")
+        return "2.0" if version == "2" else version
 
     def on(self, event: str, listener: Callable[[], Any]) -> Self:
         """

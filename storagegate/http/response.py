@@ -287,6 +287,23 @@ class HTTPResponse:
         before = self.get("link")
         return self.header("Link", ", ".join([*listValues(before or []), *values]))
 
+    def writeEarlyHints(self, hints: Mapping[str, HeaderValue]) -> Self:
+        """
+        Send C{103 Early Hints}, so that the client loads other resources while the handler works
+        (RFC 8297).
+
+        @param hints: Fields, above all C{Link}: C{"</style.css>; rel=preload; as=style"}, or a list
+            of these.
+        @raise ValueError: If a name or a value is not allowed.
+        @raise ResponseSent: If the response has begun.
+        """
+        fields = {name: (name, checkValue(name, value)) for name, value in hints.items()}
+        self._checkUnanswered()
+        if self._begun:
+            raise ResponseSent("hints precede the response, which has begun")
+        self.raw.sendInterim(103, fieldPairs(fields))
+        return self
+
     def location(self, url: str) -> Self:
         """
         Set C{Location}.

@@ -320,6 +320,7 @@ class ConnectionCounts(Protocol):
 
     @ivar connections: Open connections.
     @ivar requests: Requests in flight.
+    @ivar http2Errors: The number of errors of HTTP/2 clients by the name of their code.
     """
 
     @property
@@ -327,6 +328,9 @@ class ConnectionCounts(Protocol):
 
     @property
     def requests(self) -> int: ...
+
+    @property
+    def http2Errors(self) -> Mapping[str, int]: ...
 
 
 def watchSites(meters: MetricsRegistry, sites: Mapping[str, ConnectionCounts]) -> None:
@@ -344,6 +348,14 @@ def watchSites(meters: MetricsRegistry, sites: Mapping[str, ConnectionCounts]) -
         name = "storagegate_http_requests_in_flight"
         help = "Requests in flight on these listeners."
         yield gaugesFamily(name, help, ("listener",), requests)
+        errors = [
+            ((listener, code), float(count))
+            for listener, site in sites.items()
+            for code, count in site.http2Errors.items()
+        ]
+        name = "storagegate_http2_errors_total"
+        help = "Streams and connections of HTTP/2 that these listeners ended because of an error."
+        yield counterFamily(name, help, ("listener", "code"), errors)
 
     meters.watch(collect)
 

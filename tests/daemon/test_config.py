@@ -190,6 +190,7 @@ class RefusalTests(ConfigurationCase):
             "bucketMetrics": "yes",
             "metricsToken": "x",
             "verifyReads": "yes",
+            "http2": "2",
             "masterKeys": "",
             "encryptAll": "yes",
             "keyCacheSeconds": "0",

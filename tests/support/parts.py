@@ -246,7 +246,7 @@ class FakeParts(Components):
         self.opened.append((options, directory))
         return self.theStore
 
-    def site(self, name: str, resource: Any = None) -> Any:
+    def site(self, name: str, resource: Any = None, http2: bool = True) -> Any:
         """Make a fake site."""
         site = FakeSite(resource, self.events)
         self.sites.append(site)

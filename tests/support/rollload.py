@@ -13,10 +13,12 @@ import struct
 from contextlib import suppress
 from typing import Any
 
+from hyperframe.frame import GoAwayFrame
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.support.gatewaygrpcclient import GRPCClient
+from tests.support.h2client import H2Client, H2Stream
 from tests.support.load import SECONDS, Clients
 
 _REPEAT_SECONDS = 0.5
@@ -132,6 +134,58 @@ class TCPLoad(RollLoad):
             self.answer(key)
         else:
             self.fail(f"{key}: {type} {payload}")
+
+
+class HTTP2Load(RollLoad):
+    """
+    Clients of the HTTP listener over HTTP/2, with several streams on a connection.
+
+    A client that reads GOAWAY opens no further streams on the connection. Those after the last
+    stream that it names have not run; they are C{crossed}.
+    """
+
+    wire = "http2"
+
+    def converse(self) -> None:
+        """Make calls until the server announces its shutdown, and read the remaining answers."""
+        sent: dict[int, str] = {}
+        with H2Client(self.port, timeout=SECONDS) as client:
+            last: int | None = None
+            while True:
+                while len(sent) < self.depth and last is None and not self.isOver:
+                    self._begin(client, sent)
+                if not sent:
+                    return
+                frame = client.read()
+                if frame is None:
+                    self.fail(f"the end, with {sorted(sent.values())}")
+                    return
+                if isinstance(frame, GoAwayFrame):
+                    last = frame.last_stream_id
+                    self.crossed.extend(sent.pop(each) for each in list(sent) if each > last)
+                for number in [each for each in sent if client.streams[each].isEnded]:
+                    self._take(client.streams[number], sent.pop(number))
+
+    def _begin(self, client: H2Client, sent: dict[int, str]) -> None:
+        _id, call = self.call()
+        fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", f"/api/Marks/{call['method']}"),
+            (":authority", "localhost"),
+            ("content-type", "application/json"),
+        ]
+        stream = client.begin("", headers=fields)
+        sent[stream.number] = call["data"]["key"]
+        client.sendData(stream, json.dumps(call["data"]).encode(), isLast=True)
+
+    def _take(self, stream: H2Stream, key: str) -> None:
+        if stream.headers.get(":status") == "200" and json.loads(stream.body)["data"] == {
+            "key": key
+        }:
+            self.answer(key)
+        else:
+            self.fail(f"{key}: {stream.resetCode} {stream.headers} {stream.body!r}")
 
 
 class UDPLoad(RollLoad):

@@ -3,9 +3,10 @@
 import mmap
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -108,6 +109,7 @@ class ProcessTests(SynchronousTestCase):
 class _Site:
     connections: int
     requests: int
+    http2Errors: Mapping[str, int] = field(factory=dict)
 
 
 class SitesTests(SynchronousTestCase):
@@ -117,7 +119,8 @@ class SitesTests(SynchronousTestCase):
         """Each listener tells its connections and requests, also one that came later."""
         meters, sites = MetricsRegistry(), {"s3": _Site(3, 2)}
         watchSites(meters, sites)
-        sites["admin"] = _Site(1, 1)
+        sites["admin"] = _Site(1, 1, {"PROTOCOL_ERROR": 2})
         values = valuesOf(meters)
         self.assertEqual(values["storagegate_http_connections"], {("s3",): 3, ("admin",): 1})
         self.assertEqual(values["storagegate_http_requests_in_flight"], {("s3",): 2, ("admin",): 1})
+        self.assertEqual(values["storagegate_http2_errors_total"], {("admin", "PROTOCOL_ERROR"): 2})

@@ -56,6 +56,7 @@ class ProxyTests:
     language = ""
     forwardsTCP = True
     forwardsUDP = False
+    forwardsWebSockets = True
 
     def setUp(self) -> None:
         """Start the proxy with the file of the page, its names and ports set."""
@@ -115,7 +116,7 @@ class ProxyTests:
         )
         resolve = socket.getaddrinfo
         self.patch(socket, "getaddrinfo", lambda host, *rest: resolve("127.0.0.1", *rest))
-        bucket = f"behind-{self.language}"
+        bucket = f"behind-{type(self).__name__.lower()}"
         client.create_bucket(Bucket=bucket)
         body = bytes(range(256)) * 4096 * 9
         # An error takes the place of 100 Continue: what follows is a request, not that one's body.
@@ -142,6 +143,8 @@ class ProxyTests:
             )
             reply = b"".join(iter(lambda: connection.recv(65536), b""))
         self.assertTrue(reply.startswith(b"HTTP/1.1 200"), reply)
+        if not self.forwardsWebSockets:
+            return
         with connect(
             "wss://api.example.com/ws",
             ssl=context,
@@ -233,6 +236,16 @@ class HaproxyTests(ProxyTests, SynchronousTestCase):
         self.runProxy("haproxy", "-db", "-f", "haproxy.cfg")
 
 
+class HaproxyHTTP2Tests(HaproxyTests):
+    """haproxy, which speaks HTTP/2 with the gateway."""
+
+    def start(self, text: str) -> None:
+        """Start it, with the words of the page on HTTP/2."""
+        server = f"server storagegate {self.at('http')}"
+        self.assertIn(f"{server}\n", text)
+        super().start(text.replace(f"{server}\n", f"{server} proto h2\n"))
+
+
 @long("starts nginx, HAProxy and Caddy")
 @needs("caddy")
 class CaddyTests(ProxyTests, SynchronousTestCase):
@@ -246,6 +259,21 @@ class CaddyTests(ProxyTests, SynchronousTestCase):
         head = "{\n    admin off\n    auto_https disable_redirects\n}\n"
         (self.directory / "Caddyfile").write_text(head + text)
         self.runProxy("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
+
+
+class CaddyHTTP2Tests(CaddyTests):
+    """Caddy, which speaks HTTP/2 with every listener of HTTP, and then has no WebSockets."""
+
+    forwardsWebSockets = False
+
+    def start(self, text: str) -> None:
+        """Start it, with the words of the page on HTTP/2."""
+        for name in ("s3", "http"):
+            self.assertIn(f"reverse_proxy {self.at(name)} ", text)
+            text = text.replace(
+                f"reverse_proxy {self.at(name)} ", f"reverse_proxy h2c://{self.at(name)} "
+            )
+        super().start(text)
 
 
 @long("starts nginx and HAProxy")

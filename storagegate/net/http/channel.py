@@ -18,7 +18,7 @@ A connection is in one of these states::
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from twisted.internet.interfaces import IPushProducer, ISSLTransport
+from twisted.internet.interfaces import IHandshakeListener, IPushProducer, ISSLTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -32,7 +32,7 @@ from storagegate.net.http.interfaces import (
     IncompleteBody,
     IRequestChannel,
 )
-from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.message import ChannelRequest, setProtocol
 from storagegate.net.http.parser import (
     ArrivingBody,
     CompleteBody,
@@ -45,6 +45,9 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 # Bytes per read between bodies: a hundred heads.
 _READ_SIZE = 64 * 1024
+
+# The first line of the preface of an HTTP/2 client.
+_PREFACE_LINE = b"PRI * HTTP/2.0\r\n"
 
 # Below this size, a copy costs less than a second buffer in the system call.
 _JOINED = 16 * 1024
@@ -139,7 +142,7 @@ class ChannelTransport:
         self.setReading(True)
 
 
-@implementer(IRequestChannel, IPushProducer)
+@implementer(IRequestChannel, IPushProducer, IHandshakeListener)
 class HTTPChannel(Protocol):
     """
     One connection.
@@ -155,6 +158,8 @@ class HTTPChannel(Protocol):
     connection: ChannelTransport
     share: AddressShare
     requestShare: AddressShare
+    # Whether only bytes of a first request have been received.
+    _mayBePreface = True
 
     def __init__(self, owner: IChannelOwner) -> None:
         self.owner = owner
@@ -276,6 +281,7 @@ class HTTPChannel(Protocol):
                     # RFC 9112 section 2.2: an empty line before a request is ignored.
                     data = data[2:]
                     self._headSeen = 0
+                    self._mayBePreface = False
                     continue
                 if end < 4:
                     self._awaitHead(data)
@@ -294,7 +300,10 @@ class HTTPChannel(Protocol):
                     self._expectsForNothing = True
                     isPlain = False
             except BadRequest as error:
-                self._reject(error)
+                if error.code == 505 and self._isPreface(data):
+                    self._handOver(data)
+                else:
+                    self._reject(error)
                 break
             self._headSeen = 0
             self._requestNumber += 1
@@ -313,6 +322,44 @@ class HTTPChannel(Protocol):
                 self._pending = b""
             served += 1
         self._serving = False
+
+    def _isPreface(self, data: bytes) -> bool:
+        """
+        Return whether the client has begun with the preface of HTTP/2 (RFC 9113 section 3.4).
+
+        With TLS, it would have negotiated the protocol (section 3.2).
+        """
+        return (
+            self.limits.http2
+            and self._mayBePreface
+            and not (self._requestNumber or self.connection.secure)
+            and data.startswith(_PREFACE_LINE)
+        )
+
+    def handshakeCompleted(self) -> None:
+        """Let the client speak the protocol that it has negotiated by TLS."""
+        transport: Any = self.transport
+        if transport.negotiatedProtocol == b"h2" and not self._closing:
+            self._handOver(b"")
+
+    def _handOver(self, data: bytes) -> None:
+        """
+        Hand the connection over to HTTP/2.
+
+        @param data: The bytes received so far.
+        """
+        # An idle process does not load it.
+        from storagegate.net.http2.connection import HTTP2Connection
+
+        transport, self.transport = self.transport, None
+        self._closing = True
+        self.connection.release()
+        http2 = HTTP2Connection(self.owner, self.connection, self.share)
+        self.owner.channelReplaced(self, http2)
+        setProtocol(transport, http2)
+        http2.makeConnection(transport)
+        if data:
+            http2.dataReceived(data)
 
     def _mayContinue(self, data: bytes, served: int) -> bool:
         """Return whether the next request may begin now; otherwise keep C{data}."""
@@ -417,6 +464,10 @@ class HTTPChannel(Protocol):
         """Send the head of a response."""
         self.write(head + self._endHead(code, closes))
 
+    def interim(self, head: bytes) -> None:
+        """Send an interim response."""
+        self.connection.transport.write(head + b"\r\n")
+
     def write(self, data: bytes) -> None:
         """Send a part of a response."""
         self._writes += 1
@@ -496,6 +547,10 @@ class HTTPChannel(Protocol):
         if not self._serving:
             self._resume()
 
+    def pauseBody(self) -> None:
+        """Pause reading."""
+        self.connection.setReading(False)
+
     def resumeBody(self) -> None:
         """Resume reading, and send C{100 Continue} if the client waits for it."""
         body = self._body
@@ -535,6 +590,9 @@ class HTTPChannel(Protocol):
     def isBusy(self) -> bool:
         """Return whether a request is in flight."""
         return self._request is not None
+
+    def willDrain(self) -> None:
+        """Do nothing: the next response announces the close."""
 
     def drain(self) -> None:
         """Close an idle connection now, a busy one after its response."""

@@ -15,7 +15,8 @@ class IRequestChannel(Interface):
     owner: Any = Attribute("The L{IChannelOwner}.")
     transport: Any = Attribute("The transport of the connection; C{None} after it was handed over.")
     connection: Any = Attribute(
-        "The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}."
+        "The L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}, or the connection "
+        "of HTTP/2 with the same attributes of the client."
     )
     isPaused: bool = Attribute("Whether the client reads more slowly than the response is written.")
 
@@ -31,6 +32,13 @@ class IRequestChannel(Interface):
 
     def begin(code: int, head: bytes, closes: bool) -> None:
         """Send the head of a response; for the parameters, see L{respond}."""
+
+    def interim(head: bytes) -> None:
+        """
+        Send an interim response.
+
+        @param head: The head without the final empty line.
+        """
 
     def write(data: bytes) -> None:
         """
@@ -48,6 +56,9 @@ class IRequestChannel(Interface):
 
         @param data: As in L{write}; empty if everything has been sent.
         """
+
+    def pauseBody() -> None:
+        """Stop receiving the request body: its reader has fallen behind."""
 
     def resumeBody() -> None:
         """Receive more of the request body: its reader waits, and nothing is buffered."""
@@ -138,6 +149,11 @@ class IChannelOwner(Interface):
     trust: Any = Attribute(
         "Decides which proxies are trusted to name the client; C{None} for none."
     )
+    servesWebSockets: bool = Attribute("Whether clients of HTTP/2 may ask for WebSockets.")
+    http2Errors: dict[str, int] = Attribute(
+        "The number of errors of HTTP/2 clients by the name of their code; the connections count "
+        "them."
+    )
 
     def requestShare(request: Any, share: Any) -> Any:
         """
@@ -157,6 +173,14 @@ class IChannelOwner(Interface):
 
     def channelClosed(channel: Any) -> None:
         """Forget a connection."""
+
+    def channelReplaced(channel: Any, successor: Any) -> None:
+        """
+        Let another protocol continue a connection.
+
+        @param channel: The channel that has counted it.
+        @param successor: The protocol that is closed, drained and checked in its place.
+        """
 
     def bodyReadSize() -> int:
         """Return the size of a read for a large body."""
@@ -208,6 +232,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
         that a client cannot hold a connection with a byte a minute.
     @ivar bodyTimeout: Timeout of a body whose reader waits for all of it.
     @ivar keepAlive: Whether a connection may serve more than one request.
+    @ivar http2: Whether clients may speak HTTP/2.
     @ivar keepAliveTimeout: Idle timeout of a connection between requests.
     @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
         which reading pauses.
@@ -233,6 +258,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     progressSize: int = 4 * 1024
     bodyTimeout: float = REQUEST_SECONDS
     keepAlive: bool = True
+    http2: bool = True
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024

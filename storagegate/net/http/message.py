@@ -193,6 +193,15 @@ def rejection(error: BadRequest, contentType: bytes, body: bytes) -> bytes:
     return head + b"Connection: close\r\n\r\n" + body
 
 
+def setProtocol(transport: Any, protocol: Any) -> None:
+    """Make a protocol the receiver of a transport's input."""
+    # TLS delivers to its wrapped protocol; other transports deliver to their protocol attribute.
+    if hasattr(transport, "wrappedProtocol"):
+        transport.wrappedProtocol = protocol
+    else:
+        transport.protocol = protocol
+
+
 class ChannelRequest(RequestHead):
     """
     One request and its response.
@@ -354,7 +363,7 @@ class ChannelRequest(RequestHead):
         @param length: The length of the body that a response to HEAD describes; by default, the
             length of C{body}.
         """
-        if self.started or self.disconnected or self.version != b"HTTP/1.1" or code in (204, 304):
+        if self.started or self.disconnected or self.version == b"HTTP/1.0" or code in (204, 304):
             fields = checkedFields(block)
             if code != 304:
                 fields.length = length
@@ -370,6 +379,25 @@ class ChannelRequest(RequestHead):
         self.bodySent = len(body)
         head = b"%b%b%bContent-Length: %d\r\n" % (line, block, dateLine(), length)
         self._channel.respond(code, head, body, False)
+
+    def sendInterim(self, code: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """
+        Send an interim response, before the final one (RFC 9110 section 15.2).
+
+        Does nothing for a client of HTTP/1.0, which knows none, or one that has disconnected.
+
+        @param code: 102 or 103: the connection sends 100 itself, and 101 is an upgrade.
+        @raise ValueError: If the status is another one, or a header is not allowed.
+        @raise RuntimeError: If a response has already begun.
+        """
+        if code not in (102, 103):
+            raise ValueError(f"{code} is not the status of an interim response")
+        block = encodeLines(headers)
+        if self.started:
+            raise RuntimeError("there is a response already")
+        if not self.disconnected and self.version != b"HTTP/1.0":
+            phrase = phraseOf(code).encode("ascii")
+            self._channel.interim(b"HTTP/1.1 %d %b\r\n%b" % (code, phrase, block))
 
     # A response in parts
 
@@ -585,12 +613,7 @@ class ChannelRequest(RequestHead):
     def upgrade(self, protocol: IProtocol) -> None:
         """Hand the connection, and the bytes after the request, over to C{protocol}."""
         transport, leftover = self.takeTransport()
-        # TLS delivers to its wrapped protocol; other transports deliver to their protocol
-        # attribute.
-        if hasattr(transport, "wrappedProtocol"):
-            transport.wrappedProtocol = protocol
-        else:
-            transport.protocol = protocol
+        setProtocol(transport, protocol)
         protocol.makeConnection(transport)
         if leftover:
             protocol.dataReceived(leftover)

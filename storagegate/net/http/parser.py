@@ -17,7 +17,7 @@ after the body are then in C{rest}.
 """
 
 import re
-from typing import Self
+from typing import Protocol, Self
 
 from attrs import define
 from twisted.internet.interfaces import IPushProducer
@@ -80,7 +80,7 @@ class RequestHead:
         comma and a space, as RFC 9110 section 5.3 recommends, and of Cookie by semicolons. Of a
         field that has one value, the first occurrence counts, as in Node.js.
     @ivar headerList: The fields in order, names in lower case; do not modify.
-    @ivar contentLength: C{None} if the body is chunked, 0 if there is none.
+    @ivar contentLength: C{None} if the body has no declared length, 0 if there is none.
     @ivar keepAlive: Whether the client keeps the connection open.
     @ivar expectsContinue: Whether the client waits for a C{100 Continue} with its body.
     """
@@ -445,6 +445,31 @@ _MAX_CHUNK_LINE = 256
 _TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*)")
 
 
+class BodyDecoder(Protocol):
+    """
+    Removes the framing of a body.
+
+    @ivar complete: Whether the body is complete.
+    @ivar rest: The bytes received after the end.
+    @ivar trailers: The fields after the body, once it is complete; names in lower case.
+    """
+
+    complete: bool
+    rest: bytes
+    trailers: tuple[tuple[bytes, bytes], ...]
+
+    @property
+    def remaining(self) -> int | None:
+        """Return the number of bytes still to come; C{None} if unknown."""
+
+    def feed(self, wire: bytes) -> bytes:
+        """
+        Take bytes and return the part that belongs to the body.
+
+        @raise BadRequest: If they break the framing.
+        """
+
+
 class SizedDecoder:
     """
     A body of known length.
@@ -732,7 +757,16 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         "trailers",
     )
 
-    def __init__(self, head: RequestHead, channel: IRequestChannel, limits: HTTPLimits) -> None:
+    def __init__(
+        self,
+        head: RequestHead,
+        channel: IRequestChannel,
+        limits: HTTPLimits,
+        decoder: BodyDecoder | None = None,
+    ) -> None:
+        """
+        @param decoder: Decodes the framing of the body; by default, that of HTTP/1.1.
+        """
         BoundedStream.__init__(self, limits.bodyBuffer, self, sizeOf=len)
         self.length = length = head.contentLength
         self.taken = 0
@@ -744,7 +778,11 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         self._channel = channel
         self._limits = limits
         self._received = 0
-        self._decoder = ChunkedDecoder(limits) if length is None else SizedDecoder(length)
+        self._decoder: BodyDecoder
+        if decoder is not None:
+            self._decoder = decoder
+        else:
+            self._decoder = ChunkedDecoder(limits) if length is None else SizedDecoder(length)
 
     # For readers
 
@@ -863,7 +901,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
 
     def pauseProducing(self) -> None:
         """Pause reading."""
-        self._channel.connection.setReading(False)
+        self._channel.pauseBody()
 
     def stopProducing(self) -> None:
         """Never called: a stream does not stop its producer."""

@@ -165,6 +165,8 @@ class Site(Factory):
     @ivar scheduler: Divides time between the connections.
     @ivar shares: The counts of connections and requests for each address.
     @ivar trust: Decides which proxies may name the client of a request, for its share.
+    @ivar http2Errors: The number of errors of HTTP/2 clients by the name of their code.
+    @ivar servesWebSockets: Whether clients of HTTP/2 may ask for WebSockets.
     """
 
     noisy = False
@@ -193,9 +195,11 @@ class Site(Factory):
         self.scheduler = InputScheduler(reactor)
         self.now = 0.0
         self.draining = False
-        self._channels: set[HTTPChannel] = set()
+        self._channels: set[Any] = set()
         self.shares = AddressShares()
         self.trust: Trust | None = None
+        self.servesWebSockets = False
+        self.http2Errors: dict[str, int] = {}
         self._connectionShare = shareOf(limits.maxConnections)
         self._requestShare = shareOf(limits.maxRequests)
         self.requests = 0
@@ -211,8 +215,8 @@ class Site(Factory):
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:
-        """Return the protocols that TLS clients may negotiate; most offer HTTP/2 first."""
-        return [b"http/1.1"]
+        """Return the protocols that TLS clients may negotiate, the preferred one first."""
+        return [b"h2", b"http/1.1"] if self.limits.http2 else [b"http/1.1"]
 
     @property
     def connections(self) -> int:
@@ -235,6 +239,8 @@ class Site(Factory):
         self.draining = True
         if not self._channels:
             return succeed(None)
+        for channel in list(self._channels):
+            channel.willDrain()
         # Then two more reactor iterations, as the reactor runs due calls before it reads sockets:
         # the process may have been suspended for longer than the grace.
         pauses = [min(idleGraceSeconds, graceSeconds), 0.0] if idleGraceSeconds else [0.0]
@@ -285,6 +291,11 @@ class Site(Factory):
             if self._watch.running:
                 self._watch.stop()
             self._drained.notify()
+
+    def channelReplaced(self, channel: HTTPChannel, successor: Any) -> None:
+        """Let another protocol continue a connection."""
+        self._channels.remove(channel)
+        self._channels.add(successor)
 
     def bodyReadSize(self) -> int:
         """

@@ -554,16 +554,15 @@ CONNECTION_FIELDS = frozenset(
 )
 """Fields of HTTP/1.1 that have no place in HTTP/2 (RFC 9113 section 8.2.2)."""
 
-# Encoded lines, by line without its end; empty for a dropped one.
+# Encoded lines, by line without its end.
 _lines: dict[bytes, bytes] = {}
 _MAX_LINES = 1024
 
-# Encoded names by name as it stands in lines, with whether the lines are kept; None for a dropped
-# one.
-_lineNames: dict[bytes, tuple[bytes, bool] | None] = {}
-
-# Their values change with each response, so that they would push out the lines that repeat.
-_VOLATILE = SECRET_NAMES | frozenset(
+# Encoded lines that are the same for a second, or for a popular object. They would push out the
+# lines that are always the same.
+_recentLines: dict[bytes, bytes] = {}
+_MAX_RECENT = 64
+_RECENT = frozenset(
     [
         b"age",
         b"content-length",
@@ -572,13 +571,17 @@ _VOLATILE = SECRET_NAMES | frozenset(
         b"etag",
         b"last-modified",
         b"location",
-        b"traceparent",
-        b"x-amz-id-2",
-        b"x-amz-request-id",
         b"x-amz-version-id",
-        b"x-request-id",
     ]
 )
+
+# Fields that are secret, or different in each response.
+_UNKEPT = SECRET_NAMES | frozenset(
+    [b"traceparent", b"x-amz-id-2", b"x-amz-request-id", b"x-request-id"]
+)
+
+# Encoded names by name as it stands in lines, with the cache of the lines; None for a dropped one.
+_lineNames: dict[bytes, tuple[bytes, dict[bytes, bytes] | None] | None] = {}
 
 
 def encodeHead(lines: bytes) -> bytes:
@@ -591,21 +594,19 @@ def encodeHead(lines: bytes) -> bytes:
         empty line at the end.
     """
     known = _lines
-    pieces = []
-    for line in lines.split(b"\r\n"):
-        piece = known.get(line)
-        if piece is None:
-            piece = _encodeLine(line)
-        pieces.append(piece)
-    return b"".join(pieces)
+    recent = _recentLines
+    return b"".join(
+        [known.get(line) or recent.get(line) or _encodeLine(line) for line in lines.split(b"\r\n")]
+    )
 
 
 def _encodeLine(line: bytes) -> bytes:
-    name, colon, value = line.partition(b":")
-    if not colon or line[:5] == b"HTTP/":
-        if not line:
-            return b""
-        isKept = True
+    if not line:
+        return b""
+    name, _, value = line.partition(b":")
+    cache: dict[bytes, bytes] | None
+    if line[:5] == b"HTTP/":
+        cache = _lines
         encoded = _encodeField((b":status", line[9:12]))
     else:
         try:
@@ -614,15 +615,15 @@ def _encodeLine(line: bytes) -> bytes:
             form = _readLineName(name)
         if form is None:
             return b""
-        start, isKept = form
+        start, cache = form
         value = value.strip(b" \t")
         length = len(value)
         size = _LENGTHS[length] if length < 0x7F else encodeInteger(length, 7)
         encoded = start + size + value
-    if isKept and len(line) <= _MAX_FIELD:
-        if len(_lines) >= _MAX_LINES:
-            _lines.clear()
-        _lines[line] = encoded
+    if cache is not None and len(line) <= _MAX_FIELD:
+        if len(cache) >= (_MAX_RECENT if cache is _recentLines else _MAX_LINES):
+            cache.clear()
+        cache[line] = encoded
     return encoded
 
 
@@ -630,11 +631,12 @@ def _encodeLine(line: bytes) -> bytes:
 _LENGTHS = [bytes([length]) for length in range(0x7F)]
 
 
-def _readLineName(name: bytes) -> tuple[bytes, bool] | None:
+def _readLineName(name: bytes) -> tuple[bytes, dict[bytes, bytes] | None] | None:
     lowered = lowerName(name)
     form = None
     if lowered not in CONNECTION_FIELDS:
-        form = _encodeName(lowered), lowered not in _VOLATILE
+        cache = _recentLines if lowered in _RECENT else _lines
+        form = _encodeName(lowered), None if lowered in _UNKEPT else cache
     if len(name) <= _MAX_FIELD:
         if len(_lineNames) >= _MAX_LINES:
             _lineNames.clear()

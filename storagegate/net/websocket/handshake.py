@@ -175,6 +175,8 @@ def readHandshake(
     """
     Validate a request for a WebSocket.
 
+    A stream of HTTP/2 presents an extended CONNECT (RFC 8441) in the form of HTTP/1.1.
+
     @param headers: Names in lower case, repeated fields joined by commas.
     @param host: The requested host, with its port if given.
     @param secure: Whether the client's connection is encrypted.
@@ -188,7 +190,7 @@ def readHandshake(
         raise HandshakeRefused(
             "METHOD_NOT_ALLOWED", "A WebSocket is opened by GET", 405, {"Allow": "GET"}
         )
-    if version != b"HTTP/1.1" or not isUpgrade(headers):
+    if version == b"HTTP/1.0" or not isUpgrade(headers):
         raise _upgradeRequired("This is a WebSocket")
     if b"upgrade" not in _tokens(headers, b"connection"):
         raise _invalid("Connection does not say upgrade")

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.daemon import Daemon
 from tests.support.gatewayclients import UDPClient
 from tests.support.load import SECONDS
-from tests.support.rollload import GRPCLoad, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
+from tests.support.rollload import GRPCLoad, HTTP2Load, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
 from tests.support.selection import long
 
 SERVICE = """
@@ -108,6 +108,25 @@ class RollTests(SynchronousTestCase):
         finally:
             for load in loads:
                 load.end()
+
+    @long("takes seconds")
+    def test_http2(self) -> None:
+        """
+        While workers are replaced, a request over HTTP/2 runs once, and is answered.
+
+        A client that opens no streams after GOAWAY loses none, however many it has in flight. On a
+        machine that is too busy for its PING, a stream may be named as not served; it has not run.
+        """
+        (self.directory / "marks").write_text("item\n")
+        loads = HTTP2Load(self.port("http"), 2), HTTP2Load(self.port("http"), 2, depth=16)
+        self.roll(*loads)
+        ran = self.ran()
+        for load in loads:
+            self.assertEqual(load.failures, [])
+            self.assertEqual({ran[key] for key in load.crossed} - {0}, set())
+            self.assertEqual({ran[key] for key in load.answered}, {1})
+        self.assertEqual(self.daemon.stop(), 0)
+        self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")
 
     @long("takes seconds")
     def test_load(self) -> None:

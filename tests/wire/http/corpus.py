@@ -50,7 +50,6 @@ CORPUS = [
     Case("HTTP/2.0", _line(b"GET / HTTP/2.0"), (505,)),
     Case("HTTP/1.2", _line(b"GET / HTTP/1.2"), (505,)),
     Case("HTTP/0.9 by name", _line(b"GET / HTTP/0.9"), (505,)),
-    Case("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (505,)),
     Case("version of two digits", _line(b"GET / HTTP/1.10")),
     Case("version without a dot", _line(b"GET / HTTP/11")),
     Case("lower-case version", _line(b"GET / http/1.1")),

@@ -129,6 +129,7 @@ class HTTPOptions:
     @ivar basePath: The prefix of paths: C{POST {basePath}/{Service}/{method}}.
     @ivar tls: The certificate of the listener, and whether clients need one; C{None} for plain
         text.
+    @ivar http2: Whether clients may speak HTTP/2 on the listener.
     @ivar enableCORS: Whether pages of any origin may make calls.
     @ivar routes: Further paths, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are also
         served below C{basePath}.
@@ -140,6 +141,7 @@ class HTTPOptions:
 
     basePath: str = optionField("/api", readPath)
     tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
+    http2: bool = optionField(True, readFlag)
     enableCORS: bool = optionField(False, readFlag)
     routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
@@ -153,6 +155,7 @@ class HTTPOptionsDict(TypedDict, total=False):
 
     basePath: str
     tls: TLSOptionsDict | ServerTLSOptions | None
+    http2: bool
     enableCORS: bool
     routes: Mapping[str, str]
     transformRequest: Hook | None

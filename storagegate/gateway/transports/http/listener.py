@@ -85,7 +85,7 @@ class HTTPTransport(InvokedTransport):
         @raise DefinitionError: If a configured route names an unknown method.
         """
         application = self._application = Application().withOptions(
-            trustProxy=self._host.settings.trustedProxies
+            trustProxy=self._host.settings.trustedProxies, http2=self._options.http2
         )
         application.tls = self._options.tls
         for guest in self._guests:

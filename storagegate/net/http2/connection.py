@@ -1,0 +1,334 @@
+"""
+HTTP/2 on one connection of a site (RFC 9113).
+
+The connection counts as one of HTTP/1.1, and each of its streams as a request. It is in one of
+these states::
+
+    idle        no stream is open                keepAliveTimeout; headersTimeout at first
+    frame       a part of a frame has arrived    headersTimeout; requestTimeout if a stream is open
+    busy        streams are open                 the timeouts of each
+    draining    GOAWAY was sent                  closes when no stream is open
+    closing     closed by us, discarding input   lingerTimeout; requestTimeout if unsent bytes
+
+Draining takes two GOAWAY frames (section 6.8): the first asks the client to open no more streams
+here, and the last, sent when a PING has returned, names the last stream that is served. Requests
+that the client sent in between are answered.
+"""
+
+from typing import Any
+
+from twisted.internet.interfaces import IProtocol, IPushProducer
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from storagegate.core.shares import AddressShare
+from storagegate.net.http.channel import ChannelTransport
+from storagegate.net.http.interfaces import IChannelOwner
+from storagegate.net.http2 import frames
+from storagegate.net.http2.core import HTTP2Core
+from storagegate.net.http2.httpstream import HTTPStream
+from storagegate.net.http2.interfaces import (
+    ConnectionFailure,
+    ErrorCode,
+    HTTP2Error,
+    HTTP2Limits,
+)
+
+# Bytes per read: the window of a stream.
+_READ_SIZE = 64 * 1024
+
+# Bytes of DATA that are joined for one write: with the heads of five frames they fill four records
+# of TLS. 64 KiB took a fifth record, and a system call, for the last 36 bytes.
+_PIECE = 64 * 1024 - 45
+
+# Bytes sent before other connections get a turn.
+_TURN = 512 * 1024
+
+# Frames other than DATA that may wait for a client that does not read, before we stop reading.
+_MAX_UNSENT = 64 * 1024
+
+_CODE_NAMES = {code: name for name, code in vars(ErrorCode).items() if name.isupper()}
+
+# How long after the first GOAWAY the last one is sent if no PING returns, in seconds.
+_DRAIN_SECONDS = 1.0
+
+
+@implementer(IProtocol, IPushProducer)
+class HTTP2Connection(HTTP2Core):
+    """
+    One connection.
+
+    Streams use it as the L{IRequestChannel.connection
+    <storagegate.net.http.interfaces.IRequestChannel>} of their requests, without a C{fileSender}:
+    sendfile would bypass the frames.
+
+    @ivar owner: The site.
+    @ivar client: The transport, as HTTP/1.1 had it.
+    @ivar share: The listener's counts for the client's address.
+    @ivar isCorked: Whether output waits for the rest of a response.
+    @ivar isFull: Whether the client has fallen behind with reading.
+    """
+
+    fileSender = None
+    factory: Any = None
+
+    def __init__(self, owner: IChannelOwner, client: ChannelTransport, share: AddressShare) -> None:
+        self.owner = owner
+        self.client = client
+        self.share = share
+        self.transport: Any = None
+        self.isCorked = self.isFull = False
+        limits = owner.limits
+        offers = {frames.ENABLE_CONNECT_PROTOCOL: 1} if owner.servesWebSockets else None
+        super().__init__(
+            HTTP2Limits(headerList=limits.headSize),
+            self._makeStream,
+            self.flush,
+            self._isTurnOver,
+            offers,
+        )
+        self.secure = client.secure
+        self.clientHost = client.clientHost
+        self.clientPort = client.clientPort
+        self.tlsVersion = client.tlsVersion
+        self.sentBytes = client.sentBytes
+        # Input that waits for a turn; see InputScheduler.
+        self._pending: list[bytes] = []
+        self._isWaiting = self._isFlushing = self._isFlushDue = False
+        self._unsent = 0
+        self._isClosing = self._isDraining = False
+        self._discardable = limits.drainedBody
+        self._deadline = owner.now + limits.headersTimeout
+        self._lastGoAway: float | None = None
+        self._checkedAt = owner.now
+        self._seen = -1
+        # When a frame or a header block that is incomplete was first seen.
+        self._partSince: float | None = None
+        self._progress: tuple[int, ...] = ()
+        self._progressTime = 0.0
+
+    # For the transport
+
+    def makeConnection(self, transport: Any) -> None:
+        """Take over a connection."""
+        self.transport = transport
+        self.connectionMade()
+
+    def connectionMade(self) -> None:
+        """Send the preface of the server."""
+        self.transport.registerProducer(self, True)
+        self.client.setReadSize(_READ_SIZE)
+        self.start()
+        if self.owner.draining:
+            self.willDrain()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Process received bytes."""
+        if self._isClosing:
+            self._discardable -= len(data)
+            if self._discardable < 0:
+                # The client's send now blocks, so it has time to read what was sent.
+                self.client.setReading(False)
+        elif self._isWaiting:
+            self._pending.append(data)
+        else:
+            self._receive(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Notify the requests."""
+        self._isClosing = True
+        self.owner.channelClosed(self)
+        self.lose(reason.value if isinstance(reason.value, Exception) else Exception(str(reason)))
+        self.transport = None
+        # They refer to the connection.
+        self._wantFlush = self._isOver = _nothing
+        self._openStream = None
+
+    def pauseProducing(self) -> None:
+        """Send no DATA, because the client has fallen behind with reading."""
+        self.isFull = True
+
+    def resumeProducing(self) -> None:
+        """Send what has been queued."""
+        self.isFull = False
+        self._unsent = 0
+        self._updateReading()
+        self.flush()
+
+    def stopProducing(self) -> None:
+        """Do nothing: C{connectionLost} follows."""
+
+    # Input
+
+    def _makeStream(self, core: HTTP2Core, number: int) -> HTTPStream:
+        return HTTPStream(self, number)
+
+    def _receive(self, data: bytes) -> None:
+        self.receive(data)
+        if self.hasInput and not self._isClosing:
+            self._isWaiting = True
+            self._updateReading()
+            self.owner.scheduler.wait(self._endWaiting)
+        self.flush()
+
+    def _count(self, error: HTTP2Error) -> None:
+        super()._count(error)
+        name = _CODE_NAMES.get(error.code, "UNKNOWN")
+        counts = self.owner.http2Errors
+        counts[name] = counts.get(name, 0) + 1
+
+    def _isTurnOver(self, handled: int) -> bool:
+        """Return whether other connections come first, after a number of frames."""
+        scheduler = self.owner.scheduler
+        if handled == 1:
+            scheduler.begin()
+        isOver: bool = scheduler.isOver(handled)
+        return isOver
+
+    def _endWaiting(self) -> None:
+        """Continue with the input, now that it is this connection's turn."""
+        self._isWaiting = False
+        if self._isClosing:
+            return
+        self._updateReading()
+        data = b"".join(self._pending)
+        self._pending.clear()
+        self._receive(data)
+
+    def _updateReading(self) -> None:
+        if not self._isClosing:
+            self.client.setReading(not self._isWaiting and self._unsent <= _MAX_UNSENT)
+
+    # Output
+
+    def flush(self) -> None:
+        """Send what the windows and the transport allow."""
+        if self.isCorked or self._isFlushing or self._isReceiving or self.transport is None:
+            return
+        self._isFlushing = True
+        sent = 0
+        while sent < _TURN:
+            isFull = self.isFull
+            data = self.takeOutput(0 if isFull else _PIECE)
+            if not data:
+                break
+            sent += len(data)
+            self.transport.write(data)
+            if isFull:
+                self._unsent += len(data)
+                self._updateReading()
+        else:
+            self._flushLater()
+        self._isFlushing = False
+        if not self._isClosing:
+            if self.failure is not None:
+                self._close(True)
+            elif self.isGoingAway and not self.streams:
+                self._close(not self._isWaiting)
+
+    def _flushLater(self) -> None:
+        if not self._isFlushDue:
+            self._isFlushDue = True
+            self.owner.reactor.callLater(0, self._flushDue)
+
+    def _flushDue(self) -> None:
+        self._isFlushDue = False
+        self.flush()
+
+    # For the owner
+
+    @property
+    def isBusy(self) -> bool:
+        """Return whether a request is in flight."""
+        return bool(self.streams)
+
+    def willDrain(self) -> None:
+        """Ask the client to open no more streams here."""
+        if not (self._isDraining or self._isClosing):
+            self._isDraining = True
+            # The owner's time may be a second old.
+            self._lastGoAway = self.owner.reactor.seconds() + _DRAIN_SECONDS
+            self.goAway(isFinal=False)
+            self.ping(self._endDraining)
+
+    def drain(self) -> None:
+        """Close once the streams that the client has opened are complete."""
+        self.willDrain()
+
+    def _endDraining(self) -> None:
+        """Name the last stream that is served."""
+        self._lastGoAway = None
+        if not (self.isGoingAway or self._isClosing):
+            self.goAway()
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self._isClosing = True
+        if self.transport is not None:
+            self.transport.abortConnection()
+
+    def checkTimeouts(self, now: float) -> None:
+        """Enforce the timeouts. Called about once a second."""
+        if self._isClosing:
+            self._checkClosing(now)
+            return
+        self.forgive(now - self._checkedAt)
+        self._checkedAt = now
+        if self._lastGoAway is not None and now >= self._lastGoAway:
+            self._endDraining()
+        for stream in list(self.streams.values()):
+            if isinstance(stream, HTTPStream):
+                stream.checkTimeouts(now)
+        self._checkFrame(now)
+        limits = self.owner.limits
+        if self.streams or self.progress != self._seen:
+            self._seen = self.progress
+            self._deadline = max(self._deadline, now + limits.keepAliveTimeout)
+            if not self._isPrefaceDue:
+                self._deadline = now + limits.keepAliveTimeout
+        elif now >= self._deadline and not self._isClosing:
+            self.goAway()
+        # The end of a stream may have left nothing to send.
+        self.flush()
+
+    def _checkFrame(self, now: float) -> None:
+        """Fail if a frame or a header block has been incomplete for too long."""
+        if not self.isInFrame or self._isWaiting:
+            self._partSince = None
+            return
+        if self._partSince is None or self.progress != self._seen:
+            self._partSince = now
+            return
+        limits = self.owner.limits
+        # The frame may be DATA of a slow upload, which the stream watches.
+        isHead = bool(self._blockStream) or not self.streams
+        if now - self._partSince >= (limits.headersTimeout if isHead else limits.requestTimeout):
+            text = "a frame or a header block took too long"
+            self.fail(ConnectionFailure(ErrorCode.PROTOCOL_ERROR, text))
+
+    def _checkClosing(self, now: float) -> None:
+        if self.client.hasUnsent():
+            progress = (self.client.sentBytes(),)
+            if progress != self._progress:
+                self._progress = progress
+                self._progressTime = now
+            elif now - self._progressTime >= self.owner.limits.requestTimeout:
+                self.abort()
+        elif now >= self._deadline:
+            self.client.closeNow()
+
+    def _close(self, linger: bool) -> None:
+        """
+        Close once everything is sent; bytes still received are discarded for a while.
+
+        @param linger: Whether the client may still be sending.
+        """
+        self._isClosing = True
+        self._pending.clear()
+        self._deadline = self.owner.now + self.owner.limits.lingerTimeout
+        self.client.close(linger)
+
+
+def _nothing(*arguments: Any) -> bool:
+    return False
