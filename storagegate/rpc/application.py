@@ -64,6 +64,7 @@ from storagegate.rpc.reflection import reflectionServices
 from storagegate.serving import claimRun
 
 if TYPE_CHECKING:
+    from storagegate.rpc.engine.native.shared import SharedCalls
     from storagegate.rpc.schemaprotos import GeneratedMessages
 
 _KEYS = "storagegate.keys"
@@ -694,6 +695,24 @@ class GRPCServer(DependencyOwner):
         engine.start(accept)
         self._ports.append(opened)
         return opened
+
+    def share(self, reactor: Any) -> "SharedCalls":
+        """
+        Serve on the port of another server, by the native engine.
+
+        @param reactor: Provides C{IReactorTime}.
+        @return: The calls of the port; close them once its connections have ended.
+        """
+        # Imported late: applications with ports of their own may need no HTTP/2.
+        from storagegate.rpc.engine.native.shared import SharedCalls
+
+        calls = SharedCalls(reactor, self.settings.grpc, self.traffic, self._router.budget)
+        self._router.run = partial(callInThread, reactor)
+        watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
+        watch.clock = reactor
+        watch.start(CHECK_SECONDS)
+        calls.start(self._prepare(reactor), watch.stop)
+        return calls
 
     def _prepare(self, clock: Any) -> Callable[[Any], None]:
         """

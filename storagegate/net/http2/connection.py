@@ -105,7 +105,7 @@ class HTTP2Connection(HTTP2Core):
         self._seen = -1
         # When a frame or a header block that is incomplete was first seen.
         self._partSince: float | None = None
-        self._progress: tuple[int, ...] = ()
+        self._sentProgress: tuple[int, ...] = ()
         self._progressTime = 0.0
 
     # For the transport
@@ -302,7 +302,7 @@ class HTTP2Connection(HTTP2Core):
             return
         limits = self.owner.limits
         # The frame may be DATA of a slow upload, which the stream watches.
-        isHead = bool(self._blockStream) or not self.streams
+        isHead = self.isInBlock or not self.streams
         if now - self._partSince >= (limits.headersTimeout if isHead else limits.requestTimeout):
             text = "a frame or a header block took too long"
             self.fail(ConnectionFailure(ErrorCode.PROTOCOL_ERROR, text))
@@ -310,8 +310,8 @@ class HTTP2Connection(HTTP2Core):
     def _checkClosing(self, now: float) -> None:
         if self.client.hasUnsent():
             progress = (self.client.sentBytes(),)
-            if progress != self._progress:
-                self._progress = progress
+            if progress != self._sentProgress:
+                self._sentProgress = progress
                 self._progressTime = now
             elif now - self._progressTime >= self.owner.limits.requestTimeout:
                 self.abort()

@@ -70,7 +70,7 @@ class GRPCOptions:
     tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     reflection: bool = optionField(False, readFlag)
     reusePort: bool = optionField(False, readFlag)
-    engine: str = optionField("grpcio", readWord, ("grpcio", "native"))
+    engine: Literal["grpcio", "native"] = optionField("grpcio", readWord, ("grpcio", "native"))
     maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
     # The same as TCP.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")

@@ -108,7 +108,7 @@ class NativeConnection(Protocol):
         core.pinged = self._pinged
         if not self._server.opened(self):
             self._isClosing = True
-            self._transport.abortConnection()
+            self._transport.loseConnection()
             return
         self._transport.registerProducer(self, True)
         self._later("hello", _HELLO_SECONDS, self._transport.abortConnection)

@@ -85,6 +85,13 @@ def readHead(fields: ReceivedFields) -> CallHead:
     return head
 
 
+def isCall(fields: ReceivedFields) -> bool:
+    """Return whether a request has the content type of gRPC."""
+    if type(fields.head) is CallHead:
+        return True
+    return any(name == b"content-type" and isGRPC(value) for name, value in fields.pairs)
+
+
 def _readHead(fields: ReceivedFields) -> CallHead:
     if fields.isTooLarge:
         head = CallHead([])
