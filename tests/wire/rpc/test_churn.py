@@ -189,6 +189,8 @@ class ChurnTests(RPCCase):
         definition = textService(**kinds, Upload="client", Chat="bidirectional")
         app = server.grpc().withOptions(grpc={"health": False})
         app.addService(definition=definition, implementation=service)
+        # After the first turn, in which trial sets its own timer.
+        await deferToThread(bool)
         threads = ownThreads()
         delayed = set(self.reactor.getDelayedCalls())
         port = await self.listen(app)
