@@ -74,6 +74,7 @@ class ClientCase(RPCCase):
         self.service = EchoService()
         definition = textService(Unary="none", Waits="none", Upload="client", Chat="bidirectional")
         options = {"health": False, "engine": "native", "maxMetadataSize": "64kb"}
+        options["compression"] = "gzip"
         self.app = server.grpc().withOptions(grpc={**options, **self.options()})
         self.app.addService(definition=definition, implementation=self.service)
         self.port = await self.listen(self.app)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from storagegate.core.codecs import INLINE_SIZE
 from storagegate.core.errors import GRPC_STATUSES, UNKNOWN_MESSAGE, GrpcError, asGrpcError
 from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http2.hpack import ReceivedFields, encodePairs
@@ -58,6 +60,12 @@ _OK = encodePairs([(b"grpc-status", b"0")])
 _log = Logger()
 
 
+def _fault(failure: Failure) -> GrpcError:
+    """Log a fault of ours, and return the error of its call."""
+    _log.failure("a message could not be compressed or inflated", failure)
+    return GrpcError(_INTERNAL, UNKNOWN_MESSAGE)
+
+
 @implementer(IServerCall)
 class NativeCall(Stream):
     """A call of a server, see L{IServerCall}."""
@@ -77,12 +85,15 @@ class NativeCall(Stream):
         "_isAtEnd",
         "_isCounted",
         "_isGone",
+        "_isInflating",
+        "_last",
         "_mostQueued",
         "_onClosed",
         "_peer",
         "_readAhead",
         "_service",
         "_ungranted",
+        "_unsent",
         "deadline",
         "expires",
         "isOver",
@@ -105,7 +116,7 @@ class NativeCall(Stream):
         self.isRefused = False
         # Until the call is accepted.
         self.isOver = self._isGone = True
-        self._hasBegun = self._isAtEnd = self._isCounted = False
+        self._hasBegun = self._isAtEnd = self._isCounted = self._isInflating = False
         self._got: Callable[[bytes | None], object] | None = None
         self._gotEnd: Callable[[bool], object] | None = None
         self._cancelled: Callable[[], object] | None = None
@@ -116,6 +127,9 @@ class NativeCall(Stream):
         self._inbox: deque[bytes] | None = None
         self._decoder: MessageDecoder | None = None
         self._encoding: str | None = None
+        # Messages, and then the status, that wait for one that a thread compresses.
+        self._unsent: deque[tuple[bytes, bool]] | None = None
+        self._last: tuple[int, str, Metadata] | None = None
         self._initial: Metadata = ()
         self._readAhead = 0
         self._mostQueued = connection.limits.queued
@@ -212,12 +226,13 @@ class NativeCall(Stream):
         got, inbox = self._got, self._inbox
         while got is not None and inbox:
             message = self.takeMessage()
-            # A message that cannot be inflated has ended the call, and the request for it.
-            if message is not None:
-                self._got = None
-                got(message)
+            if message is None:
+                # It is inflated in a thread, or has ended the call.
+                return
+            self._got = None
+            got(message)
             got, inbox = self._got, self._inbox
-        if self._isAtEnd and not (inbox or self._isGone):
+        if self._isAtEnd and not (inbox or self._isGone or self._isInflating):
             if got is not None:
                 self._got = None
                 got(None)
@@ -233,20 +248,42 @@ class NativeCall(Stream):
         """
         Return a message that is about to be read, inflated.
 
-        @return: C{None} if it cannot be inflated, and the call has ended.
+        @return: C{None} if it cannot be inflated, and the call has ended; or if it is long, and is
+            inflated in a thread.
         """
-        if type(message) is CompressedMessage:
-            encoding = self._head.encoding
-            assert encoding is not None
-            try:
-                message = inflateMessage(encoding, message, self._service.limits.maxReceive)
-            except GrpcError as error:
-                self._fail(error)
-                return None
-            self._service.traffic.bytesIn += len(message)
         if self._isCounted:
             self._count()
+        if type(message) is not CompressedMessage:
+            return message
+        encoding, service = self._head.encoding, self._service
+        assert encoding is not None
+        most = service.limits.maxReceive
+        try:
+            message = inflateMessage(encoding, message, min(most, INLINE_SIZE))
+        except GrpcError as error:
+            if error.status == _EXHAUSTED and most > INLINE_SIZE and service.run is not None:
+                self._isInflating = True
+                inflating = service.run(inflateMessage, encoding, message, most)
+                inflating.addCallbacks(self._inflated, self._inflateFailed)
+            else:
+                self._fail(error)
+            return None
+        service.traffic.bytesIn += len(message)
         return message
+
+    def _inflated(self, message: bytes) -> None:
+        """Deliver a message that was inflated in a thread."""
+        self._isInflating = False
+        got, self._got = self._got, None
+        self._service.traffic.bytesIn += len(message)
+        if got is not None:
+            got(message)
+        if not self._isGone:
+            self._deliver()
+
+    def _inflateFailed(self, failure: Failure) -> None:
+        self._isInflating = False
+        self._fail(failure.value if isinstance(failure.value, GrpcError) else _fault(failure))
 
     def _grant(self) -> None:
         """Let the client send as much again, if few enough messages wait."""
@@ -278,7 +315,7 @@ class NativeCall(Stream):
 
     def setPaused(self, isPaused: bool) -> None:
         """Let the sender continue."""
-        if not isPaused:
+        if not (isPaused or self._unsent is not None):
             self._resumeSender()
 
     def _resumeSender(self) -> None:
@@ -382,6 +419,8 @@ class NativeCall(Stream):
             got(message)
         elif self._isGone:
             return
+        elif self._isInflating:
+            self._got = got
         elif self._isAtEnd:
             got(None)
         else:
@@ -392,7 +431,7 @@ class NativeCall(Stream):
     def takeMessage(self) -> bytes | None:
         """Return a message that has arrived."""
         inbox = self._inbox
-        if not inbox:
+        if not inbox or self._isInflating:
             return None
         message = inbox.popleft()
         if self._ungranted and len(inbox) <= self._readAhead:
@@ -453,10 +492,9 @@ class NativeCall(Stream):
         # Behind one message, however long, another may wait: its sender would else be paused by a
         # message that is already on its way.
         queued = self.queued
-        if self._encoding is not None and compress:
-            frame = self._compressed(message)
-        else:
-            frame = b"\0" + size.to_bytes(4, "big") + message
+        if self._encoding is not None:
+            return self._sendEncoded(message, compress)
+        frame = b"\0" + size.to_bytes(4, "big") + message
         if not queued:
             self.sendData(frame)
             return True
@@ -467,10 +505,43 @@ class NativeCall(Stream):
             self.isPaused = True
         return not self.isPaused
 
-    def _compressed(self, message: bytes) -> bytes:
-        assert self._encoding is not None
-        packed = deflateMessage(self._encoding, message, self._service.limits.level)
-        return b"\1" + len(packed).to_bytes(4, "big") + packed
+    def _sendEncoded(self, message: bytes, compress: bool) -> bool:
+        """Send a message of a call with compression; a thread compresses a long one."""
+        if self._unsent is not None:
+            self._unsent.append((message, compress))
+            return False
+        encoding, service = self._encoding, self._service
+        assert encoding is not None
+        if compress and len(message) > INLINE_SIZE and service.run is not None:
+            self._unsent = deque()
+            packing = service.run(deflateMessage, encoding, message, service.limits.level)
+            packing.addCallbacks(self._packed, self._packFailed)
+            return False
+        if compress:
+            message = deflateMessage(encoding, message, service.limits.level)
+        self.sendData(bytes([compress]) + len(message).to_bytes(4, "big") + message)
+        return not self.isPaused
+
+    def _packed(self, message: bytes) -> None:
+        """Send a message that was compressed in a thread, and what waits behind it."""
+        unsent, self._unsent = self._unsent, None
+        if self._isGone or unsent is None:
+            return
+        self.sendData(b"\1" + len(message).to_bytes(4, "big") + message)
+        while unsent and self._unsent is None:
+            self._sendEncoded(*unsent.popleft())
+        if self._unsent is not None:
+            self._unsent.extend(unsent)
+        elif self._last is not None:
+            self._sendStatus(*self._last)
+        elif not self.isPaused:
+            self._resumeSender()
+
+    def _packFailed(self, failure: Failure) -> None:
+        self._unsent = None
+        if not self._isGone:
+            self.isOver = False
+            self._fail(_fault(failure))
 
     def _refuseResponse(self, size: int) -> None:
         limit = self._service.limits.maxSend
@@ -478,7 +549,7 @@ class NativeCall(Stream):
 
     def drained(self) -> Deferred[None]:
         """Wait until another message may be sent."""
-        if self.isOver or not self.isPaused:
+        if self.isOver or not (self.isPaused or self._unsent is not None):
             return succeed(None)
         self._drained = Deferred(self._stopWaiting)
         return self._drained
@@ -499,7 +570,10 @@ class NativeCall(Stream):
         self.isOver = True
         if not status and not self._hasBegun:
             self._begin()
-        self._sendStatus(status, message, trailers)
+        if self._unsent is None:
+            self._sendStatus(status, message, trailers)
+        else:
+            self._last = status, message, trailers
         self._cancelled = self._gotEnd = None
         self._leave()
         got, self._got = self._got, None

@@ -1,12 +1,16 @@
 """What the calls of a server share, whichever connection they come on."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorThreads
 
 from storagegate.core.heldbytes import HeldBytes
+from storagegate.core.task import callInThread
 from storagegate.rpc.engine.native.deadlines import Deadlines
 from storagegate.rpc.interfaces import MessageByteCounter
 
@@ -36,6 +40,7 @@ class CallService:
     @ivar clock: Provides C{IReactorTime}.
     @ivar budget: Counts the bytes of incomplete messages.
     @ivar deadlines: The deadlines of calls.
+    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread; C{None} without threads.
     @ivar accepted: Called with each call.
     """
 
@@ -47,6 +52,9 @@ class CallService:
         self.clock = clock
         self.budget = budget
         self.deadlines = Deadlines(clock)
+        self.run: Callable[..., Deferred[Any]] | None = None
+        if IReactorThreads.providedBy(clock):
+            self.run = partial(callInThread, clock)
         self.accepted: Callable[[Any], object] = _ignore
 
     def encodingFor(self, accepts: tuple[str, ...]) -> str | None:
