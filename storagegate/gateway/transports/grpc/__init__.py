@@ -59,6 +59,8 @@ class GRPCOptions:
     @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make; C{None}
         for three quarters.
     @ivar engine: C{"grpcio"} for grpc core, or C{"native"} for the project's own HTTP/2.
+    @ivar onHTTP: Whether calls are also served on the port of HTTP, over HTTP/2, which always has
+        the native engine.
     @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
         is C{true} with several workers.
     @ivar transformRequest: C{(request, method)} returns the request.
@@ -75,6 +77,7 @@ class GRPCOptions:
     # The same as TCP.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
+    onHTTP: bool = optionField(False, readFlag)
     protoFiles: tuple[str, ...] = optionField((), readTexts)
     protoLock: str | None = optionField(None, readFileName)
     keepUnknown: bool = optionField(False, readFlag)
@@ -94,6 +97,7 @@ class GRPCOptionsDict(TypedDict, total=False):
     reflection: bool
     reusePort: bool
     engine: Literal["grpcio", "native"]
+    onHTTP: bool
     maxMessageSize: int | str
     maxConnections: int
     maxCallsPerAddress: int | None

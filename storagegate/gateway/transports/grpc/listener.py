@@ -147,6 +147,14 @@ class GRPCTransport:
         """
         return self.server.listen(address, reactor=self._host.reactor)
 
+    def install(self, application: Any) -> None:
+        """
+        Also serve the calls on the listener of HTTP.
+
+        @param application: Its L{Application<storagegate.http.application.Application>}.
+        """
+        application.useRPC(self.server)
+
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Accept nothing more, let calls end, and cancel the remaining calls after the grace.
