@@ -9,17 +9,23 @@ from storagegate.gateway.gateway import createProtocolGateway
 from tests.support.h2client import H2Client
 
 
+class OnHTTPTests(TestCase):
     """gRPC on the port of HTTP, beside its own."""
 
     timeout = 60
 
     async def test_onHTTP(self) -> None:
         """Calls come on both ports; requests of HTTP and other content types stay what they are."""
-        for grpcOptions in ({"onHTTP": True}, {"onHTTP": True, "engine": "native"}, {}):
+        options: tuple[dict[str, Any], ...] = (
+            {"onHTTP": True},
+            {"onHTTP": True, "engine": "native"},
+            {},
+        )
+        for grpcOptions in options:
             gateway = createProtocolGateway(
-                protocols=["http", "grpc"], http={"port": 0}, grpc={"port": 0, **grpcOptions}
+                protocols=["http", "grpc"], port=0, grpc={"port": 0, **grpcOptions}
             )
-            gateway.registerService("Probe", {"echo": lambda request: request})
+            gateway.addService("Probe", {"methods": {"echo": lambda request: request}})
             ports = await gateway.listen()
             self.addCleanup(gateway.stop, 0)
             numbers = [ports[name].getHost().port for name in ("grpc", "http")]
