@@ -132,8 +132,8 @@ class CompressionOptions:
     """
     How messages are compressed.
 
-    @ivar level: From 1 to 9, as for zlib. It is checked but has no effect: grpc core always
-        compresses with zlib's 6.
+    @ivar level: From 1 to 9, as for zlib. It has no effect on grpc core, which always compresses
+        with zlib's 6.
     @ivar threshold: Only longer messages are compressed, in bytes.
     """
 
@@ -167,7 +167,7 @@ class GRPCServerOptions:
     @ivar http2MaxPingStrikes: How many pings at shorter intervals close the connection; 0 for no
         limit.
     @ivar maxConnections: The maximum number of connections; more are closed. grpc core accepts them
-        itself, so there is no limit per address.
+        itself, so there is no limit per address; the native engine gives one three quarters.
     @ivar maxConnectionIdle: The time without a call after which a connection is closed.
     @ivar maxConnectionAge: The time after which a connection accepts no more calls, give or take 10
         %, so that clients do not all reconnect together.
@@ -182,8 +182,9 @@ class GRPCServerOptions:
         at the client.
     @ivar overloadProtection: Whether a call counts towards its connection's limit until the server
         has processed its end. This protects public ports from clients that reset calls as fast as
-        they make them. A client with more than half of C{maxConcurrentStreams} calls may have some
-        refused (C{REFUSED_STREAM}, C{UNAVAILABLE}), which it can retry.
+        they make them; the native engine always does. A client with more than half of
+        C{maxConcurrentStreams} calls may have some refused (C{REFUSED_STREAM}, C{UNAVAILABLE}),
+        which it can retry.
     @ivar maxMetadataSize: The limit of a call's headers in bytes. Calls between one and two times
         the limit may be refused with C{RESOURCE_EXHAUSTED}; larger ones always are.
     @ivar reflection: Whether to serve C{grpc.reflection}.

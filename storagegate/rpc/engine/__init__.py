@@ -1,8 +1,9 @@
 """
-The engine that carries gRPC calls, and the check of the installed grpcio.
+The engines that carry gRPC calls, and the check of the installed grpcio.
 
-The engine drives grpc core through private names of grpcio. They are checked before the first
-server or client of a process: if one is missing, or behaves differently, gRPC does not start.
+Clients, and one engine of servers, drive grpc core through private names of grpcio. They are
+checked before the first of these in a process: if one is missing, or behaves differently, clients
+do not start, and servers take the native engine.
 """
 
 import os
@@ -19,7 +20,7 @@ ENGINES = ("grpcio", "native")
 """The engines of servers: grpc core, and the project's own HTTP/2."""
 
 ENGINE_VARIABLE = "STORAGEGATE_GRPC_ENGINE"
-"""The environment variable that selected one of two engines; only C{native} is left."""
+"""The environment variable that once selected an engine, which the option C{grpc.engine} does."""
 
 KNOWN_GRPCIO = "1.85.3"
 """The newest grpcio that the engine was tested with."""

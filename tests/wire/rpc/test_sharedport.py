@@ -1,7 +1,8 @@
 """gRPC on the port of HTTP: one listener, told apart by the content type."""
 
 import ssl
-import time
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -33,6 +34,7 @@ class SharedPortTests(TestCase):
 
         self.reactor: Any = reactor
         self.waiting: list[Deferred[None]] = []
+        self.begun: Callable[[], object] = lambda: None
         self.rpc = server.grpc().withOptions(grpc={"reflection": True, "compression": "gzip"})
         self.rpc.addService(
             name="Probe",
@@ -54,6 +56,7 @@ class SharedPortTests(TestCase):
         """Answer when the test lets it."""
         waiting: Deferred[None] = Deferred()
         self.waiting.append(waiting)
+        self.begun()
         await waiting
         return request
 
@@ -161,13 +164,15 @@ class SharedPortTests(TestCase):
         opened: Any = await other.listen(0, "127.0.0.1")
         self.addCleanup(other.close, 0)
 
+        begun = threading.Event()
+        self.begun = begun.set
+
         def use() -> list[Any]:
             with grpc.insecure_channel(f"127.0.0.1:{opened.getHost().port}") as channel:
                 echo, wait = (channel.unary_unary(f"/Probe/{n}") for n in ("echo", "wait"))
                 long = echo.future(struct(a="b" * 100), timeout=PATIENCE).code()
                 held = wait.future(b"", timeout=PATIENCE)
-                while not self.waiting:
-                    time.sleep(0.001)
+                begun.wait(PATIENCE)
                 refused = echo.future(b"", timeout=PATIENCE).code()
                 held.cancel()
                 return [long, refused]

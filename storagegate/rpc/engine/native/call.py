@@ -17,7 +17,7 @@ from storagegate.net.http2.hpack import ReceivedFields, encodePairs
 from storagegate.net.http2.interfaces import ErrorCode
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.native.deadlines import DeadlineSet
-from storagegate.rpc.engine.native.head import CallHead, readHead
+from storagegate.rpc.engine.native.head import CallRequest, readHead
 from storagegate.rpc.engine.native.messages import (
     ENCODINGS,
     PREFIX,
@@ -32,7 +32,7 @@ from storagegate.rpc.status import DETAILS_KEY, encodeDetails, statusMessage
 
 if TYPE_CHECKING:
     from storagegate.net.http2.core import HTTP2Core
-    from storagegate.rpc.engine.native.service import CallService, Peer
+    from storagegate.rpc.engine.native.service import CallPeer, CallService
 
 _INTERNAL = GRPC_STATUSES["INTERNAL"]
 _LATE = GRPC_STATUSES["DEADLINE_EXCEEDED"]
@@ -103,10 +103,10 @@ class NativeCall(Stream):
 
     countsBytes = True
 
-    _head: CallHead
+    _head: CallRequest
 
     def __init__(
-        self, connection: "HTTP2Core", number: int, service: "CallService", peer: "Peer"
+        self, connection: "HTTP2Core", number: int, service: "CallService", peer: "CallPeer"
     ) -> None:
         super().__init__(connection, number)
         self._service = service
@@ -160,7 +160,7 @@ class NativeCall(Stream):
             self._deadlines = service.deadlines.add(self)
         service.accepted(self)
 
-    def _refuseHead(self, head: CallHead) -> None:
+    def _refuseHead(self, head: CallRequest) -> None:
         """Answer a request that is no call of gRPC, or asks for something unknown."""
         refusal = head.refusal
         assert refusal is not None

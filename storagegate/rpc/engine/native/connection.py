@@ -21,7 +21,7 @@ from storagegate.core.shares import AddressShare
 from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
 from storagegate.rpc.engine.native.call import NativeCall
-from storagegate.rpc.engine.native.service import Peer
+from storagegate.rpc.engine.native.service import CallPeer
 
 if TYPE_CHECKING:
     from storagegate.rpc.engine.native.server import NativeServer
@@ -103,7 +103,7 @@ class NativeConnection(Protocol):
 
     def connectionMade(self) -> None:
         """Begin, or close the connection if there are too many."""
-        self.peer = Peer(self.transport)
+        self.peer = CallPeer(self.transport)
         self.core = core = HTTP2Core(self._limits, self._openStream, self._wantFlush, self._isOver)
         core.pinged = self._pinged
         if not self._server.opened(self):

@@ -73,7 +73,7 @@ def _ignore(call: Any) -> None:
     """Ignore a call that comes before the server accepts calls."""
 
 
-class Peer:
+class CallPeer:
     """
     The client of a connection.
 

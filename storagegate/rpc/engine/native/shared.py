@@ -10,7 +10,7 @@ from storagegate.net.http2.hpack import ReceivedFields
 from storagegate.rpc.engine.native.call import NativeCall
 from storagegate.rpc.engine.native.head import isCall
 from storagegate.rpc.engine.native.server import messageLimits
-from storagegate.rpc.engine.native.service import CallService, Peer
+from storagegate.rpc.engine.native.service import CallPeer, CallService
 from storagegate.rpc.interfaces import MessageByteCounter
 
 
@@ -33,7 +33,7 @@ class SharedCalls:
         """
         self.service = CallService(messageLimits(options), clock, traffic, budget)
         self._stopped: Callable[[], object] = lambda: None
-        self._peers: WeakKeyDictionary[HTTP2Core, Peer] = WeakKeyDictionary()
+        self._peers: WeakKeyDictionary[HTTP2Core, CallPeer] = WeakKeyDictionary()
 
     def open(self, connection: Any, number: int, fields: ReceivedFields) -> NativeCall | None:
         """
@@ -46,7 +46,7 @@ class SharedCalls:
             return None
         peer = self._peers.get(connection)
         if peer is None:
-            peer = self._peers[connection] = Peer(connection.transport)
+            peer = self._peers[connection] = CallPeer(connection.transport)
         return NativeCall(connection, number, self.service, peer)
 
     def start(self, accept: Callable[[Any], object], stopped: Callable[[], object]) -> None:
