@@ -88,7 +88,8 @@ class RecordingStream(Stream):
 
     def headReceived(self, fields: ReceivedFields, isEnded: bool) -> None:
         """Record the event."""
-        if self.connection.isClient and fields.pairs[0][1][:1] != b"1":
+        isInterim = bool(fields.pairs) and fields.pairs[0][1].startswith(b"1")
+        if self.connection.isClient and not isInterim:
             self.isHeadReceived = True
         self._hear("head", fields.pairs, isEnded)
 

@@ -732,6 +732,12 @@ NO_BODY = CompleteBody(b"")
 """The body of a request without one; it is immutable, so all such requests share it."""
 
 
+# A reader that has fallen behind gets small pieces joined: a client that sends two bytes at a time
+# would otherwise occupy twenty times their memory.
+_SMALL_PIECE = 1024
+_JOINED_PIECE = 4096
+
+
 @implementer(IPushProducer)
 class ArrivingBody(BoundedStream[bytes], RequestBody):
     """
@@ -862,8 +868,19 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
                 else:
                     self.end()
             elif payload:
+                if len(payload) < _SMALL_PIECE and self._items:
+                    payload = self._joined(payload)
                 self.put(payload)
         return decoder.rest
+
+    def _joined(self, piece: bytes) -> bytes:
+        """Join a small piece with the last one that waits, if it is not long."""
+        last = self._items[-1]
+        if len(last) >= _JOINED_PIECE:
+            return piece
+        del self._items[-1]
+        self.held -= len(last)
+        return last + piece
 
     def discard(self) -> None:
         """

@@ -66,7 +66,6 @@ class HTTP2Connection(HTTP2Core):
     @ivar owner: The site.
     @ivar client: The transport, as HTTP/1.1 had it.
     @ivar share: The listener's counts for the client's address.
-    @ivar isCorked: Whether output waits for the rest of a response.
     @ivar isFull: Whether the client has fallen behind with reading.
     """
 
@@ -78,7 +77,7 @@ class HTTP2Connection(HTTP2Core):
         self.client = client
         self.share = share
         self.transport: Any = None
-        self.isCorked = self.isFull = False
+        self.isFull = False
         limits = owner.limits
         offers = {frames.ENABLE_CONNECT_PROTOCOL: 1} if owner.servesWebSockets else None
         super().__init__(
@@ -95,7 +94,7 @@ class HTTP2Connection(HTTP2Core):
         self.sentBytes = client.sentBytes
         # Input that waits for a turn; see InputScheduler.
         self._pending: list[bytes] = []
-        self._isWaiting = self._isFlushing = self._isFlushDue = False
+        self._isWaiting = self._isHeld = self._isFlushing = self._isFlushDue = False
         self._unsent = 0
         self._isClosing = self._isDraining = False
         self._discardable = limits.drainedBody
@@ -105,8 +104,8 @@ class HTTP2Connection(HTTP2Core):
         self._seen = -1
         # When a frame or a header block that is incomplete was first seen.
         self._partSince: float | None = None
-        self._sentProgress: tuple[int, ...] = ()
-        self._progressTime = 0.0
+        self._closingProgress: tuple[int, ...] = ()
+        self._closingProgressTime = 0.0
 
     # For the transport
 
@@ -155,6 +154,9 @@ class HTTP2Connection(HTTP2Core):
         self._unsent = 0
         self._updateReading()
         self.flush()
+        if self._isHeld and not self.isFull:
+            self._isHeld = False
+            self.owner.scheduler.wait(self._endWaiting)
 
     def stopProducing(self) -> None:
         """Do nothing: C{connectionLost} follows."""
@@ -166,11 +168,11 @@ class HTTP2Connection(HTTP2Core):
 
     def _receive(self, data: bytes) -> None:
         self.receive(data)
+        self.flush()
         if self.hasInput and not self._isClosing:
             self._isWaiting = True
             self._updateReading()
             self.owner.scheduler.wait(self._endWaiting)
-        self.flush()
 
     def _count(self, error: HTTP2Error) -> None:
         super()._count(error)
@@ -188,6 +190,10 @@ class HTTP2Connection(HTTP2Core):
 
     def _endWaiting(self) -> None:
         """Continue with the input, now that it is this connection's turn."""
+        if self._unsent > _MAX_UNSENT:
+            # Its input would cause more output; continued when the client has read some.
+            self._isHeld = True
+            return
         self._isWaiting = False
         if self._isClosing:
             return
@@ -204,30 +210,31 @@ class HTTP2Connection(HTTP2Core):
 
     def flush(self) -> None:
         """Send what the windows and the transport allow."""
-        if self.isCorked or self._isFlushing or self._isReceiving or self.transport is None:
+        if self._isFlushing or self._isReceiving or self.transport is None:
             return
         self._isFlushing = True
-        sent = 0
-        while sent < _TURN:
-            isFull = self.isFull
-            data = self.takeOutput(0 if isFull else _PIECE)
-            if not data:
-                break
-            sent += len(data)
-            self.transport.write(data)
-            if isFull:
-                self._unsent += len(data)
-                self._updateReading()
-        else:
-            self._flushLater()
-        self._isFlushing = False
+        try:
+            self._sendTurn()
+        finally:
+            self._isFlushing = False
         if not self._isClosing:
             if self.failure is not None:
                 self._close(True)
             elif self.isGoingAway and not self.streams:
                 self._close(not self._isWaiting)
 
-    def _flushLater(self) -> None:
+    def _sendTurn(self) -> None:
+        sent = 0
+        while sent < _TURN:
+            isFull = self.isFull
+            data = self.takeOutput(0 if isFull else _PIECE)
+            if not data:
+                return
+            sent += len(data)
+            self.transport.write(data)
+            if isFull:
+                self._unsent += len(data)
+                self._updateReading()
         if not self._isFlushDue:
             self._isFlushDue = True
             self.owner.reactor.callLater(0, self._flushDue)
@@ -310,10 +317,10 @@ class HTTP2Connection(HTTP2Core):
     def _checkClosing(self, now: float) -> None:
         if self.client.hasUnsent():
             progress = (self.client.sentBytes(),)
-            if progress != self._sentProgress:
-                self._sentProgress = progress
-                self._progressTime = now
-            elif now - self._progressTime >= self.owner.limits.requestTimeout:
+            if progress != self._closingProgress:
+                self._closingProgress = progress
+                self._closingProgressTime = now
+            elif now - self._closingProgressTime >= self.owner.limits.requestTimeout:
                 self.abort()
         elif now >= self._deadline:
             self.client.closeNow()

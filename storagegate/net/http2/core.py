@@ -35,15 +35,16 @@ from storagegate.net.http2.frames import (
     PADDED,
     PING,
     PREFACE,
-    PRIORITY,
     PRIORITY_UPDATE,
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    checkFrame,
+    readHeader,
 )
 from storagegate.net.http2.headerblocks import HeaderBlockAssembler, removePadding
-from storagegate.net.http2.hpack import HeaderDecoder, tableSizeUpdate
+from storagegate.net.http2.hpack import HeaderDecoder, ReceivedFields, tableSizeUpdate
 from storagegate.net.http2.interfaces import (
     ConnectionFailure,
     ErrorCode,
@@ -64,11 +65,6 @@ from storagegate.net.http2.settings import (
 from storagegate.net.http2.stream import Stream
 
 _MAX_STREAM = 2**31 - 1
-
-# The frames that belong to a stream, to the connection, and those of a fixed size.
-_OF_STREAM = frozenset([DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, CONTINUATION])
-_OF_CONNECTION = frozenset([SETTINGS, PING, GOAWAY, PRIORITY_UPDATE])
-_SIZES = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 
 # Streams that were reset: frames of the peer that crossed the reset are ignored. At least so many
 # are remembered, and two for each stream that may be open.
@@ -142,6 +138,8 @@ class HTTP2Core:
         self._tableSize = HEADER_TABLE
         # Bytes of DATA whose window was not granted again.
         self._received = 0
+        # Bytes of output since the transport became full.
+        self._unread = 0
         self._resets: dict[int, None] = {}
         self._maxResets = max(_REMEMBERED, 2 * limits.streams)
         self._waitingPriorities = WaitingPriorities(limits.streams)
@@ -206,15 +204,14 @@ class HTTP2Core:
         handled = 0
         output, most = self._output, self.limits.output
         while end - at >= HEADER_SIZE and len(output.frames) <= most:
-            word = int.from_bytes(data[at : at + 4], "big")
+            word, flags, number = readHeader(data, at)
             size, kind = word >> 8, word & 0xFF
             if size > self.limits.frame:
                 raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
             begin = at + HEADER_SIZE
             if end - begin < size:
                 break
-            flags = data[at + 4]
-            number = int.from_bytes(data[at + 5 : begin], "big") & _MAX_STREAM
+            number &= _MAX_STREAM
             at = begin + size
             block = self._block.stream
             if block and (kind != CONTINUATION or number != block):
@@ -228,7 +225,7 @@ class HTTP2Core:
                     )
                 self._isSettingsDue = False
             try:
-                if kind == DATA:
+                if kind == DATA and number:
                     self._dataReceived(number, flags, data[begin:at])
                 else:
                     self._frameReceived(kind, flags, number, data[begin:at])
@@ -270,11 +267,7 @@ class HTTP2Core:
         return bool(self._block.stream)
 
     def _frameReceived(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        size = _SIZES.get(kind)
-        if (kind in _OF_STREAM and not number) or (kind in _OF_CONNECTION and number):
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a frame of the wrong stream")
-        if size is not None and len(payload) != size:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
+        checkFrame(kind, number, len(payload))
         if kind == HEADERS:
             self._headersReceived(number, flags, payload)
         elif kind == WINDOW_UPDATE:
@@ -309,8 +302,6 @@ class HTTP2Core:
     # Section 6.1
 
     def _dataReceived(self, number: int, flags: int, data: bytes) -> None:
-        if not number:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "DATA without a stream")
         size = len(data)
         self._received += size
         if self._received > self.limits.connectionWindow:
@@ -351,9 +342,18 @@ class HTTP2Core:
         if stream.isLocalClosed and not self.isClient:
             self._discarded(stream)
         else:
-            stream.dataReceived(data, isEnded)
+            try:
+                stream.dataReceived(data, isEnded)
+            except Exception:
+                self._refuseEnd(stream)
+                raise
             if isEnded and stream.isLocalClosed:
                 self._forget(stream)
+
+    def _refuseEnd(self, stream: Stream) -> None:
+        """Let a stream that did not accept its end hear of its loss."""
+        if stream.id in self.streams:
+            stream.isRemoteClosed = False
 
     def _refuseData(self, number: int, stream: Stream | None, hasData: bool) -> None:
         """Handle DATA of a stream whose peer may send nothing more (section 5.1)."""
@@ -412,28 +412,37 @@ class HTTP2Core:
         elif stream.isHeadReceived and not isEnded:
             raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "trailers that do not end their stream")
         if isEnded:
-            stream.isRemoteClosed = True
             if stream.isHeadReceived and stream.expected not in (None, stream.received):
                 raise StreamFailure(
                     ErrorCode.PROTOCOL_ERROR, "the body is not of the declared length"
                 )
+            stream.isRemoteClosed = True
         if stream.isLocalClosed and not self.isClient:
             self._discarded(stream)
             return
-        if stream.isHeadReceived:
-            stream.trailersReceived(fields)
-        else:
-            stream.isHeadReceived = not self.isClient
-            stream.headReceived(fields, isEnded)
-            if not stream.isHeadReceived:
-                # An interim response
-                self._allowance.chargeControl()
-            level = self._waitingPriorities.pop(number)
-            if level is not None:
-                # It overrides the field (RFC 9218 section 7).
-                self._setLevel(stream, level)
+        try:
+            if stream.isHeadReceived:
+                stream.trailersReceived(fields)
+            else:
+                self._deliverHead(stream, fields, isEnded)
+        except Exception:
+            self._refuseEnd(stream)
+            raise
         if isEnded and stream.isLocalClosed:
             self._forget(stream)
+
+    def _deliverHead(self, stream: Stream, fields: ReceivedFields, isEnded: bool) -> None:
+        stream.isHeadReceived = not self.isClient
+        stream.headReceived(fields, isEnded)
+        if not stream.isHeadReceived:
+            self._allowance.chargeControl()
+            if isEnded:
+                # Section 8.1
+                raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "an interim response at the end")
+        level = self._waitingPriorities.pop(stream.id)
+        if level is not None:
+            # It overrides the field (RFC 9218 section 7).
+            self._setLevel(stream, level)
 
     def _newStream(self, number: int) -> Stream | None:
         """Open the stream of a request; return C{None} if it is not accepted."""
@@ -541,8 +550,6 @@ class HTTP2Core:
     # Section 6.8
 
     def _goAwayReceived(self, payload: bytes) -> None:
-        if len(payload) < 8:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
         self._allowance.chargeControl()
         last = int.from_bytes(payload[:4], "big") & _MAX_STREAM
         code = int.from_bytes(payload[4:8], "big")
@@ -584,8 +591,6 @@ class HTTP2Core:
         """Section 7.1"""
         if self.isClient:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a priority of a server")
-        if len(payload) < 4:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
         number = int.from_bytes(payload[:4], "big") & _MAX_STREAM
         if not number % 2:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a priority of no request")
@@ -651,7 +656,8 @@ class HTTP2Core:
         """
         Return the next bytes to send.
 
-        @param budget: About how many bytes of DATA to add; 0 while the transport is full.
+        @param budget: About how many bytes of DATA to add; 0 while the transport is full. A peer
+            that causes too many other frames meanwhile loses the connection.
         @return: Empty if there is nothing to send now.
         """
         served: list[Stream] = []
@@ -664,6 +670,13 @@ class HTTP2Core:
                     stream.setPaused(False)
                 except Exception:
                     self._fault(stream.id)
+        if budget > 0:
+            self._unread = 0
+        else:
+            self._unread += len(data)
+            if self._unread > self.limits.unread:
+                text = "too much output that is not read"
+                self.fail(ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, text))
         return data
 
     def localEnded(self, stream: Stream) -> None:

@@ -2,6 +2,8 @@
 
 from struct import Struct
 
+from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first (section 3.4)."""
 
@@ -35,14 +37,45 @@ MAX_HEADER_LIST_SIZE = 0x6
 ENABLE_CONNECT_PROTOCOL = 0x8
 NO_RFC7540_PRIORITIES = 0x9
 
+# The frames that belong to a stream, and to the connection; the least and most bytes of payloads.
+_OF_STREAM = frozenset([DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, CONTINUATION])
+_OF_CONNECTION = frozenset([SETTINGS, PING, GOAWAY, PRIORITY_UPDATE])
+_SIZES = {
+    PRIORITY: (5, 5),
+    RST_STREAM: (4, 4),
+    PING: (8, 8),
+    GOAWAY: (8, 2**24),
+    WINDOW_UPDATE: (4, 4),
+    PRIORITY_UPDATE: (4, 2**24),
+}
+
 _HEADER = Struct(">IBI")
 _SETTING = Struct(">HI")
 
 packHeader = _HEADER.pack
 """Pack length and type as C{length << 8 | type}, the flags and the stream."""
 
+readHeader = _HEADER.unpack_from
+"""Read what L{packHeader} has packed, from an offset; the stream with its reserved bit."""
+
 readSettings = _SETTING.iter_unpack
 """Iterate over the pairs of identifier and value of a SETTINGS payload."""
+
+
+def checkFrame(kind: int, number: int, size: int) -> None:
+    """
+    Check the stream and the size of a received frame; those of unknown types are right.
+
+    @raise ConnectionFailure: If they are wrong.
+    """
+    if kind in _OF_STREAM:
+        if not number:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a frame without a stream")
+    elif number and kind in _OF_CONNECTION:
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a frame of the connection in a stream")
+    sizes = _SIZES.get(kind)
+    if sizes is not None and not sizes[0] <= size <= sizes[1]:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

@@ -24,7 +24,7 @@ from storagegate.net.http.parser import ArrivingBody
 from storagegate.net.http2.fields import readRequest, readTrailers
 from storagegate.net.http2.hpack import encodeHead
 from storagegate.net.http2.interfaces import ErrorCode, HTTP2Error, StreamReset
-from storagegate.net.http2.stream import DEFAULT_URGENCY, Stream
+from storagegate.net.http2.stream import Stream
 from storagegate.net.http2.tunnel import StreamTransport
 
 if TYPE_CHECKING:
@@ -148,8 +148,7 @@ class HTTPStream(Stream):
             self._sendRejection(error)
             return
         priority = request.headers.get(b"priority")
-        if priority is not None and self.isIncremental and self.urgency == DEFAULT_URGENCY:
-            # RFC 9218 section 7: PRIORITY_UPDATE, which may arrive first, overrides the field.
+        if priority is not None:
             connection.prioritise(self, priority)
         length = request.contentLength
         if length != 0:
@@ -229,11 +228,7 @@ class HTTPStream(Stream):
         if code < 300 and self._isUntakenTunnel:
             head, body = _NO_TUNNEL, b""
         self._endRequest()
-        connection = self.connection
-        connection.isCorked = True
         self.sendWhole(encodeHead(head), body)
-        connection.isCorked = False
-        connection.flush()
         self._responded()
 
     def begin(self, code: int, head: bytes, closes: bool) -> None:

@@ -78,6 +78,8 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
     @ivar queued: Bytes queued on a stream, after which its writer is paused.
     @ivar output: Frames that may wait to be sent; the client's next frames wait then, too. A turn
         of input seldom causes so many.
+    @ivar unread: Bytes of frames other than DATA that are sent while the transport is full: heads,
+        trailers and acknowledgements, which no window limits. A client that reads needs none.
     @ivar control: Frames that do no work (PING, SETTINGS, PRIORITY, empty DATA, CONTINUATION,
         WINDOW_UPDATE without DATA, streams that are refused, unknown types) that a client may send
         in a burst.
@@ -97,6 +99,7 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
     frame: int = 16_384
     queued: int = 64 * 1024
     output: int = 1000
+    unread: int = 1024 * 1024
     control: int = 1000
     controlRate: int = 200
     resets: int = 1000

@@ -165,9 +165,12 @@ class Stream:
             return
         if data:
             self.queue.append(data)
-            self.queued += len(data)
+            before = self.queued
+            self.queued = before + len(data)
             self.isEnding = isEnd
-            self.connection.makeReady(self)
+            if not before:
+                self.connection.makeReady(self)
+            # The owner may have sent it at once.
             if self.queued > self.connection.limits.queued and not (isEnd or self.isPaused):
                 self.isPaused = True
                 self.setPaused(True)

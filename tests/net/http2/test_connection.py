@@ -17,6 +17,18 @@ async def echo(request: ChannelRequest) -> None:
     request.respond(200, [], await request.body.read(1 << 24))
 
 
+class PriorityUpdateFrame:
+    """A frame of RFC 9218, which the library does not know."""
+
+    def __init__(self, number: int, value: bytes) -> None:
+        self._payload = number.to_bytes(4, "big") + value
+
+    def serialize(self) -> bytes:
+        """Encode it."""
+        size = len(self._payload).to_bytes(3, "big")
+        return size + b"\x10\0\0\0\0\0" + self._payload
+
+
 class ResponseTests(SynchronousTestCase):
     """The responses of HTTP/1.1 in the form of HTTP/2."""
 
@@ -100,6 +112,34 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual(len(answer.body), len(body))
         self.assertEqual(answer.body, body)
         self.assertTrue(answer.isEnded)
+
+    def test_priority(self) -> None:
+        """The field Priority orders responses, and PRIORITY_UPDATE overrides it."""
+
+        async def handle(request: ChannelRequest) -> None:
+            request.respond(200, [], bytes(150_000))
+
+        site = TestSite(handle)
+        peer = Peer(site)
+        peer.isReading = False
+        first = peer.begin("GET", "/", ("priority", "u=5"))
+        number = peer.wire.get_next_available_stream_id() + 2
+        update = PriorityUpdateFrame(number, b"u=0")
+        peer.server.dataReceived(update.serialize())
+        second = peer.begin("GET", "/", ("priority", "u=2"))
+        third = peer.begin("GET", "/", ("priority", "u=7"))
+        numbers = [first, second, third]
+        for each in numbers:
+            peer.wire.increment_flow_control_window(200_000, each)
+        # Up to here, the window of the connection was the first one's.
+        peer.wire.increment_flow_control_window(100_000)
+        peer.pump()
+        sizes = [len(peer.answers[each].body) for each in numbers]
+        self.assertEqual(sizes, [65_535, 0, 100_000])
+        peer.wire.increment_flow_control_window(100_000)
+        peer.pump()
+        sizes = [len(peer.answers[each].body) for each in numbers]
+        self.assertEqual(sizes, [65_535, 50_000, 150_000])
 
     def test_hints(self) -> None:
         """Early hints precede the response."""
@@ -321,6 +361,31 @@ class BodyTests(SynchronousTestCase):
 class BackPressureTests(SynchronousTestCase):
     """Responses to clients that read slowly."""
 
+    def test_sentAtOnce(self) -> None:
+        """A piece that a fast client has taken at once does not pause its writer."""
+        turn: Deferred[None] = Deferred()
+
+        async def handle(request: ChannelRequest) -> None:
+            request.begin(200, [], None)
+            await turn
+            for _ in range(3):
+                waiting = request.send(bytes(200_000))
+                if waiting is not None:
+                    await waiting
+            request.finish()
+
+        peer = Peer(TestSite(handle))
+        number = peer.begin()
+        peer.wire.increment_flow_control_window(1_000_000, number)
+        peer.wire.increment_flow_control_window(1_000_000)
+        peer.pump()
+        turn.callback(None)
+        peer.site.clock.advance(0)
+        peer.pump()
+        self.assertEqual(
+            (len(peer.answers[number].body), peer.answers[number].isEnded), (600_000, True)
+        )
+
     def setUp(self) -> None:
         """Let a handler send without end."""
         self.sent = 0
@@ -383,4 +448,5 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual((states[0], states[-1]), ("producing", "paused"))
         self.assertLess(len(peer.transport.value()), 120_000)
         peer.server.resumeProducing()
+        peer.site.clock.pump([0.0] * 100)
         self.assertEqual(peer.transport.producerState, "producing")

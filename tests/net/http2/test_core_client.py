@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.net.http2 import frames
 from storagegate.net.http2.frames import frame, goAway, resetStream, windowUpdate
 from storagegate.net.http2.hpack import encodePairs
-from storagegate.net.http2.interfaces import ErrorCode, StreamReset
+from storagegate.net.http2.interfaces import ErrorCode, StreamFailure, StreamReset
 from tests.support.http2 import END, GET, OK, POST, TRAILERS, Peer, RecordingStream, data, headers
 
 INTERIM = encodePairs([(b":status", b"103")])
@@ -98,6 +98,39 @@ class ClientTests(SynchronousTestCase):
         self.request()
         resets = self.peer.resets(data(1, b"a"), headers(3, INTERIM, 4), data(3, b"a", END))
         self.assertEqual(resets, [(1, ErrorCode.PROTOCOL_ERROR), (3, ErrorCode.PROTOCOL_ERROR)])
+
+    def test_endOfInterim(self) -> None:
+        """Section 8.1: an interim response that ends its stream is malformed."""
+        stream = self.request()
+        self.assertEqual(self.peer.resets(headers(1, INTERIM)), [(1, ErrorCode.PROTOCOL_ERROR)])
+        self.assertEqual(stream.names(), ["head", "lost"])
+
+    def test_refusedEnd(self) -> None:
+        """A stream that does not accept the end of its response hears of its loss."""
+
+        def refuse(stream: Any, event: Any) -> None:
+            if event[0] != "lost":
+                raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "malformed")
+
+        head = headers(1, OK, frames.END_HEADERS)
+        for wire in (headers(1, OK), head + data(1, b"a", END), head + headers(1, TRAILERS)):
+            self.peer = Peer(isClient=True).greet()
+            stream = self.request()
+            if wire.startswith(head):
+                self.peer.feed(head)
+                wire = wire[len(head) :]
+            stream.on = refuse
+            self.assertEqual(self.peer.resets(wire), [(1, ErrorCode.PROTOCOL_ERROR)])
+            self.assertEqual(stream.names()[-1], "lost")
+
+    def test_length(self) -> None:
+        """Section 8.1.1: a body that is shorter than declared, ended by trailers."""
+        stream = self.request()
+        self.peer.feed(headers(1, OK, frames.END_HEADERS))
+        stream.expected = 3
+        resets = self.peer.resets(data(1, b"ab"), headers(1, TRAILERS))
+        self.assertEqual(resets, [(1, ErrorCode.PROTOCOL_ERROR)])
+        self.assertEqual(stream.names(), ["head", "data", "lost"])
 
     def test_earlyResponse(self) -> None:
         """Section 8.1: a response before the end of its request, whose rest is then not wanted."""

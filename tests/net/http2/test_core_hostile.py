@@ -287,6 +287,33 @@ class OutputTests(_Case):
         self.assertEqual(len(self.peer.opened), 5000)
         self.assertEqual(len(sent), 5000)
 
+    def test_fullTransport(self) -> None:
+        """A client that never reads gets 1 MiB of heads, whatever it sends."""
+        self.peer.on = lambda stream, event: stream.sendHead(
+            OK + b"\x00\x01a\x40" + b"x" * 64, True
+        )
+        sent = 0
+        for number in odd(50_000):
+            self.peer.core.receive(headers(number))
+            sent += len(self.peer.core.takeOutput(0))
+            self.peer.opened.clear()
+            if self.peer.core.failure is not None:
+                break
+        self.assertEqual(self.peer.core.failures, {CALM: 1})
+        self.assertLess(sent, 2**20 + 100)
+        # A client that reads goes on.
+        self.peer = Peer().greet()
+        self.peer.on = lambda stream, event: stream.sendHead(
+            OK + b"\x00\x01a\x40" + b"x" * 64, True
+        )
+        for number in odd(20_000):
+            self.peer.core.receive(headers(number))
+            self.peer.core.takeOutput(0)
+            if number % 1000 == 1:
+                self.peer.core.takeOutput(1)
+            self.peer.opened.clear()
+        self.assertIsNone(self.peer.core.failure)
+
     def test_zeroWindow(self) -> None:
         """Responses without a window wait, without work for the other output."""
         self.peer = Peer().greet({frames.INITIAL_WINDOW_SIZE: 0})
@@ -437,6 +464,29 @@ class HeavyUseTests(_Case):
             (sent,) = [each for each in self.peer.sent() if each.kind == frames.DATA]
             size = len(sent.payload)
             self.assertIsNone(self.peer.failure(PING, windowUpdate(0, size), windowUpdate(1, size)))
+
+    def test_grantedMessages(self) -> None:
+        """A client of gRPC grants both windows for each message, of which frames have hundreds."""
+        self.peer = Peer().greet({frames.INITIAL_WINDOW_SIZE: 65_535})
+        self.peer.feed(headers(1))
+        stream = self.peer.opened[1]
+        stream.sendHead(OK)
+        for _ in range(200):
+            for _ in range(500):
+                stream.sendData(b"m" * 32)
+            sent = [each for each in self.peer.sent() if each.kind == frames.DATA]
+            self.assertEqual(sum(len(each.payload) for each in sent), 16_000)
+            wire = (windowUpdate(0, 32) + windowUpdate(1, 32)) * 500
+            self.assertIsNone(self.peer.failure(PING, wire))
+
+    def test_floodOfGrants(self) -> None:
+        """A large response makes 8,192 frames free, not more."""
+        self.peer = Peer().greet({frames.INITIAL_WINDOW_SIZE: MAX_WINDOW})
+        self.peer.core._output.sendWindow = MAX_WINDOW
+        self.peer.feed(headers(1))
+        self.peer.opened[1].sendData(bytes(2**20))
+        self.peer.sent()
+        self.assertEqual(self.flood(lambda count: windowUpdate(0, 1), 10_000), 8192 + 999)
 
     def test_uploadsOfMessages(self) -> None:
         """A client sends 50,000 messages, each in its own frame, and pings now and then."""
