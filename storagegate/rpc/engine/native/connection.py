@@ -8,7 +8,8 @@ messages wait in their streams, whose handlers are paused.
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from typing import Protocol as TypingProtocol
 
 from msgspec import Struct
 from twisted.internet.error import ConnectionLost
@@ -20,11 +21,9 @@ from zope.interface import implementer
 from storagegate.core.shares import AddressShare
 from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
+from storagegate.net.scheduling import InputScheduler
 from storagegate.rpc.engine.native.call import NativeCall
-from storagegate.rpc.engine.native.service import CallPeer
-
-if TYPE_CHECKING:
-    from storagegate.rpc.engine.native.server import NativeServer
+from storagegate.rpc.engine.native.service import CallPeer, CallService
 
 _OUTPUT_BYTES = 256 * 1024
 """DATA of a turn, about: as much as the buffer of a socket takes at once."""
@@ -77,6 +76,28 @@ class ConnectionOptions(Struct, frozen=True):
     ageGrace: float
 
 
+class IConnectionOwner(TypingProtocol):
+    """
+    The server of a connection.
+
+    @ivar service: What the calls share.
+    @ivar options: The pings and ages of connections.
+    @ivar scheduler: Divides time between the connections.
+    @ivar isStopping: Whether connections accept no more calls.
+    """
+
+    service: CallService
+    options: ConnectionOptions
+    scheduler: InputScheduler
+    isStopping: bool
+
+    def opened(self, connection: Any) -> bool:
+        """Count a new connection, and return whether it may stay."""
+
+    def closed(self, connection: Any) -> None:
+        """Forget a connection."""
+
+
 @implementer(IPushProducer)
 class NativeConnection(Protocol):
     """
@@ -87,7 +108,7 @@ class NativeConnection(Protocol):
 
     core: HTTP2Core
 
-    def __init__(self, server: "NativeServer", limits: HTTP2Limits) -> None:
+    def __init__(self, server: IConnectionOwner, limits: HTTP2Limits) -> None:
         self._server = server
         self._limits = limits
         self._clock = server.service.clock
