@@ -17,7 +17,7 @@ from storagegate.net.http2.hpack import ReceivedFields, encodePairs
 from storagegate.net.http2.interfaces import ErrorCode
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.native.deadlines import DeadlineSet
-from storagegate.rpc.engine.native.head import CallRequest, readHead
+from storagegate.rpc.engine.native.head import RPCRequestHead, readHead
 from storagegate.rpc.engine.native.messages import (
     ENCODINGS,
     PREFIX,
@@ -103,7 +103,7 @@ class NativeCall(Stream):
 
     countsBytes = True
 
-    _head: CallRequest
+    _head: RPCRequestHead
 
     def __init__(
         self, connection: "HTTP2Core", number: int, service: "CallService", peer: "CallPeer"
@@ -160,7 +160,7 @@ class NativeCall(Stream):
             self._deadlines = service.deadlines.add(self)
         service.accepted(self)
 
-    def _refuseHead(self, head: CallRequest) -> None:
+    def _refuseHead(self, head: RPCRequestHead) -> None:
         """Answer a request that is no call of gRPC, or asks for something unknown."""
         refusal = head.refusal
         assert refusal is not None

@@ -25,7 +25,7 @@ _UNIMPLEMENTED = GRPC_STATUSES["UNIMPLEMENTED"]
 _KNOWN_ENCODINGS = {b"identity": None, **{each.encode(): each for each in ENCODINGS}}
 
 
-class CallRequest:
+class RPCRequestHead:
     """
     The head of a call. Calls with the same fields share it.
 
@@ -69,7 +69,7 @@ class CallRequest:
         return self._metadata
 
 
-def readHead(fields: ReceivedFields) -> CallRequest:
+def readHead(fields: ReceivedFields) -> RPCRequestHead:
     """
     Read the fields of a request.
 
@@ -77,7 +77,7 @@ def readHead(fields: ReceivedFields) -> CallRequest:
     @raise StreamFailure: If they are malformed, or not those of a client of gRPC.
     """
     kept: Any = fields.head
-    if type(kept) is CallRequest:
+    if type(kept) is RPCRequestHead:
         return kept
     head = _readHead(fields)
     if fields.isRepeated:
@@ -87,18 +87,18 @@ def readHead(fields: ReceivedFields) -> CallRequest:
 
 def isCall(fields: ReceivedFields) -> bool:
     """Return whether a request has the content type of gRPC."""
-    if type(fields.head) is CallRequest:
+    if type(fields.head) is RPCRequestHead:
         return True
     return any(name == b"content-type" and isGRPC(value) for name, value in fields.pairs)
 
 
-def _readHead(fields: ReceivedFields) -> CallRequest:
+def _readHead(fields: ReceivedFields) -> RPCRequestHead:
     if fields.isTooLarge:
-        head = CallRequest([])
+        head = RPCRequestHead([])
         head.refusal = GrpcError(_EXHAUSTED, "the metadata is too large")
         return head
     method, target, pairs = readCallFields(fields)
-    head = CallRequest(pairs)
+    head = RPCRequestHead(pairs)
     head.path = target.decode("utf-8", "replace")
     known = dict(pairs)
     length = known.get(b"content-length")
@@ -122,7 +122,7 @@ def _readHead(fields: ReceivedFields) -> CallRequest:
     return head
 
 
-def _readOptions(head: CallRequest, known: dict[bytes, bytes]) -> None:
+def _readOptions(head: RPCRequestHead, known: dict[bytes, bytes]) -> None:
     """
     Read the fields that are options of the call, and the metadata if that may fail.
 
