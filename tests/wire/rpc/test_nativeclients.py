@@ -1,7 +1,11 @@
 """Clients of other libraries on the native engine: long messages, metadata, ends in mid-call."""
 
 import asyncio
+import json
+import os
 import random
+import subprocess
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -12,8 +16,13 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from storagegate import server
+from storagegate.rpc.protos import loadProto
 from tests.support.h2client import H2Client
+from tests.support.interop.cases import PROTO
+from tests.support.modules import CHECKOUT
+from tests.support.nodepackages import CONNECT, nodeModules
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc.support import RPCCase
 
 PATIENCE = 30.0
@@ -218,3 +227,39 @@ class GoAwayTests(ClientCase):
 
         expected = (0, [(False, b"late"), (False, b"end")])
         self.assertEqual(await deferToThread(use), expected)
+
+
+@long("runs Node and npm")
+class ConnectTests(RPCCase):
+    """C{@connectrpc/connect-node} over gRPC."""
+
+    async def test_calls(self) -> None:
+        """Calls of all its kinds, metadata, statuses, deadlines and cancels are right."""
+        port = await self.serveInterop(engine="native")
+        definition = loadProto(str(PROTO)).TestService
+        descriptor = b64encode(definition.file.serialized_pb).decode()
+
+        def run() -> Any:
+            done = subprocess.run(
+                ["node", str(CHECKOUT / "tests/support/connectclient.js"), str(port), descriptor],
+                env={**os.environ, "NODE_PATH": str(nodeModules(*CONNECT))},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            return json.loads(done.stdout or json.dumps(done.stderr))
+
+        self.assertEqual(
+            await deferToThread(run),
+            {
+                "large": 314159,
+                "sum": 27182 + 8 + 1828 + 45904,
+                "sizes": [31415, 9, 2653, 58979],
+                "initial": "first",
+                "trailing": "q6ur",
+                "status": "Unknown: test status ä",
+                "late": "DeadlineExceeded",
+                "cancelled": "Canceled",
+            },
+        )
