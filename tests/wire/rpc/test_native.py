@@ -7,6 +7,7 @@ Cases that differ are here in full, with what the specification wants.
 from typing import Any
 
 import grpc
+from hyperframe.frame import DataFrame, WindowUpdateFrame
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
@@ -15,6 +16,7 @@ from twisted.trial.unittest import TestCase
 from storagegate import server
 from tests.support.h2client import H2Client, H2Stream, framed
 from tests.support.nativeengine import OnNativeEngine
+from tests.support.rpcroutes import textService
 from tests.wire.rpc import (
     test_addresses,
     test_application,
@@ -278,6 +280,36 @@ class NativeStopTests(OnNativeEngine, test_stopping.StopCase):
         self.service.letGo()
         await deferToThread(client.readToEnd)
         self.assertEqual((slow.status, late.status, late.messages), (0, None, []))
+        await stopping
+
+    async def test_slowReader(self) -> None:
+        """A client that reads slowly gets all of its last response, and then the end."""
+        big = 12 << 20
+        app = server.grpc().withOptions(grpc={"health": False, "maxSendMessageLength": -1})
+        definition = textService(Unary="none")
+        app.addService(definition=definition, implementation={"unary": lambda call: "x" * big})
+        port = await self.listen(app)
+        client = H2Client(port, settings={4: 2**31 - 1})
+        self.addCleanup(client.close)
+        client.send(WindowUpdateFrame(0, window_increment=2**30))
+        stream = client.begin("/test.Service/Unary")
+        client.sendMessage(stream, b"", isLast=True)
+        while not app.connections or app.activeCalls:
+            await deferLater(self.reactor, 0.01)
+        stopping = app.stop(test_stopping.LONG_MS)
+        await deferLater(self.reactor, 1.5)
+
+        def read() -> int:
+            received = 0
+            client.isSilent = True
+            while (frame := client.read()) is not None:
+                if isinstance(frame, DataFrame):
+                    received += len(frame.data)
+                    stream.body = b""
+            return received
+
+        self.assertGreater(await deferToThread(read), big)
+        self.assertEqual(stream.status, 0)
         await stopping
 
     async def test_underLoad(self) -> None:

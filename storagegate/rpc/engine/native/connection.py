@@ -35,7 +35,10 @@ _HELLO_SECONDS = 20.0
 """The time for the handshake of TLS and the first frame."""
 
 _FRAME_SECONDS = 60.0
-"""The time in which a frame or a header block that has begun must be complete."""
+"""
+The time in which a frame or a header block that has begun must be complete, and for which a client
+may read nothing of what was sent before the connection is closed.
+"""
 
 _DRAIN_SECONDS = 5.0
 """The time for the answer of the ping after which no more calls are accepted."""
@@ -117,6 +120,8 @@ class NativeConnection(Protocol):
         self._scheduled: Any = None
         self._isDraining = self._isClosing = False
         self._timers: dict[str, Any] = {}
+        self._closingSince = 0.0
+        self._sentBytes = 0
         self._strikes = 0
         self._lastPing: float | None = None
         self._progress = self._pingProgress = self._received = 0
@@ -298,7 +303,25 @@ class NativeConnection(Protocol):
             transport.loseConnection()
         else:
             transport.loseWriteConnection()
-        self._later("linger", _LINGER_SECONDS, transport.abortConnection)
+        self._closingSince = self._clock.seconds()
+        self._later("linger", _LINGER_SECONDS, self._endLinger)
+
+    def _endLinger(self) -> None:
+        """Close, unless the client is still reading what was sent."""
+        transport = self._transport
+        socket = getattr(transport, "transport", transport)
+        if not socket.hasUnsent():
+            # What the kernel still has arrives, unlike after an abort.
+            socket.loseConnection()
+            return
+        now: float = self._clock.seconds()
+        if socket.sentBytes != self._sentBytes:
+            self._sentBytes = socket.sentBytes
+            self._closingSince = now
+        if now - self._closingSince < _FRAME_SECONDS:
+            self._later("linger", _LINGER_SECONDS, self._endLinger)
+        else:
+            transport.abortConnection()
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """End all calls."""

@@ -32,6 +32,9 @@ _MAX_LENGTH = 2**31 - 1
 
 _MESSAGE_LENGTH = 4 * 1024 * 1024
 
+_MOST_STREAMS = 10_000
+"""Concurrent calls of a connection without an option: ten times those of a server."""
+
 _UNIX = "unix:"
 
 _CHECK_SECONDS = 1.0
@@ -87,7 +90,7 @@ def protocolLimits(options: Any) -> HTTP2Limits:
     own = HTTP2Limits()
     metadata = options.maxMetadataSize
     return HTTP2Limits(
-        streams=options.maxConcurrentStreams or _MAX_LENGTH,
+        streams=options.maxConcurrentStreams or _MOST_STREAMS,
         # The hard limit, as with grpc core.
         headerList=own.headerList if metadata is None else 2 * metadata,
         headerBlock=max(own.headerBlock, 2 * (metadata or 0)),
