@@ -2,10 +2,10 @@
 
 from bench.cases import Asked, Case
 from bench.grpc.peers import AIO, GRPCLIB, NODE
-from bench.grpc.recipe import COPIES, OURS, Call, withHTTP2
+from bench.grpc.recipe import COPIES, NATIVE, OURS, Call, withHTTP2
 
 _SERVER = withHTTP2(OURS)
-_ALL = (_SERVER, AIO, GRPCLIB, NODE)
+_ALL = (_SERVER, withHTTP2(NATIVE), AIO, GRPCLIB, NODE)
 
 CASES = (
     Case(
@@ -16,7 +16,11 @@ CASES = (
         "calls",
         connections=(64, 1),
         quick=(64,),
-        asked=(Asked("grpc.aio", 1.15),),
+        asked=(
+            Asked("grpc.aio", 1.15),
+            Asked("grpc-js", 2.5, ours=NATIVE.name),
+            Asked("grpc.aio", 5, ours=NATIVE.name),
+        ),
     ),
     Case(
         "grpc/server",
@@ -26,7 +30,7 @@ CASES = (
         "messages",
         connections=(4,),
         quick=(4,),
-        asked=(Asked("grpc.aio", 1.5),),
+        asked=(Asked("grpc.aio", 1.5), Asked("grpc-js", 2, ours=NATIVE.name)),
     ),
     Case(
         "grpc/bidi",
@@ -36,6 +40,7 @@ CASES = (
         "messages",
         connections=(4,),
         quick=(4,),
+        asked=(Asked("grpc-js", 1.8, ours=NATIVE.name),),
     ),
     Case(
         "grpc/open300",

@@ -35,6 +35,11 @@ _CLIENT_SECONDS = 60
 """Longer than the client waits for an answer."""
 
 OURS = peers.ourApp(APPS / "storagegate_app.py", packages=(*LIBRARIES, "twisted"))
+NATIVE = evolve(
+    peers.ourApp(APPS / "storagegate_app.py", "native", packages=("twisted",)),
+    name="storagegate, native",
+)
+"""The same application on the native engine."""
 
 
 def framed(message: bytes) -> bytes:

@@ -22,6 +22,8 @@ from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.registry import (
+    GRPC,
+    HTTP,
     Transport,
     findTransport,
     loadReference,
@@ -329,8 +331,13 @@ class TransportSet:
         enabled = self.host.settings.enabled
         sharing = [each.name for each in transports() if each.shares == (row.shares or name)]
         guests = [each for each in sharing if each in enabled or each == name]
-        if guests:
-            carrier.carry([self.get(each) for each in guests], row.shares is None)
+        carried = [self.get(each) for each in guests]
+        hasCalls = name == HTTP.name and GRPC.name in enabled
+        if hasCalls and self.host.settings.of(GRPC.name).onHTTP:
+            # It has a port of its own as well.
+            carried.append(self.get(GRPC.name))
+        if carried:
+            carrier.carry(carried, row.shares is None)
 
         def opened(port: Any) -> Any:
             self.ports.update(dict.fromkeys((name, *guests), port))

@@ -128,6 +128,21 @@ class Application(DependencyOwner, Router):
         # The number of leading layers installed by options.
         self._builtIn = 0
         self._webSockets: WebSocketServer | None = None
+        self._rpc: Any = None
+        self._calls: list[Any] = []
+
+    def useRPC(self, rpc: Any) -> Self:
+        """
+        Serve the calls of a gRPC application on the ports of this one, over HTTP/2.
+
+        Requests with the content type of gRPC are its calls; all others stay requests of this
+        application. Its L{close} also stops the gRPC application, which may have ports of its own.
+
+        @param rpc: A L{GRPCServer<storagegate.rpc.application.GRPCServer>}, whose options apply to
+            the calls, except those of connections.
+        """
+        self._rpc = rpc
+        return self
 
     def withOptions(
         self, options: Mapping[str, Any] | None = None, /, **more: Unpack[OptionsDict]
@@ -204,6 +219,10 @@ class Application(DependencyOwner, Router):
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
         site.trust = self.trust
         site.servesWebSockets = True
+        if self._rpc is not None:
+            calls = self._rpc.share(reactor)
+            self._calls.append(calls)
+            site.openCall = calls.open
         development = self.settings.development
         if development is not None and development.console:
             from storagegate.http.development.console import beginConsole
@@ -344,12 +363,18 @@ class Application(DependencyOwner, Router):
             for port, site in serving
         ]
         closing.extend(gateway.stop(graceMs, patienceMs) for gateway, _ in self.gateways())
+        if self._rpc is not None:
+            closing.append(self._rpc.stop(graceMs))
         # Created if absent: a handshake may still arrive on a closing connection.
         webSockets = self.webSockets if serving else self._webSockets
         if webSockets is not None:
             closing.append(webSockets.close(graceMs / 1000, patienceMs / 1000))
 
+        calls, self._calls = self._calls, []
+
         def end(results: list[Any]) -> Deferred[None] | None:
+            for each in calls:
+                each.close()
             # The application may listen again.
             if self._webSockets is webSockets:
                 self._webSockets = None

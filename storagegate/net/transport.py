@@ -10,6 +10,7 @@ L{writeAll} must run in the reactor thread.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from select import EPOLLIN
+from socket import SO_REUSEPORT, SOL_SOCKET
 from socket import socket as Socket
 from typing import Any, Protocol
 
@@ -399,6 +400,16 @@ class FastPort(_LastAccept, tcp.Port):
 
     def __init__(self, port: Any, factory: Any, backlog: int = 0, *more: Any, **named: Any) -> None:
         super().__init__(port, factory, max(backlog or 0, _BACKLOG), *more, **named)
+
+
+class SharedFastPort(FastPort):
+    """A listening TCP port that other processes may listen on as well (C{SO_REUSEPORT})."""
+
+    def createInternetSocket(self) -> Socket:
+        """Make the socket."""
+        made = super().createInternetSocket()
+        made.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
+        return made
 
 
 class FastUnixPort(_LastAccept, unix.Port):

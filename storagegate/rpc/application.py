@@ -47,10 +47,7 @@ from storagegate.net.endpoints import (
     runUntilStopped,
 )
 from storagegate.net.forwarded import Trust
-from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
-from storagegate.rpc.credentials import (
-    GRPCCertificates,
-)
+from storagegate.net.tls import CertificateFiles, ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.rpc.dispatch import (
     CHECK_SECONDS,
     CallLimits,
@@ -59,7 +56,7 @@ from storagegate.rpc.dispatch import (
     Refused,
     serviceRoutes,
 )
-from storagegate.rpc.engine import makeServerEngine
+from storagegate.rpc.engine import ENGINES, makeServerEngine
 from storagegate.rpc.health import HEALTH, Health
 from storagegate.rpc.interfaces import MessageByteCounter, NullByteCounter
 from storagegate.rpc.protos import RPCService
@@ -67,6 +64,7 @@ from storagegate.rpc.reflection import reflectionServices
 from storagegate.serving import claimRun
 
 if TYPE_CHECKING:
+    from storagegate.rpc.engine.native.shared import SharedCalls
     from storagegate.rpc.schemaprotos import GeneratedMessages
 
 _KEYS = "storagegate.keys"
@@ -119,6 +117,10 @@ def _algorithm(value: Any) -> str | None:
     return None if word == "identity" else word
 
 
+def _engine(value: Any) -> str:
+    return readWord(value, ENGINES)
+
+
 _count = partial(readNumber, minimum=1, maximum=_INT_MAX)
 _milliseconds = partial(_count, unit="milliseconds")
 _countFromZero = partial(readNumber, minimum=0, maximum=_INT_MAX)
@@ -130,8 +132,8 @@ class CompressionOptions:
     """
     How messages are compressed.
 
-    @ivar level: From 1 to 9, as for zlib. It is checked but has no effect: grpc core always
-        compresses with zlib's 6.
+    @ivar level: From 1 to 9, as for zlib. It has no effect on grpc core, which always compresses
+        with zlib's 6.
     @ivar threshold: Only longer messages are compressed, in bytes.
     """
 
@@ -165,7 +167,7 @@ class GRPCServerOptions:
     @ivar http2MaxPingStrikes: How many pings at shorter intervals close the connection; 0 for no
         limit.
     @ivar maxConnections: The maximum number of connections; more are closed. grpc core accepts them
-        itself, so there is no limit per address.
+        itself, so there is no limit per address; the native engine gives one three quarters.
     @ivar maxConnectionIdle: The time without a call after which a connection is closed.
     @ivar maxConnectionAge: The time after which a connection accepts no more calls, give or take 10
         %, so that clients do not all reconnect together.
@@ -180,12 +182,14 @@ class GRPCServerOptions:
         at the client.
     @ivar overloadProtection: Whether a call counts towards its connection's limit until the server
         has processed its end. This protects public ports from clients that reset calls as fast as
-        they make them. A client with more than half of C{maxConcurrentStreams} calls may have some
-        refused (C{REFUSED_STREAM}, C{UNAVAILABLE}), which it can retry.
+        they make them; the native engine always does. A client with more than half of
+        C{maxConcurrentStreams} calls may have some refused (C{REFUSED_STREAM}, C{UNAVAILABLE}),
+        which it can retry.
     @ivar maxMetadataSize: The limit of a call's headers in bytes. Calls between one and two times
         the limit may be refused with C{RESOURCE_EXHAUSTED}; larger ones always are.
     @ivar reflection: Whether to serve C{grpc.reflection}.
     @ivar health: Whether to serve C{grpc.health.v1}.
+    @ivar engine: C{"grpcio"} for grpc core, or C{"native"} for the project's own HTTP/2.
     @ivar reusePort: Whether other processes may listen on the same port; otherwise a taken port is
         an error.
     @ivar protoLock: The path of the lock that numbers the fields of generated messages, which
@@ -226,6 +230,7 @@ class GRPCServerOptions:
     overloadProtection: bool = _argument("grpc.http.overload_protection", readFlag, False)
     maxMetadataSize: int | None = _argument("grpc.max_metadata_size", _metadataSize, 8 * 1024)
     reusePort: bool = _argument("grpc.so_reuseport", readFlag, False)
+    engine: str = field(default="grpcio", converter=_engine)
     compression: str | None = field(default=None, converter=optional(_algorithm))
     compressionOptions: CompressionOptions = groupField(CompressionOptions)
     # An open call takes about 25 kB, so these take up to 26 MB.
@@ -321,6 +326,7 @@ class GRPCSettingsDict(TypedDict, total=False):
     overloadProtection: bool
     maxMetadataSize: int | str | None
     reusePort: bool
+    engine: Literal["grpcio", "native"]
     compression: Literal["gzip", "deflate", "identity"] | None
     compressionOptions: MessageCompressionDict | CompressionOptions
     maxConcurrentRpcs: int
@@ -421,7 +427,7 @@ class RPCPort:
         self,
         engine: Any,
         address: IPv4Address | IPv6Address | UNIXAddress,
-        certificates: GRPCCertificates | None = None,
+        certificates: CertificateFiles | None = None,
         watch: LoopingCall | None = None,
         closed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -669,13 +675,11 @@ class GRPCServer(DependencyOwner):
         else:
             checkAddress(host, number, self.settings.grpc.reusePort)
             address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
-        tls = self.settings.tls
-        certificates = None if tls is None else GRPCCertificates(tls)
-        credentials = None if certificates is None else certificates.credentials()
-        engine = makeServerEngine(reactor, self.settings.grpc.channelArguments(), self.traffic)
+        options = self.settings.grpc
+        engine = makeServerEngine(reactor, options, self.traffic, self._router.budget)
         try:
-            bound = engine.bind(address, credentials)
-        except CannotListenError:
+            bound = engine.bind(address, self.settings.tls)
+        except (CannotListenError, OptionError):
             engine.discard()
             raise
         self._router.run = partial(callInThread, reactor)
@@ -688,10 +692,28 @@ class GRPCServer(DependencyOwner):
         watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
         watch.clock = reactor
         watch.start(CHECK_SECONDS)
-        opened = RPCPort(engine, own, certificates, watch, self._router.reads.close)
+        opened = RPCPort(engine, own, engine.certificates, watch, self._router.reads.close)
         engine.start(accept)
         self._ports.append(opened)
         return opened
+
+    def share(self, reactor: Any) -> "SharedCalls":
+        """
+        Serve on the port of another server, by the native engine.
+
+        @param reactor: Provides C{IReactorTime}.
+        @return: The calls of the port; close them once its connections have ended.
+        """
+        # Imported late: applications with ports of their own may need no HTTP/2.
+        from storagegate.rpc.engine.native.shared import SharedCalls
+
+        calls = SharedCalls(reactor, self.settings.grpc, self.traffic, self._router.budget)
+        self._router.run = partial(callInThread, reactor)
+        watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
+        watch.clock = reactor
+        watch.start(CHECK_SECONDS)
+        calls.start(self._prepare(reactor), watch.stop)
+        return calls
 
     def _prepare(self, clock: Any) -> Callable[[Any], None]:
         """

@@ -150,6 +150,12 @@ class RequestStream:
         if self._waiting is not None:
             raise RuntimeError("the next request is already awaited")
         message = self._arrived
+        if message is _NOTHING and not self._isReading:
+            # Most messages of a fast stream have arrived: a request for each, with its callback,
+            # takes a seventh of the time of an echoed message.
+            taken = self._engineCall.takeMessage()
+            if taken is not None:
+                message = taken
         if message is _NOTHING:
             if not self._isReading:
                 self._isReading = self._isAsking = True

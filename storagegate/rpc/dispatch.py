@@ -371,7 +371,8 @@ class CallRouter:
     @ivar onRefused: Called with each refused call; may be C{None}.
     @ivar unread: The calls whose request has not arrived, oldest first, with the time of the last
         check before their start.
-    @ivar reads: Estimates the bytes of these requests.
+    @ivar budget: Counts the bytes of incomplete requests.
+    @ivar reads: Estimates the bytes of these requests, unless the engine counts them.
     @ivar guarded: The paths of methods that need credentials. If a call has none in its metadata,
         its handler gets the single request as a stream, so that it can refuse it unread.
     @ivar counted: The unary methods, by the peer of a connection and the path, of which a call has
@@ -398,6 +399,7 @@ class CallRouter:
         self.onRefused: Refused | None = None
         self._callsOf: dict[str, int] = {}
         self.unread: dict[CallDispatch, float] = {}
+        self.budget = budget
         self.reads = PendingReads(self.unread, budget)
         self.guarded = guarded
         self.counted: set[tuple[str, str]] = set()
@@ -557,7 +559,7 @@ class CallDispatch(Task):
             self._callHandler()
         else:
             router.unread[self] = router.now
-            if len(router.unread) <= router.reads.quiet:
+            if engineCall.countsBytes or len(router.unread) <= router.reads.quiet:
                 engineCall.read(self._received)
             else:
                 router.reads.begin(self)

@@ -21,6 +21,8 @@ from msgspec import Struct
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from storagegate.net.tls import ServerTLSOptions
+
 Metadata = Sequence[tuple[str, str | bytes]]
 """Entries in order; values of names that end in C{-bin} are bytes."""
 
@@ -59,6 +61,11 @@ class IServerCall(Interface):
         "over the limit."
     )
 
+    countsBytes: bool = Attribute(
+        "Whether the engine counts the bytes of the incomplete message in the process's budget; "
+        "otherwise they are estimated."
+    )
+
     def peer() -> str:
         """Return the client's address: C{ipv4:127.0.0.1:5000}, C{ipv6:[::1]:5000}, C{unix:path}."""
 
@@ -72,6 +79,14 @@ class IServerCall(Interface):
         @param got: Called with the message, or with C{None} at the end of the stream, perhaps
             before this returns. Not called once the client has disconnected.
         @param ahead: How many further messages may be fetched before they are requested.
+        """
+
+    def takeMessage() -> bytes | None:
+        """
+        Return a message that has arrived, without a request for it.
+
+        @return: C{None} if none has arrived yet, or none follows: L{read} tells which. Not while a
+            request is outstanding.
         """
 
     def readEnd(done: Callable[[bool], object]) -> None:
@@ -144,6 +159,24 @@ class IServerCall(Interface):
 class IServerEngine(Interface):
     """A server that accepts calls."""
 
+    certificates: Any = Attribute(
+        "The L{CertificateFiles<storagegate.net.tls.CertificateFiles>} in use; C{None} without TLS."
+    )
+
+    def bind(address: str, tls: ServerTLSOptions | None = None) -> int:
+        """
+        Open a port, which accepts calls from L{start} on.
+
+        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
+        @param tls: C{None} for plain text.
+        @return: The port.
+        @raise CannotListenError: If the address is taken or invalid.
+        @raise OptionError: If a file of C{tls} cannot be used.
+        """
+
+    def discard() -> None:
+        """Release everything if L{start} was never called. Does not wait for the network."""
+
     def start(accept: Callable[[Any], object]) -> None:
         """
         Start accepting calls.
@@ -157,9 +190,9 @@ class IServerEngine(Interface):
 
         @param graceSeconds: How long calls in flight may take once no more are accepted. A second
             stop may shorten it.
-        @param settleSeconds: How long responses are held before the server stops accepting calls,
-            and again after that: clients that wait for a response make no call that would be
-            cancelled.
+        @param settleSeconds: How long calls are still accepted. An engine that cancels calls which
+            arrive while it stops holds responses for this time, and again after it stopped
+            accepting calls: clients that wait for a response make no call.
         @return: Fires when no call, port or thread is left.
         """
 

@@ -46,6 +46,8 @@ from storagegate.rpc.interfaces import (
 class MemoryServerCall:
     """The server's side of a call."""
 
+    countsBytes = False
+
     def __init__(self, client: "MemoryClientCall", path: str, options: CallOptions) -> None:
         self.path = path
         self.metadata: Metadata = tuple(options.metadata)
@@ -71,6 +73,16 @@ class MemoryServerCall:
         """Request the client's next message."""
         self._got = got
         self._deliver()
+
+    def takeMessage(self) -> bytes | None:
+        """Return a message that has arrived."""
+        requests = self._requests
+        if self.isOver or not requests or requests[0] is None:
+            return None
+        message = requests.popleft()
+        assert message is not None
+        self._client.taken(message)
+        return message
 
     def readEnd(self, done: Callable[[bool], object]) -> None:
         """Wait for the end of the client's messages."""

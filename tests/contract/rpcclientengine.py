@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from zope.interface.verify import verifyObject
 
+from storagegate.rpc.credentials import GRPCCertificates
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
     CallOptions,
@@ -249,7 +250,8 @@ class ClientEngineContract(EngineCase):
 
     async def test_mutualTLS(self) -> None:
         """Both ends show a certificate."""
-        server, client = self.credentials()
+        tls, client = self.credentials()
+        server = GRPCCertificates(tls).credentials()
         engine = self.connect(await self.serve(credentials=server), client)
         self.assertEqual((await self.exchange(engine, "echo", b"x")).response, b"x")
 

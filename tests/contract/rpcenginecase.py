@@ -9,10 +9,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate.net.tls import ServerTLSOptions
-from storagegate.rpc.credentials import (
-    GRPCCertificates,
-    makeChannelCredentials,
-)
+from storagegate.rpc.credentials import makeChannelCredentials
 from tests.support.certificates import Authority
 
 PATIENCE = 30.0
@@ -47,7 +44,7 @@ class EngineCase(TestCase):
         tls = ServerTLSOptions(
             cert=str(cert), key=str(key), ca=str(authority.path), clientAuth="require"
         )
-        return GRPCCertificates(tls).credentials(), makeChannelCredentials(
+        return tls, makeChannelCredentials(
             authority.path.read_bytes(), ownKey.read_bytes(), ownCert.read_bytes()
         )
 

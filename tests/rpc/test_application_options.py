@@ -62,6 +62,7 @@ KEYS = {
     ("reflection", True): {},
     ("health", False): {},
     ("protoLock", "notes.proto.lock"): {},
+    ("engine", "native"): {},
 }
 
 WRONG: list[tuple[str, Any]] = [
@@ -96,6 +97,8 @@ WRONG: list[tuple[str, Any]] = [
     ("protoLock", ""),
     ("protoLock", 5),
     ("reusePort", None),
+    ("engine", "aio"),
+    ("engine", None),
 ]
 
 

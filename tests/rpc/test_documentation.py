@@ -51,6 +51,7 @@ PAGE = DOCS / "grpc.rst"
 KINDS: dict[str, tuple[Any, Any, Any]] = {
     "algorithm": ("gzip", "deflate", "br"),
     "flag": (True, False, 1),
+    "engine": ("native", "grpcio", "aio"),
     "level": (9, 1, 10),
     "milliseconds": (1500, 1600, "1500"),
     "number": (8080, 8081, "8080"),

@@ -17,6 +17,13 @@ AXE = "axe-core@4.14.1"
 MINIO = "minio@8.0.7"
 """MinIO's client."""
 
+CONNECT = (
+    "@connectrpc/connect@2.3.0",
+    "@connectrpc/connect-node@2.3.0",
+    "@bufbuild/protobuf@2.17.0",
+)
+"""Connect's client, which also speaks gRPC."""
+
 INSTALL_SECONDS = 120
 
 

@@ -27,6 +27,8 @@ class FakeServerCall:
     @ivar isRefused: Whether the engine has refused a message.
     """
 
+    countsBytes = False
+
     def __init__(
         self,
         path: str = "/test.Service/Method",
@@ -112,6 +114,12 @@ class FakeServerCall:
             got(self._incoming.popleft())
         elif not self.isOver:
             self._got = got
+
+    def takeMessage(self) -> bytes | None:
+        """Return a message that has arrived."""
+        if not self._incoming or self._incoming[0] is None:
+            return None
+        return self._incoming.popleft()
 
     def readEnd(self, done: Callable[[bool], object]) -> None:
         """Look for a further message; without one, the client has ended its messages."""

@@ -1,7 +1,7 @@
 """
 The bench's service on storagegate: its handlers get and give dictionaries in the reactor thread.
 
-    python storagegate_app.py PORT
+    python storagegate_app.py PORT [ENGINE]
 """
 
 import sys
@@ -30,13 +30,14 @@ async def chat(call: Call) -> AsyncIterator[Any]:
         yield note
 
 
-def main(port: int) -> None:
+def main(port: int, engine: str = "grpcio") -> None:
     """Serve until the end."""
     proto = loadProto(Path(__file__).with_name("echo.proto"))
     handlers = {"once": once, "repeat": repeat, "chat": chat}
-    app = server.grpc().addService(definition=proto.Echo, implementation=handlers)
+    app = server.grpc().withOptions(grpc={"engine": engine})
+    app.addService(definition=proto.Echo, implementation=handlers)
     app.run(port)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

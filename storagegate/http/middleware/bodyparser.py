@@ -14,12 +14,12 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import Decoder
 
+from storagegate.core.inflate import CODINGS, InflatedTooLarge, MalformedCoding, inflate
 from storagegate.core.jsonpieces import JSONReader
 from storagegate.core.options import parseSize, takesMapping
 from storagegate.http.contenttypes import matchesType, parseContentType
 from storagegate.http.dispatch import MiddlewareHandler
 from storagegate.http.errors import HTTPError, bodyTooLarge
-from storagegate.http.inflate import CODINGS, InflatedTooLarge, MalformedCoding, inflate
 from storagegate.http.querystring import DEPTH_LIMIT, TooDeep, TooManyParameters, parseForm
 
 Parse = Callable[[bytes, str], Any]

@@ -149,6 +149,11 @@ class IChannelOwner(Interface):
     trust: Any = Attribute(
         "Decides which proxies are trusted to name the client; C{None} for none."
     )
+    openCall: Any = Attribute(
+        "Makes the stream of a call of gRPC from the connection of HTTP/2, the number and the "
+        "fields of the head; returns C{None} for other requests. C{None} where the listener has no "
+        "calls."
+    )
     servesWebSockets: bool = Attribute("Whether clients of HTTP/2 may ask for WebSockets.")
     http2Errors: dict[str, int] = Attribute(
         "The number of errors of HTTP/2 clients by the name of their code; the connections count "

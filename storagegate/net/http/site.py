@@ -166,6 +166,7 @@ class Site(Factory):
     @ivar shares: The counts of connections and requests for each address.
     @ivar trust: Decides which proxies may name the client of a request, for its share.
     @ivar http2Errors: The number of errors of HTTP/2 clients by the name of their code.
+    @ivar openCall: Makes the streams of gRPC's calls; C{None} without any.
     @ivar servesWebSockets: Whether clients of HTTP/2 may ask for WebSockets.
     """
 
@@ -199,6 +200,7 @@ class Site(Factory):
         self.shares = AddressShares()
         self.trust: Trust | None = None
         self.servesWebSockets = False
+        self.openCall: Callable[[Any, int, Any], Any] | None = None
         self.http2Errors: dict[str, int] = {}
         self._connectionShare = shareOf(limits.maxConnections)
         self._requestShare = shareOf(limits.maxRequests)

@@ -477,6 +477,16 @@ class HTTP2Core:
         self.streams[number] = stream
         return stream
 
+    def replaceStream(self, stream: Stream, successor: Stream) -> None:
+        """
+        Let another stream handle a request, whose head the first one has just received.
+
+        @param successor: A new stream of the same number.
+        """
+        successor.isHeadReceived = stream.isHeadReceived
+        successor.isRemoteClosed = stream.isRemoteClosed
+        self.streams[stream.id] = successor
+
     # Section 6.4
 
     def _resetReceived(self, number: int, code: int) -> None:

@@ -251,3 +251,31 @@ def _checkField(pair: Pair) -> None:
         if len(_checked) >= _MAX_CHECKED:
             _checked.clear()
         _checked.add(pair)
+
+
+def readCallFields(fields: ReceivedFields) -> tuple[bytes, bytes, list[Pair]]:
+    """
+    Read the head of a request of gRPC, whose path is the name of a method.
+
+    @return: The method, the path, and the other fields in order.
+    @raise StreamFailure: If the request is malformed.
+    """
+    pseudo: dict[bytes, bytes] = {}
+    for name, value in fields.pairs:
+        if name not in _PSEUDO:
+            break
+        if name in pseudo:
+            raise _malformed("A pseudo-field stands twice")
+        pseudo[name] = value
+    pairs = fields.pairs[len(pseudo) :]
+    _checkFields(pairs)
+    method, path = pseudo.get(b":method", b""), pseudo.get(b":path", b"")
+    if not isToken(method):
+        raise _malformed("The method is missing or malformed")
+    if path[:1] != b"/" or path.translate(None, FIELD_TEXT):
+        raise _malformed("The path is missing or malformed")
+    if pseudo.get(b":scheme") not in _SCHEMES:
+        raise _malformed("The scheme is not http or https")
+    if not (pseudo.get(b":authority") or dict(pairs).get(b"host")):
+        raise _malformed("The authority is missing")
+    return method, path, pairs

@@ -133,6 +133,12 @@ class HTTPStream(Stream):
         """Deliver a request."""
         connection = self.connection
         owner = connection.owner
+        if owner.openCall is not None:
+            call = owner.openCall(connection, self.id, fields)
+            if call is not None:
+                connection.replaceStream(self, call)
+                call.headReceived(fields, isEnded)
+                return
         request = ChannelRequest(self)
         try:
             protocol = readRequest(fields, owner.limits, request, isEnded)

@@ -1,8 +1,9 @@
 """
-The engine that carries gRPC calls, and the check of the installed grpcio.
+The engines that carry gRPC calls, and the check of the installed grpcio.
 
-The engine drives grpc core through private names of grpcio. They are checked before the first
-server or client of a process: if one is missing, or behaves differently, gRPC does not start.
+Clients, and one engine of servers, drive grpc core through private names of grpcio. They are
+checked before the first of these in a process: if one is missing, or behaves differently, clients
+do not start, and servers take the native engine.
 """
 
 import os
@@ -10,10 +11,16 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from twisted.logger import Logger
+
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.rpc.interfaces import IClientEngine, MessageByteCounter
 
+ENGINES = ("grpcio", "native")
+"""The engines of servers: grpc core, and the project's own HTTP/2."""
+
 ENGINE_VARIABLE = "STORAGEGATE_GRPC_ENGINE"
-"""The environment variable that selected one of two engines; only C{native} is left."""
+"""The environment variable that once selected an engine, which the option C{grpc.engine} does."""
 
 KNOWN_GRPCIO = "1.85.3"
 """The newest grpcio that the engine was tested with."""
@@ -33,8 +40,15 @@ _NEEDED = (
 """The private names of grpcio that L{privateNamesProblem} does not call."""
 
 
+_log = Logger()
+
+
 class EngineError(ValueError):
     """The installed grpcio, or the environment, does not fit the engine."""
+
+
+class UnusableGrpcioError(EngineError):
+    """The installed grpcio does not fit the engine."""
 
 
 def privateNamesProblem() -> str | None:
@@ -82,31 +96,42 @@ def checkEngine() -> None:
         import grpc
 
         version = getattr(grpc, "__version__", "of an unknown version")
-        raise EngineError(
+        raise UnusableGrpcioError(
             f"grpcio {version} does not work with this version of storagegate, because it has"
             f" {problem}: install an older one, such as grpcio=={KNOWN_GRPCIO}"
         )
 
 
 def makeServerEngine(
-    reactor: Any, arguments: Sequence[tuple[str, Any]], traffic: MessageByteCounter
+    reactor: Any, options: Any, traffic: MessageByteCounter, budget: HeldBytes
 ) -> Any:
     """
     Make the engine of a server.
 
     @param reactor: The reactor that accepts calls; provides C{IReactorFromThreads} and
         C{IReactorTime}.
-    @param arguments: The channel arguments of grpc core.
+    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
     @param traffic: Counts the bytes of messages.
-    @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>} with C{bind} and
-        C{discard}.
-    @raise EngineError: See L{checkEngine}.
+    @param budget: Counts the bytes of incomplete messages.
+    @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>}. Where grpcio cannot be
+        used, the native engine.
+    @raise EngineError: If the environment names another engine.
     """
-    checkEngine()
+    name = options.engine
+    if name == "grpcio":
+        try:
+            checkEngine()
+        except UnusableGrpcioError as error:
+            _log.warn("the native engine serves gRPC: {error}", error=str(error))
+            name = "native"
+    if name == "native":
+        from storagegate.rpc.engine.native.server import NativeServer
+
+        return NativeServer(reactor, options, traffic, budget)
     # Imported late: the module needs the names that were checked.
     from storagegate.rpc.engine.server import GrpcioServer
 
-    return GrpcioServer(reactor, arguments, traffic)
+    return GrpcioServer(reactor, options.channelArguments(), traffic)
 
 
 def makeClientEngine(

@@ -32,6 +32,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.net.scheduling import SLICE_SECONDS
+from storagegate.net.tls import ServerTLSOptions
+from storagegate.rpc.credentials import GRPCCertificates
 from storagegate.rpc.engine.base import OUTGOING_BYTES, OUTGOING_MESSAGES
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, MessageByteCounter, Metadata
 
@@ -203,6 +205,8 @@ class ServerCall:
         "path",
     )
 
+    countsBytes = False
+
     def __init__(self, engine: "GrpcioServer", event: Any) -> None:
         self.isOver = self.isRefused = False
         self._isGone = self._hasBegun = self._isAtEnd = False
@@ -254,6 +258,15 @@ class ServerCall:
                 self._inbox = deque()
             if not self._isReading:
                 self._fetch()
+
+    def takeMessage(self) -> bytes | None:
+        """Return a message that has arrived."""
+        if not self._inbox:
+            return None
+        message = self._inbox.popleft()
+        if not self._isReading:
+            self._fetch()
+        return message
 
     def _fetch(self) -> None:
         """Request a message from grpc core; only one request is outstanding."""
@@ -538,6 +551,7 @@ class GrpcioServer:
     the stop: the server settles.
 
     @ivar traffic: Counts the bytes of messages.
+    @ivar certificates: The TLS certificates; C{None} without TLS.
     @ivar isOpen: Whether operations of calls start at once; otherwise they go to L{hold}.
     @ivar isStopping: Whether no more calls are accepted.
     @ivar hasEnded: Whether all calls, ports and threads have ended.
@@ -550,6 +564,7 @@ class GrpcioServer:
         @param reactor: Provides C{IReactorFromThreads}, C{IReactorTime} and C{IReactorCore}.
         """
         self.traffic = traffic
+        self.certificates: GRPCCertificates | None = None
         self.isOpen = True
         self.isStopping = self.hasEnded = False
         self._reactor = reactor
@@ -577,16 +592,13 @@ class GrpcioServer:
         secure = () if credentials is None else (credentials._credentials,)
         return int(self._server.add_http2_port(address.encode(), *secure))
 
-    def bind(self, address: str, credentials: Any = None) -> int:
-        """
-        Open a port.
-
-        @param address: C{host:port}, C{[::1]:port} or C{unix:path}.
-        @param credentials: C{grpc.ServerCredentials}; C{None} for plain text.
-        @return: The port.
-        @raise CannotListenError: If the address is taken or invalid.
-        """
+    def bind(self, address: str, tls: ServerTLSOptions | None = None) -> int:
+        """Open a port."""
         host, _, port = address.rpartition(":")
+        credentials = None
+        if tls is not None:
+            self.certificates = GRPCCertificates(tls)
+            credentials = self.certificates.credentials()
         try:
             bound = self._addPort(address, credentials)
         except RuntimeError as error:

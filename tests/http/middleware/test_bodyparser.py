@@ -8,8 +8,8 @@ from typing import Any
 import brotli
 import zstandard
 
+from storagegate.core.inflate import inflate
 from storagegate.http.errors import HTTPError
-from storagegate.http.inflate import inflate
 from storagegate.http.middleware.bodyparser import INLINE_SIZE, json, parseJSON, raw, text
 from tests.http.middleware.parsing import POST, Exchange, ParserCase
 from tests.net.support import head, statuses

@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.rpc import engine
 from storagegate.rpc.engine.client import ChannelEngine
+from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.engine.server import GrpcioServer
 from tests.contract.rpcclientengine import ClientEngineContract
 from tests.contract.rpcengine import ServerEngineContract
@@ -19,9 +21,19 @@ from tests.support.daemon import daemonEnvironment
 class ServerTests(ServerEngineContract):
     """The server's engine on grpc core."""
 
-    def makeServer(self, arguments: Any, traffic: Any) -> Any:
+    def makeServer(self, options: Any, traffic: Any) -> Any:
         """Make the engine."""
-        return GrpcioServer(self.reactor, arguments, traffic)
+        return GrpcioServer(self.reactor, options.channelArguments(), traffic)
+
+
+class NativeServerTests(ServerEngineContract):
+    """The server's engine on our own HTTP/2."""
+
+    holdsResponses = False
+
+    def makeServer(self, options: Any, traffic: Any) -> Any:
+        """Make the engine."""
+        return NativeServer(self.reactor, options, traffic, HeldBytes())
 
 
 class ClientTests(ClientEngineContract):
@@ -50,13 +62,43 @@ except ValueError as error:
 """
 
 
+SERVER_SCRIPT = """
+import sys
+from grpc._cython import cygrpc
+for name in sys.argv[1:]:
+    delattr(cygrpc, name)
+
+import grpc
+from twisted.internet import reactor
+from twisted.internet.threads import deferToThread
+from twisted.logger import globalLogBeginner, textFileLogObserver
+
+globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+
+from storagegate import server
+
+app = server.grpc().addService("Probe", {"echo": lambda request: request})
+
+def call(port):
+    with grpc.insecure_channel(f"127.0.0.1:{port.getHost().port}") as channel:
+        print("called", channel.unary_unary("/Probe/echo")(b"", timeout=60))
+
+def listening(port):
+    calling = deferToThread(call, port)
+    return calling.addBoth(lambda result: (print(result), app.stop(0))[1])
+
+app.listen(0).addCallback(listening).addCallback(lambda ignored: reactor.stop())
+reactor.run()
+"""
+
+
 class CheckTests(SynchronousTestCase):
     """The check before the first server or client."""
 
-    def line(self, *removed: str, **environment: str) -> str:
-        """Make a client without some private names of grpcio; return the script's line."""
+    def line(self, *removed: str, script: str = SCRIPT, **environment: str) -> str:
+        """Make a client without some private names of grpcio; return the script's output."""
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, *removed],
+            [sys.executable, "-c", script, *removed],
             env=daemonEnvironment({"GRPC_VERBOSITY": "NONE", **environment}),
             capture_output=True,
             text=True,
@@ -72,6 +114,13 @@ class CheckTests(SynchronousTestCase):
         self.assertIn(f"grpcio=={engine.KNOWN_GRPCIO}", error)
         self.assertIn(grpc.__version__, error)
         self.assertIn("CompletionQueue", self.line("CompletionQueue"))
+
+    def test_native(self) -> None:
+        """A server takes the native engine then, and says so; calls are as ever."""
+        lines = self.line("channelz_get_servers", script=SERVER_SCRIPT)
+        self.assertIn("the native engine serves gRPC: grpcio", lines)
+        self.assertIn("called b''", lines)
+        self.assertNotIn("native", self.line(script=SERVER_SCRIPT))
 
     def test_variable(self) -> None:
         """The variable that selected another engine is refused."""

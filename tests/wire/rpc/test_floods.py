@@ -39,7 +39,8 @@ class Service:
 
 definition = textService(Unary="none", Never="none")
 protected = {"maxConcurrentStreams": 200, "overloadProtection": True}
-grpc = {"health": False, **(protected if sys.argv[1] == "protected" else {})}
+grpc = {"health": False, "engine": sys.argv[2]}
+grpc.update(protected if sys.argv[1] == "protected" else {})
 app = server.grpc().withOptions(grpc=grpc)
 app.addService(definition=definition, implementation=Service())
 app.run(0, "127.0.0.1", started=lambda port: print(port.getHost().port, flush=True))
@@ -57,15 +58,17 @@ class FloodCase(SynchronousTestCase):
     A server process, a process that floods it, and a client here.
 
     @ivar mode: Whether the server is C{protected}.
+    @ivar engine: The engine of the server.
     @ivar kind: What it is flooded with.
     """
 
     mode = ""
+    engine = "grpcio"
     kind = "resets"
 
     def setUp(self) -> None:
         """Start the server, and let a first call load what it needs."""
-        self.server = self.start("-c", _SERVER, self.mode)
+        self.server = self.start("-c", _SERVER, self.mode, self.engine)
         self.port = int(said(self.server))
         channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
         self.addCleanup(channel.close)
@@ -166,3 +169,15 @@ class OpenTests(FloodCase):
             self.assertLess(time.monotonic(), deadline)
         self.call()
         self.assertIsNone(self.server.poll())
+
+
+class NativeProtectedTests(ProtectedTests):
+    """The same on the native engine."""
+
+    engine = "native"
+
+
+class NativeOpenTests(OpenTests):
+    """The same on the native engine, which bounds resets in any case."""
+
+    engine = "native"

@@ -25,6 +25,7 @@ CALLS = 100
 PATIENCE = 60.0
 
 _SERVER = """
+import sys
 from twisted.internet.defer import Deferred
 from storagegate import server
 from tests.support.rpcroutes import textService
@@ -47,19 +48,25 @@ class Service:
         return ""
 
 definition = textService(Unary="none", Download="server", Chat="bidirectional", Upload="client")
-app = server.grpc().withOptions(grpc={"health": False})
+app = server.grpc().withOptions(grpc={"health": False, "engine": sys.argv[1]})
 app.addService(definition=definition, implementation=Service())
 app.run(0, "127.0.0.1", started=lambda port: print(port.getHost().port, flush=True))
 """
 
 
 class OpenStreamTests(SynchronousTestCase):
-    """A server process of its own."""
+    """
+    A server process of its own.
+
+    @ivar engine: Its engine.
+    """
+
+    engine = "grpcio"
 
     def setUp(self) -> None:
         """Start it, and let a first call load what it needs."""
         self.server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [sys.executable, "-c", _SERVER, self.engine],
             cwd=CHECKOUT,
             env=daemonEnvironment(),
             stdout=subprocess.PIPE,
@@ -113,3 +120,9 @@ class OpenStreamTests(SynchronousTestCase):
     def test_clientStreaming(self) -> None:
         """So do 300 uploads that wait for their next message."""
         self.assertCheap("Upload", lambda stream: "x-got" in stream.headers)
+
+
+class NativeOpenStreamTests(OpenStreamTests):
+    """The same on the native engine."""
+
+    engine = "native"

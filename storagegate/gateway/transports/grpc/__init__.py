@@ -58,6 +58,9 @@ class GRPCOptions:
     @ivar maxConnections: The maximum number of connections; more are closed.
     @ivar maxCallsPerAddress: How many of the 1024 concurrent calls one address may make; C{None}
         for three quarters.
+    @ivar engine: C{"grpcio"} for grpc core, or C{"native"} for the project's own HTTP/2.
+    @ivar onHTTP: Whether calls are also served on the port of HTTP, over HTTP/2, which always has
+        the native engine.
     @ivar reusePort: Whether other processes may listen on the same port; the daemon's own default
         is C{true} with several workers.
     @ivar transformRequest: C{(request, method)} returns the request.
@@ -69,10 +72,12 @@ class GRPCOptions:
     tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     reflection: bool = optionField(False, readFlag)
     reusePort: bool = optionField(False, readFlag)
+    engine: Literal["grpcio", "native"] = optionField("grpcio", readWord, ("grpcio", "native"))
     maxMessageSize: int = optionField(4 * 1024 * 1024, readSize)
     # The same as TCP.
     maxConnections: int = optionField(4096, readNumber, 1, 1_000_000, "connections")
     maxCallsPerAddress: int | None = optionField(None, readNumber, 1, 1_000_000, "calls")
+    onHTTP: bool = optionField(False, readFlag)
     protoFiles: tuple[str, ...] = optionField((), readTexts)
     protoLock: str | None = optionField(None, readFileName)
     keepUnknown: bool = optionField(False, readFlag)
@@ -91,6 +96,8 @@ class GRPCOptionsDict(TypedDict, total=False):
     tls: TLSOptionsDict | ServerTLSOptions | None
     reflection: bool
     reusePort: bool
+    engine: Literal["grpcio", "native"]
+    onHTTP: bool
     maxMessageSize: int | str
     maxConnections: int
     maxCallsPerAddress: int | None

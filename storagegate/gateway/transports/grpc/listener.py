@@ -75,6 +75,7 @@ class GRPCTransport:
                 "maxConnections": options.maxConnections,
                 "maxCallsPerAddress": options.maxCallsPerAddress,
                 "protoLock": options.protoLock,
+                "engine": options.engine,
             },
         )
         meter = host.meter(PROTOCOL)
@@ -145,6 +146,14 @@ class GRPCTransport:
         @return: The port. Fails with C{CannotListenError} if the address cannot be bound.
         """
         return self.server.listen(address, reactor=self._host.reactor)
+
+    def install(self, application: Any) -> None:
+        """
+        Also serve the calls on the listener of HTTP.
+
+        @param application: Its L{Application<storagegate.http.application.Application>}.
+        """
+        application.useRPC(self.server)
 
     def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.http.inflate import (
+from storagegate.core.inflate import (
     CODINGS,
     STEP,
     InflatedTooLarge,

@@ -1,0 +1,299 @@
+"""Calls of the native engine, on a connection in memory."""
+
+from typing import Any
+
+from hpack import Decoder
+from hyperframe.frame import (
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    RstStreamFrame,
+    WindowUpdateFrame,
+)
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from storagegate.core.heldbytes import HeldBytes
+from storagegate.net.http2 import frames
+from storagegate.net.http2.hpack import encodePairs
+from storagegate.rpc.application import GRPCServerOptions
+from storagegate.rpc.engine.native.server import NativeServer
+from storagegate.rpc.interfaces import NullByteCounter
+from tests.support.h2client import framed
+
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL = 4, 8, 13
+
+WINDOW = 65_535
+
+HEAD = (
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/a.B/C"),
+    (b":authority", b"localhost"),
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+)
+
+
+class Transport(StringTransport):
+    """A transport in memory that nothing fills."""
+
+    TLS = False
+    sentBytes = 0
+
+    def hasUnsent(self) -> bool:
+        """Return that everything was sent."""
+        return False
+
+    def loseWriteConnection(self) -> None:
+        """Close the sending half."""
+
+
+class CallCase(SynchronousTestCase):
+    """
+    A case with one connection.
+
+    @ivar calls: The accepted calls.
+    """
+
+    def setUp(self) -> None:
+        """Connect."""
+        self.connect()
+
+    def connect(self, limit: int = 1 << 20, **options: Any) -> None:
+        """Make a server with options, and a connection to it."""
+        self.clock = Clock()
+        self.calls: list[Any] = []
+        self.traffic = NullByteCounter()
+        self.budget = HeldBytes(limit)
+        settings = GRPCServerOptions(**options)
+        self.engine = NativeServer(self.clock, settings, self.traffic, self.budget)
+        self.engine.service.accepted = self.calls.append
+        self.transport = Transport()
+        self.connection = self.engine.buildProtocol(None)
+        self.connection.makeConnection(self.transport)
+        self.addCleanup(self.disconnect)
+        self.decoder = Decoder()
+        self.connection.dataReceived(frames.PREFACE + frames.settings({}))
+        self.frames()
+
+    def disconnect(self) -> None:
+        """Lose the connection."""
+        from twisted.internet.error import ConnectionDone
+        from twisted.python.failure import Failure
+
+        self.connection.connectionLost(Failure(ConnectionDone()))
+        self.engine.service.deadlines.close()
+
+    def frames(self) -> list[Frame]:
+        """Take the frames that were sent."""
+        self.clock.advance(0)
+        wire, found = memoryview(self.transport.value()), []
+        self.transport.clear()
+        while wire:
+            frame, length = Frame.parse_frame_header(wire[:9])
+            frame.parse_body(wire[9 : 9 + length])
+            found.append(frame)
+            wire = wire[9 + length :]
+        return found
+
+    def begin(self, *fields: tuple[bytes, bytes], number: int = 1) -> Any:
+        """Begin a call; return it if it was accepted."""
+        before = len(self.calls)
+        block = encodePairs([*HEAD, *fields])
+        self.connection.dataReceived(frames.frame(frames.HEADERS, 4, number, block))
+        return self.calls[-1] if len(self.calls) > before else None
+
+    def data(self, data: bytes, isEnded: bool = False, number: int = 1) -> None:
+        """Receive a part of the body."""
+        for at in range(0, len(data) or 1, 16_384):
+            isLast = isEnded and at + 16_384 >= len(data)
+            piece = data[at : at + 16_384]
+            self.connection.dataReceived(frames.frame(frames.DATA, isLast, number, piece))
+
+    def status(self, found: list[Frame]) -> int:
+        """Return the status in the frames of a response."""
+        fields: dict[str, str] = {}
+        for frame in found:
+            if isinstance(frame, HeadersFrame):
+                fields.update(self.decoder.decode(frame.data))
+        return int(fields["grpc-status"])
+
+
+class WindowTests(CallCase):
+    """What a client may send."""
+
+    def granted(self) -> int:
+        """Return the bytes that were granted on streams since the last look."""
+        return sum(
+            each.window_increment
+            for each in self.frames()
+            if isinstance(each, WindowUpdateFrame) and each.stream_id
+        )
+
+    def test_unread(self) -> None:
+        """Nothing is granted again before a message was asked for."""
+        call = self.begin()
+        self.data(framed(bytes(60_000)))
+        self.assertEqual(self.granted(), 0)
+        taken: list[Any] = []
+        call.read(taken.append)
+        self.assertEqual(len(taken[0]), 60_000)
+        self.data(framed(bytes(5000)))
+        call.read(taken.append)
+        self.assertEqual(self.granted(), 0)
+        call.read(taken.append)
+        self.assertEqual(self.granted(), 65_010)
+
+    def test_longMessage(self) -> None:
+        """A message longer than the window is granted while a reader waits for it."""
+        call = self.begin()
+        taken: list[Any] = []
+        call.read(taken.append)
+        wire, granted = framed(bytes(1 << 20)), WINDOW
+        while wire:
+            self.assertGreater(granted, 0)
+            self.data(wire[:granted])
+            wire = wire[granted:]
+            granted = self.granted()
+        self.assertEqual([len(each) for each in taken], [1 << 20])
+
+    def test_ahead(self) -> None:
+        """A reader that reads ahead has as many messages granted as it asks for, and one begun."""
+        call = self.begin()
+        taken: list[Any] = []
+        call.read(taken.append, 2)
+        for _ in range(4):
+            self.data(framed(bytes(40_000)))
+        # One was read, and three wait.
+        self.assertEqual(len(taken), 1)
+        self.assertGreater(self.granted(), 0)
+        self.data(framed(bytes(40_000)))
+        self.assertEqual(self.granted(), 0)
+        while (message := call.takeMessage()) is not None:
+            taken.append(message)
+        self.assertEqual(len(taken), 5)
+        self.assertGreater(self.granted(), 40_000)
+
+
+class BudgetTests(CallCase):
+    """The bytes of incomplete messages."""
+
+    def test_refused(self) -> None:
+        """Calls that hold too much together are refused, the largest first; others go on."""
+        self.connect(limit=150_000)
+        ends: list[Any] = []
+        for number in (1, 3, 5, 7):
+            call = self.begin(number=number)
+            call.watch(lambda number=number: ends.append(number))
+            size = 60_000 if number < 7 else 100
+            self.data(framed(bytes(100_000))[:size], number=number)
+        self.assertEqual(len(ends), 1)
+        self.assertEqual(self.status(self.frames()), RESOURCE_EXHAUSTED)
+        self.assertLessEqual(self.budget.total, 150_000)
+        self.assertTrue(self.calls[(ends[0] - 1) // 2].isRefused)
+        self.disconnect()
+        self.assertEqual(self.budget.total, 0)
+
+    def test_complete(self) -> None:
+        """A message that was read is not counted any more."""
+        call = self.begin()
+        taken: list[Any] = []
+        call.read(taken.append)
+        wire = framed(bytes(100_000))
+        self.data(wire[:60_000])
+        self.assertEqual(self.budget.total, 60_000)
+        self.data(wire[60_000:])
+        self.assertEqual((len(taken), self.budget.total), (1, 0))
+
+
+class EndTests(CallCase):
+    """The ends of calls."""
+
+    def test_deadline(self) -> None:
+        """A deadline ends a call with its status, and one that is far away is kept as well."""
+        for seconds, number in ((5, 1), (1000, 3)):
+            call = self.begin((b"grpc-timeout", b"%dS" % seconds), number=number)
+            ends: list[str] = []
+            call.watch(lambda ends=ends: ends.append("cancelled"))
+            self.clock.pump([0.5] * int(2 * seconds - 1))
+            self.assertEqual(ends, [])
+            self.clock.pump([0.5] * 2)
+            self.assertEqual((ends, call.isOver), (["cancelled"], True))
+            self.assertEqual(self.status(self.frames()), DEADLINE_EXCEEDED)
+
+    def test_endedBefore(self) -> None:
+        """A call that has ended is not watched any more."""
+        call = self.begin((b"grpc-timeout", b"5S"))
+        call.finish(0)
+        self.frames()
+        self.clock.advance(10)
+        self.assertEqual(self.frames(), [])
+
+    def test_blocked(self) -> None:
+        """A deadline ends a call whose client takes nothing: in the middle of a message."""
+        call = self.begin((b"grpc-timeout", b"5S"))
+        self.assertTrue(call.send(bytes(100_000)))
+        self.assertFalse(call.send(b"more"))
+        self.frames()
+        self.clock.advance(6)
+        [reset] = self.frames()
+        self.assertIsInstance(reset, RstStreamFrame)
+        self.assertFalse(call.send(b""))
+
+    def test_trailers(self) -> None:
+        """Fields that a client sends last end its messages."""
+        call = self.begin()
+        taken: list[Any] = []
+        call.read(taken.append)
+        block = encodePairs([(b"x-a", b"b")])
+        self.connection.dataReceived(frames.frame(frames.HEADERS, 5, 1, block))
+        self.assertEqual(taken, [None])
+
+    def test_garbage(self) -> None:
+        """A mistake after the only message ends the call before it is handled."""
+        call = self.begin()
+        ends: list[bool] = []
+        call.read(lambda message: call.readEnd(ends.append))
+        self.data(framed(b"a"))
+        self.data(b"\x07\0\0\0\0", True)
+        self.assertEqual(ends, [False])
+        self.assertEqual(self.status(self.frames()), INTERNAL)
+
+    def test_readerOutlivesCall(self) -> None:
+        """A reader that still waits when the handler ends the call is told."""
+        call = self.begin()
+        taken: list[Any] = []
+        call.read(taken.append)
+        call.finish(0)
+        self.assertEqual(taken, [None])
+
+    def test_onlyTrailers(self) -> None:
+        """A status without a message goes in one frame, and the client is asked to stop."""
+        call = self.begin()
+        call.finish(5, "none")
+        head, reset = self.frames()
+        self.assertIn("END_STREAM", head.flags)
+        self.assertEqual(reset.error_code, 0)
+        self.assertEqual(self.status([head]), 5)
+
+    def test_stopped(self) -> None:
+        """A grace that ends cancels calls with UNAVAILABLE, and the connection says good-bye."""
+        call = self.begin()
+        ends: list[str] = []
+        call.watch(lambda: ends.append("cancelled"))
+        self.connection.cancelCalls()
+        found = self.frames()
+        self.assertEqual((ends, self.status(found)), (["cancelled"], 14))
+        self.assertTrue(any(isinstance(each, GoAwayFrame) for each in found))
+
+    def test_packed(self) -> None:
+        """The messages of a turn share a frame."""
+        call = self.begin()
+        for number in range(100):
+            call.send(b"%d" % number)
+        call.finish(0)
+        kinds = [type(each) for each in self.frames()]
+        self.assertEqual(kinds[:3], [HeadersFrame, DataFrame, HeadersFrame])
