@@ -110,6 +110,20 @@ CASES = (
             ("get64m", "GET of 64 MiB", Work("get", 2, 64 * MIB), 16, 0.3),
         )
     ),
+    *(
+        _case(
+            f"callers-{name}",
+            f"{what} by a key, a user with a policy, and temporary keys of both",
+            peers.CALLING,
+            work,
+            asked=(
+                Asked("key", 0.97, ours="user"),
+                Asked("key", 0.95, ours="keysession"),
+                Asked("user", 0.95, ours="usersession"),
+            ),
+        )
+        for name, what, work in (("get4k", "GET of 4 KiB", GET4K), ("put4k", "PUT of 4 KiB", PUT4K))
+    ),
     Case(
         "growth/tcp",
         "calls over TCP beside 10,000 idle connections",

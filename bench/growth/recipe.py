@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from bench.cases import BOTH_CORES, CLIENT_CORE, SERVER_CORE, Load, MeasureError, Server
 from bench.gateway import recipe as gateway
 from bench.gateway.recipe import JSON, POSTED, TCP, TEXT
+from bench.growth.callers import callerOf
 from bench.growth.keyfill import ACCOUNT, credentialsOf, signWithKeys
 from bench.loads import Outcome, blastWords, bodyFile, finish, helping, wrk
 from bench.processes import Running, freePort
@@ -113,6 +114,8 @@ class Setting:
         signs, which no policy restricts.
     @ivar isScanned: Whether the other objects are scanned for expired ones all the time.
     @ivar isSealed: Whether all objects are encrypted.
+    @ivar caller: The key that signs, one of L{CALLERS<bench.growth.callers.CALLERS>}; empty for the
+        root key.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Setting:
     statements: int | None = None
     isScanned: bool = False
     isSealed: bool = False
+    caller: str = ""
 
 
 _PREFILLED: Mapping[str, Mapping[str, int]] = {
@@ -183,7 +187,7 @@ def daemon(setting: Setting) -> Server:
             filled(running).update(_PREFILLED[setting.history])
         elif objects:
             runProgram("bench.s3.bulkfill", data, GROWN, objects, LISTED_SIZE)
-        if setting.hasKeys or setting.statements is not None:
+        if setting.hasKeys or setting.statements is not None or setting.caller:
             runProgram("bench.growth.keyfill", data)
 
     return storagegate(setting.name, prepare=prepare, environment={**ourEnvironment(), **options})
@@ -207,6 +211,8 @@ def _prepare(running: Running) -> None:
         running.notes["authorizer"] = signWithKeys
     elif setting.statements is not None:
         running.notes["authorizer"] = signer(credentialsOf(0))
+    elif setting.caller:
+        running.notes["authorizer"] = signer(callerOf(running, setting.caller))
     createBucket(running, BUCKET)
     if not running.notes.setdefault("isConfigured", False):
         running.notes["isConfigured"] = True
