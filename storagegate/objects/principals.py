@@ -220,8 +220,8 @@ class Identity(Struct, frozen=True):
         user, or the access key of another key. A service key has the one of its parent.
     @ivar role: The administration role of a person who signed in at an issuer; empty for keys.
     @ivar ownerAccount: The account whose buckets and objects need no permission, if no policy
-        denies; empty for users, and for keys and sessions with a policy of their own. Compare it, and never C{account}, with the owner
-        of a bucket or an object to skip a decision.
+        denies; empty for users, and for keys and sessions with a policy of their own. Compare it,
+        and never C{account}, with the owner of a bucket or an object to skip a decision.
     """
 
     accessKey: str

@@ -168,6 +168,10 @@ class ObjectService:
             documents, configuration = settings.documents, settings.encryption
         if requested is None and configuration is None and not self._options.encryptAll:
             return None
+        if self._options.opened is not None and shared is None:
+            made = self._options.opened.recallForWrite(bucket, key, requested)
+            if made is not None:
+                return made
         return await self.encryption.forWrite(
             bucket, configuration, documents, key, requested, shared
         )
@@ -191,6 +195,16 @@ class ObjectService:
         return await self.encryption.open(
             bucket.name, kept.documents, record.key, encryption, customerKey
         )
+
+    def recallKey(self, bucket: Bucket, record: ObjectRecord) -> "ObjectKey | None":
+        """
+        Return the key of an encrypted object if it is open in memory; see L{keyForRead}. It saves
+        the coroutines of most small reads, a microsecond.
+        """
+        encryption, opened = record.attributes.encryption, self._options.opened
+        if encryption is None or opened is None:
+            return None
+        return opened.recall(bucket.name, record.key, encryption)
 
     async def withDigests(
         self, bucket: Bucket, record: ObjectRecord, customerKey: "CustomerKey | None" = None
@@ -564,9 +578,10 @@ class ObjectService:
             attributes,
             checksum=ingested.checksum,
             acl="" if owner.acl is None else owner.text,
+            encryption=None if objectKey is None else objectKey.encryption,
         )
         etag = ingested.etag
-        if objectKey is not None:
+        if objectKey is not None and objectKey.hidesDigests:
             attributes, etag = objectKey.sealAttributes(attributes), objectKey.hidden(etag)
         record = ObjectRecord(
             bucket,

@@ -66,11 +66,13 @@ SEALED_CHUNK = CHUNK + TAG
 
 KEY_BYTES = 32
 
+WRAP_SALT = 32
+"""Bytes of the salt of a wrapped key."""
+
 PIECE_CHUNKS = 4
 """Chunks that one job of the pool reads and opens: the most that a slow reader keeps in memory."""
 
 _VERSION = b"\x01"
-_WRAP_SALT = 32
 _ZERO = bytes(12)
 _LENGTHS = Struct(">IIII").pack
 
@@ -317,9 +319,11 @@ class ObjectKey:
             if len(sealed) <= SALT + SEALED_CHUNK:
                 # The tag tells whether the length is right.
                 salt = sealed[:SALT]
-                cipher = self.recalled(salt) or self.cipher(salt)
+                known = self.recalled(salt)
+                cipher = known or self.cipher(salt)
                 plain = cipher.decrypt(_ZERO, memoryview(sealed)[SALT:], _ONLY)
-                self.remember(salt, cipher)
+                if known is None:
+                    self.remember(salt, cipher)
                 return plain
             return self._openChunks(sealed, plainLength(len(sealed)))
         except (InvalidTag, ValueError) as error:
@@ -432,7 +436,7 @@ def wrapKey(outer: bytes, key: bytes, binding: bytes, salt: bytes = b"") -> str:
     @param salt: 32 new bytes; random if empty.
     @return: Base64.
     """
-    salt = salt or os.urandom(_WRAP_SALT)
+    salt = salt or os.urandom(WRAP_SALT)
     return b64encode(salt + _wrapper(outer, salt).encrypt(_ZERO, key, binding)).decode()
 
 
@@ -444,7 +448,7 @@ def unwrapKey(outer: bytes, wrapped: str, binding: bytes) -> bytes:
     """
     try:
         raw = a2b_base64(wrapped, strict_mode=True)
-        return _wrapper(outer, raw[:_WRAP_SALT]).decrypt(_ZERO, raw[_WRAP_SALT:], binding)
+        return _wrapper(outer, raw[:WRAP_SALT]).decrypt(_ZERO, raw[WRAP_SALT:], binding)
     except (InvalidTag, ValueError) as error:
         raise Unopened() from error
 
@@ -455,6 +459,6 @@ def _wrapper(outer: bytes, salt: bytes) -> AESGCM:
 
 def bindingOf(kind: str, bucket: str, key: bytes, context: str) -> bytes:
     """Return the associated data of a wrapped object key."""
-    kindText, bucketText, contextText = kind.encode(), bucket.encode(), context.encode()
-    lengths = _LENGTHS(len(kindText), len(bucketText), len(key), len(contextText))
-    return b"".join((_VERSION, lengths, kindText, bucketText, key, contextText))
+    of, ofContext = f"{kind}{bucket}".encode(), context.encode()
+    lengths = _LENGTHS(len(kind), len(of) - len(kind), len(key), len(ofContext))
+    return b"%b%b%b%b%b" % (_VERSION, lengths, of, key, ofContext)
