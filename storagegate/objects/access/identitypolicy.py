@@ -221,13 +221,14 @@ def coverageOf(policies: Iterable[PolicyRules], operation: str, bucket: str) -> 
     actions = OPERATION_ACTIONS.get(operation, ())
     if not actions or any(ACTIONS.get(action) != "object" for action in actions):
         return _UNKNOWN
-    allowed, denied = {b""}, set()
+    allowed: set[bytes] = {b""}
+    denied: set[bytes] = set()
     for denies, allows in [rules[action] for rules in policies for action in actions]:
         for starts, *_ in denies.rows:
             if starts is None:
                 return _UNKNOWN
             denied.update(_keyPrefixes(starts, bucket))
-        found = set()
+        found: set[bytes] = set()
         for starts, test, _, conditions in allows.rows:
             if not conditions and (starts is not None or test is None):
                 found.update(_keyPrefixes(("",) if starts is None else starts, bucket))
