@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.sealing import BlobOpener, ObjectKey
 
 _Copied = TypeVar("_Copied")
-_Used = TypeVar("_Used")
+_Wait = TypeVar("_Wait")
 
 _CHUNK = 256 << 10
 """Bytes per read of a copy."""
@@ -119,7 +119,9 @@ async def openPieces(
     for reader in _readersOf(store, content, start, length):
         try:
             while not reader.isDone:
-                yield await reader.next(_unchanged)
+                piece = await reader.next(bytes)
+                if piece is not None:
+                    yield piece
         finally:
             reader.close()
 
@@ -129,7 +131,7 @@ async def feedPieces(
     content: OpenContent,
     start: int,
     length: int,
-    feed: Callable[[bytes], Awaitable[None] | None],
+    feed: Callable[[bytes | memoryview], Awaitable[None] | None],
     hashers: Sequence[Hasher] = (),
 ) -> None:
     """
@@ -138,8 +140,9 @@ async def feedPieces(
 
     @param start: Offset of the first byte.
     @param length: Number of bytes.
-    @param feed: Receives the plain bytes, and returns what to wait for before the next ones.
-    @param hashers: Receive the plain bytes, in the pool.
+    @param feed: Receives the plain bytes, which it must not keep, and returns what to wait for
+        before the next ones.
+    @param hashers: Receive the plain bytes, in the pool; then C{feed} may not return anything.
     @raise CorruptBlob: A blob is short, or a chunk does not open.
     """
     for reader in _readersOf(store, content, start, length, hashers):
@@ -150,10 +153,6 @@ async def feedPieces(
                     await wait
         finally:
             reader.close()
-
-
-def _unchanged(piece: bytes) -> bytes:
-    return piece
 
 
 def _readersOf(
@@ -186,6 +185,7 @@ class _SealedReader:
     """
     Reads and opens a range of a sealed blob, piece by piece.
 
+    @ivar _pieces: The number of pieces that the next job opens.
     @ivar _start: Offset of the next plain byte.
     @ivar _end: Offset of the first plain byte behind the range.
     """
@@ -196,6 +196,7 @@ class _SealedReader:
     _start: int
     _end: int
     _handle: IBlobReader | None = field(default=None, init=False)
+    _pieces: int = field(default=1, init=False)
 
     @property
     def isDone(self) -> bool:
@@ -208,17 +209,20 @@ class _SealedReader:
         if handle is not None:
             handle.close()
 
-    async def next(self, use: Callable[[bytes], _Used]) -> _Used:
+    async def next(self, use: Callable[[bytes | memoryview], _Wait]) -> _Wait | None:
         """
-        Read and open the next piece.
+        Read and open the next pieces, and feed them to a consumer while they are in the cache of
+        the processor. A consumer that keeps up gets several pieces of one job; the others are
+        opened again for one that falls behind, so that it never keeps more than one.
 
-        @param use: Called with the piece before the next piece of another reader is opened, while
-            the piece is in the cache of the processor.
-        @return: The result of C{use}.
+        @param use: Receives each piece, which it must not keep, because its buffer is used again;
+            returns what to wait for before the next one.
+        @return: The last result of C{use}.
         @raise CorruptBlob: The blob is short, or a chunk does not open.
         """
         from storagegate.objects.encryption.sealing import (
             CHUNK,
+            MOST_CHUNKS,
             PIECE_CHUNKS,
             SALT,
             SEALED_CHUNK,
@@ -234,23 +238,33 @@ class _SealedReader:
             handle = self._handle = await store.blobs.open(Segment(blob, begin, stop - begin))
             if first and not opener.recall():
                 opener.readSalt(await _exactly(handle, blob, 0, SALT))
+        isLocal = not store.blobs.isRemote
         offset = SALT + first * SEALED_CHUNK if first else 0
-        count = min(PIECE_CHUNKS, last + 1 - first)
+        count = min(PIECE_CHUNKS * self._pieces if isLocal else PIECE_CHUNKS, last + 1 - first)
         size = min(SALT + (first + count) * SEALED_CHUNK, self._segment.length) - offset
         skipped = start - first * CHUNK
         wanted = min(self._end, (first + count) * CHUNK) - start
-        opener.expect(first, skipped, wanted)
-        self._start += wanted
-        if not store.blobs.isRemote:
-            await store.openings.acquire()
+        if isLocal:
+            buffer = await store.openings.get()
+            # If this is cancelled, the job goes on, and writes to its buffer.
+            free = bytearray()
             try:
-                await _exactly(handle, blob, offset, size, (opener,))
+                opener.expect(first, skipped, wanted, buffer)
+                found = await handle.digest((opener,), offset, size)
+                free = buffer
+                if found < size:
+                    raise _shorter(blob)
                 if not opener.isDamaged:
-                    return use(opener.plain)
+                    wait, used = _feedPlain(opener.plain, PIECE_CHUNKS * CHUNK, use)
+                    self._start += used
+                    grown = min(MOST_CHUNKS // PIECE_CHUNKS, 2 * self._pieces)
+                    self._pieces = grown if wait is None else 1
+                    return wait
             finally:
-                store.openings.release()
+                store.openings.put(free)
         else:
             # The network takes longer than the processor.
+            opener.expect(first, skipped, wanted)
             await _exactly(handle, blob, offset, size, (opener,))
             if opener.isDamaged:
                 # The response may be wrong rather than the blob.
@@ -258,9 +272,28 @@ class _SealedReader:
                 opener.expect(first, skipped, wanted)
                 await _exactly(handle, blob, offset, size, (opener,))
             if not opener.isDamaged:
+                self._start += wanted
                 return use(opener.plain)
         store.blobs.onDamaged(blob)
         raise CorruptBlob(f"chunk {first} of blob {blob} does not open")
+
+
+def _feedPlain(
+    plain: bytes | memoryview, size: int, use: Callable[[bytes | memoryview], _Wait]
+) -> tuple[_Wait | None, int]:
+    """
+    Feed plain bytes to a consumer until it has to wait.
+
+    @param size: Largest size of a piece.
+    @return: The last result of the consumer, and the number of bytes that it got.
+    """
+    wait: _Wait | None = None
+    used = 0
+    while used < len(plain) and wait is None:
+        piece = plain[used : used + size]
+        wait = use(piece)
+        used += len(piece)
+    return wait, used
 
 
 async def _exactly(
@@ -269,8 +302,12 @@ async def _exactly(
     """Read a range of a blob, all of which must be there."""
     found = await handle.read(offset, count, hashers)
     if len(found) < count:
-        raise CorruptBlob(f"blob {blob} has become shorter")
+        raise _shorter(blob)
     return found
+
+
+def _shorter(blob: str) -> CorruptBlob:
+    return CorruptBlob(f"blob {blob} has become shorter")
 
 
 async def digest(
@@ -326,6 +363,9 @@ class ResponseSink(ByteSink, Protocol):
     def started(self) -> bool:
         """Whether the head has been sent."""
 
+    def sendBuffer(self, view: memoryview) -> Deferred[None] | None:
+        """Send the bytes of a buffer that the caller writes to again; see L{send}."""
+
     def finish(self) -> None:
         """End the response."""
 
@@ -349,9 +389,11 @@ async def sendSegments(
     @return: Whether the response has begun; otherwise, the range is empty.
     """
 
-    def send(chunk: bytes) -> Deferred[None] | None:
+    def send(chunk: bytes | memoryview) -> Deferred[None] | None:
         if not response.started:
             begin()
+        if isinstance(chunk, memoryview):
+            return response.sendBuffer(chunk)
         return response.send(chunk)
 
     if content.objectKey is not None:
@@ -416,7 +458,7 @@ async def _feedSink(
         await _write(sink, content.inline(start, length))
         return
     if content.objectKey is not None:
-        await feedPieces(store, content, start, length, sink.write)
+        await feedPieces(store, content, start, length, lambda piece: sink.write(bytes(piece)))
         return
     for segment in segmentsOf(content.stored, start, length):
         if store.verifier is not None:

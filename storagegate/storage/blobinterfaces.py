@@ -50,8 +50,10 @@ class IBlobWriter(Interface):
 class Hasher(Protocol):
     """A C{hashlib} object or CRC to which L{IBlobReader} feeds bytes."""
 
-    def update(self, data: bytes, /) -> object:
-        """Add bytes. Called in any thread, but never in two concurrently."""
+    def update(self, data: Buffer, /) -> object:
+        """
+        Add bytes, which it must not keep. Called in any thread, but never in two concurrently.
+        """
 
 
 class BlobFilter(Protocol):

@@ -146,6 +146,14 @@ class Files:
         """
         return os.pread(fd, length, offset)
 
+    def readInto(self, fd: int, buffer: memoryview, offset: int) -> int:
+        """
+        Read bytes from C{offset} into a buffer, at most its size; see L{read}.
+
+        @return: The number of bytes; 0 at the end.
+        """
+        return os.preadv(fd, [buffer], offset)
+
     def sync(self, fd: int) -> None:
         """Make a file's bytes and size durable."""
         os.fdatasync(fd)

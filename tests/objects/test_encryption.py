@@ -140,6 +140,10 @@ class Response:
         self.body += chunk
         self.largest = max(self.largest, len(chunk))
 
+    def sendBuffer(self, view: memoryview) -> None:
+        """Keep the bytes of a buffer."""
+        self.send(bytes(view))
+
     def finish(self) -> None:
         """End it."""
         self.finished = True

@@ -70,7 +70,10 @@ WRAP_SALT = 32
 """Bytes of the salt of a wrapped key."""
 
 PIECE_CHUNKS = 4
-"""Chunks that one job of the pool reads and opens: the most that a slow reader keeps in memory."""
+"""Chunks of a piece: the most that a slow reader keeps in memory."""
+
+MOST_CHUNKS = 2 * PIECE_CHUNKS
+"""Chunks that one job of the pool reads and opens for a client that keeps up."""
 
 _VERSION = b"\x01"
 _ZERO = bytes(12)
@@ -178,7 +181,7 @@ class BlobOpener:
     Opens pieces of a sealed blob. The reader of the blob feeds each piece to L{update}, which may
     run in any thread, but never in two at a time.
 
-    @ivar plain: The plain bytes of the last piece.
+    @ivar plain: The plain bytes of the last piece, in its buffer if it had one.
     @ivar isDamaged: Whether a piece did not open.
     @ivar _chunks: The number of chunks of the blob.
     @ivar _hashers: Receive the plain bytes.
@@ -190,13 +193,16 @@ class BlobOpener:
     _chunks: int
     _hashers: Sequence[Hasher] = ()
     _blob: str = ""
-    plain: bytes = field(default=b"", init=False, repr=False)
+    plain: bytes | memoryview = field(default=b"", init=False, repr=False)
     isDamaged: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
     _trims: tuple[int, int] = field(default=(0, CHUNK), init=False)
     _cipher: AESGCM | None = field(default=None, init=False)
+    _buffer: bytearray | None = field(default=None, init=False, repr=False)
 
-    def expect(self, number: int, skipped: int, wanted: int) -> None:
+    def expect(
+        self, number: int, skipped: int, wanted: int, buffer: bytearray | None = None
+    ) -> None:
         """
         Describe the next piece.
 
@@ -204,7 +210,10 @@ class BlobOpener:
             which the piece also has.
         @param skipped: Plain bytes at its start that are not wanted.
         @param wanted: Number of plain bytes that are wanted.
+        @param buffer: Receives up to L{MOST_CHUNKS} chunks, for which it grows. By default, L{plain}
+            is a copy of L{PIECE_CHUNKS}.
         """
+        self._buffer = buffer
         self.isDamaged, self._number = False, number
         self._trims = skipped, skipped + wanted
 
@@ -217,14 +226,14 @@ class BlobOpener:
         """Derive the key of the blob."""
         self._cipher = self._objectKey.cipher(salt)
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: Buffer, /) -> None:
         """Open a piece."""
         offset = 0
         if not self._number:
-            self.readSalt(data[:SALT])
+            self.readSalt(bytes(data[:SALT]))
             offset = SALT
         assert self._cipher is not None
-        scratch = _scratch()
+        scratch = _scratch() if self._buffer is None else memoryview(_grown(self._buffer))
         decrypt, sealed, number, size = self._cipher.decrypt_into, memoryview(data), self._number, 0
         try:
             for begin in range(offset, len(data), SEALED_CHUNK):
@@ -239,7 +248,8 @@ class BlobOpener:
         if self._blob:
             self._objectKey.remember(self._blob, self._cipher)
         first, end = self._trims
-        self.plain = bytes(scratch[first : min(end, size)])
+        plain = scratch[first : min(end, size)]
+        self.plain = bytes(plain) if self._buffer is None else plain
         for hasher in self._hashers:
             hasher.update(self.plain)
 
@@ -259,6 +269,13 @@ _scratches = _Scratch()
 
 def _scratch() -> memoryview:
     return _scratches.view
+
+
+def _grown(buffer: bytearray) -> bytearray:
+    """Return a buffer that holds the pieces of a job; it grows with its first one."""
+    if len(buffer) < MOST_CHUNKS * CHUNK:
+        buffer.extend(bytes(MOST_CHUNKS * CHUNK - len(buffer)))
+    return buffer
 
 
 class Unopened(CorruptObject):

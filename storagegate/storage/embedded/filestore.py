@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import local
 from weakref import WeakSet
 
 from attrs import define, field
@@ -45,7 +46,21 @@ CAPACITY = 256
 DIGEST_JOB = 8 << 20
 """Bytes that one pool job reads and hashes: enough to justify a thread switch, but quick."""
 
-_READ = 1 << 20
+DIGEST_PIECE = 1 << 20
+"""Bytes that hashers receive at a time."""
+
+
+class _Buffer(local):
+    """
+    The buffer of a thread: new memory for each MiB takes longer than its read, because its pages
+    are mapped and cleared each time.
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(DIGEST_PIECE))
+
+
+_buffer = _Buffer()
 
 
 @define(eq=False)
@@ -127,9 +142,12 @@ class BlobReader:
         """Read and hash a range of the file, a MiB at a time. Runs in a pool thread."""
         begin, end = offset, offset + length
         while offset < end:
-            chunk = self._readNow(offset, min(end - offset, _READ), hashers)
+            space = _buffer.view[: min(end - offset, DIGEST_PIECE)]
+            chunk = space[: self._files.readInto(self.fd, space, offset)]
             if not chunk:
                 break
+            for hasher in hashers:
+                hasher.update(chunk)
             if not self._keepsPages:
                 # A check must not displace pages that clients read.
                 self._files.dropCache(self.fd, offset, len(chunk))
