@@ -210,8 +210,8 @@ class BlobOpener:
             which the piece also has.
         @param skipped: Plain bytes at its start that are not wanted.
         @param wanted: Number of plain bytes that are wanted.
-        @param buffer: Receives up to L{MOST_CHUNKS} chunks, for which it grows. By default, L{plain}
-            is a copy of L{PIECE_CHUNKS}.
+        @param buffer: Receives up to L{MOST_CHUNKS} chunks, for which it grows. By default,
+            L{plain} is a copy of at most L{PIECE_CHUNKS}.
         """
         self._buffer = buffer
         self.isDamaged, self._number = False, number
