@@ -125,6 +125,15 @@ class IBlobReader(Interface):
         @raise StoreBusy: The blobs cannot be reached now.
         """
 
+    def readWarm(offset: int, length: int) -> bytes | None:
+        """
+        Read a small range of the blob that is in memory.
+
+        @param offset: The first byte, from the start of the blob.
+        @param length: Bytes.
+        @return: L{None} if that has to wait.
+        """
+
     async def digest(hashers: Sequence[Hasher], offset: int, length: int) -> int:
         """
         Feed a range of the blob to hashers without loading it into memory at once.

@@ -91,6 +91,9 @@ class RangedHandle:
             hasher.update(piece)
         return piece
 
+    def readWarm(self, offset: int, length: int) -> None:
+        """Nothing is in memory."""
+
     async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
         """See L{IBlobReader.digest}."""
         done = 0

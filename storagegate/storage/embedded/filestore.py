@@ -108,6 +108,10 @@ class BlobReader:
         run: bytes = await self._pool.run(self._readNow, offset, length, hashers)
         return run
 
+    def readWarm(self, offset: int, length: int) -> bytes | None:
+        """See L{IBlobReader.readWarm}."""
+        return self._files.readWarm(self.fd, length, offset)
+
     async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
         """See L{IBlobReader.digest}; pool jobs run one after the other."""
         done = 0
