@@ -3,8 +3,17 @@
 from bench.cases import Asked, Case, Server
 from bench.gateway.recipe import ECHO_PATH
 from bench.growth import peers
-from bench.growth.recipe import LIST1K, ONE, QUIET, besideIdle, grown, monitoredWork, postTo
-from bench.s3.requests import GET4K, HEAD, LIST10K, MIB, PUT4K, Work
+from bench.growth.recipe import (
+    LIST1K,
+    ONE,
+    QUIET,
+    besideIdle,
+    grown,
+    monitoredWork,
+    postTo,
+    ranged,
+)
+from bench.s3.requests import GET4K, GIB, HEAD, LIST10K, MIB, PUT4K, Work
 
 
 def _case(
@@ -109,6 +118,16 @@ CASES = (
             ("get1m", "GET of 1 MiB", Work("get", 32, MIB), 16, 0.35),
             ("get64m", "GET of 64 MiB", Work("get", 2, 64 * MIB), 16, 0.3),
         )
+    ),
+    Case(
+        "growth/sealed-range4k",
+        "GET of 4 KiB of 1 GiB, encrypted with keys of the store",
+        peers.SEALED,
+        ranged(GIB, 1_000),
+        connections=(1, 64),
+        asked=(Asked(QUIET, 0.6, ours="sealed"),),
+        warmSeconds=0,
+        isSetting=True,
     ),
     *(
         _case(

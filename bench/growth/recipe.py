@@ -1,6 +1,7 @@
 """The daemon and the gateway: quiet, grown, with work beside, with monitoring, with workers."""
 
 import json
+import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +26,10 @@ from bench.s3.recipe import (
     filled,
     fillListed,
     ourEnvironment,
+    requireAll,
     runProgram,
     send,
+    sendOnce,
     storagegate,
     writeRequests,
 )
@@ -202,6 +205,36 @@ def settingOf(running: Running) -> Setting:
 def grown(work: Work) -> WorkLoad:
     """Return the load of a work beside the setting of a daemon."""
     return WorkLoad(work, _prepare, _instead, _besides)
+
+
+def ranged(size: int, count: int) -> WorkLoad:
+    """
+    Return the load of reads of 4 KiB in one large object.
+
+    @param size: The size of the object, of which a quick run has a tenth.
+    @param count: The number of different ranges.
+    """
+    path = f"{BUCKET}/ranged"
+    work = Work("range", count)
+
+    def sizeFor(running: Running) -> int:
+        return size // running.session.scale
+
+    def prepare(running: Running) -> None:
+        _prepare(running)
+        if path not in filled(running):
+            large = sizeFor(running)
+            requireAll(sendOnce(running, puts([path], large), large, 1), 1, path)
+            filled(running)[path] = 1
+
+    def instead(running: Running, work: Work) -> list[Request]:
+        chance = random.Random(7)
+        starts = [chance.randrange(sizeFor(running) - work.size) for _ in range(count)]
+        return [
+            Request("GET", path, range=f"bytes={start}-{start + work.size - 1}") for start in starts
+        ]
+
+    return WorkLoad(work, prepare, instead)
 
 
 def _prepare(running: Running) -> None:

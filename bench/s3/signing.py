@@ -40,6 +40,7 @@ class Request:
 
     @ivar path: Needs no percent-encoding: the bench's own names are plain ASCII.
     @ivar length: Bytes of the body; L{None} for no body.
+    @ivar range: The value of C{Range}; empty for none.
     @ivar tag: Which latency figures its reply counts for, 0 to 7.
     """
 
@@ -48,6 +49,7 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     length: int | None = None
     tag: int = 0
+    range: str = ""
 
 
 Authorizer = Callable[[Request, str], dict[str, str]]
@@ -131,6 +133,8 @@ def fieldsOf(request: Request, host: str, authorizer: Authorizer) -> dict[str, s
     if request.length is not None:
         fields["Content-Length"] = str(request.length)
         fields["Content-Type"] = "application/octet-stream"
+    if request.range:
+        fields["Range"] = request.range
     return fields | authorizer(request, host)
 
 
