@@ -305,7 +305,9 @@ class ObjectService:
         @raise AccessDenied: The caller has no right to it.
         """
         found = await self.find(name)
-        if initiator is not None or not self._isCovered(caller, found, key, operation):
+        if (found.generation or found.account != caller.identity.ownerAccount) and (
+            initiator is not None or not self._isCovered(caller, found, key, operation)
+        ):
             settings = self.settings.kept(found.generation) or await self.settings.find(found)
             settings.access.decide(caller, found, key, operation=operation, initiator=initiator)
         return found
@@ -347,7 +349,12 @@ class ObjectService:
             raise invalidId("versionId", versionId or "") from error
         if home is None:
             raise errors.BucketNotFound(bucket=bucket)
-        if not self._isRead(caller, home, key, versionId, record, operation):
+        account = caller.identity.ownerAccount
+        if (
+            home.generation
+            or home.account != account
+            or (record is not None and record.account != account)
+        ) and not self._isRead(caller, home, key, versionId, record, operation):
             settings = self.settings.kept(home.generation) or await self.settings.find(home)
             settings.access.decide(caller, home, key, versionId, record, operation)
             if record is not None and record.attributes.lock is not UNLOCKED:
@@ -525,7 +532,9 @@ class ObjectService:
         if recent is not None and not condition.absent:
             found, revision = recent
             try:
-                if not self._isCovered(caller, found, key):
+                if (
+                    found.generation or found.account != caller.identity.ownerAccount
+                ) and not self._isCovered(caller, found, key):
                     (await self.accessOf(found)).decide(caller, found, key)
                 owner = await self._ownerOfNew(caller, found, acl)
             except DomainError:

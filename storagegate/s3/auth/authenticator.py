@@ -337,12 +337,13 @@ class S3Authenticator:
             return _ANONYMOUS
         # Most requests take one of these two paths, which avoid function calls.
         token = credential = None
-        if claim.scope.signsToken and not presigned:
-            sent = headers.get(_TOKEN_HEADER, b"")
-            credential = self._credentials.sessions.recall(claim.accessKey, sent)
-        if credential is None:
-            if presigned or claim.scope.signsToken:
+        if presigned or claim.scope.signsToken:
+            if not presigned:
+                sent = headers.get(_TOKEN_HEADER, b"")
+                credential = self._credentials.sessions.recall(claim.accessKey, sent)
+            if credential is None:
                 token = _tokenOf(claim, request)
+        if credential is None:
             if token is None:
                 credential = self._credentials.find(claim.accessKey)
             else:
