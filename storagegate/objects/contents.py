@@ -225,6 +225,8 @@ class _SealedReader:
         from storagegate.objects.encryption.sealing import (
             CHUNK,
             MOST_CHUNKS,
+            MOST_PLAIN,
+            MOST_SEALED,
             PIECE_CHUNKS,
             SALT,
             SEALED_CHUNK,
@@ -256,12 +258,13 @@ class _SealedReader:
                 self._start += wanted
                 return use(opener.plain)
         elif isLocal:
-            buffer = await store.openings.get()
+            buffer = await store.openings.get() or bytearray(MOST_PLAIN + MOST_SEALED)
+            space = memoryview(buffer)
             # If this is cancelled, the job goes on, and writes to its buffer.
             free = bytearray()
             try:
-                opener.expect(first, skipped, wanted, buffer)
-                found = await handle.digest((opener,), offset, size)
+                opener.expect(first, skipped, wanted, space[:MOST_PLAIN])
+                found = await handle.digest((opener,), offset, size, space[MOST_PLAIN:])
                 free = buffer
                 if found < size:
                     raise _shorter(blob)

@@ -134,13 +134,17 @@ class IBlobReader(Interface):
         @return: L{None} if that has to wait.
         """
 
-    async def digest(hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    async def digest(
+        hashers: Sequence[Hasher], offset: int, length: int, space: memoryview | None = ...
+    ) -> int:
         """
         Feed a range of the blob to hashers without loading it into memory at once.
 
         @param hashers: Each receives all bytes of the range, in order.
         @param offset: The first byte, from the start of the blob.
         @param length: Bytes; the range may be as long as the blob.
+        @param space: Memory for the bytes that are read, of which a hasher gets as many at a time.
+            New memory takes longer than the read, because its pages are mapped and cleared.
         @return: The number of bytes read: fewer than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
         @raise StoreBusy: The blobs cannot be reached now.

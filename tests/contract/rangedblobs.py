@@ -94,7 +94,13 @@ class RangedHandle:
     def readWarm(self, offset: int, length: int) -> None:
         """Nothing is in memory."""
 
-    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    async def digest(
+        self,
+        hashers: Sequence[Hasher],
+        offset: int,
+        length: int,
+        space: memoryview | None = None,
+    ) -> int:
         """See L{IBlobReader.digest}."""
         done = 0
         while done < length:

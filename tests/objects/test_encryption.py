@@ -519,11 +519,11 @@ class BufferTests(EncryptionCase):
         await self.put(b"k", os.urandom(9 * CHUNK), KINDS[SSE_S3])
         _, content = await self.find(b"k")
         entered, ended = threading.Event(), threading.Event()
-        used: list[bytearray] = []
+        used: list[object] = []
 
         def update(opener: BlobOpener, data: object) -> None:
             assert opener._buffer is not None
-            used.append(opener._buffer)
+            used.append(opener._buffer.obj)
             entered.set()
             ended.wait(10)
 

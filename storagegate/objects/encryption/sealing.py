@@ -75,6 +75,12 @@ PIECE_CHUNKS = 4
 MOST_CHUNKS = 2 * PIECE_CHUNKS
 """Chunks that one job of the pool reads and opens for a client that keeps up."""
 
+MOST_PLAIN = MOST_CHUNKS * CHUNK
+"""Plain bytes of such a job."""
+
+MOST_SEALED = SALT + MOST_CHUNKS * SEALED_CHUNK
+"""Bytes that such a job reads."""
+
 _VERSION = b"\x01"
 _ZERO = bytes(12)
 _LENGTHS = Struct(">IIII").pack
@@ -198,10 +204,10 @@ class BlobOpener:
     _number: int = field(default=0, init=False)
     _trims: tuple[int, int] = field(default=(0, CHUNK), init=False)
     _cipher: AESGCM | None = field(default=None, init=False)
-    _buffer: bytearray | None = field(default=None, init=False, repr=False)
+    _buffer: memoryview | None = field(default=None, init=False, repr=False)
 
     def expect(
-        self, number: int, skipped: int, wanted: int, buffer: bytearray | None = None
+        self, number: int, skipped: int, wanted: int, buffer: memoryview | None = None
     ) -> None:
         """
         Describe the next piece.
@@ -210,8 +216,8 @@ class BlobOpener:
             which the piece also has.
         @param skipped: Plain bytes at its start that are not wanted.
         @param wanted: Number of plain bytes that are wanted.
-        @param buffer: Receives up to L{MOST_CHUNKS} chunks, for which it grows. By default,
-            L{plain} is a copy of at most L{PIECE_CHUNKS}.
+        @param buffer: Has room for all plain bytes of its chunks. By default, L{plain} is a copy,
+            of at most L{PIECE_CHUNKS}.
         """
         self._buffer = buffer
         self.isDamaged, self._number = False, number
@@ -233,7 +239,7 @@ class BlobOpener:
             self.readSalt(bytes(data[:SALT]))
             offset = SALT
         assert self._cipher is not None
-        scratch = _scratch() if self._buffer is None else memoryview(_grown(self._buffer))
+        scratch = _scratch() if self._buffer is None else self._buffer
         decrypt, sealed, number, size = self._cipher.decrypt_into, memoryview(data), self._number, 0
         try:
             for begin in range(offset, len(data), SEALED_CHUNK):
@@ -269,13 +275,6 @@ _scratches = _Scratch()
 
 def _scratch() -> memoryview:
     return _scratches.view
-
-
-def _grown(buffer: bytearray) -> bytearray:
-    """Return a buffer that holds the pieces of a job; it grows with its first one."""
-    if len(buffer) < MOST_CHUNKS * CHUNK:
-        buffer.extend(bytes(MOST_CHUNKS * CHUNK - len(buffer)))
-    return buffer
 
 
 class Unopened(CorruptObject):

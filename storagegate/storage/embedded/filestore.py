@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import local
 from weakref import WeakSet
 
 from attrs import define, field
@@ -47,20 +46,7 @@ DIGEST_JOB = 8 << 20
 """Bytes that one pool job reads and hashes: enough to justify a thread switch, but quick."""
 
 DIGEST_PIECE = 1 << 20
-"""Bytes that hashers receive at a time."""
-
-
-class _Buffer(local):
-    """
-    The buffer of a thread: new memory for each MiB takes longer than its read, because its pages
-    are mapped and cleared each time.
-    """
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(DIGEST_PIECE))
-
-
-_buffer = _Buffer()
+"""Bytes that are read at a time."""
 
 
 @define(eq=False)
@@ -112,12 +98,18 @@ class BlobReader:
         """See L{IBlobReader.readWarm}."""
         return self._files.readWarm(self.fd, length, offset)
 
-    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    async def digest(
+        self,
+        hashers: Sequence[Hasher],
+        offset: int,
+        length: int,
+        space: memoryview | None = None,
+    ) -> int:
         """See L{IBlobReader.digest}; pool jobs run one after the other."""
         done = 0
         while done < length:
             size = min(DIGEST_JOB, length - done)
-            count: int = await self._pool.run(self._digestNow, hashers, offset + done, size)
+            count: int = await self._pool.run(self._digestNow, hashers, offset + done, size, space)
             done += count
             if count < size:
                 break
@@ -142,12 +134,18 @@ class BlobReader:
             hasher.update(run)
         return run
 
-    def _digestNow(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
-        """Read and hash a range of the file, a MiB at a time. Runs in a pool thread."""
+    def _digestNow(
+        self, hashers: Sequence[Hasher], offset: int, length: int, space: memoryview | None
+    ) -> int:
+        """Read and hash a range of the file, piece by piece. Runs in a pool thread."""
         begin, end = offset, offset + length
         while offset < end:
-            space = _buffer.view[: min(end - offset, DIGEST_PIECE)]
-            chunk = space[: self._files.readInto(self.fd, space, offset)]
+            chunk: bytes | memoryview
+            if space is None:
+                chunk = self._files.read(self.fd, min(end - offset, DIGEST_PIECE), offset)
+            else:
+                chunk = space[: min(end - offset, len(space))]
+                chunk = chunk[: self._files.readInto(self.fd, chunk, offset)]
             if not chunk:
                 break
             for hasher in hashers:
