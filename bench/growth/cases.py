@@ -3,8 +3,17 @@
 from bench.cases import Asked, Case, Server
 from bench.gateway.recipe import ECHO_PATH
 from bench.growth import peers
-from bench.growth.recipe import LIST1K, ONE, QUIET, besideIdle, grown, monitoredWork, postTo
-from bench.s3.requests import GET4K, HEAD, LIST10K, MIB, PUT4K, Work
+from bench.growth.recipe import (
+    LIST1K,
+    ONE,
+    QUIET,
+    besideIdle,
+    grown,
+    monitoredWork,
+    postTo,
+    ranged,
+)
+from bench.s3.requests import GET4K, GIB, HEAD, LIST10K, MIB, PUT4K, Work
 
 
 def _case(
@@ -109,6 +118,30 @@ CASES = (
             ("get1m", "GET of 1 MiB", Work("get", 32, MIB), 16, 0.35),
             ("get64m", "GET of 64 MiB", Work("get", 2, 64 * MIB), 16, 0.3),
         )
+    ),
+    Case(
+        "growth/sealed-range4k",
+        "GET of 4 KiB of 1 GiB, encrypted with keys of the store",
+        peers.SEALED,
+        ranged(GIB, 1_000),
+        connections=(1, 64),
+        asked=(Asked(QUIET, 0.6, ours="sealed"),),
+        warmSeconds=0,
+        isSetting=True,
+    ),
+    *(
+        _case(
+            f"callers-{name}",
+            f"{what} by a key, a user with a policy, and temporary keys of both",
+            peers.CALLING,
+            work,
+            asked=(
+                Asked("key", 0.97, ours="user"),
+                Asked("key", 0.95, ours="keysession"),
+                Asked("user", 0.95, ours="usersession"),
+            ),
+        )
+        for name, what, work in (("get4k", "GET of 4 KiB", GET4K), ("put4k", "PUT of 4 KiB", PUT4K))
     ),
     Case(
         "growth/tcp",

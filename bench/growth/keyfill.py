@@ -3,8 +3,9 @@ Issue access keys to a store that no daemon has open, through the store's own in
 
     python -m bench.growth.keyfill DATA
 
-All keys are of one account. The first may do everything in it; each other one has a policy with
-patterns of its own: the bench's bucket, and the objects whose names end in the key's number.
+All keys are of one account. The first may do everything in it and administrate the store; each
+other one has a policy with patterns of its own: the bench's bucket, and the objects whose names end
+in the key's number.
 """
 
 import sys
@@ -42,6 +43,8 @@ def keyOf(number: int) -> AccessKey:
         bucketPattern="benc?" if number else "",
         prefixPattern=f"?/*-???{number:0{DIGITS}}" if number else "",
         createdMs=int(time.time() * 1000),
+        # It may make users.
+        role="none" if number else "admin",
     )
 
 

@@ -1,6 +1,7 @@
 """The servers that are compared: the first of each case is the quiet one, or has the least."""
 
 from bench.cases import Server
+from bench.growth.callers import CALLERS
 from bench.growth.recipe import QUIET, Monitoring, Setting, daemon, idleGateway, monitored
 
 _MILLION = 1_000_000
@@ -29,6 +30,7 @@ POLICIES = (
     daemon(Setting(QUIET, statements=0)),
     *(daemon(Setting(f"policy{count}", statements=count)) for count in (1, 20)),
 )
+CALLING = tuple(daemon(Setting(name, caller=name)) for name in CALLERS)
 
 IDLE = {QUIET: 0, "idle10k": 10_000}
 GATEWAYS = tuple(idleGateway(name, idle) for name, idle in IDLE.items())

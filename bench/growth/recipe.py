@@ -1,6 +1,7 @@
 """The daemon and the gateway: quiet, grown, with work beside, with monitoring, with workers."""
 
 import json
+import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from attrs import evolve, frozen
 from bench.cases import BOTH_CORES, CLIENT_CORE, SERVER_CORE, Load, MeasureError, Server
 from bench.gateway import recipe as gateway
 from bench.gateway.recipe import JSON, POSTED, TCP, TEXT
+from bench.growth.callers import callerOf
 from bench.growth.keyfill import ACCOUNT, credentialsOf, signWithKeys
 from bench.loads import Outcome, blastWords, bodyFile, finish, helping, wrk
 from bench.processes import Running, freePort
@@ -24,8 +26,10 @@ from bench.s3.recipe import (
     filled,
     fillListed,
     ourEnvironment,
+    requireAll,
     runProgram,
     send,
+    sendOnce,
     storagegate,
     writeRequests,
 )
@@ -113,6 +117,8 @@ class Setting:
         signs, which no policy restricts.
     @ivar isScanned: Whether the other objects are scanned for expired ones all the time.
     @ivar isSealed: Whether all objects are encrypted.
+    @ivar caller: The key that signs, one of L{CALLERS<bench.growth.callers.CALLERS>}; empty for the
+        root key.
     """
 
     name: str
@@ -124,6 +130,7 @@ class Setting:
     statements: int | None = None
     isScanned: bool = False
     isSealed: bool = False
+    caller: str = ""
 
 
 _PREFILLED: Mapping[str, Mapping[str, int]] = {
@@ -183,7 +190,7 @@ def daemon(setting: Setting) -> Server:
             filled(running).update(_PREFILLED[setting.history])
         elif objects:
             runProgram("bench.s3.bulkfill", data, GROWN, objects, LISTED_SIZE)
-        if setting.hasKeys or setting.statements is not None:
+        if setting.hasKeys or setting.statements is not None or setting.caller:
             runProgram("bench.growth.keyfill", data)
 
     return storagegate(setting.name, prepare=prepare, environment={**ourEnvironment(), **options})
@@ -200,6 +207,36 @@ def grown(work: Work) -> WorkLoad:
     return WorkLoad(work, _prepare, _instead, _besides)
 
 
+def ranged(size: int, count: int) -> WorkLoad:
+    """
+    Return the load of reads of 4 KiB in one large object.
+
+    @param size: The size of the object, of which a quick run has a tenth.
+    @param count: The number of different ranges.
+    """
+    path = f"{BUCKET}/ranged"
+    work = Work("range", count)
+
+    def sizeFor(running: Running) -> int:
+        return size // running.session.scale
+
+    def prepare(running: Running) -> None:
+        _prepare(running)
+        if path not in filled(running):
+            large = sizeFor(running)
+            requireAll(sendOnce(running, puts([path], large), large, 1), 1, path)
+            filled(running)[path] = 1
+
+    def instead(running: Running, work: Work) -> list[Request]:
+        chance = random.Random(7)
+        starts = [chance.randrange(sizeFor(running) - work.size) for _ in range(count)]
+        return [
+            Request("GET", path, range=f"bytes={start}-{start + work.size - 1}") for start in starts
+        ]
+
+    return WorkLoad(work, prepare, instead)
+
+
 def _prepare(running: Running) -> None:
     """Configure the buckets, once, and fill the one that is listed beside."""
     setting = settingOf(running)
@@ -207,6 +244,8 @@ def _prepare(running: Running) -> None:
         running.notes["authorizer"] = signWithKeys
     elif setting.statements is not None:
         running.notes["authorizer"] = signer(credentialsOf(0))
+    elif setting.caller:
+        running.notes["authorizer"] = signer(callerOf(running, setting.caller))
     createBucket(running, BUCKET)
     if not running.notes.setdefault("isConfigured", False):
         running.notes["isConfigured"] = True

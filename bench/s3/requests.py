@@ -16,6 +16,7 @@ from bench.s3.signing import Request
 
 KIB = 1 << 10
 MIB = 1 << 20
+GIB = 1 << 30
 MILLION = 1_000_000
 BUCKET = "/bench"
 GROUP = 1000
@@ -31,7 +32,7 @@ class Work:
     """
     The work of a case.
 
-    @ivar kind: C{put}, C{overwrite}, C{get}, C{head}, C{mixed}, C{delete} or C{list}.
+    @ivar kind: C{put}, C{overwrite}, C{get}, C{head}, C{mixed}, C{delete}, C{list} or C{range}.
     @ivar keys: The number of objects: those that are read, those that are written before names
         repeat, those that are deleted, or those in the bucket to list.
     """

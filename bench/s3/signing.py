@@ -17,15 +17,20 @@ from attrs import field, frozen
 
 REGION = "us-east-1"
 PAYLOAD = "UNSIGNED-PAYLOAD"
-SIGNED = "host;x-amz-content-sha256;x-amz-date"
+_EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 @frozen
 class Credentials:
-    """A key pair that the server was started with."""
+    """
+    A key pair.
+
+    @ivar token: The token of a temporary key; empty for other keys.
+    """
 
     access: str
     secret: str = field(repr=False)
+    token: str = field(default="", repr=False)
 
 
 @frozen
@@ -35,6 +40,7 @@ class Request:
 
     @ivar path: Needs no percent-encoding: the bench's own names are plain ASCII.
     @ivar length: Bytes of the body; L{None} for no body.
+    @ivar range: The value of C{Range}; empty for none.
     @ivar tag: Which latency figures its reply counts for, 0 to 7.
     """
 
@@ -43,6 +49,7 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     length: int | None = None
     tag: int = 0
+    range: str = ""
 
 
 Authorizer = Callable[[Request, str], dict[str, str]]
@@ -50,10 +57,10 @@ Authorizer = Callable[[Request, str], dict[str, str]]
 
 
 @lru_cache(maxsize=16)
-def signingKey(secret: str, day: str) -> bytes:
+def signingKey(secret: str, day: str, service: str = "s3") -> bytes:
     """Derive the key of one day's signatures."""
     key = f"AWS4{secret}".encode()
-    for part in (day, REGION, "s3", "aws4_request"):
+    for part in (day, REGION, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
     return key
 
@@ -78,30 +85,38 @@ def keyHeaders(credentials: Credentials) -> Authorizer:
     return lambda request, host: fields
 
 
-def signer(credentials: Credentials, now: datetime | None = None) -> Authorizer:
+def signer(
+    credentials: Credentials, now: datetime | None = None, service: str = "s3"
+) -> Authorizer:
     """
     Sign with signature version 4.
 
     @param now: The time of all signatures; by default the present of each.
+    @param service: Requests to other services than S3 have no body, whose hash they must sign.
     """
 
     def sign(request: Request, host: str) -> dict[str, str]:
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
-        day = stamp[:8]
+        day, payload = stamp[:8], PAYLOAD if service == "s3" else _EMPTY
+        fields = {"x-amz-content-sha256": payload, "x-amz-date": stamp}
+        if credentials.token:
+            fields["x-amz-security-token"] = credentials.token
+        headers = {"host": host, **fields}
+        names = ";".join(headers)
+        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         canonical = (
             f"{request.method}\n{request.path}\n{queryString(request.query)}\n"
-            f"host:{host}\nx-amz-content-sha256:{PAYLOAD}\nx-amz-date:{stamp}\n\n"
-            f"{SIGNED}\n{PAYLOAD}"
+            f"{lines}\n{names}\n{payload}"
         )
-        scope = f"{day}/{REGION}/s3/aws4_request"
+        scope = f"{day}/{REGION}/{service}/aws4_request"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
-        signature = hmac.digest(signingKey(credentials.secret, day), text.encode(), "sha256").hex()
+        key = signingKey(credentials.secret, day, service)
+        signature = hmac.digest(key, text.encode(), "sha256").hex()
         return {
-            "x-amz-content-sha256": PAYLOAD,
-            "x-amz-date": stamp,
+            **fields,
             "Authorization": f"AWS4-HMAC-SHA256 Credential={credentials.access}/{scope}, "
-            f"SignedHeaders={SIGNED}, Signature={signature}",
+            f"SignedHeaders={names}, Signature={signature}",
         }
 
     return sign
@@ -118,6 +133,8 @@ def fieldsOf(request: Request, host: str, authorizer: Authorizer) -> dict[str, s
     if request.length is not None:
         fields["Content-Length"] = str(request.length)
         fields["Content-Type"] = "application/octet-stream"
+    if request.range:
+        fields["Range"] = request.range
     return fields | authorizer(request, host)
 
 

@@ -45,6 +45,10 @@ class TTLCache(Generic[K, V]):
         now = self._now()
         return entry[0] if now < entry[1] <= now + self._seconds else None
 
+    def endOf(self, key: K) -> float | None:
+        """Return when an entry expires; C{None} if it is absent or expired."""
+        return None if self.get(key) is None else self._entries[key][1]
+
     def put(self, key: K, value: V, end: float) -> None:
         """
         Add a value, as the newest.

@@ -145,6 +145,28 @@ class FastServer(tcp.Server):
                 self._queue(piece, sent)
                 sent = 0
 
+    def writeBuffer(self, view: memoryview) -> None:
+        """
+        Send the bytes of a buffer that the caller writes to again. Only bytes that the kernel does
+        not accept at once are copied.
+        """
+        if self.TLS or self._tempDataBuffer or self.dataBuffer or self._sending is not None:
+            self.write(bytes(view))
+            return
+        if not self.connected or self._writeDisconnecting:
+            return
+        pieces, self._held = [*(self._held or ()), view], None
+        try:
+            sent = self.socket.sendmsg(pieces)
+        except OSError:
+            sent = 0
+        for piece in pieces:
+            if sent >= len(piece):
+                sent -= len(piece)
+            else:
+                self._queue(bytes(piece[sent:]), 0)
+                sent = 0
+
     def loseConnection(self, *arguments: Any) -> None:
         """Close once everything is sent."""
         self._sendHeld()

@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from storagegate.core import files
+from storagegate.net.transport import Buffer
 from storagegate.objects import errors
 from storagegate.storage.blobinterfaces import Hasher, IBlobStore, IBlobWriter
 from storagegate.storage.records import Checksum, Content
@@ -90,7 +91,7 @@ class _CRC:
         self._size = size
         self._value = 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: Buffer, /) -> None:
         self._value = self._function(data, self._value)
 
     def digest(self) -> bytes:

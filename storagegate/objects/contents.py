@@ -4,11 +4,11 @@ Ranges of an object's content: segments, digests, and copies.
 All readers take an L{OpenContent}, so that none can pass on sealed bytes.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from attrs import define, field
 from msgspec import Struct
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.sealing import BlobOpener, ObjectKey
 
 _Copied = TypeVar("_Copied")
+_Wait = TypeVar("_Wait")
 
 _CHUNK = 256 << 10
 """Bytes per read of a copy."""
@@ -109,22 +110,59 @@ def segmentsOf(content: Content, start: int, length: int) -> tuple[Segment, ...]
 
 
 async def openPieces(
+    store: ObjectStore, content: OpenContent, start: int, length: int
+) -> AsyncGenerator[bytes, None]:
+    """
+    Yield a range of a sealed content that is not inline, at most 256 KiB at a time, as the consumer
+    requests it. See L{feedPieces}.
+    """
+    for reader in _readersOf(store, content, start, length):
+        try:
+            while not reader.isDone:
+                piece = await reader.next(bytes)
+                if piece is not None:
+                    yield piece
+        finally:
+            reader.close()
+
+
+async def feedPieces(
+    store: ObjectStore,
+    content: OpenContent,
+    start: int,
+    length: int,
+    feed: Callable[[bytes | memoryview], Awaitable[None] | None],
+    hashers: Sequence[Hasher] = (),
+) -> None:
+    """
+    Feed a range of a sealed content that is not inline to a consumer, at most 256 KiB at a time.
+    Only the chunks of the range are read. The tags of chunks take the place of a verifier.
+
+    @param start: Offset of the first byte.
+    @param length: Number of bytes.
+    @param feed: Receives the plain bytes, which it must not keep, and returns what to wait for
+        before the next ones.
+    @param hashers: Receive the plain bytes, in the pool; then C{feed} may not return anything.
+    @raise CorruptBlob: A blob is short, or a chunk does not open.
+    """
+    for reader in _readersOf(store, content, start, length, hashers):
+        try:
+            while not reader.isDone:
+                wait = await reader.next(feed)
+                if wait is not None:
+                    await wait
+        finally:
+            reader.close()
+
+
+def _readersOf(
     store: ObjectStore,
     content: OpenContent,
     start: int,
     length: int,
     hashers: Sequence[Hasher] = (),
-) -> AsyncGenerator[bytes, None]:
-    """
-    Yield a range of a sealed content that is not inline, at most 256 KiB at a time, as the consumer
-    requests it. Only the chunks of the range are read. The tags of chunks take the place of a
-    verifier.
-
-    @param start: Offset of the first byte.
-    @param length: Number of bytes.
-    @param hashers: Receive the plain bytes, in the pool.
-    @raise CorruptBlob: A blob is short, or a chunk does not open.
-    """
+) -> Iterator["_SealedReader"]:
+    """Make the readers of a range of a sealed content; see L{feedPieces}."""
     from storagegate.objects.encryption.sealing import BlobOpener, chunkCount, plainLength
 
     assert content.objectKey is not None
@@ -137,62 +175,139 @@ async def openPieces(
             continue
         opener = BlobOpener(content.objectKey, chunkCount(size), hashers, segment.blob)
         end = min(start + length, size)
-        pieces = _openBlob(store, segment, opener, start, end)
-        async with aclosing(pieces):
-            async for piece in pieces:
-                yield piece
+        yield _SealedReader(store, segment, opener, start, end, not hashers)
         length -= end - start
         start = 0
 
 
-async def _openBlob(
-    store: ObjectStore, segment: Segment, opener: "BlobOpener", start: int, end: int
-) -> AsyncGenerator[bytes, None]:
-    """Yield the plain bytes of a sealed blob between two offsets."""
-    from storagegate.objects.encryption.sealing import (
-        CHUNK,
-        PIECE_CHUNKS,
-        SALT,
-        SEALED_CHUNK,
-    )
+@define(eq=False)
+class _SealedReader:
+    """
+    Reads and opens a range of a sealed blob, piece by piece.
 
-    first, last = start // CHUNK, (end - 1) // CHUNK
-    # The first chunk follows the salt, without which no other chunk opens.
-    begin = SALT + first * SEALED_CHUNK if first else 0
-    stop = min(SALT + (last + 1) * SEALED_CHUNK, segment.length)
-    handle = await store.blobs.open(Segment(segment.blob, begin, stop - begin))
-    try:
-        if first and not opener.recall():
-            opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
-        while start < end:
-            number = start // CHUNK
-            offset = SALT + number * SEALED_CHUNK if number else 0
-            count = min(PIECE_CHUNKS, last + 1 - number)
-            stop = min(SALT + (number + count) * SEALED_CHUNK, segment.length)
-            skipped = start - number * CHUNK
-            wanted = min(end, (number + count) * CHUNK) - start
-            opener.expect(number, skipped, wanted)
-            if store.blobs.isRemote:
-                # The network takes longer than the processor.
-                await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
-            else:
-                await store.openings.acquire()
-                try:
-                    await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
-                finally:
-                    store.openings.release()
-            if opener.isDamaged and store.blobs.isRemote:
-                # The response may be wrong rather than the blob.
-                opener.readSalt(await _exactly(handle, segment.blob, 0, SALT))
-                opener.expect(number, skipped, wanted)
-                await _exactly(handle, segment.blob, offset, stop - offset, (opener,))
+    @ivar _isReading: Whether no hashers receive the bytes, which takes longer than to open them.
+    @ivar _pieces: The number of pieces that the next job opens.
+    @ivar _start: Offset of the next plain byte.
+    @ivar _end: Offset of the first plain byte behind the range.
+    """
+
+    _store: ObjectStore
+    _segment: Segment
+    _opener: "BlobOpener"
+    _start: int
+    _end: int
+    _isReading: bool
+    _handle: IBlobReader | None = field(default=None, init=False)
+    _pieces: int = field(default=1, init=False)
+
+    @property
+    def isDone(self) -> bool:
+        """Whether the whole range was read."""
+        return self._start >= self._end
+
+    def close(self) -> None:
+        """Close the blob."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+    async def next(self, use: Callable[[bytes | memoryview], _Wait]) -> _Wait | None:
+        """
+        Read and open the next pieces, and feed them to a consumer while they are in the cache of
+        the processor. A consumer that keeps up gets several pieces of one job; the others are
+        opened again for one that falls behind, so that it never keeps more than one.
+
+        @param use: Receives each piece, which it must not keep, because its buffer is used again;
+            returns what to wait for before the next one.
+        @return: The last result of C{use}.
+        @raise CorruptBlob: The blob is short, or a chunk does not open.
+        """
+        from storagegate.objects.encryption.sealing import (
+            CHUNK,
+            MOST_CHUNKS,
+            MOST_PLAIN,
+            MOST_SEALED,
+            PIECE_CHUNKS,
+            SALT,
+            SEALED_CHUNK,
+        )
+
+        store, blob, opener, start = self._store, self._segment.blob, self._opener, self._start
+        first, last = start // CHUNK, (self._end - 1) // CHUNK
+        handle = self._handle
+        if handle is None:
+            # The first chunk follows the salt, without which no other chunk opens.
+            begin = SALT + first * SEALED_CHUNK if first else 0
+            stop = min(SALT + (last + 1) * SEALED_CHUNK, self._segment.length)
+            handle = self._handle = await store.blobs.open(Segment(blob, begin, stop - begin))
+            if first and not opener.recall():
+                warm = handle.readWarm(0, SALT)
+                opener.readSalt(warm or await _exactly(handle, blob, 0, SALT))
+        isLocal = not store.blobs.isRemote
+        offset = SALT + first * SEALED_CHUNK if first else 0
+        count = min(PIECE_CHUNKS * self._pieces if isLocal else PIECE_CHUNKS, last + 1 - first)
+        size = min(SALT + (first + count) * SEALED_CHUNK, self._segment.length) - offset
+        skipped = start - first * CHUNK
+        wanted = min(self._end, (first + count) * CHUNK) - start
+        warm = handle.readWarm(offset, size) if count == 1 and self._isReading else None
+        if warm is not None:
+            # To open one chunk takes less time than a switch of threads.
+            opener.expect(first, skipped, wanted)
+            opener.update(warm)
+            if not opener.isDamaged:
+                self._start += wanted
+                return use(opener.plain)
+        elif isLocal:
+            buffer = await store.openings.get() or bytearray(MOST_PLAIN + MOST_SEALED)
+            space = memoryview(buffer)
+            # If this is cancelled, the job goes on, and writes to its buffer.
+            free = bytearray()
+            try:
+                opener.expect(first, skipped, wanted, space[:MOST_PLAIN])
+                found = await handle.digest((opener,), offset, size, space[MOST_PLAIN:])
+                free = buffer
+                if found < size:
+                    raise _shorter(blob)
+                if not opener.isDamaged:
+                    wait, used = _feedPlain(opener.plain, PIECE_CHUNKS * CHUNK, use)
+                    self._start += used
+                    grown = min(MOST_CHUNKS // PIECE_CHUNKS, 2 * self._pieces)
+                    self._pieces = grown if wait is None else 1
+                    return wait
+            finally:
+                store.openings.put(free)
+        else:
+            # The network takes longer than the processor.
+            opener.expect(first, skipped, wanted)
+            await _exactly(handle, blob, offset, size, (opener,))
             if opener.isDamaged:
-                store.blobs.onDamaged(segment.blob)
-                raise CorruptBlob(f"chunk {number} of blob {segment.blob} does not open")
-            yield opener.plain
-            start += wanted
-    finally:
-        handle.close()
+                # The response may be wrong rather than the blob.
+                opener.readSalt(await _exactly(handle, blob, 0, SALT))
+                opener.expect(first, skipped, wanted)
+                await _exactly(handle, blob, offset, size, (opener,))
+            if not opener.isDamaged:
+                self._start += wanted
+                return use(opener.plain)
+        store.blobs.onDamaged(blob)
+        raise CorruptBlob(f"chunk {first} of blob {blob} does not open")
+
+
+def _feedPlain(
+    plain: bytes | memoryview, size: int, use: Callable[[bytes | memoryview], _Wait]
+) -> tuple[_Wait | None, int]:
+    """
+    Feed plain bytes to a consumer until it has to wait.
+
+    @param size: Largest size of a piece.
+    @return: The last result of the consumer, and the number of bytes that it got.
+    """
+    wait: _Wait | None = None
+    used = 0
+    while used < len(plain) and wait is None:
+        piece = plain[used : used + size]
+        wait = use(piece)
+        used += len(piece)
+    return wait, used
 
 
 async def _exactly(
@@ -201,8 +316,12 @@ async def _exactly(
     """Read a range of a blob, all of which must be there."""
     found = await handle.read(offset, count, hashers)
     if len(found) < count:
-        raise CorruptBlob(f"blob {blob} has become shorter")
+        raise _shorter(blob)
     return found
+
+
+def _shorter(blob: str) -> CorruptBlob:
+    return CorruptBlob(f"blob {blob} has become shorter")
 
 
 async def digest(
@@ -227,9 +346,7 @@ async def digest(
     hold = store.hold(content.stored)
     try:
         if content.objectKey is not None:
-            async with aclosing(openPieces(store, content, start, length, hashers)) as pieces:
-                async for _ in pieces:
-                    pass
+            await feedPieces(store, content, start, length, lambda piece: None, hashers)
             return
         for segment in segmentsOf(content.stored, start, length):
             if store.blobs.isRemote and store.verifier is not None:
@@ -260,6 +377,9 @@ class ResponseSink(ByteSink, Protocol):
     def started(self) -> bool:
         """Whether the head has been sent."""
 
+    def sendBuffer(self, view: memoryview) -> Deferred[None] | None:
+        """Send the bytes of a buffer that the caller writes to again; see L{send}."""
+
     def finish(self) -> None:
         """End the response."""
 
@@ -283,17 +403,15 @@ async def sendSegments(
     @return: Whether the response has begun; otherwise, the range is empty.
     """
 
-    def send(chunk: bytes) -> Deferred[None] | None:
+    def send(chunk: bytes | memoryview) -> Deferred[None] | None:
         if not response.started:
             begin()
+        if isinstance(chunk, memoryview):
+            return response.sendBuffer(chunk)
         return response.send(chunk)
 
     if content.objectKey is not None:
-        async with aclosing(openPieces(store, content, start, length)) as pieces:
-            async for piece in pieces:
-                wait = send(piece)
-                if wait is not None:
-                    await wait
+        await feedPieces(store, content, start, length, send)
         if response.started:
             response.finish()
         return response.started
@@ -354,9 +472,7 @@ async def _feedSink(
         await _write(sink, content.inline(start, length))
         return
     if content.objectKey is not None:
-        async with aclosing(openPieces(store, content, start, length)) as pieces:
-            async for piece in pieces:
-                await _write(sink, piece)
+        await feedPieces(store, content, start, length, lambda piece: sink.write(bytes(piece)))
         return
     for segment in segmentsOf(content.stored, start, length):
         if store.verifier is not None:

@@ -163,6 +163,10 @@ class IdentityRights(Protocol):
         """Whether a user's policies must allow each request."""
 
     @property
+    def isWhole(self) -> bool:
+        """Whether the rights are all rights of an account."""
+
+    @property
     def isRoot(self) -> bool:
         """Whether the rights are those of the root pair, narrowed."""
 
@@ -193,6 +197,9 @@ class IdentityRights(Protocol):
     def evaluate(self, action: str, context: Any, resource: str | None = None) -> bool | None:
         """Evaluate the policies for a request."""
 
+    def covers(self, operation: str, bucket: str, key: bytes) -> bool:
+        """Return whether the policies are known to allow an operation on an object."""
+
     def couldAllow(self, identity: "Identity", action: str) -> bool | None:
         """Return what L{evaluate} could return for some resource."""
 
@@ -213,8 +220,8 @@ class Identity(Struct, frozen=True):
         user, or the access key of another key. A service key has the one of its parent.
     @ivar role: The administration role of a person who signed in at an issuer; empty for keys.
     @ivar ownerAccount: The account whose buckets and objects need no permission, if no policy
-        denies; empty for users and service keys. Compare it, and never C{account}, with the owner
-        of a bucket or an object to skip a decision.
+        denies; empty for users, and for keys and sessions with a policy of their own. Compare it,
+        and never C{account}, with the owner of a bucket or an object to skip a decision.
     """
 
     accessKey: str
@@ -230,7 +237,8 @@ class Identity(Struct, frozen=True):
     def __post_init__(self) -> None:
         rights = self.rights
         force_setattr(self, "principal", self.accessKey if rights is None else rights.principal)
-        force_setattr(self, "ownerAccount", self.account if rights is None else "")
+        isWhole = rights is None or rights.isWhole
+        force_setattr(self, "ownerAccount", self.account if isWhole else "")
 
     def authorise(
         self, access: str, bucket: str = "", key: bytes = b"", prefix: str | None = None

@@ -50,8 +50,10 @@ class IBlobWriter(Interface):
 class Hasher(Protocol):
     """A C{hashlib} object or CRC to which L{IBlobReader} feeds bytes."""
 
-    def update(self, data: bytes, /) -> object:
-        """Add bytes. Called in any thread, but never in two concurrently."""
+    def update(self, data: Buffer, /) -> object:
+        """
+        Add bytes, which it must not keep. Called in any thread, but never in two concurrently.
+        """
 
 
 class BlobFilter(Protocol):
@@ -123,13 +125,26 @@ class IBlobReader(Interface):
         @raise StoreBusy: The blobs cannot be reached now.
         """
 
-    async def digest(hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    def readWarm(offset: int, length: int) -> bytes | None:
+        """
+        Read a small range of the blob that is in memory.
+
+        @param offset: The first byte, from the start of the blob.
+        @param length: Bytes.
+        @return: L{None} if that has to wait.
+        """
+
+    async def digest(
+        hashers: Sequence[Hasher], offset: int, length: int, space: memoryview | None = ...
+    ) -> int:
         """
         Feed a range of the blob to hashers without loading it into memory at once.
 
         @param hashers: Each receives all bytes of the range, in order.
         @param offset: The first byte, from the start of the blob.
         @param length: Bytes; the range may be as long as the blob.
+        @param space: Memory for the bytes that are read, of which a hasher gets as many at a time.
+            New memory takes longer than the read, because its pages are mapped and cleared.
         @return: The number of bytes read: fewer than C{length} only at the end of the blob.
         @raise OSError: It cannot be read.
         @raise StoreBusy: The blobs cannot be reached now.

@@ -37,7 +37,7 @@ class BlobChecksum:
 
     value: int = 0
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: Buffer, /) -> None:
         """Add bytes."""
         self.value = crc32c(data, self.value)
 

@@ -146,6 +146,27 @@ class Files:
         """
         return os.pread(fd, length, offset)
 
+    def readWarm(self, fd: int, length: int, offset: int) -> bytes | None:
+        """
+        Read bytes from the page cache, without waiting for the disk; see L{read}.
+
+        @return: L{None} if they are not all there, or the file system cannot tell.
+        """
+        found = bytearray(length)
+        try:
+            count = os.preadv(fd, [found], offset, os.RWF_NOWAIT)
+        except OSError:
+            return None
+        return bytes(found) if count == length else None
+
+    def readInto(self, fd: int, buffer: memoryview, offset: int) -> int:
+        """
+        Read bytes from C{offset} into a buffer, at most its size; see L{read}.
+
+        @return: The number of bytes; 0 at the end.
+        """
+        return os.preadv(fd, [buffer], offset)
+
     def sync(self, fd: int) -> None:
         """Make a file's bytes and size durable."""
         os.fdatasync(fd)

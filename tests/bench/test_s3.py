@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import given, settings
@@ -66,6 +66,23 @@ class SigningTests(SynchronousTestCase):
             auth.string_to_sign(theirs, auth.canonical_request(theirs)), theirs
         )
         self.assertEqual(ours["Authorization"].rpartition("=")[2], expected)
+
+    def test_otherServices(self) -> None:
+        """A call to another service signs the hash of no body, and a temporary key its token."""
+        pair = signing.Credentials("ACCESS", "secret", "token")
+        request = signing.Request("GET", "/", (("Action", "GetSessionToken"),))
+        ours = signing.signer(pair, NOW, "sts")(request, "127.0.0.1:9000")
+        theirs = AWSRequest("GET", "http://127.0.0.1:9000/?Action=GetSessionToken")
+        for name in ("x-amz-content-sha256", "x-amz-date"):
+            theirs.headers[name] = ours[name]
+        theirs.headers["X-Amz-Security-Token"] = "token"
+        theirs.context["timestamp"] = ours["x-amz-date"]
+        auth = SigV4Auth(BotocoreCredentials("ACCESS", "secret", "token"), "sts", "us-east-1")
+        expected = auth.signature(
+            auth.string_to_sign(theirs, auth.canonical_request(theirs)), theirs
+        )
+        self.assertEqual(ours["Authorization"].rpartition("=")[2], expected)
+        self.assertNotIn("token'", repr(pair))
 
     def test_head(self) -> None:
         """A head holds the request line, Host, length and type of the body, and no more."""

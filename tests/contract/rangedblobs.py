@@ -91,7 +91,16 @@ class RangedHandle:
             hasher.update(piece)
         return piece
 
-    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    def readWarm(self, offset: int, length: int) -> None:
+        """Nothing is in memory."""
+
+    async def digest(
+        self,
+        hashers: Sequence[Hasher],
+        offset: int,
+        length: int,
+        space: memoryview | None = None,
+    ) -> int:
         """See L{IBlobReader.digest}."""
         done = 0
         while done < length:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.access.context import PlainCaller
@@ -31,7 +32,12 @@ from storagegate.objects.encryption.requests import (
     CustomerKey,
     RequestedEncryption,
 )
-from storagegate.objects.encryption.sealing import CHUNK, ObjectKey, sealedLength
+from storagegate.objects.encryption.sealing import (
+    CHUNK,
+    BlobOpener,
+    ObjectKey,
+    sealedLength,
+)
 from storagegate.objects.errors import (
     AccessDenied,
     InvalidRequest,
@@ -139,6 +145,10 @@ class Response:
         """Keep a chunk."""
         self.body += chunk
         self.largest = max(self.largest, len(chunk))
+
+    def sendBuffer(self, view: memoryview) -> None:
+        """Keep the bytes of a buffer."""
+        self.send(bytes(view))
 
     def finish(self) -> None:
         """End it."""
@@ -460,6 +470,76 @@ class RangeTests(EncryptionCase):
         response = Response()
         await sendSegments(self.store, content, 0, record.size, response, response.begin)
         self.assertEqual(response.largest, 256 * 1024)
+
+
+class _SlowResponse(Response):
+    """
+    A response whose client falls behind after each piece.
+
+    @ivar pieces: Sizes of the pieces between waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[int] = []
+
+    def sendBuffer(self, view: memoryview) -> Any:
+        """Keep the bytes of a buffer, and have the sender wait."""
+        super().sendBuffer(view)
+        self.pieces.append(len(view))
+        return succeed(None)
+
+
+class BufferTests(EncryptionCase):
+    """The buffers of readers."""
+
+    async def test_slow(self) -> None:
+        """A client that falls behind gets one piece at a time, and all bytes."""
+        body = os.urandom(13 * CHUNK + 5)
+        await self.put(b"k", body, KINDS[SSE_S3])
+        _, content = await self.find(b"k")
+        response = _SlowResponse()
+        await sendSegments(self.store, content, 100, len(body) - 100, response, response.begin)
+        self.assertTrue(response.body == body[100:])
+        self.assertEqual(response.largest, 4 * CHUNK)
+        self.assertEqual(len(response.pieces), 4)
+
+    async def test_together(self) -> None:
+        """Readers of several objects at once get their own bytes."""
+        bodies = {b"%d" % number: os.urandom(9 * CHUNK + number) for number in range(5)}
+        for key, body in bodies.items():
+            await self.put(key, body, KINDS[SSE_S3])
+        results = await gatherResults(
+            [Deferred.fromCoroutine(self.read(key)) for key in bodies for _ in range(2)]
+        )
+        self.assertEqual(results, [body for body in bodies.values() for _ in range(2)])
+
+    async def test_cancelled(self) -> None:
+        """The buffer of a cancelled read is not used again: its job still writes to it."""
+        await self.put(b"k", os.urandom(9 * CHUNK), KINDS[SSE_S3])
+        _, content = await self.find(b"k")
+        entered, ended = threading.Event(), threading.Event()
+        used: list[object] = []
+
+        def update(opener: BlobOpener, data: object) -> None:
+            assert opener._buffer is not None
+            used.append(opener._buffer.obj)
+            entered.set()
+            ended.wait(10)
+
+        self.patch(BlobOpener, "update", update)
+        response = Response()
+        reading = Deferred.fromCoroutine(
+            sendSegments(self.store, content, 0, 9 * CHUNK, response, response.begin)
+        )
+        reading.addErrback(lambda failure: failure.trap(CancelledError))
+        await deferToThread(entered.wait, 10)
+        reading.cancel()
+        await reading
+        free = list(self.store.openings.pending)
+        self.assertEqual(len(free), len(os.sched_getaffinity(0)))
+        self.assertNotIn(id(used[0]), [id(each) for each in free])
+        ended.set()
 
 
 class DamageTests(EncryptionCase):
@@ -860,6 +940,28 @@ class KeyTests(EncryptionCase):
         await self.objects.putObject(owner, "box", b"c", received[b"c"], Attributes())
         self.assertEqual(await self.read(b"c", customerKey()), LARGE)
         self.assertEqual(await self.read(b"other"), SMALL)
+
+    async def test_forgotten(self) -> None:
+        """Neither keys of objects nor the means to make them outlive the key of their bucket."""
+        record = await self.put(b"k", SMALL, KINDS[SSE_S3])
+        await self.put(b"l", SMALL, KINDS[SSE_S3])
+        await self.read(b"k")
+        home = await self.objects.find("box")
+        encryption = self.objects.encryption
+        for forget in (encryption.bucketKeys.forget, self._pass):
+            self.assertIsNotNone(self.objects.recallKey(home, record))
+            self.assertIsNotNone(encryption.recallForWrite(home, b"k", KINDS[SSE_S3]))
+            # Neither serves another object.
+            moved = replace(record, key=b"other")
+            self.assertIsNone(self.objects.recallKey(home, moved))
+            forget()
+            self.assertIsNone(self.objects.recallKey(home, record))
+            self.assertIsNone(encryption.recallForWrite(home, b"k", KINDS[SSE_S3]))
+            await self.put(b"l", SMALL, KINDS[SSE_S3])
+            await self.read(b"k")
+
+    def _pass(self) -> None:
+        self.nowSeconds += 301
 
     async def test_disabledMeanwhile(self) -> None:
         """A bucket key that is opened while its master key is disabled does not stay open."""

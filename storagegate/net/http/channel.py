@@ -478,6 +478,15 @@ class HTTPChannel(Protocol):
         self._writes += 1
         self.connection.transport.writeSequence(pieces)
 
+    def writeBuffer(self, view: memoryview) -> None:
+        """Send a part of a response from a buffer that the caller writes to again."""
+        self._writes += 1
+        sender = self.connection.fileSender
+        if sender is None:
+            self.connection.transport.write(bytes(view))
+        else:
+            sender.writeBuffer(view)
+
     def finish(self, data: bytes) -> None:
         """Send the last bytes of a response, and continue with the next request."""
         if data:

@@ -50,6 +50,9 @@ class IRequestChannel(Interface):
     def writeSequence(pieces: Sequence[bytes]) -> None:
         """Send several pieces of a response; see L{write}."""
 
+    def writeBuffer(view: memoryview) -> None:
+        """Send a part of a response from a buffer that the caller writes to again."""
+
     def finish(data: bytes) -> None:
         """
         Send the last bytes of a response, and continue with the next request.

@@ -133,10 +133,12 @@ def lowerName(name: bytes) -> bytes:
 
 
 # Cache of parsed fields by line: most are the same in all requests of a client. Long lines are
-# excluded, so that no token stays in memory.
+# excluded, so that no token stays in memory, except for S3's: it is of no use without a secret key.
 _lines: dict[bytes, tuple[bytes, bytes]] = {}
 _MAX_LINES = 1024
 _MAX_LINE = 96
+_SESSION_TOKEN = b"x-amz-security-token"
+_MAX_TOKEN_LINE = 1024
 
 
 def _parseField(line: bytes) -> tuple[bytes, bytes]:
@@ -148,7 +150,7 @@ def _parseField(line: bytes) -> tuple[bytes, bytes]:
     if not colon or value.translate(None, FIELD_TEXT):
         raise BadRequest(400, "The request is malformed")
     field = (lowered, value.strip(b" \t"))
-    if len(line) <= _MAX_LINE:
+    if len(line) <= (_MAX_TOKEN_LINE if lowered == _SESSION_TOKEN else _MAX_LINE):
         if len(_lines) >= _MAX_LINES:
             _lines.clear()
         _lines[line] = field

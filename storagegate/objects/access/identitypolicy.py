@@ -19,7 +19,7 @@ from typing import Any
 
 from attrs import frozen
 
-from storagegate.objects.access.actions import ACTIONS
+from storagegate.objects.access.actions import ACTIONS, OPERATION_ACTIONS
 from storagegate.objects.access.conditions import Test, checkVariables
 from storagegate.objects.access.patterns import ANY, Tokens, Variable, matcher, tokenise
 from storagegate.objects.access.policydocument import (
@@ -198,6 +198,62 @@ class PolicyRules(dict[str, tuple[Rules, Rules]]):
         )
         self[action] = denies, allows
         return denies, allows
+
+
+Coverage = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+"""
+Prefixes of the keys on which an operation is allowed whatever the request is, and prefixes of the
+keys on which a statement may deny it.
+"""
+
+_UNKNOWN: Coverage = (), ()
+
+_MOST_PREFIXES = 64
+"""With more prefixes, a comparison takes as long as an evaluation of the policies."""
+
+
+def coverageOf(policies: Iterable[PolicyRules], operation: str, bucket: str) -> Coverage:
+    """
+    Find the keys in a bucket on which all of some policies allow an operation, from the statements
+    without conditions whose resources are prefixes.
+
+    @param operation: Amazon's name of the operation.
+    @return: Without prefixes if the operation does not concern an object, or if a deny statement
+        has other resources.
+    """
+    actions = OPERATION_ACTIONS.get(operation, ())
+    if not actions or any(ACTIONS.get(action) != "object" for action in actions):
+        return _UNKNOWN
+    allowed: set[bytes] = {b""}
+    denied: set[bytes] = set()
+    for denies, allows in [rules[action] for rules in policies for action in actions]:
+        for starts, *_ in denies.rows:
+            if starts is None:
+                return _UNKNOWN
+            denied.update(_keyPrefixes(starts, bucket))
+        found: set[bytes] = set()
+        for starts, test, _, conditions in allows.rows:
+            if not conditions and (starts is not None or test is None):
+                found.update(_keyPrefixes(("",) if starts is None else starts, bucket))
+        if max(len(allowed), len(found), len(denied)) > _MOST_PREFIXES:
+            return _UNKNOWN
+        allowed = {
+            max(one, other, key=len)
+            for one in allowed
+            for other in found
+            if one.startswith(other) or other.startswith(one)
+        }
+    return tuple(allowed), tuple(denied)
+
+
+def _keyPrefixes(starts: Iterable[str], bucket: str) -> Iterator[bytes]:
+    """Turn prefixes of resources into prefixes of the keys in a bucket."""
+    beginning = f"{bucket}/"
+    for each in starts:
+        if beginning.startswith(each):
+            yield b""
+        elif each.startswith(beginning):
+            yield each.removeprefix(beginning).encode()
 
 
 # Most users have the policies of few groups; a policy in use is also kept by its rights.

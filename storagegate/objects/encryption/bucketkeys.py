@@ -92,6 +92,7 @@ class BucketKeys:
 
     @ivar hits: How many uses of a bucket key needed no call of the provider.
     @ivar calls: The number of calls of the provider, by operation and result.
+    @ivar onForget: Called when all open keys are closed.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class BucketKeys:
         self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
         self._loading: dict[tuple[str, bytes | str], SharedFuture[Any]] = {}
         self.hits = 0
+        self.onForget: Callable[[], object] = lambda: None
         self.calls: Counter[tuple[str, str]] = Counter()
 
     @property
@@ -133,6 +135,12 @@ class BucketKeys:
     def forget(self) -> None:
         """Close all open keys, so that the next use asks the provider."""
         self._open = TTLCache(OPEN_KEYS, self._now, self._seconds)
+        self.onForget()
+
+    def endOf(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> float | None:
+        """Return when an open bucket key is closed; L{None} if it is not open."""
+        document = documents.get(BUCKET_KEY + keyId)
+        return None if document is None else self._open.endOf((bucket, document))
 
     def recall(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> bytes | None:
         """

@@ -66,11 +66,22 @@ SEALED_CHUNK = CHUNK + TAG
 
 KEY_BYTES = 32
 
+WRAP_SALT = 32
+"""Bytes of the salt of a wrapped key."""
+
 PIECE_CHUNKS = 4
-"""Chunks that one job of the pool reads and opens: the most that a slow reader keeps in memory."""
+"""Chunks of a piece: the most that a slow reader keeps in memory."""
+
+MOST_CHUNKS = 2 * PIECE_CHUNKS
+"""Chunks that one job of the pool reads and opens for a client that keeps up."""
+
+MOST_PLAIN = MOST_CHUNKS * CHUNK
+"""Plain bytes of such a job."""
+
+MOST_SEALED = SALT + MOST_CHUNKS * SEALED_CHUNK
+"""Bytes that such a job reads."""
 
 _VERSION = b"\x01"
-_WRAP_SALT = 32
 _ZERO = bytes(12)
 _LENGTHS = Struct(">IIII").pack
 
@@ -176,7 +187,7 @@ class BlobOpener:
     Opens pieces of a sealed blob. The reader of the blob feeds each piece to L{update}, which may
     run in any thread, but never in two at a time.
 
-    @ivar plain: The plain bytes of the last piece.
+    @ivar plain: The plain bytes of the last piece, in its buffer if it had one.
     @ivar isDamaged: Whether a piece did not open.
     @ivar _chunks: The number of chunks of the blob.
     @ivar _hashers: Receive the plain bytes.
@@ -188,13 +199,16 @@ class BlobOpener:
     _chunks: int
     _hashers: Sequence[Hasher] = ()
     _blob: str = ""
-    plain: bytes = field(default=b"", init=False, repr=False)
+    plain: bytes | memoryview = field(default=b"", init=False, repr=False)
     isDamaged: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
     _trims: tuple[int, int] = field(default=(0, CHUNK), init=False)
     _cipher: AESGCM | None = field(default=None, init=False)
+    _buffer: memoryview | None = field(default=None, init=False, repr=False)
 
-    def expect(self, number: int, skipped: int, wanted: int) -> None:
+    def expect(
+        self, number: int, skipped: int, wanted: int, buffer: memoryview | None = None
+    ) -> None:
         """
         Describe the next piece.
 
@@ -202,7 +216,10 @@ class BlobOpener:
             which the piece also has.
         @param skipped: Plain bytes at its start that are not wanted.
         @param wanted: Number of plain bytes that are wanted.
+        @param buffer: Has room for all plain bytes of its chunks. By default, L{plain} is a copy,
+            of at most L{PIECE_CHUNKS}.
         """
+        self._buffer = buffer
         self.isDamaged, self._number = False, number
         self._trims = skipped, skipped + wanted
 
@@ -215,14 +232,14 @@ class BlobOpener:
         """Derive the key of the blob."""
         self._cipher = self._objectKey.cipher(salt)
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: Buffer, /) -> None:
         """Open a piece."""
         offset = 0
         if not self._number:
-            self.readSalt(data[:SALT])
+            self.readSalt(bytes(data[:SALT]))
             offset = SALT
         assert self._cipher is not None
-        scratch = _scratch()
+        scratch = _scratch() if self._buffer is None else self._buffer
         decrypt, sealed, number, size = self._cipher.decrypt_into, memoryview(data), self._number, 0
         try:
             for begin in range(offset, len(data), SEALED_CHUNK):
@@ -237,7 +254,8 @@ class BlobOpener:
         if self._blob:
             self._objectKey.remember(self._blob, self._cipher)
         first, end = self._trims
-        self.plain = bytes(scratch[first : min(end, size)])
+        plain = scratch[first : min(end, size)]
+        self.plain = bytes(plain) if self._buffer is None else plain
         for hasher in self._hashers:
             hasher.update(self.plain)
 
@@ -317,9 +335,11 @@ class ObjectKey:
             if len(sealed) <= SALT + SEALED_CHUNK:
                 # The tag tells whether the length is right.
                 salt = sealed[:SALT]
-                cipher = self.recalled(salt) or self.cipher(salt)
+                known = self.recalled(salt)
+                cipher = known or self.cipher(salt)
                 plain = cipher.decrypt(_ZERO, memoryview(sealed)[SALT:], _ONLY)
-                self.remember(salt, cipher)
+                if known is None:
+                    self.remember(salt, cipher)
                 return plain
             return self._openChunks(sealed, plainLength(len(sealed)))
         except (InvalidTag, ValueError) as error:
@@ -432,7 +452,7 @@ def wrapKey(outer: bytes, key: bytes, binding: bytes, salt: bytes = b"") -> str:
     @param salt: 32 new bytes; random if empty.
     @return: Base64.
     """
-    salt = salt or os.urandom(_WRAP_SALT)
+    salt = salt or os.urandom(WRAP_SALT)
     return b64encode(salt + _wrapper(outer, salt).encrypt(_ZERO, key, binding)).decode()
 
 
@@ -444,7 +464,7 @@ def unwrapKey(outer: bytes, wrapped: str, binding: bytes) -> bytes:
     """
     try:
         raw = a2b_base64(wrapped, strict_mode=True)
-        return _wrapper(outer, raw[:_WRAP_SALT]).decrypt(_ZERO, raw[_WRAP_SALT:], binding)
+        return _wrapper(outer, raw[:WRAP_SALT]).decrypt(_ZERO, raw[WRAP_SALT:], binding)
     except (InvalidTag, ValueError) as error:
         raise Unopened() from error
 
@@ -455,6 +475,6 @@ def _wrapper(outer: bytes, salt: bytes) -> AESGCM:
 
 def bindingOf(kind: str, bucket: str, key: bytes, context: str) -> bytes:
     """Return the associated data of a wrapped object key."""
-    kindText, bucketText, contextText = kind.encode(), bucket.encode(), context.encode()
-    lengths = _LENGTHS(len(kindText), len(bucketText), len(key), len(contextText))
-    return b"".join((_VERSION, lengths, kindText, bucketText, key, contextText))
+    of, ofContext = f"{kind}{bucket}".encode(), context.encode()
+    lengths = _LENGTHS(len(kind), len(of) - len(kind), len(key), len(ofContext))
+    return b"%b%b%b%b%b" % (_VERSION, lengths, of, key, ofContext)

@@ -17,6 +17,7 @@ from storagegate.objects.encryption.requests import (
 )
 from storagegate.objects.encryption.sealing import (
     KEY_BYTES,
+    WRAP_SALT,
     ObjectKey,
     Unopened,
     bindingOf,
@@ -30,10 +31,14 @@ from storagegate.storage.records import Bucket, ObjectEncryption
 OPEN_KEYS = 1024
 """The most object keys that are open in memory: about the objects of the catalog's cache."""
 
-_Name = tuple[bytes, str, bytes, ObjectEncryption]
-
 STORE_DEFAULT = RequestedEncryption(SSE_S3)
 """The encryption of writes that name none, if all writes are encrypted."""
+
+_OpenKey = tuple[ObjectKey, str, bytes]
+"""An object key, with the bucket and the key of its object."""
+
+_Wrapping = tuple[RequestedEncryption, str, bytes]
+"""The encryption of writes to a bucket, with the id and the open key of the bucket."""
 
 
 class Encryption:
@@ -57,9 +62,15 @@ class Encryption:
         self.bucketKeys = BucketKeys(catalog, masterKeys, now, keyCacheSeconds)
         self._encryptAll = encryptAll
         # Beside an open bucket key it keeps no secret that memory would not have. It saves half of
-        # the work of a small read, and the read of the salt before a range.
-        self._opened: TTLCache[_Name, ObjectKey] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        # the work of a small read, and the read of the salt before a range. A wrapped key, by which
+        # it finds them, never repeats.
+        self._opened: TTLCache[str, _OpenKey] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        # By bucket, generation of its settings, and requested kind.
+        self._wrappings: TTLCache[tuple[str, int, str], _Wrapping] = TTLCache(
+            OPEN_KEYS, now, keyCacheSeconds
+        )
         self._now, self._seconds = now, keyCacheSeconds
+        self.bucketKeys.onForget = self._forget
 
     def chosen(
         self, configuration: BucketEncryption | None, requested: RequestedEncryption | None
@@ -109,11 +120,52 @@ class Encryption:
             if found is None:
                 found = await keys.forMaster(bucket.name, documents, master)
             bucketKey, outer = found
-        plain = os.urandom(KEY_BYTES) if shared is None else shared
-        binding = bindingOf(wanted.kind, bucket.name, key, wanted.context)
+            end = keys.endOf(bucket.name, documents, bucketKey)
+            if end is not None and (requested is None or requested == STORE_DEFAULT):
+                name = (bucket.name, bucket.generation, "" if requested is None else SSE_S3)
+                self._wrappings.put(name, (wanted, bucketKey, outer), end)
+        return self._made(bucket.name, key, wanted, bucketKey, outer, requested, shared)
+
+    def recallForWrite(
+        self, bucket: Bucket, key: bytes, requested: RequestedEncryption | None
+    ) -> ObjectKey | None:
+        """
+        Make the key of a new object, if the settings of its bucket and the key of the bucket are
+        open in memory; see L{forWrite}. They are for nearly all writes that name no parameters.
+        """
+        if requested is not None and requested != STORE_DEFAULT:
+            return None
+        name = (bucket.name, bucket.generation, "" if requested is None else SSE_S3)
+        found = self._wrappings.get(name)
+        if found is None:
+            return None
+        wanted, bucketKey, outer = found
+        self.bucketKeys.hits += 1
+        return self._made(bucket.name, key, wanted, bucketKey, outer, requested)
+
+    def _made(
+        self,
+        bucket: str,
+        key: bytes,
+        wanted: RequestedEncryption,
+        bucketKey: str,
+        outer: bytes,
+        requested: RequestedEncryption | None,
+        shared: bytes | None = None,
+    ) -> ObjectKey:
+        """
+        Make an object key, and wrap it.
+
+        @param wanted: From L{chosen}.
+        @param bucketKey: The id of the key of the bucket; empty for the client's key.
+        @param outer: The key that wraps it.
+        """
+        random = os.urandom(KEY_BYTES + WRAP_SALT)
+        plain = random[:KEY_BYTES] if shared is None else shared
+        binding = bindingOf(wanted.kind, bucket, key, wanted.context)
         encryption = ObjectEncryption(
             wanted.kind,
-            wrapKey(outer, plain, binding),
+            wrapKey(outer, plain, binding, random[KEY_BYTES:]),
             bucketKey,
             wanted.keyId,
             wanted.context,
@@ -146,15 +198,36 @@ class Encryption:
             return None
         if customerKey is not None:
             return self._unwrapped(customerKey.key, bucket, key, encryption, AccessDenied)
-        # An object key is not kept for longer than the key of its bucket.
+        recalled = self.recall(bucket, key, encryption)
+        if recalled is not None:
+            return recalled
         keys, keyId = self.bucketKeys, encryption.bucketKey
         outer = keys.recall(bucket, documents, keyId) or await keys.find(bucket, documents, keyId)
-        name = (outer, bucket, key, encryption)
-        opened = self._opened.get(name)
-        if opened is None:
-            opened = self._unwrapped(outer, bucket, key, encryption, WrongMasterKey)
-            self._opened.put(name, opened, self._now() + self._seconds)
+        opened = self._unwrapped(outer, bucket, key, encryption, WrongMasterKey)
+        # An object key is not kept for longer than the key of its bucket.
+        end = keys.endOf(bucket, documents, keyId)
+        if end is not None:
+            self._opened.put(encryption.wrapped, (opened, bucket, key), end)
         return opened
+
+    def recall(self, bucket: str, key: bytes, encryption: ObjectEncryption) -> ObjectKey | None:
+        """
+        Return the key of an object if it is open, as it is for most reads of the same objects.
+
+        @param key: See L{open}. No key of a client is kept.
+        """
+        found = self._opened.get(encryption.wrapped)
+        if found is None:
+            return None
+        opened, ofBucket, ofKey = found
+        if key != ofKey or bucket != ofBucket or encryption != opened.encryption:
+            return None
+        self.bucketKeys.hits += 1
+        return opened
+
+    def _forget(self) -> None:
+        self._opened = TTLCache(OPEN_KEYS, self._now, self._seconds)
+        self._wrappings = TTLCache(OPEN_KEYS, self._now, self._seconds)
 
     def _unwrapped(
         self,

@@ -16,8 +16,10 @@ from twisted.logger import Logger
 from storagegate.objects import errors
 from storagegate.objects.access.context import AccessContext
 from storagegate.objects.access.identitypolicy import (
+    Coverage,
     PolicyRules,
     compileIdentityPolicy,
+    coverageOf,
     resourceOf,
 )
 from storagegate.objects.errors import MalformedPolicy, Refusal
@@ -43,6 +45,9 @@ _NO_IDENTITIES: Mapping[str, AccountDocuments] = {}
 _DEEPEST = 8
 """Service keys that bound each other; each adds the evaluation of a policy to each request."""
 
+_MOST_COVERED = 64
+"""Operations and buckets whose coverage is kept; each takes a microsecond for a prefix."""
+
 _MISSING = ""
 """In the place of the document of a missing policy. It is not valid, so nothing is allowed."""
 
@@ -53,6 +58,8 @@ class Rights:
 
     @ivar isUser: Whether the rights are those of a user or a role; otherwise those of a key of no
         user, all rights of its account, are the ones that service keys and sessions narrow.
+    @ivar isWhole: Whether they are all rights of an account: those of a key of no user, which no
+        policy narrows.
     @ivar isRoot: Whether they are the rights of the root pair.
     @ivar principal: See L{Identity.principal<storagegate.objects.accounts.Identity.principal>}.
     @ivar user: The user; L{None} for other rights.
@@ -102,8 +109,10 @@ class Rights:
                 self._sessions += (serviceKey.sessionPolicy,)
         if session is not None and session.policy:
             self._sessions += (session.policy,)
+        self.isWhole = not (self.isUser or self._sessions)
         self._rules: PolicyRules | None = None
         self._bounds: tuple[PolicyRules, ...] = ()
+        self._coverage: dict[tuple[str, str], Coverage] = {}
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -150,6 +159,29 @@ class Rights:
         if denies.rows and denies.hold(context, resource):
             return False
         return True if allows.hold(context, resource) else None
+
+    def covers(self, operation: str, bucket: str, key: bytes) -> bool:
+        """
+        Return whether L{evaluate} returns L{True} for an operation on an object, whatever the
+        request is. L{False} says nothing. It takes 0.4 microseconds, an evaluation 5.
+
+        @param operation: Amazon's name of the operation, for a request that names no version.
+        """
+        found = self._coverage.get((operation, bucket))
+        if found is None:
+            found = self._cover(operation, bucket)
+        allowed, denied = found
+        return key.startswith(allowed) and not key.startswith(denied)
+
+    def _cover(self, operation: str, bucket: str) -> Coverage:
+        rules = self._rules
+        if rules is None:
+            rules = self._compile()
+        if len(self._coverage) >= _MOST_COVERED:
+            self._coverage.clear()
+        needed = (*self._bounds, rules) if self.isUser else self._bounds
+        found = self._coverage[operation, bucket] = coverageOf(needed, operation, bucket)
+        return found
 
     def couldAllow(self, identity: Identity, action: str) -> bool | None:
         """Return what L{evaluate} could return for some resource and context."""

@@ -335,14 +335,19 @@ class S3Authenticator:
             claim = sigv4.parseQueryClaim(queryString, headers)
         else:
             return _ANONYMOUS
-        # Most requests take this path, which avoids two function calls.
-        token = None
+        # Most requests take one of these two paths, which avoid function calls.
+        token = credential = None
         if presigned or claim.scope.signsToken:
-            token = _tokenOf(claim, request)
-        if token is None:
-            credential = self._credentials.find(claim.accessKey)
-        else:
-            credential = self._findTemporary(claim.accessKey, token)
+            if not presigned:
+                sent = headers.get(_TOKEN_HEADER, b"")
+                credential = self._credentials.sessions.recall(claim.accessKey, sent)
+            if credential is None:
+                token = _tokenOf(claim, request)
+        if credential is None:
+            if token is None:
+                credential = self._credentials.find(claim.accessKey)
+            else:
+                credential = self._findTemporary(claim.accessKey, token)
         secret = None if credential is None else credential.secretKey
         key = sigv4.verify(claim, request, secret, self.region, self._now(), self._keys)
         assert credential is not None, "verify raises for an unknown key"

@@ -10,7 +10,7 @@ from storagegate.net.http.message import encodeLines
 from storagegate.net.http.ranges import ByteRange, formatHttpDate
 from storagegate.objects.checksums import FULL_OBJECT
 from storagegate.objects.contents import TRIES, openContent, sendSegments
-from storagegate.objects.encryption.requests import SSE_S3, CustomerKey
+from storagegate.objects.encryption.requests import SSE_C, SSE_S3, CustomerKey
 from storagegate.s3.conditions import READ_FIELDS, NotModified, evaluateRead
 from storagegate.s3.encryption import (
     ENCRYPTION_FIELDS,
@@ -53,14 +53,15 @@ async def _withVisibleTags(call: S3Request, bucket: Bucket, record: ObjectRecord
 def _keyOf(call: S3Request, record: ObjectRecord) -> CustomerKey | None:
     """Parse the client's key of the object; see L{objectKey}."""
     encryption = record.attributes.encryption
-    if encryption is None and ENCRYPTION_FIELDS.isdisjoint(call.headers):
+    isOfClient = encryption is not None and encryption.kind == SSE_C
+    if not isOfClient and ENCRYPTION_FIELDS.isdisjoint(call.headers):
         return None
     return objectKey(call, encryption)
 
 
 def _withDigests(call: S3Request, opened: "ObjectKey | None", record: ObjectRecord) -> ObjectRecord:
     """Return an object with the digests that the response needs, opened by its key."""
-    if opened is not None and _wantsChecksums(call):
+    if opened is not None and opened.hidesDigests and _wantsChecksums(call):
         isPart = "partNumber" in call.query
         return opened.openChecksums(record, parsePartNumber(call.query) if isPart else None)
     return record
@@ -100,7 +101,10 @@ async def getObject(call: S3Request, tries: int = TRIES) -> None:
         shown = await _withVisibleTags(call, bucket, record) if record.attributes.tags else record
         opened = None
         if record.attributes.encryption is not None:
-            opened = await call.services.objects.keyForRead(bucket, record, key)
+            objects = call.services.objects
+            if key is None:
+                opened = objects.recallKey(bucket, record)
+            opened = opened or await objects.keyForRead(bucket, record, key)
             shown = _withDigests(call, opened, shown)
         code, start, length, fields = _prepare(call, bucket, shown, key)
         if bucket.generation and mayHaveRules(call, bucket) and "versionId" not in call.query:

@@ -45,7 +45,8 @@ CAPACITY = 256
 DIGEST_JOB = 8 << 20
 """Bytes that one pool job reads and hashes: enough to justify a thread switch, but quick."""
 
-_READ = 1 << 20
+DIGEST_PIECE = 1 << 20
+"""Bytes that are read at a time."""
 
 
 @define(eq=False)
@@ -93,12 +94,22 @@ class BlobReader:
         run: bytes = await self._pool.run(self._readNow, offset, length, hashers)
         return run
 
-    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    def readWarm(self, offset: int, length: int) -> bytes | None:
+        """See L{IBlobReader.readWarm}."""
+        return self._files.readWarm(self.fd, length, offset)
+
+    async def digest(
+        self,
+        hashers: Sequence[Hasher],
+        offset: int,
+        length: int,
+        space: memoryview | None = None,
+    ) -> int:
         """See L{IBlobReader.digest}; pool jobs run one after the other."""
         done = 0
         while done < length:
             size = min(DIGEST_JOB, length - done)
-            count: int = await self._pool.run(self._digestNow, hashers, offset + done, size)
+            count: int = await self._pool.run(self._digestNow, hashers, offset + done, size, space)
             done += count
             if count < size:
                 break
@@ -123,13 +134,22 @@ class BlobReader:
             hasher.update(run)
         return run
 
-    def _digestNow(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
-        """Read and hash a range of the file, a MiB at a time. Runs in a pool thread."""
+    def _digestNow(
+        self, hashers: Sequence[Hasher], offset: int, length: int, space: memoryview | None
+    ) -> int:
+        """Read and hash a range of the file, piece by piece. Runs in a pool thread."""
         begin, end = offset, offset + length
         while offset < end:
-            chunk = self._readNow(offset, min(end - offset, _READ), hashers)
+            chunk: bytes | memoryview
+            if space is None:
+                chunk = self._files.read(self.fd, min(end - offset, DIGEST_PIECE), offset)
+            else:
+                chunk = space[: min(end - offset, len(space))]
+                chunk = chunk[: self._files.readInto(self.fd, chunk, offset)]
             if not chunk:
                 break
+            for hasher in hashers:
+                hasher.update(chunk)
             if not self._keepsPages:
                 # A check must not displace pages that clients read.
                 self._files.dropCache(self.fd, offset, len(chunk))

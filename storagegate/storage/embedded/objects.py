@@ -51,6 +51,7 @@ from storagegate.storage.records import (
     UNLOCKED,
     VERSIONING_ENABLED,
     VERSIONING_SUSPENDED,
+    Attributes,
     Bucket,
     Content,
     InlineCheck,
@@ -176,6 +177,8 @@ def storing(ids: VersionIds, change: PutObject) -> QueuedMutation:
 def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectRecord | StoreError]:
     """Store objects as new versions, or in place of the current versions."""
     outcomes: list[ObjectRecord | StoreError] = []
+    # The bucket keys that were found: most objects of a run have the same.
+    held: set[tuple[int, str]] = set()
     for chunk in chunks(puts, [put.name for put in puts]):
         rows = find(transaction, [put.name for put in chunk])
         # Inline objects that replace inline objects have no references to count.
@@ -191,8 +194,8 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
                 refusal = NoSuchBucket()
             elif put.record.attributes.lock is not UNLOCKED and not current.lockEnabled:
                 refusal = BucketNotLocked()
-            elif put.record.attributes.encryption is not None and not buckets.hasKeyOf(
-                transaction, current.bucketId, put.record.attributes
+            elif put.record.attributes.encryption is not None and not _hasKey(
+                transaction, current.bucketId, put.record.attributes, held
             ):
                 refusal = BucketChanged()
             else:
@@ -214,6 +217,27 @@ def putObjects(transaction: Transaction, puts: Sequence[Put]) -> list[ObjectReco
         if deltas or released:
             applyDeltas(transaction, deltas, released)
     return outcomes
+
+
+def _hasKey(
+    transaction: Transaction,
+    number: int,
+    attributes: Attributes,
+    held: set[tuple[int, str]],
+) -> bool:
+    """
+    Return whether a bucket has the key of an object; see L{buckets.hasKeyOf}. The query takes as
+    long as the insert of a small object.
+
+    @param held: The keys already found in this transaction, by bucket; receives this one.
+    """
+    assert attributes.encryption is not None
+    name = (number, attributes.encryption.bucketKey)
+    if name not in held:
+        if not buckets.hasKeyOf(transaction, number, attributes):
+            return False
+        held.add(name)
+    return True
 
 
 class Row(msgspec.Struct, frozen=True, eq=False):

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.access.acl import ALL_USERS, AccessControlList, Grant
+from storagegate.objects.access.actions import OPERATION_ACTIONS
 from storagegate.objects.access.context import AccessContext, PlainCaller
 from storagegate.objects.access.decision import (
     BUCKET_OWNER_ENFORCED,
@@ -365,6 +366,23 @@ class EvaluatorTests(RightsCase):
             people[made] = Person("service", account, "", made, policies=own, parent=base)
         return people
 
+    def checkCovered(self, identity: Identity, action: str, key: str) -> None:
+        """Check that what is known to be allowed without a look at the request is allowed."""
+        rights, operation = identity.rights, action
+        if rights is None or OPERATION_ACTIONS.get(operation) != (f"s3:{action}",):
+            return
+        context = AccessContext(
+            identity, PlainCaller(identity, operation), "box", key, "ann", operation
+        )
+        found = rights.evaluate(f"s3:{action}", context)
+        if rights.covers(operation, "box", key.encode()):
+            self.assertIs(found, True)
+        if rights.isWhole:
+            self.assertIs(found, True)
+            self.assertEqual(identity.ownerAccount, identity.account)
+        else:
+            self.assertEqual(identity.ownerAccount, "")
+
     @settings(max_examples=rounds(25, 300), deadline=None)
     @given(st.data())
     def test_agrees(self, data: Any) -> None:
@@ -395,6 +413,7 @@ class EvaluatorTests(RightsCase):
             key = "" if "Bucket" in action else data.draw(st.sampled_from(["key", "Ada/1", "red"]))
             box = Box("box", "ann", owner if key else None, document or "", plainLists, isEnforced)
             for name, person in people.items():
+                self.checkCovered(self.identity(name), action, key)
                 self.assertIs(
                     self.allows(name, action, key, access, box.objectOwner, acls["object"]),
                     isAllowed(person, box, action, key),
@@ -443,6 +462,71 @@ class _CountingDocuments(dict[tuple[str, str], bytes]):
         """Count, and return a document."""
         self.reads += 1
         return super().get(key, default)
+
+
+class CoverageTests(RightsCase):
+    """Decisions without a look at the request."""
+
+    def covered(self, *statements: dict[str, Any], bound: str = "") -> list[str]:
+        """Return the operations and keys that the policy of a user is known to allow."""
+        self.start()
+        user = IAMUser(name="Ada", policies={"p": policy(*statements)})
+        keys = [
+            AccessKey("U", "s", "ann", userName="ada"),
+            AccessKey("S", "s", "ann", parent="user/ada", sessionPolicy=bound),
+        ]
+        self.put("ann", user, keys=keys)
+        rights = self.identity("S" if bound else "U").rights
+        assert rights is not None
+        return [
+            f"{operation} {key}"
+            for operation in ("GetObject", "PutObject", "ListObjects", "GetObjectAttributes")
+            for key in ("a", "a/1", "b/1")
+            if rights.covers(operation, "box", key.encode())
+        ]
+
+    def test_covered(self) -> None:
+        """Prefixes are known; conditions, other patterns and denials are not."""
+        box = "arn:aws:s3:::box"
+        get = rule("s3:GetObject", resource=f"{box}/a/*")
+        everything = ["GetObject a", "GetObject a/1", "GetObject b/1"]
+        conditional = {"Condition": {"Bool": {"aws:SecureTransport": "true"}}}
+        for statements, expected in (
+            ([get], ["GetObject a/1"]),
+            ([rule("s3:Get*", resource=[box, f"{box}/*"])], everything),
+            ([rule("s3:Get*")], everything),
+            ([rule("s3:GetObject", resource="arn:aws:s3:::bo*")], everything),
+            ([rule("s3:GetObject", resource="arn:aws:s3:::other/*")], []),
+            ([rule("s3:GetObject", resource=f"{box}/*1")], []),
+            ([rule("s3:GetObject", resource=f"{box}/a/1")], []),
+            ([{**get, **conditional}], []),
+            ([rule("s3:Get*"), rule("s3:*", resource=f"{box}/a*", effect="Deny")], everything[2:]),
+            (
+                [rule("s3:Get*"), rule("*", resource=f"{box}/b/*", effect="Deny", **conditional)],
+                everything[:2],
+            ),
+            ([rule("s3:Get*"), rule("s3:*", resource=f"{box}/*1", effect="Deny")], []),
+            ([rule("s3:Get*"), rule("s3:Put*", effect="Deny")], everything),
+        ):
+            found = [each for each in self.covered(*statements) if "Attributes" not in each]
+            self.assertEqual(found, expected, statements)
+        # Each of several actions must be allowed, and a service key needs its own policy.
+        self.assertIn("GetObjectAttributes a", self.covered(rule("s3:Get*")))
+        self.assertNotIn("GetObjectAttributes a", self.covered(rule("s3:GetObject")))
+        self.assertEqual(self.covered(rule("s3:GetObject"), bound=policy(get)), ["GetObject a/1"])
+
+    def test_many(self) -> None:
+        """The memory of coverage is limited, and so is the number of prefixes."""
+        many = [f"arn:aws:s3:::box/{number}/*" for number in range(65)]
+        self.assertEqual(
+            self.covered(rule("s3:GetObject", resource=["arn:aws:s3:::box/a*"])),
+            ["GetObject a", "GetObject a/1"],
+        )
+        self.assertEqual(self.covered(rule("s3:GetObject", resource=many)), [])
+        rights: Any = self.identity("U").rights
+        for number in range(200):
+            rights.covers("GetObject", f"box{number}", b"k")
+        self.assertLessEqual(len(rights._coverage), 64)
 
 
 class UserTests(RightsCase):

@@ -17,7 +17,58 @@ from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+END = b"\r\n\r\n"
 SIZE = 5_000_000
+
+
+class BufferTests(ServedCase):
+    """A buffer that a handler sends several times, with other bytes each time."""
+
+    PIECES = 24
+    PIECE = 1 << 18
+
+    async def handle(self, request: ChannelRequest) -> None:
+        """Send the buffer, and write to it after each call."""
+        request.begin(200, [], self.PIECES * self.PIECE)
+        buffer = bytearray(self.PIECE)
+        for number in range(self.PIECES):
+            buffer[:] = self.piece(number)
+            wait = request.sendBuffer(memoryview(buffer))
+            buffer[:] = bytes(self.PIECE)
+            if wait is not None:
+                self.waits += 1
+                await wait
+        request.finish()
+
+    def piece(self, number: int) -> bytes:
+        """Return the bytes of a piece."""
+        return b"%016x" % (number + 1) * (self.PIECE // 16)
+
+    async def assertServes(self, port: IListeningPort, description: str = "") -> None:
+        """Assert that a slow client gets all bytes, although it makes the sender wait."""
+        self.waits = 0
+        client = await self.connect(port, description)
+        client.transport.pauseProducing()
+        client.write(GET)
+        await deferLater(self.reactor, 0.2)
+        client.transport.resumeProducing()
+        size = self.PIECES * self.PIECE
+        got = await client.until(lambda received: len(received.partition(END)[2]) >= size)
+        body = got.partition(END)[2]
+        self.assertTrue(body == b"".join(map(self.piece, range(self.PIECES))))
+        self.assertGreater(self.waits, 0)
+
+    async def test_tcp(self) -> None:
+        """Bytes that the kernel does not accept are copied."""
+        await self.assertServes(await self.serve(self.handle))
+
+    async def test_tls(self) -> None:
+        """TLS keeps what it encrypts later, so it gets a copy."""
+        certificate = makeCertificate(self.mktemp())
+        port = await self.serve(
+            self.handle, f"ssl:0:interface=127.0.0.1:privateKey={certificate}:certKey={certificate}"
+        )
+        await self.assertServes(port, f"ssl:127.0.0.1:{port.getHost().port}")
 
 
 class FileTests(ServedCase):

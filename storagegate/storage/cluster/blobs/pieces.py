@@ -472,7 +472,17 @@ class PieceReader:
             await self._pool.run(_feed, hashers, chunk)
         return chunk
 
-    async def digest(self, hashers: Sequence[Hasher], offset: int, length: int) -> int:
+    def readWarm(self, offset: int, length: int) -> bytes | None:
+        """See L{IBlobReader.readWarm<storagegate.storage.blobinterfaces.IBlobReader.readWarm>}."""
+        return None
+
+    async def digest(
+        self,
+        hashers: Sequence[Hasher],
+        offset: int,
+        length: int,
+        space: memoryview | None = None,
+    ) -> int:
         """See L{IBlobReader.digest}; the hashers run in the pool."""
         return await self._walk(offset, length, lambda chunk: self._pool.run(_feed, hashers, chunk))
 
