@@ -258,6 +258,10 @@ class HTTPStream(Stream):
         self._writes += 1
         self.sendData(b"".join(pieces))
 
+    def writeBuffer(self, view: memoryview) -> None:
+        """Send a part of a response from a buffer that the caller writes to again."""
+        self.write(bytes(view))
+
     def finish(self, data: bytes) -> None:
         """Send the last bytes of a response."""
         self._endRequest()

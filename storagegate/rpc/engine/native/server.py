@@ -163,12 +163,11 @@ class NativeServer(Factory):
         factory: Any = self
         if tls is not None:
             # Imported late: OpenSSL takes megabytes.
-            from twisted.protocols.tls import TLSMemoryBIOFactory
-
             from storagegate.net.certificates import withOptions
+            from storagegate.net.tlsserver import ServerTLSFactory
 
             self.certificates = withOptions(tls)
-            factory = TLSMemoryBIOFactory(self.certificates, False, self, self._reactor)
+            factory = ServerTLSFactory(self.certificates, False, self, self._reactor)
         pollDirectly(self._reactor)
         port: Any
         if address.startswith(_UNIX):
