@@ -27,6 +27,35 @@ from tests.wire.http.tls import makeCertificate
 
 CONTENT = bytes(range(256)) * 8192
 
+_NODE = """
+const http2 = require("http2");
+const session = http2.connect(process.argv[2]);
+const found = {};
+session.on("goaway", (code) => { found.goAway = code });
+function ask(path, body) {
+    return new Promise((done, failed) => {
+        const method = body ? "PUT" : "GET";
+        const stream = session.request({":path": path, ":method": method}), pieces = [];
+        stream.on("error", failed);
+        stream.on("data", (piece) => pieces.push(piece));
+        stream.on("end", () => done(Buffer.concat(pieces)));
+        stream.end(body);
+    });
+}
+async function main() {
+    const all = [...Array(20)].map(() => ask("/version"));
+    found.version = (await Promise.all(all)).map((each) => JSON.parse(each)[0]);
+    found.upload = JSON.parse(await ask("/upload", Buffer.alloc(SIZE))).length;
+    const last = ask("/file"), stop = ask("/stop");
+    found.stop = (await stop).toString();
+    found.last = (await last).length;
+    await new Promise((done) => session.on("close", done));
+    console.log(JSON.stringify(found));
+}
+main();
+""".replace("SIZE", str(len(CONTENT)))
+"""A program for Node, whose keys stand in its output in any order."""
+
 
 def portOf(listening: IListeningPort) -> int:
     """Return the number of a port."""
@@ -273,6 +302,34 @@ class ApplicationTests(AppServedCase):
             curl, "-sS", "--http2", "-w", "%{http_version}", f"http://127.0.0.1:{plain}/version"
         )
         self.assertTrue(text.endswith("1.1"), text)
+
+    @long("needs Node.js")
+    async def test_node(self) -> None:
+        """Node's client: requests beside each other, an upload, and the end of the server."""
+        node = needProgram("node")
+        plain, _ = await self.ports()
+        stopped: list[Any] = []
+
+        def stop(req: HTTPRequest, res: HTTPResponse) -> None:
+            # The answers to requests that the client has sent by now still arrive.
+            stopped.append(self.app.close(60_000))
+            res.send("stopping")
+
+        self.app.get("/stop", stop)
+        script = Path(self.mktemp())
+        script.write_text(_NODE)
+        text = await self.run_(node, str(script), f"http://127.0.0.1:{plain}")
+        self.assertEqual(
+            json.loads(text),
+            {
+                "version": 20 * ["2.0"],
+                "upload": len(CONTENT),
+                "stop": "stopping",
+                "last": len(CONTENT),
+                "goAway": 0,
+            },
+        )
+        await stopped[0]
 
     @long("needs nghttp2-client")
     async def test_nghttp(self) -> None:
