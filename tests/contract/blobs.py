@@ -221,7 +221,20 @@ class BlobsContract:
                 run = body[offset : offset + length]
                 self.assertEqual(await handle.digest(hashers, offset, length), len(run))
                 self.assertEqual(hashers[0].digest(), hashlib.sha256(run).digest())
+                # The memory of the caller changes nothing.
+                again, space = hashlib.sha256(), memoryview(bytearray(100_000))
+                self.assertEqual(await handle.digest([again], offset, length, space), len(run))
+                self.assertEqual(again.digest(), hashlib.sha256(run).digest())
             handle.close()
+
+    async def test_readWarm(self: Any) -> None:
+        """What can be read without waiting is what is there, and all of it."""
+        body = os.urandom(1000)
+        content = await store(self.blobs, body)
+        handle = await self.blobs.open(content.segments[0])
+        self.assertIn(handle.readWarm(100, 500), (None, body[100:600]))
+        self.assertIsNone(handle.readWarm(900, 101))
+        handle.close()
 
     def openUncached(self: Any, content: Content) -> Any:
         """Open the blob of a content as the scrubber does."""

@@ -66,6 +66,7 @@ from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.restore import restore
 from storagegate.storage.errors import BucketChanged, CorruptBlob, CorruptObject
+from storagegate.storage.files import Files
 from storagegate.storage.layout import isBlobId
 from storagegate.storage.mutations import CreateUpload
 from storagegate.storage.ranges import PartRange
@@ -540,6 +541,27 @@ class BufferTests(EncryptionCase):
         self.assertEqual(len(free), len(os.sched_getaffinity(0)))
         self.assertNotIn(id(used[0]), [id(each) for each in free])
         ended.set()
+
+    async def test_cold(self) -> None:
+        """A chunk is opened at once only if it is in the page cache, and else in the pool."""
+        body = os.urandom(3 * CHUNK)
+        await self.put(b"k", body, KINDS[SSE_S3])
+        _, content = await self.find(b"k")
+        warm, threads = Files.readWarm, set()
+        update = BlobOpener.update
+
+        def noting(opener: BlobOpener, data: Any) -> None:
+            threads.add(threading.current_thread())
+            update(opener, data)
+
+        self.patch(BlobOpener, "update", noting)
+        for read, isHere in ((warm, True), (lambda *arguments: None, False)):
+            self.patch(Files, "readWarm", read)
+            threads.clear()
+            response = Response()
+            await sendSegments(self.store, content, CHUNK + 5, 4096, response, response.begin)
+            self.assertEqual(response.body, body[CHUNK + 5 : CHUNK + 5 + 4096])
+            self.assertEqual(threads == {threading.main_thread()}, isHere)
 
 
 class DamageTests(EncryptionCase):

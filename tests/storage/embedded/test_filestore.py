@@ -24,6 +24,8 @@ class FileContract(BlobsContract):
         (await self.blobs.open(content.segments[0])).close()
         handle = self.successResultOf(Deferred.fromCoroutine(self.blobs.open(content.segments[0])))
         self.assertEqual(await handle.read(0, 10), b"hot")
+        # It is in the page cache.
+        self.assertEqual(handle.readWarm(1, 2), b"ot")
         handle.close()
 
     async def test_discardWhileRead(self: Any) -> None:
