@@ -84,6 +84,7 @@ class HTTPStream(Stream):
     connection: "HTTP2Connection"
 
     __slots__ = (
+        "_awaitsContinue",
         "_body",
         "_bodyTime",
         "_decoder",
@@ -107,6 +108,8 @@ class HTTPStream(Stream):
         self._decoder: StreamDecoder | None = None
         self._share: AddressShare = connection.share
         self._tunnel: StreamTransport | None = None
+        # Whether the client waits for 100 Continue, although the response was sent.
+        self._awaitsContinue = False
         # Received bytes whose window is not granted again, because the reader has fallen behind.
         self._isWithholding = False
         self._withheld = 0
@@ -182,6 +185,7 @@ class HTTPStream(Stream):
         """Pass on a part of the body."""
         body = self._body
         if body is None:
+            self._awaitsContinue = False
             if self._tunnel is not None:
                 self._tunnel.dataReceived(data, isEnded)
             return
@@ -291,8 +295,10 @@ class HTTPStream(Stream):
         body = self._body
         if body is not None:
             # Its window is not granted again; the core ends the stream if too much is to come.
-            self._isWithholding = True
+            self._awaitsContinue = body.owesContinue
             body.discard()
+            # They refer to each other.
+            self._body = None
 
     def pauseBody(self) -> None:
         """Grant no window, so that the client stops."""
@@ -390,8 +396,7 @@ class HTTPStream(Stream):
         if self._request is None and not self.queued:
             # Responded, and the client does not end its side. If it waits for 100 Continue, it may
             # never send its body. A reset in one read with the response would make haproxy close.
-            isWaiting = body is not None and body.owesContinue
-            if isWaiting or seconds >= limits.keepAliveTimeout:
+            if self._awaitsContinue or seconds >= limits.keepAliveTimeout:
                 self.reset(ErrorCode.NO_ERROR)
         elif seconds >= limits.requestTimeout:
             if body is not None:

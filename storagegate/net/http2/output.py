@@ -36,7 +36,16 @@ class OutputQueue:
     @ivar sentBytes: The number of bytes that they had.
     """
 
-    __slots__ = ("_levels", "_ready", "frames", "prefix", "sendWindow", "sentBytes", "sentFrames")
+    __slots__ = (
+        "_levels",
+        "_ready",
+        "_room",
+        "frames",
+        "prefix",
+        "sendWindow",
+        "sentBytes",
+        "sentFrames",
+    )
 
     def __init__(self) -> None:
         self.frames: list[bytes | memoryview] = []
@@ -47,6 +56,8 @@ class OutputQueue:
         self._ready: list[dict[Stream, None]] = [{} for _ in range(LEVELS)]
         # A bit for each level that has a stream.
         self._levels = 0
+        # Bytes of whole bodies that may be written before the next output is taken.
+        self._room = 0
 
     def add(self, stream: Stream) -> None:
         """Add a stream, if it has DATA and a window."""
@@ -92,7 +103,8 @@ class OutputQueue:
         """
         Write a whole body and the end of the stream, if nothing has to wait.
 
-        This spares a small response the queue: 1 us of 5.
+        This spares a small response the queue: 1 us of 5. The budget of the last L{take} limits how
+        many bytes are written so, as the transport may be full.
 
         @param body: Not empty.
         @return: Whether it was written.
@@ -100,12 +112,14 @@ class OutputQueue:
         size = len(body)
         if (
             size > _SIZE
+            or size > self._room
             or size > stream.sendWindow
             or size > self.sendWindow
             or stream.queued
             or self._levels
         ):
             return False
+        self._room -= size
         stream.sendWindow -= size
         self.sendWindow -= size
         stream.sent += size
@@ -125,6 +139,7 @@ class OutputQueue:
         @param budget: About how many bytes of DATA to add.
         @param served: Paused streams that have sent DATA are added to it.
         """
+        self._room = budget
         while budget > 0 and self._levels and self.sendWindow > 0:
             level = (self._levels & -self._levels).bit_length() - 1
             streams = self._ready[level]

@@ -3,9 +3,12 @@
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IConsumer, IProtocol, IPushProducer, ITransport
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
-from storagegate.net.http.interfaces import BodyLost, ClientLost
+from storagegate.net.forwarded import compileTrust
+from storagegate.net.http.interfaces import BodyLost, ClientLost, IRequestChannel
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http2.interfaces import ErrorCode
 from tests.net.http2.support import Peer
@@ -60,6 +63,24 @@ class ResponseTests(SynchronousTestCase):
         self.assertFalse(request.secure)
         self.assertIsNone(request.tlsVersion)
         self.assertEqual((request.body.length, request.body.complete), (0, True))
+
+    def test_interfaces(self) -> None:
+        """A stream is a channel, and its connection a protocol."""
+        turn: Deferred[None] = Deferred()
+
+        async def handle(request: ChannelRequest) -> None:
+            await turn
+            request.respond(204, [])
+
+        self.ask(handle)
+        [stream] = self.peer.server.streams.values()
+        verifyObject(IRequestChannel, stream)
+        verifyObject(IProtocol, self.peer.server)
+        verifyObject(IPushProducer, self.peer.server)
+        for interface in (ITransport, IConsumer, IPushProducer):
+            verifyObject(interface, stream.transport)
+        self.assertEqual(self.site.requests[0].serverHost, "10.0.0.1")
+        turn.callback(None)
 
     def test_respondWith(self) -> None:
         """The fast way gives the same."""
@@ -193,6 +214,30 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual(peer.ask().status, 200)
         self.assertEqual(len(peer.site.requests), 1)
         self.assertEqual(peer.site.site.requests, 0)
+
+    def test_shares(self) -> None:
+        """Streams of a trusted proxy count for the clients that it names."""
+        turns: list[Deferred[None]] = []
+
+        async def handle(request: ChannelRequest) -> None:
+            turns.append(Deferred())
+            await turns[-1]
+            request.respond(200, [])
+
+        site = TestSite(handle)
+        site.site.trust = compileTrust("192.0.2.7")
+        peer = Peer(site)
+        for client in ("203.0.113.1", "203.0.113.1", "203.0.113.2"):
+            peer.begin("GET", "/", ("x-forwarded-for", client))
+        peer.begin()
+        shares = [site.site.shares.of(f"203.0.113.{number}") for number in (1, 2)]
+        shares.append(peer.server.share)
+        self.assertEqual([share.calls for share in shares], [2, 1, 1])
+        self.assertEqual(site.site.requests, 4)
+        for turn in turns:
+            turn.callback(None)
+        self.assertEqual([share.calls for share in shares], [0, 0, 0])
+        self.assertEqual((site.site.requests, site.site.connections), (0, 1))
 
     def test_tooMany(self) -> None:
         """Streams count as requests, and too many of them get 503."""

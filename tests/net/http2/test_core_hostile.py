@@ -66,42 +66,41 @@ class ResetTests(_Case):
 
     def test_rapidReset(self) -> None:
         """CVE-2023-44487: 1,000 resets in a burst."""
-        wire = lambda count: headers(2 * count - 1) + resetStream(2 * count - 1, 8)  # noqa: E731
+
+        def wire(count: int) -> bytes:
+            return headers(2 * count - 1) + resetStream(2 * count - 1, 8)
+
         self.assertEqual(self.flood(wire, 2000), 1001)
         self.assertEqual(len(self.peer.opened), 1001)
         self.assertEqual(self.peer.core.streams, {})
 
     def test_provokedResets(self) -> None:
         """CVE-2025-8671: resets of ours that the client provokes count as its own."""
-        number = lambda count: 2 * count - 1  # noqa: E731
 
         def refuse(stream: Any, event: Any) -> None:
             if event[0] == "trailers":
                 raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "malformed")
 
-        for mistake in (
+        mistakes: list[Callable[[int], bytes]] = [
             lambda number: windowUpdate(number, 0),
             lambda number: windowUpdate(number, MAX_WINDOW),
             lambda number: headers(number, TRAILERS, frames.END_HEADERS),
             lambda number: headers(number, TRAILERS),
-            lambda number: b"".join([data(number, bytes(16_384))] * 5),
-        ):
+            # Over the window of the stream.
+            lambda number: data(number, bytes(16_384)) * 5,
+        ]
+        for mistake in mistakes:
             self.peer = Peer().greet()
             self.peer.on = refuse
 
-            def wire(count: int, mistake: Any = mistake) -> bytes:
-                stream = self.peer.opened.get(number(count - 1))
-                assert stream is None or stream.names()[-1] == "lost"
-                return headers(number(count), POST, 4) + bytes(mistake(number(count)))
+            def wire(count: int, mistake: Callable[[int], bytes] = mistake) -> bytes:
+                number = 2 * count - 1
+                self.peer.feed(headers(number, POST, frames.END_HEADERS))
+                if number > 1:
+                    self.assertEqual(self.peer.opened[number - 2].names()[-1], "lost")
+                self.peer.opened[number].takes = False
+                return mistake(number)
 
-            streams = self.peer.openStream
-
-            def openStream(core: Any, number: int, streams: Any = streams) -> Any:
-                stream = streams(core, number)
-                stream.takes = False
-                return stream
-
-            self.peer.core._openStream = openStream
             self.assertEqual(self.flood(wire, 2000), 1001)
 
     def test_refusedStreams(self) -> None:

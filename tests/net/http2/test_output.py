@@ -198,6 +198,22 @@ class FrameTests(_Case):
         self.assertTrue(self.peer.core.hasOutput)
         self.assertEqual(self.peer.sent()[0].payload, b"abc")
 
+    def test_wholeBodies(self) -> None:
+        """Small responses are sent at once up to the budget, and none to a full transport."""
+        for isFull in (False, True):
+            self.begin(MAX_WINDOW, count=100)
+            self.peer.sent(0 if isFull else 50_000)
+            for stream in self.streams:
+                stream.sendWhole(TRAILERS, bytes(16_000))
+            sizes = [len(each.payload) for each in self.peer.sent(0) if not each.kind]
+            self.assertEqual(sizes, [] if isFull else [16_000] * 3)
+            self.assertIsNone(self.peer.core.failure)
+            self.assertEqual(
+                sum(stream.queued for stream in self.streams), 16_000 * (100 - len(sizes))
+            )
+            self.peer.sent()
+            self.assertEqual(self.peer.core.streams, {})
+
 
 class PauseTests(_Case):
     """The writer of a stream that sends slowly."""

@@ -1,5 +1,6 @@
 """The timeouts of streams, and what one client may hold."""
 
+import gc
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -8,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.heldbytes import HeldBytes, TooMuchHeld
 from storagegate.net.http.interfaces import BodyLost
 from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http2.httpstream import HTTPStream
 from storagegate.net.http2.interfaces import ErrorCode
 from tests.net.http2.support import Peer
 from tests.net.http2.test_connection import echo
@@ -139,6 +141,43 @@ class StreamTimeoutTests(SynchronousTestCase):
         site.letPass(4)
         # Closed without waiting for the client.
         self.assertTrue(peer.transport.disconnecting)
+
+
+class GarbageTests(SynchronousTestCase):
+    """Streams that have ended leave nothing to the garbage collector."""
+
+    def test_cycles(self) -> None:
+        """Neither with a body that was read, nor with one that was not, nor after a reset."""
+
+        async def handle(request: ChannelRequest) -> None:
+            await (echo if request.method == b"POST" else hello)(request)
+
+        site = TestSite(handle)
+        peer = Peer(site)
+
+        def use() -> None:
+            peer.ask("POST", body=b"x" * 100)
+            for fields in ((), (("content-length", "100"),), (("expect", "100-continue"),)):
+                number = peer.begin("PUT", "/", *fields, end=False)
+                if peer.answers[number].resetCode is None:
+                    peer.wire.reset_stream(number)
+                peer.pump()
+            number = peer.begin("POST", end=False)
+            peer.wire.reset_stream(number)
+            peer.pump()
+            site.requests.clear()
+
+        use()
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        self.addCleanup(gc.garbage.clear)
+        self.addCleanup(gc.set_debug, 0)
+        for _ in range(5):
+            use()
+        gc.collect()
+        self.assertEqual([each for each in gc.garbage if isinstance(each, HTTPStream)], [])
 
 
 class HeldBytesTests(SynchronousTestCase):

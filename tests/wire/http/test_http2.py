@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from hyperframe.frame import WindowUpdateFrame
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.web.resource import Resource
 from twisted.web.static import Data, File
@@ -16,6 +18,7 @@ from twisted.web.wsgi import WSGIResource
 from storagegate.http import HTTPRequest, HTTPResponse
 from storagegate.net.http2.frames import PREFACE
 from tests.net.support import head, hello, statuses
+from tests.support.h2client import H2Client
 from tests.support.programs import needProgram
 from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
@@ -23,6 +26,35 @@ from tests.wire.http.support import RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
 
 CONTENT = bytes(range(256)) * 8192
+
+_NODE = """
+const http2 = require("http2");
+const session = http2.connect(process.argv[2]);
+const found = {};
+session.on("goaway", (code) => { found.goAway = code });
+function ask(path, body) {
+    return new Promise((done, failed) => {
+        const method = body ? "PUT" : "GET";
+        const stream = session.request({":path": path, ":method": method}), pieces = [];
+        stream.on("error", failed);
+        stream.on("data", (piece) => pieces.push(piece));
+        stream.on("end", () => done(Buffer.concat(pieces)));
+        stream.end(body);
+    });
+}
+async function main() {
+    const all = [...Array(20)].map(() => ask("/version"));
+    found.version = (await Promise.all(all)).map((each) => JSON.parse(each)[0]);
+    found.upload = JSON.parse(await ask("/upload", Buffer.alloc(SIZE))).length;
+    const last = ask("/file"), stop = ask("/stop");
+    found.stop = (await stop).toString();
+    found.last = (await last).length;
+    await new Promise((done) => session.on("close", done));
+    console.log(JSON.stringify(found));
+}
+main();
+""".replace("SIZE", str(len(CONTENT)))
+"""A program for Node, whose keys stand in its output in any order."""
 
 
 def portOf(listening: IListeningPort) -> int:
@@ -271,6 +303,34 @@ class ApplicationTests(AppServedCase):
         )
         self.assertTrue(text.endswith("1.1"), text)
 
+    @long("needs Node.js")
+    async def test_node(self) -> None:
+        """Node's client: requests beside each other, an upload, and the end of the server."""
+        node = needProgram("node")
+        plain, _ = await self.ports()
+        stopped: list[Any] = []
+
+        def stop(req: HTTPRequest, res: HTTPResponse) -> None:
+            # The answers to requests that the client has sent by now still arrive.
+            stopped.append(self.app.close(60_000))
+            res.send("stopping")
+
+        self.app.get("/stop", stop)
+        script = Path(self.mktemp())
+        script.write_text(_NODE)
+        text = await self.run_(node, str(script), f"http://127.0.0.1:{plain}")
+        self.assertEqual(
+            json.loads(text),
+            {
+                "version": 20 * ["2.0"],
+                "upload": len(CONTENT),
+                "stop": "stopping",
+                "last": len(CONTENT),
+                "goAway": 0,
+            },
+        )
+        await stopped[0]
+
     @long("needs nghttp2-client")
     async def test_nghttp(self) -> None:
         """nghttp and h2load, with many streams on a connection."""
@@ -284,3 +344,69 @@ class ApplicationTests(AppServedCase):
                 text = await self.run_(h2load, "-n", str(count), "-c2", "-m64", f"{url}{path}")
                 self.assertIn(f"{count} succeeded, 0 failed, 0 errored", text)
                 self.assertIn(f"status codes: {count} 2xx", text)
+
+
+@long("takes seconds")
+class GreedyTests(AppServedCase):
+    """Much work for one client of HTTP/2, while a second one waits."""
+
+    def begin(self, port: int, path: str, count: int) -> H2Client:
+        """Open streams on one connection, with windows that never close."""
+        client = H2Client(port, settings={4: 2**31 - 1})
+        client.send(WindowUpdateFrame(0, window_increment=2**31 - 65_536))
+        fields = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)]
+        for _ in range(count):
+            client.begin("", headers=fields, isEnded=True)
+        return client
+
+    async def test_writesForEver(self) -> None:
+        """Handlers that write for ever on a hundred streams let others in."""
+
+        async def write(req: HTTPRequest, res: HTTPResponse) -> None:
+            res.type("txt")
+            while True:
+                await res.write(b"x" * 1000)
+
+        self.app.get("/second", self.answer)
+        self.app.get("/plain", write)
+        port = await self.listen()
+        second = await self.connect(port)
+        client = await deferToThread(self.begin, portOf(port), "/plain", 100)
+        isOver = False
+
+        def read() -> None:
+            while not isOver:
+                client.discard(1.0)
+
+        reading = deferToThread(read)
+        try:
+            for _ in range(5):
+                await self.assertUnharmed(second)
+        finally:
+            isOver = True
+            await reading
+            client.close()
+
+    async def test_unread(self) -> None:
+        """A client that reads nothing of a hundred large responses keeps little of them."""
+        size = 1_000_000
+        self.app.get("/second", self.answer)
+        taken = []
+
+        async def write(req: HTTPRequest, res: HTTPResponse) -> None:
+            for _ in range(size // 1000):
+                await res.write(b"x" * 1000)
+                taken.append(1000)
+
+        self.app.get("/plain", write)
+        port = await self.listen()
+        second = await self.connect(port)
+        client = await deferToThread(self.begin, portOf(port), "/plain", 100)
+        try:
+            for _ in range(5):
+                await self.assertUnharmed(second)
+            await deferLater(self.reactor, 0.5)
+            # The queue of each stream, and the buffers of the kernel.
+            self.assertLess(sum(taken), 100 * 70_000 + 8_000_000)
+        finally:
+            client.close()
