@@ -257,6 +257,11 @@ class HTTP2Core:
         return self._output.canSend
 
     @property
+    def hasGreeted(self) -> bool:
+        """Return whether the preface of the peer has arrived, with its SETTINGS."""
+        return not (self._isPrefaceDue or self._isSettingsDue)
+
+    @property
     def isInFrame(self) -> bool:
         """Return whether a frame, a header block or the preface is incomplete."""
         return bool(self._input or self._block.stream or self._isPrefaceDue)

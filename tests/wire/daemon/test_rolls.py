@@ -52,16 +52,25 @@ def children(pid: int) -> set[int]:
     return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
-class RollTests(SynchronousTestCase):
-    """SIGHUP, while clients of every wire of messages call."""
+class RollCase(SynchronousTestCase):
+    """
+    A daemon with two workers.
+
+    @ivar settings: Its configuration.
+    """
+
+    settings = ""
 
     def setUp(self) -> None:
         """Start a daemon with two workers."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
         (self.directory / "marking.py").write_text(SERVICE)
+        (self.directory / "settings.toml").write_text(self.settings)
         self.daemon = Daemon(
             Path(self.mktemp()).absolute(),
+            "--config",
+            str(self.directory / "settings.toml"),
             "--workers",
             "2",
             "--service",
@@ -89,14 +98,18 @@ class RollTests(SynchronousTestCase):
         """Count how often the call of each key ran."""
         return Counter((self.directory / "marks").read_text().split())
 
-    def roll(self, *loads: RollLoad) -> None:
-        """Replace both workers while clients call, until the old ones have gone."""
+    def roll(self, *loads: RollLoad, item: str = "item") -> None:
+        """
+        Replace both workers while clients call, until the old ones have gone.
+
+        @param item: A key whose call is to run before; empty for none.
+        """
         before = children(self.daemon.pid)
         try:
             for load in loads:
                 load.waitFor(10)
             ending = time.monotonic() + SECONDS
-            while not self.ran()["item"]:
+            while item and not self.ran()[item]:
                 self.assertLess(time.monotonic(), ending)
                 loads[0].waitFor(1)
             self.daemon.signal(signal.SIGHUP)
@@ -108,6 +121,10 @@ class RollTests(SynchronousTestCase):
         finally:
             for load in loads:
                 load.end()
+
+
+class RollTests(RollCase):
+    """SIGHUP, while clients of every wire of messages call."""
 
     @long("takes seconds")
     def test_http2(self) -> None:
@@ -161,5 +178,29 @@ class RollTests(SynchronousTestCase):
         self.assertEqual({ran[key] for key in (*several.refused, *several.crossed)} - {0}, set())
         problem = stream.finish().problem
         self.assertEqual(problem and problem.message, "The stream of requests broke off")
+        self.assertEqual(self.daemon.stop(), 0)
+        self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")
+
+
+class NativeRollTests(RollCase):
+    """SIGHUP, while clients of gRPC call the native engine, on its port and on the one of HTTP."""
+
+    settings = """
+        [gateway.grpc]
+        engine = "native"
+        onHTTP = true
+    """
+
+    @long("takes seconds")
+    def test_calls(self) -> None:
+        """Each call runs once and is answered: one that a worker does not run is repeated."""
+        loads = [GRPCLoad(self.port(name), 3) for name in ("grpc", "http")]
+        self.roll(*loads, item="")
+        ran = self.ran()
+        for load in loads:
+            self.assertEqual(load.failures, [])
+        # Both have the same keys.
+        answered = Counter(key for load in loads for key in load.answered)
+        self.assertEqual({key: ran[key] for key in answered}, dict(answered))
         self.assertEqual(self.daemon.stop(), 0)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")

@@ -342,7 +342,7 @@ class NativeConnection(Protocol):
         """
         core = self.core
         core.forgive(passed)
-        if core.progress and "hello" in self._timers:
+        if "hello" in self._timers and core.hasGreeted:
             self._later("hello", float("inf"), self._close)
         if not core.isInFrame or core.progress != self._progress:
             self._progress = core.progress
