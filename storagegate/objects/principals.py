@@ -193,6 +193,9 @@ class IdentityRights(Protocol):
     def evaluate(self, action: str, context: Any, resource: str | None = None) -> bool | None:
         """Evaluate the policies for a request."""
 
+    def denies(self, action: str, context: Any, resource: str | None = None) -> bool:
+        """Return whether a statement denies a request."""
+
     def couldAllow(self, identity: "Identity", action: str) -> bool | None:
         """Return what L{evaluate} could return for some resource."""
 

@@ -104,6 +104,7 @@ class Rights:
             self._sessions += (session.policy,)
         self._rules: PolicyRules | None = None
         self._bounds: tuple[PolicyRules, ...] = ()
+        self._isUnusable = False
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -151,6 +152,21 @@ class Rights:
             return False
         return True if allows.hold(context, resource) else None
 
+    def denies(self, action: str, context: AccessContext, resource: str | None = None) -> bool:
+        """
+        Return whether a statement of a policy denies a request, or a policy cannot be used.
+
+        The parameters match L{evaluate}.
+        """
+        rules = self._rules
+        if rules is None:
+            rules = self._compile()
+        if self._isUnusable:
+            return True
+        if resource is None:
+            resource = resourceOf(action, context.bucket, context.key)
+        return any(each[action][0].hold(context, resource) for each in (rules, *self._bounds))
+
     def couldAllow(self, identity: Identity, action: str) -> bool | None:
         """Return what L{evaluate} could return for some resource and context."""
         rules = self._rules
@@ -190,6 +206,7 @@ class Rights:
             )
             rules = PolicyRules([])
             bounds = (rules,)
+            self._isUnusable = True
         self._rules, self._bounds = rules, bounds
         return rules
 
