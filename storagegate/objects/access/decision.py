@@ -299,7 +299,9 @@ class BucketAccess(Struct, frozen=True, eq=False):
             known = context()
             found = rights.evaluate(action, known)
             if not found:
-                return self._allowsDirectly(identity, action, known, owner, isBounded=found is False)
+                return self._allowsDirectly(
+                    identity, action, known, owner, isBounded=found is False
+                )
             if rights.isRoot:
                 return True
             # The user may do what its account may do.
