@@ -175,8 +175,8 @@ _ATTEMPTS = 8
 _BLOCK = 32 * 1024
 """
 The most positions that are tested together: more than the longest value of a request has, which is
-one of 20,000 bytes in a form. Pieces of different lengths read different blocks of a longer text, so
-no two could share the places of its characters.
+one of 20,000 bytes in a form. Pieces of different lengths read different blocks of a longer text,
+so no two could share the places of its characters.
 """
 
 

@@ -12,9 +12,9 @@ The document is Amazon's, version C{2008-10-17} or C{2012-10-17}::
 
 A policy with an unsupported rule is refused, so that no rule is silently ignored.
 
-A statement may name users and roles, C{arn:aws:iam::ACCOUNT:user/PATH/NAME}, and a single session of
-a role, C{arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION}. A key of no user is named as a user by its
-access key.
+A statement may name users and roles, C{arn:aws:iam::ACCOUNT:user/PATH/NAME}, and a single session
+of a role, C{arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION}. A key of no user is named as a user by
+its access key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,7 +4,6 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
-
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
