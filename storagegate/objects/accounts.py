@@ -218,6 +218,17 @@ class AccessKeyStore:
         """
         return self._hasEntity(account, "role", name)
 
+    def hasRoleNamed(self, account: str, name: str) -> bool:
+        """
+        Return whether an account has a role of a name, in any path.
+
+        @param name: Its name without the path.
+        """
+        from storagegate.objects.identities.sessions import findRole
+
+        role = findRole(self._keys.identities.get(account), name.lower())
+        return role is not None and role.name == name
+
     def _hasEntity(self, account: str, kind: str, name: str) -> bool:
         documents = self._keys.identities.get(account)
         if documents is None:

@@ -200,6 +200,9 @@ class IdentityRights(Protocol):
     def covers(self, operation: str, bucket: str, key: bytes) -> bool:
         """Return whether the policies are known to allow an operation on an object."""
 
+    def denies(self, action: str, context: Any, resource: str | None = None) -> bool:
+        """Return whether a statement denies a request."""
+
     def couldAllow(self, identity: "Identity", action: str) -> bool | None:
         """Return what L{evaluate} could return for some resource."""
 

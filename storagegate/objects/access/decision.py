@@ -12,7 +12,8 @@ The access decision on a request, in this order.
   6. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
      object the object's account; an allow statement; a grant of an ACL.
   7. A user also needs a policy that allows the request. Only in its own account, an allow statement
-     that names the user, or everyone, is enough.
+     that names the user, or everyone, is enough. One that names a session of a role by its own ARN
+     is enough for this session even if the policy of the session does not allow the request.
   8. Otherwise the access is denied.
 
 As in S3, an allow statement does not open an object of another account: only its own account can.
@@ -297,10 +298,12 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if rights is not None:
             known = context()
             found = rights.evaluate(action, known)
-            if found is None:
-                return self._allowsDirectly(identity, action, known, owner)
-            if not found or rights.isRoot:
-                return found
+            if not found:
+                return self._allowsDirectly(
+                    identity, action, known, owner, isBounded=found is False
+                )
+            if rights.isRoot:
+                return True
             # The user may do what its account may do.
             context = partial(_same, known)
         account = self.account
@@ -341,20 +344,33 @@ class BucketAccess(Struct, frozen=True, eq=False):
         return not isEnforced and self._isGranted(identity, action, owner, acl)
 
     def _allowsDirectly(
-        self, identity: Identity, action: str, described: AccessContext, owner: str | None
+        self,
+        identity: Identity,
+        action: str,
+        described: AccessContext,
+        owner: str | None,
+        *,
+        isBounded: bool,
     ) -> bool:
         """
-        Decide on a request of a user whose policies do not mention it: only the policy of a bucket
-        of its account can allow it, for objects of the account.
+        Decide on a request that the policies of a user do not allow: only the policy of a bucket of
+        its account can allow it, for objects of the account.
 
         @param owner: See L{allows}.
+        @param isBounded: Whether a policy denies the request, or the policy of a session or of a
+            service key does not allow it. Then the bucket's policy must name the session of a role,
+            and only a denial counts against it (IAM User Guide, I{Policy evaluation for requests
+            within a single account}).
         """
-        policy, account = self.policy, self.account
+        policy, account, rights = self.policy, self.account, identity.rights
         if policy is None or identity.account != account:
+            return False
+        _, allows = (policy.bySession if isBounded else policy.direct)[action]
+        if not allows.hold(described, described.key):
             return False
         if policy.rules[action][0].hold(described, described.key):
             return False
-        if not policy.direct[action][1].hold(described, described.key):
+        if isBounded and rights is not None and rights.denies(action, described):
             return False
         return (
             owner in (None, account, ROOT_ACCOUNT)
@@ -447,13 +463,14 @@ class BucketAccess(Struct, frozen=True, eq=False):
         rights, isOwner = identity.rights, identity.account == self.account
         if rights is not None:
             found = rights.couldAllow(identity, action)
-            if found is None:
+            if not found:
                 policy = self.policy
-                return (
-                    isOwner and policy is not None and policy.direct[action][1].couldHold(identity)
-                )
-            if not found or rights.isRoot:
-                return found
+                if policy is None or not isOwner:
+                    return False
+                _, allows = (policy.direct if found is None else policy.bySession)[action]
+                return allows.couldHold(identity)
+            if rights.isRoot:
+                return True
         if isOwner and not identity.isAnonymous:
             return True
         if self.policy is not None and self.policy.rules[action][1].couldHold(identity):

@@ -172,8 +172,12 @@ def _fits(piece: _Piece, text: str, at: int) -> bool:
 # Attempts to fit a piece at one position after another, before all positions are tested together.
 _ATTEMPTS = 8
 
-_BLOCK = 16 * 1024
-"""The most positions that are tested together: as many as the longest header of a request has."""
+_BLOCK = 32 * 1024
+"""
+The most positions that are tested together: more than the longest value of a request has, which is
+one of 20,000 bytes in a form. Pieces of different lengths read different blocks of a longer text,
+so no two could share the places of its characters.
+"""
 
 
 def _find(piece: _Piece, text: str, start: int) -> int:

@@ -12,8 +12,9 @@ The document is Amazon's, version C{2008-10-17} or C{2012-10-17}::
 
 A policy with an unsupported rule is refused, so that no rule is silently ignored.
 
-A statement may name users and roles: C{arn:aws:iam::ACCOUNT:user/PATH/NAME}. A key of no user is
-named as a user by its access key.
+A statement may name users and roles, C{arn:aws:iam::ACCOUNT:user/PATH/NAME}, and a single session
+of a role, C{arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION}. A key of no user is named as a user by
+its access key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,6 +67,7 @@ _STATEMENT_ELEMENTS = frozenset(
 )
 _BUCKET_ARN = "arn:aws:s3:::"
 _IDENTITY_ARN = "arn:aws:iam::"
+_SESSION_ARN = "arn:aws:sts::"
 
 
 @frozen
@@ -79,6 +81,8 @@ class Principals:
         of a user without the leading slash.
     @ivar roles: Pairs of account and role: its path and name without the leading slash.
     @ivar ids: Canonical ids of accounts.
+    @ivar sessions: Sessions of roles: account, name of the role without its path, name of the
+        session.
     """
 
     isAll: bool = False
@@ -86,6 +90,7 @@ class Principals:
     users: frozenset[tuple[str, str]] = frozenset()
     ids: frozenset[str] = frozenset()
     roles: frozenset[tuple[str, str]] = frozenset()
+    sessions: frozenset[tuple[str, str, str]] = frozenset()
 
     def includes(self, identity: Identity) -> bool:
         """Return whether the principal includes an identity."""
@@ -106,7 +111,16 @@ class Principals:
         role = None if identity.rights is None else identity.rights.role
         if role is None:
             return (identity.account, identity.principal) in self.users
-        return (identity.account, role.resource.removeprefix("role/")) in self.roles
+        if (identity.account, role.resource.removeprefix("role/")) in self.roles:
+            return True
+        return self.namesSession(identity)
+
+    def namesSession(self, identity: Identity) -> bool:
+        """Return whether the principal names the session of a role, and not only its role."""
+        rights = identity.rights
+        if not self.sessions or rights is None or rights.role is None or rights.session is None:
+            return False
+        return (identity.account, rights.role.name, rights.session.name) in self.sessions
 
     def namesServiceKey(self, identity: Identity) -> bool:
         """Return whether the principal names a service key, or one that bounds it."""
@@ -232,6 +246,7 @@ class BucketPolicy:
     @ivar rules: Rules by action.
     @ivar direct: The same rules, in which a principal that names an account names no user of it.
         In its own account, such a principal leaves the decision to the policies of the user.
+    @ivar bySession: The allow statements that name single sessions of roles, for these sessions.
     """
 
     def __init__(self, document: bytes, statements: Iterable[Statement], variables: bool) -> None:
@@ -254,6 +269,11 @@ class BucketPolicy:
         self.direct = _RulesByAction(
             (statement, _directTest(statement), keys, conditions)
             for statement, _, keys, conditions in self._compiled
+        )
+        self.bySession = _RulesByAction(
+            (statement, statement.principals.namesSession, keys, conditions)
+            for statement, _, keys, conditions in self._compiled
+            if statement.isAllow and statement.principals.sessions
         )
         # The rules of each statement alone, made when a refusal is first explained.
         self._alone: tuple[_RulesByAction, ...] = ()
@@ -377,6 +397,13 @@ class PrincipalDirectory(Protocol):
         @param name: Its path and name without the leading slash.
         """
 
+    def hasRoleNamed(self, account: str, name: str) -> bool:
+        """
+        Return whether an account has a role of a name, in any path.
+
+        @param name: Its name without the path.
+        """
+
 
 class UnknownPrincipal(ValueError):
     """A new policy names an account or a user that does not exist."""
@@ -455,6 +482,11 @@ def _checkNew(
     unknown = [each for each in principals.accounts if not directory.hasAccount(each)]
     unknown += [f"{of}/{key}" for of, key in principals.users if not directory.hasUser(of, key)]
     unknown += [f"{of}/{name}" for of, name in principals.roles if not directory.hasRole(of, name)]
+    unknown += [
+        f"{of}/{role}/{session}"
+        for of, role, session in principals.sessions
+        if not directory.hasRoleNamed(of, role)
+    ]
     unknown += [each for each in principals.ids if not directory.isAccountId(each)]
     if unknown:
         raise UnknownPrincipal(f"Invalid principal in policy: {min(unknown)!a:.200}")
@@ -571,6 +603,7 @@ def readPrincipals(value: Any) -> Principals:
     accounts: set[str] = set()
     users: set[tuple[str, str]] = set()
     roles: set[tuple[str, str]] = set()
+    sessions: set[tuple[str, str, str]] = set()
     ids: set[str] = set()
     for kind, named in value.items():
         if kind not in ("AWS", "CanonicalUser"):
@@ -580,6 +613,8 @@ def readPrincipals(value: Any) -> Principals:
                 ids.add(_canonicalUser(each))
             elif each == "*":
                 isAll = True
+            elif each.startswith(_SESSION_ARN):
+                sessions.add(_sessionArn(each))
             else:
                 account, kind, name = _identityArn(each)
                 if kind == "role":
@@ -589,7 +624,12 @@ def readPrincipals(value: Any) -> Principals:
                 else:
                     accounts.add(account)
     return Principals(
-        isAll, frozenset(accounts), frozenset(users), frozenset(ids), frozenset(roles)
+        isAll,
+        frozenset(accounts),
+        frozenset(users),
+        frozenset(ids),
+        frozenset(roles),
+        frozenset(sessions),
     )
 
 
@@ -621,3 +661,23 @@ def _identityArn(text: str) -> tuple[str, str, str]:
     ):
         raise ValueError(f"Invalid principal in policy: {text!a:.200}")
     return account, kind, name
+
+
+def _sessionArn(text: str) -> tuple[str, str, str]:
+    """
+    Read the ARN of a session of a role.
+
+    @return: The account, the name of the role without its path, and the name of the session.
+    """
+    # Names of roles and sessions have no colon, but an account name may.
+    account, _, last = text.removeprefix(_SESSION_ARN).rpartition(":")
+    kind, *names = last.split("/")
+    if (
+        not account
+        or {"*", "?"} & set(text)
+        or kind != "assumed-role"
+        or len(names) != 2
+        or not all(names)
+    ):
+        raise ValueError(f"Invalid principal in policy: {text!a:.200}")
+    return account, names[0], names[1]

@@ -5,9 +5,11 @@ Trust policies of roles, which say who may assume a role::
     Principal = {"AWS": ARN / "*" / [*ARN], "Federated": issuer / [*issuer]} / "*"
     issuer    = the ARN of an OpenID Connect provider, or its URL with or without the scheme
 
-An ARN without an account, C{arn:aws:iam:::user/NAME}, names the account of the role.
+An ARN without an account, C{arn:aws:iam:::user/NAME} or C{arn:aws:sts:::assumed-role/ROLE/SESSION},
+names the account of the role.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import lru_cache
@@ -37,7 +39,7 @@ TAG_SESSION = "sts:TagSession"
 """The action that gives tags to a session."""
 
 _STATEMENT_ELEMENTS = frozenset({"Sid", "Effect", "Principal", "Action", "Condition"})
-_NO_ACCOUNT = "arn:aws:iam:::"
+_NO_ACCOUNT = re.compile("(arn:aws:(?:iam|sts)::):")
 
 
 class Trust(Enum):
@@ -176,9 +178,8 @@ def _readPrincipal(principal: Any, account: str) -> tuple[Principals, frozenset[
     if "AWS" not in principal:
         return Principals(), frozenset(issuers)
     named = [
-        f"arn:aws:iam::{account}:{each.removeprefix(_NO_ACCOUNT)}"
-        if each.startswith(_NO_ACCOUNT)
-        else each
+        each if found is None else f"{found[1]}{account}:{each[found.end() :]}"
         for each in readTexts(principal["AWS"], "Principal")
+        for found in [_NO_ACCOUNT.match(each)]
     ]
     return readPrincipals({"AWS": named}), frozenset(issuers)

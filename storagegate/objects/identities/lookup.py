@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.objects.errors import (
     AccessDenied,
@@ -33,6 +34,7 @@ INACTIVE = "Inactive"
 
 E = TypeVar("E", bound=Entity)
 R = TypeVar("R")
+H = TypeVar("H", IAMUser, Role)
 
 
 class IdentityRequest(Struct, frozen=True):
@@ -227,6 +229,17 @@ def checkCount(count: int, name: str, most: int) -> None:
     """
     if count >= most:
         raise LimitExceeded(f"Cannot exceed quota for {name}: {most}")
+
+
+def withoutSessions(holder: H, request: IdentityRequest) -> H:
+    """
+    End all sessions of a user or a role.
+
+    The clocks of nodes differ: an end that another node set stays if it is later, because sessions
+    that it ended would begin again.
+    """
+    ended = max(holder.revokedBeforeMs, request.nowMs + 1)
+    return replace(holder, revokedBeforeMs=ended)
 
 
 def newId(state: AccountState, kind: type[Entity]) -> str:

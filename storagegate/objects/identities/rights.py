@@ -113,6 +113,7 @@ class Rights:
         self._rules: PolicyRules | None = None
         self._bounds: tuple[PolicyRules, ...] = ()
         self._coverage: dict[tuple[str, str], Coverage] = {}
+        self._isUnusable = False
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -184,6 +185,21 @@ class Rights:
         found = self._coverage[operation, bucket] = coverageOf(needed, operation, bucket)
         return found
 
+    def denies(self, action: str, context: AccessContext, resource: str | None = None) -> bool:
+        """
+        Return whether a statement of a policy denies a request, or a policy cannot be used.
+
+        The parameters match L{evaluate}.
+        """
+        rules = self._rules
+        if rules is None:
+            rules = self._compile()
+        if self._isUnusable:
+            return True
+        if resource is None:
+            resource = resourceOf(action, context.bucket, context.key)
+        return any(each[action][0].hold(context, resource) for each in (rules, *self._bounds))
+
     def couldAllow(self, identity: Identity, action: str) -> bool | None:
         """Return what L{evaluate} could return for some resource and context."""
         rules = self._rules
@@ -223,6 +239,7 @@ class Rights:
             )
             rules = PolicyRules([])
             bounds = (rules,)
+            self._isUnusable = True
         self._rules, self._bounds = rules, bounds
         return rules
 

@@ -15,6 +15,7 @@ from storagegate.objects.identities.lookup import (
     pageOf,
     roleOf,
     tagsOf,
+    withoutSessions,
 )
 from storagegate.objects.identities.rights import checkTrustPolicy
 
@@ -126,9 +127,10 @@ def updateRoleStatus(
     """Enable a role, or disable it and end its sessions."""
     role = roleOf(state, operation.roleName)
     if operation.status == INACTIVE:
-        role = replace(role, disabled=True, revokedBeforeMs=request.nowMs + 1)
-    else:
-        role = replace(role, disabled=False)
+        role = replace(withoutSessions(role, request), disabled=True)
+    elif role.disabled:
+        # Another node can have made a session before it learnt of the change.
+        role = replace(withoutSessions(role, request), disabled=False)
     return state.withEntity(role), None
 
 
@@ -137,4 +139,4 @@ def revokeRoleSessions(
 ) -> tuple[AccountState, None]:
     """End the sessions of a role that have begun by now."""
     role = roleOf(state, operation.roleName)
-    return state.withEntity(replace(role, revokedBeforeMs=request.nowMs + 1)), None
+    return state.withEntity(withoutSessions(role, request)), None

@@ -283,6 +283,9 @@ async def _assumeWithWebIdentity(
     state = await service.identities.read(account)
     verifier = service.webIdentities
     provider, claims = await verifier.verify(state, operation.webIdentityToken)
+    # The issuer may have taken seconds to answer, and the account may have changed since.
+    state = await service.identities.read(account)
+    verifier.checkCurrent(state, provider, claims["iss"])
     name = operation.roleSessionName
     role = state.role(path.rpartition("/")[2])
     if role is None or role.resource != f"role/{path}":

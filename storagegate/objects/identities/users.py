@@ -24,6 +24,7 @@ from storagegate.objects.identities.lookup import (
     userOf,
     viewGroup,
     viewUser,
+    withoutSessions,
 )
 
 USERS_LIMIT = 5000
@@ -153,9 +154,10 @@ def updateUserStatus(
     """Enable a user, or disable it and end its sessions."""
     user = changeableUser(state, operation.userName)
     if operation.status == INACTIVE:
-        user = replace(user, disabled=True, revokedBeforeMs=request.nowMs + 1)
-    else:
-        user = replace(user, disabled=False)
+        user = replace(withoutSessions(user, request), disabled=True)
+    elif user.disabled:
+        # Another node can have made a session before it learnt of the change.
+        user = replace(withoutSessions(user, request), disabled=False)
     return state.withEntity(user), None
 
 
@@ -164,7 +166,7 @@ def revokeUserSessions(
 ) -> tuple[AccountState, None]:
     """End the sessions of a user that have begun by now."""
     user = changeableUser(state, operation.userName)
-    return state.withEntity(replace(user, revokedBeforeMs=request.nowMs + 1)), None
+    return state.withEntity(withoutSessions(user, request)), None
 
 
 def listGroupsForUser(

@@ -138,6 +138,15 @@ class WebIdentityVerifier:
             raise _invalid("it has no sub", issuer)
         return provider, dict(claims)
 
+    def checkCurrent(self, state: AccountState, provider: OIDCProvider, issuer: str) -> None:
+        """
+        Check that an account still has the provider by which a token was verified.
+
+        @raise InvalidIdentityToken: It was removed or changed.
+        """
+        if _providerOf(state, self._configured(state.account), issuer) != provider:
+            raise _invalid("the provider was changed during the verification", issuer)
+
     def _verifier(
         self, account: str, issuer: str, audience: tuple[str, ...], isTrusted: bool
     ) -> OAuthProvider:

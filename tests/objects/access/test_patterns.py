@@ -73,6 +73,16 @@ class PatternTests(SynchronousTestCase):
                 self.assertFalse(matcher(pattern)(text))
         self.assertLess(process_time() - start, 1.5)
 
+    def test_lengths(self) -> None:
+        """Pieces of many lengths share the work on the longest text that a request can have."""
+        text = "a" * 20_000
+        start = process_time()
+        for number in range(300):
+            piece = f"a?{'a' * (number % 40)}b"
+            pattern = tokenise(f"*{piece}*", wildcards=True, variables=False)
+            self.assertFalse(matcher(pattern)(text))
+        self.assertLess(process_time() - start, 0.5)
+
     def test_variables(self) -> None:
         """A variable is taken literally, or its default; without a value there is no match."""
         tokens = tokenise("home/${aws:username}/*", wildcards=True, variables=True)

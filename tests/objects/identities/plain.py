@@ -39,6 +39,7 @@ class Person:
 
     @ivar kind: C{root}, C{key}, C{user}, C{role} or C{service}.
     @ivar name: The name in the ARN.
+    @ivar session: The ARN of the session of a role.
     @ivar policies: JSON: the policies of a user and its groups or of a role, or the own one of a
         service key or a session.
     """
@@ -51,6 +52,7 @@ class Person:
     tags: Mapping[str, str] = field(factory=dict)
     policies: Sequence[str] = ()
     parent: "Person | None" = None
+    session: str = ""
 
     def chain(self) -> list["Person"]:
         """Return the service keys from this one up, and at the end what is none."""
@@ -165,6 +167,33 @@ def nameForms(principal: Any) -> set[str]:
     return {name for names in principal.values() for name in listed(names)}
 
 
+def isGrantedToSession(who: Person, box: Box, asked: Asked, arn: str, action: str) -> bool:
+    """
+    Decide by Amazon's rule for the session of a role in its own account: if the policy of the
+    bucket names it by its own ARN, no policy needs to allow the request, but none may deny it.
+    """
+    if not who.session or who.account != box.owner or not box.policy:
+        return False
+    account = {who.account, f"arn:aws:iam::{who.account}:root", canonical(who.account)}
+    anyForm = account | {who.arn, who.session, "*"}
+
+    def grants(statement: Mapping[str, Any]) -> bool:
+        return "Principal" in statement and who.session in nameForms(statement["Principal"])
+
+    def concerns(statement: Mapping[str, Any]) -> bool:
+        if "Principal" in statement:
+            return bool(nameForms(statement["Principal"]) & anyForm)
+        return not nameForms(statement["NotPrincipal"]) & (anyForm - account)
+
+    isForeign = box.objectOwner not in (None, box.owner, "root") and not box.isEnforced
+    return (
+        "Allow" in effects(box.policy, asked, arn, grants)
+        and "Deny" not in effects(box.policy, asked, arn, concerns)
+        and not any("Deny" in effects(each, asked, arn) for each in who.policies)
+        and not (isForeign and action in OBJECT_ONLY)
+    )
+
+
 def isAllowed(who: Person, box: Box, action: str, key: str) -> bool:
     """
     Decide on a request.
@@ -174,14 +203,16 @@ def isAllowed(who: Person, box: Box, action: str, key: str) -> bool:
     *services, base = who.chain()
     asked = Asked(base.account, base.name, f"s3:{action}", "", who.values())
     arn = f"arn:aws:s3:::{box.name}" + (f"/{key}" if key else "")
-    # Session policies: an implicit denial is enough.
-    for service in services:
-        if service.policies and effects(service.policies[0], asked, arn) != {"Allow"}:
-            return False
+    # Session policies: an implicit denial is enough, except for what names the session itself.
+    limits = [effects(each.policies[0], asked, arn) for each in services if each.policies]
+    if any(each != {"Allow"} for each in limits):
+        return not any("Deny" in each for each in limits) and isGrantedToSession(
+            base, box, asked, arn, action
+        )
     if base.kind == "root":
         return True
     account = {base.account, f"arn:aws:iam::{base.account}:root", canonical(base.account)}
-    self_ = {base.arn}
+    self_ = {base.arn, base.session} - {""}
     keys = {f"arn:aws:iam::{base.account}:user/{each.accessKey}" for each in services}
     mine: set[str] = set()
     for document in base.policies if base.kind in ("user", "role") else ():

@@ -248,3 +248,55 @@ class _CountingDict(dict[tuple[str, str], Entity]):
         """Count, and return the items."""
         self.walks += 1
         return super().items()
+
+
+class StatusTests(SynchronousTestCase):
+    """Users and roles that are disabled, and the ends of their sessions."""
+
+    def setUp(self) -> None:
+        """Have a user and a role."""
+        self.state = AccountState(account="ann").withEntities(
+            [IAMUser(name="Ada", id="AIDA"), Role(name="Ops")]
+        )
+
+    def perform(self, operation: IdentityOperation[Any], nowMs: int) -> int:
+        """Change the state; return the time before which sessions are refused."""
+        request = IdentityRequest(nowMs)
+        self.state, _ = CHANGES[type(operation)](self.state, operation, request)
+        user, role = self.state.user("ada"), self.state.role("ops")
+        assert user is not None and role is not None
+        found = user if hasattr(operation, "userName") else role
+        return found.revokedBeforeMs
+
+    def operations(self, status: str) -> list[IdentityOperation[Any]]:
+        """Return the operations that set a status."""
+        return [
+            operations.UpdateUserStatus(userName="Ada", status=status),
+            operations.UpdateRoleStatus(roleName="Ops", status=status),
+        ]
+
+    def test_enabled(self) -> None:
+        """A session that a node made before it learnt of the change stays ended."""
+        for disable, enable in zip(
+            self.operations("Inactive"), self.operations("Active"), strict=True
+        ):
+            self.assertEqual(self.perform(enable, 500), 0)
+            self.assertEqual(self.perform(disable, 1000), 1001)
+            # A session of the time 1500 is refused while the user is disabled, and after it.
+            self.assertEqual(self.perform(enable, 9000), 9001)
+            # Another call changes nothing.
+            self.assertEqual(self.perform(enable, 9500), 9001)
+
+    def test_clocks(self) -> None:
+        """A node whose clock is behind revives no session that another node has ended."""
+        for disable, revoke in zip(
+            self.operations("Inactive"),
+            [
+                operations.RevokeUserSessions(userName="Ada"),
+                operations.RevokeRoleSessions(roleName="Ops"),
+            ],
+            strict=True,
+        ):
+            self.assertEqual(self.perform(revoke, 9000), 9001)
+            self.assertEqual(self.perform(revoke, 8000), 9001)
+            self.assertEqual(self.perform(disable, 8000), 9001)

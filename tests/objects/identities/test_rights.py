@@ -163,6 +163,9 @@ _NAMES = st.sampled_from(
         "arn:aws:iam::ann:user/S2",
         "arn:aws:iam::ann:role/x/Ops",
         "arn:aws:iam::bob:role/x/Ops",
+        "arn:aws:sts::ann:assumed-role/Ops/Ada",
+        "arn:aws:sts::bob:assumed-role/Ops/Ada",
+        "arn:aws:sts::ann:assumed-role/Ops/Eve",
         "arn:aws:iam::bob:user/S1",
     ]
 )
@@ -357,6 +360,7 @@ class EvaluatorTests(RightsCase):
                 f"{role.id}:Ada",
                 tags,
                 list(role.policies.values()),
+                session=f"arn:aws:sts::{account}:assumed-role/Ops/Ada",
             )
             own = draw(documents)[:1]
             made = self.openSession(
@@ -579,6 +583,91 @@ class UserTests(RightsCase):
                 name for name in "ANSP" if self.allows(name, "GetObject", access=access)
             )
             self.assertEqual(found, allowed, (effect, element, principal))
+
+    def test_sessionPrincipals(self) -> None:
+        """
+        A bucket's policy grants to the ARN of a session directly: only a denial counts against it.
+        The ARN of its role grants what the policy of the session allows, too.
+        """
+        allow, put = policy(rule("s3:*")), policy(rule("s3:PutObject"))
+        deny = policy(rule("s3:GetObject", effect="Deny"))
+        roles = {
+            "open": Role(name="Open", path="/x/", id="AROAO", policies={"p": allow}),
+            "empty": Role(name="Empty", id="AROAE"),
+            "denied": Role(name="Denied", id="AROAD", policies={"p": deny}),
+            "broken": Role(name="Broken", id="AROAB", policies={"p": "{}"}),
+        }
+        self.put("ann", *roles.values())
+
+        def opened(role: str, name: str = "job", policy: str = "") -> str:
+            return self.openSession(account="ann", role=roles[role], name=name, policy=policy)
+
+        sts, iam = "arn:aws:sts::ann:assumed-role", "arn:aws:iam::ann:role"
+        for session, effect, element, principal, expected in (
+            (opened("open", policy=put), "Allow", "Principal", f"{sts}/Open/job", True),
+            (opened("open", policy=put), "Allow", "Principal", f"{sts}/Open/Job", False),
+            (opened("open", policy=put), "Allow", "Principal", f"{sts}/Empty/job", False),
+            (opened("open", policy=put), "Allow", "Principal", f"{iam}/x/Open", False),
+            (opened("open", policy=put), "Allow", "Principal", "*", False),
+            (opened("open", "other", put), "Allow", "Principal", f"{sts}/Open/job", False),
+            (opened("open", policy=deny), "Allow", "Principal", f"{sts}/Open/job", False),
+            (opened("empty"), "Allow", "Principal", f"{sts}/Empty/job", True),
+            (opened("empty"), "Allow", "Principal", f"{iam}/Empty", True),
+            (opened("empty"), "Allow", "Principal", "ann", False),
+            (opened("empty", policy=put), "Allow", "Principal", f"{sts}/Empty/job", True),
+            (opened("denied"), "Allow", "Principal", f"{sts}/Denied/job", False),
+            (opened("broken"), "Allow", "Principal", f"{sts}/Broken/job", False),
+            (opened("open"), "Deny", "Principal", f"{sts}/Open/job", False),
+            (opened("open"), "Deny", "Principal", f"{sts}/Open/other", True),
+            (opened("open"), "Deny", "NotPrincipal", f"{sts}/Open/job", True),
+            (opened("open"), "Deny", "NotPrincipal", f"{sts}/Open/other", False),
+        ):
+            made = rule("s3:*", resource="arn:aws:s3:::box/*", effect=effect)
+            document = policy({**made, element: {"AWS": principal}})
+            access = BucketAccess("ann", compilePolicy(document.encode(), "box"))
+            named = (session, effect, element, principal)
+            self.assertIs(self.allows(session, "GetObject", access=access), expected, named)
+            if effect == "Allow":
+                could = access.couldAllow(self.identity(session), "s3:GetObject")
+                self.assertLessEqual(expected, could, named)
+            # In the bucket of another account, the policies of the session count, too.
+            other = BucketAccess("bob", compilePolicy(document.encode(), "box"))
+            found = self.allows(session, "GetObject", access=other)
+            self.assertFalse(found, named)
+
+    def test_sessionDenied(self) -> None:
+        """A denial in the policy of a bucket wins over what names the session."""
+        role = Role(name="Ops", id="AROA")
+        self.put("ann", role)
+        session = self.openSession(account="ann", role=role, name="job")
+        made = rule("s3:*", resource="arn:aws:s3:::box/*")
+        named = {"AWS": "arn:aws:sts::ann:assumed-role/Ops/job"}
+        allow = {**made, "Principal": named}
+        for principal, expected in (
+            ("bob", True),
+            ("ann", False),
+            ("arn:aws:iam::ann:role/Ops", False),
+            ("*", False),
+        ):
+            deny = {**made, "Effect": "Deny", "Principal": {"AWS": principal}}
+            document = policy(allow, deny)
+            access = BucketAccess("ann", compilePolicy(document.encode(), "box"))
+            self.assertIs(self.allows(session, "GetObject", access=access), expected, principal)
+
+    def test_sessionOfOtherAccount(self) -> None:
+        """In the bucket of another account, the role must allow what the session is granted."""
+        for document, expected in (
+            (policy(rule("s3:*")), True),
+            (policy(rule("s3:Put*")), False),
+        ):
+            role = Role(name="Ops", id="AROA", policies={"p": document})
+            self.put("bob", role)
+            session = self.openSession(account="bob", role=role, name="job")
+            made = rule("s3:*", resource="arn:aws:s3:::box/*")
+            named = {"AWS": "arn:aws:sts::bob:assumed-role/Ops/job"}
+            text = policy({**made, "Principal": named})
+            access = BucketAccess("ann", compilePolicy(text.encode(), "box"))
+            self.assertIs(self.allows(session, "GetObject", access=access), expected)
 
     def test_services(self) -> None:
         """Lists of buckets and new buckets: by the actions of the service, and by name."""

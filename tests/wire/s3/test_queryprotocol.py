@@ -3,7 +3,10 @@
 from typing import Any
 
 import boto3
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 
 from tests.support.clients import REGION, ROOT
 from tests.support.s3signer import Outgoing
@@ -61,3 +64,27 @@ class QueryCallTests(S3Case):
             self.assertIn(b"<Error><Code>", answer.body)
             self.assertNotIn(b"ErrorResponse", answer.body)
         self.assertEqual(self.sendSigned(Outgoing("GET", "/?Action=x")).status, 200)
+
+    def test_presigned(self) -> None:
+        """
+        A presigned call, which a program hands to another to prove its identity, performs no other
+        call: its signature covers the body that it is sent with, in each method.
+        """
+        credentials = Credentials(ROOT.accessKey, ROOT.secretKey)
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        other = b"Action=GetSessionToken&Version=2011-06-15"
+        action = "Action=GetCallerIdentity&Version=2011-06-15"
+        for method, body, more, status, text in (
+            ("GET", b"", "", 200, b"GetCallerIdentityResult"),
+            ("GET", other, "", 200, b"GetCallerIdentityResult"),
+            ("POST", b"", "", 200, b"GetCallerIdentityResult"),
+            ("POST", other, "", 403, b"SignatureDoesNotMatch"),
+            ("POST", other, "&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD", 400, b"IncompleteSignature"),
+        ):
+            made = AWSRequest(method, f"{self.endpoint}/?{action}{more}", data=b"")
+            SigV4QueryAuth(credentials, "sts", REGION).add_auth(made)
+            path = str(made.url).removeprefix(self.endpoint)
+            answer = self.send(Outgoing(method, path, form if body else {}, body))
+            self.assertEqual(answer.status, status, (method, body, more))
+            self.assertIn(text, answer.body)
+            self.assertNotIn(b"SecretAccessKey", answer.body)
