@@ -30,11 +30,13 @@ async def chat(call: Call) -> AsyncIterator[Any]:
         yield note
 
 
-def main(port: int, engine: str = "grpcio") -> None:
+def main(port: int, *engine: str) -> None:
     """Serve until the end."""
     proto = loadProto(Path(__file__).with_name("echo.proto"))
     handlers = {"once": once, "repeat": repeat, "chat": chat}
-    app = server.grpc().withOptions(grpc={"engine": engine})
+    app = server.grpc()
+    if engine:
+        app.withOptions(grpc={"engine": engine[0]})
     app.addService(definition=proto.Echo, implementation=handlers)
     app.run(port)
 
