@@ -18,7 +18,6 @@ about all other values and makes all errors.
 import re
 from base64 import b64decode
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
@@ -396,6 +395,9 @@ def _checkKeywords(schema: Mapping[str, Any], path: str) -> None:
     """
     for key, value in schema.items():
         if key not in _KEYWORDS and not str(key).startswith("x-"):
+            # Imported late: only a mistake needs it.
+            from difflib import get_close_matches
+
             near = get_close_matches(str(key), _KEYWORDS, 1)
             advice = f"; is it {near[0]}?" if near else ""
             raise ValueError(f"{path}{key} is no keyword of JSON Schema, draft 7{advice}")

@@ -60,6 +60,10 @@ _RUNNERS = frozenset({"twisted.trial.unittest", "_pytest"})
 """A module of each program that runs tests."""
 
 
+_TESTING = frozenset({"difflib", "pprint", "unittest"})
+"""C{unittest}, and what only it imports."""
+
+
 def _forgetTesting() -> None:
     """
     Forget the modules of C{unittest}, which twistd imports with the interfaces of trial's plugins.
@@ -71,7 +75,7 @@ def _forgetTesting() -> None:
     names = [
         name
         for name in sys.modules
-        if name.partition(".")[0] == "unittest" or name.startswith("twisted.trial")
+        if name.partition(".")[0] in _TESTING or name.startswith("twisted.trial")
     ]
     for name in names:
         package, _, last = name.rpartition(".")

@@ -197,8 +197,10 @@ class IdentityRights(Protocol):
     def evaluate(self, action: str, context: Any, resource: str | None = None) -> bool | None:
         """Evaluate the policies for a request."""
 
-    def covers(self, operation: str, bucket: str, key: bytes) -> bool:
-        """Return whether the policies are known to allow an operation on an object."""
+    def covers(
+        self, operation: str, bucket: str, key: bytes, headers: Mapping[bytes, bytes]
+    ) -> bool:
+        """Return whether the policies are known to allow a request for an object."""
 
     def denies(self, action: str, context: Any, resource: str | None = None) -> bool:
         """Return whether a statement denies a request."""

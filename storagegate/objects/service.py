@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from storagegate.objects import errors
-from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.checksums import IngestedBody
 from storagegate.objects.contents import OpenContent, openContent
@@ -57,9 +56,6 @@ Functions = Mapping[
     "type[Operation[Any]]", Callable[["ObjectService", "Caller", Any], Coroutine[Any, Any, Any]]
 ]
 """The function of each operation, by type."""
-
-_HEADER_FIELDS = frozenset(HEADER_ACTIONS)
-"""The headers that need an action besides that of the operation."""
 
 _MANY_PARTS = 100
 """Parts whose checksums the reactor thread opens: they take it a millisecond."""
@@ -423,9 +419,7 @@ class ObjectService:
         if rights is None or account != identity.account or not key:
             return False
         operation = operation or caller.operationName
-        return rights.covers(operation, home.name, key) and (
-            operation not in WRITES or _HEADER_FIELDS.isdisjoint(caller.headers)
-        )
+        return rights.covers(operation, home.name, key, caller.headers)
 
     def _isRead(
         self,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from storagegate.objects import errors
+from storagegate.objects.access.actions import HEADER_ACTIONS, WRITES
 from storagegate.objects.access.context import AccessContext
 from storagegate.objects.access.identitypolicy import (
     Coverage,
@@ -44,6 +45,9 @@ _NO_IDENTITIES: Mapping[str, AccountDocuments] = {}
 
 _DEEPEST = 8
 """Service keys that bound each other; each adds the evaluation of a policy to each request."""
+
+_HEADER_FIELDS = frozenset(HEADER_ACTIONS)
+"""The headers that need an action besides that of the operation."""
 
 _MOST_COVERED = 64
 """Operations and buckets whose coverage is kept; each takes a microsecond for a prefix."""
@@ -161,14 +165,20 @@ class Rights:
             return False
         return True if allows.hold(context, resource) else None
 
-    def covers(self, operation: str, bucket: str, key: bytes) -> bool:
+    def covers(
+        self, operation: str, bucket: str, key: bytes, headers: Mapping[bytes, bytes]
+    ) -> bool:
         """
-        Return whether L{evaluate} returns L{True} for an operation on an object, whatever the
-        request is. L{False} says nothing. It takes 0.4 microseconds; to describe a request and
-        evaluate the policies takes 3.
+        Return whether L{evaluate} returns L{True} for the actions of a request on an object.
+        L{False} says nothing. It takes 0.4 microseconds; to describe a request and evaluate the
+        policies takes 3.
 
         @param operation: Amazon's name of the operation, for a request that names no version.
+        @param headers: The header fields of the request, names in lower case. Some need an action
+            of their own.
         """
+        if operation in WRITES and not _HEADER_FIELDS.isdisjoint(headers):
+            return False
         found = self._coverage.get((operation, bucket))
         if found is None:
             found = self._cover(operation, bucket)

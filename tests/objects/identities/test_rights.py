@@ -379,7 +379,7 @@ class EvaluatorTests(RightsCase):
             identity, PlainCaller(identity, operation), "box", key, "ann", operation
         )
         found = rights.evaluate(f"s3:{action}", context)
-        if rights.covers(operation, "box", key.encode()):
+        if rights.covers(operation, "box", key.encode(), {}):
             self.assertIs(found, True)
         if rights.isWhole:
             self.assertIs(found, True)
@@ -486,7 +486,7 @@ class CoverageTests(RightsCase):
             f"{operation} {key}"
             for operation in ("GetObject", "PutObject", "ListObjects", "GetObjectAttributes")
             for key in ("a", "a/1", "b/1")
-            if rights.covers(operation, "box", key.encode())
+            if rights.covers(operation, "box", key.encode(), {})
         ]
 
     def test_covered(self) -> None:
@@ -529,7 +529,7 @@ class CoverageTests(RightsCase):
         self.assertEqual(self.covered(rule("s3:GetObject", resource=many)), [])
         rights: Any = self.identity("U").rights
         for number in range(200):
-            rights.covers("GetObject", f"box{number}", b"k")
+            rights.covers("GetObject", f"box{number}", b"k", {})
         self.assertLessEqual(len(rights._coverage), 64)
 
 
