@@ -19,6 +19,7 @@ from storagegate import server
 from tests.support.h2client import H2Client, H2Stream, framed
 from tests.support.nativeengine import OnNativeEngine
 from tests.support.rpcroutes import textService
+from tests.support.selection import long
 from tests.wire.rpc import (
     test_addresses,
     test_application,
@@ -233,6 +234,7 @@ class NativeMisuseTests(OnNativeEngine, test_misuse.MisuseTests):
 class NativeStopTests(OnNativeEngine, test_stopping.StopCase):
     """A server that stops, as its clients see it."""
 
+    @long("waits for a client that answers no ping")
     async def test_late(self) -> None:
         """
         A call that was sent before the client heard of the end is answered; GOAWAY comes twice.
@@ -284,6 +286,7 @@ class NativeStopTests(OnNativeEngine, test_stopping.StopCase):
         self.assertEqual((slow.status, late.status, late.messages), (0, None, []))
         await stopping
 
+    @long("waits for a client that reads nothing")
     async def test_slowReader(self) -> None:
         """A client that reads slowly gets all of its last response, and then the end."""
         big = 12 << 20
@@ -367,6 +370,8 @@ class NativeSettlingTests(OnNativeEngine, RPCCase):
 
 class NativeLoadTests(OnNativeEngine, test_stopping.LoadTests):
     """A server that stops under load."""
+
+    test_stuck = long("takes two seconds")(test_stopping.LoadTests.test_stuck)
 
     async def test_waitingCalls(self) -> None:
         """Calls that were sent before a server stops are answered, also if it reads them later."""

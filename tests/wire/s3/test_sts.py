@@ -13,6 +13,7 @@ from botocore.session import Session as BotocoreSession
 
 from tests.support.clients import REGION, ROOT, Account
 from tests.support.s3signer import Outgoing, Signer
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually, runCommand
 from tests.wire.s3.forms import formRequest
 from tests.wire.s3.test_iam import FULL, IAMCase, policy
@@ -444,6 +445,7 @@ class RoleTests(STSCase):
         self.makeRole()
         self.assertRefused(400, "InvalidToken", s3.list_buckets)
 
+    @long("runs four commands")
     def test_disabled(self) -> None:
         """
         All keys and sessions of a disabled user, and all sessions of a disabled role, are refused
