@@ -282,6 +282,27 @@ class EndTests(WebSocketCase):
         self.assertEqual(self.app.webSockets.connections, 0)
         self.assertEqual(len(peer.server.streams), 0)
 
+    def test_gone(self) -> None:
+        """A client that left before the handshake was answered is no error."""
+        turns: list[Deferred[None]] = []
+
+        async def wait(req: Any, res: Any, next: Any) -> None:
+            turns.append(Deferred())
+            await turns[-1]
+            await next()
+
+        self.app.ws("/late", wait, echo)
+        peer = self.connect()
+        peer.wire.reset_stream(self.open("/late"))
+        self.open("/late")
+        peer.pump()
+        turns[0].callback(None)
+        peer.server.connectionLost()
+        turns[1].callback(None)
+        self.site.clock.advance(0)
+        self.assertEqual(self.app.webSockets.connections, 0)
+        self.assertEqual(self.site.site.requests, 0)
+
     def test_lost(self) -> None:
         """The loss of the connection ends all its WebSockets."""
         peer = self.connect()
