@@ -1,5 +1,6 @@
 """WebSockets over HTTP/2 (RFC 8441)."""
 
+import tracemalloc
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -172,6 +173,42 @@ class RefusalTests(WebSocketCase):
             self.assertEqual((answer.status, answer.body, answer.isEnded), (501, b"", True))
         self.assertEqual(peer.ask("GET", "/page").body, b"page")
 
+    def test_noTunnelStream(self) -> None:
+        """A handler that would go on for ever hears that its stream is closed."""
+        written: list[int] = []
+
+        async def stream(req: Any, res: Any) -> None:
+            while len(written) < 1000:
+                written.append(1)
+                await res.write("a")
+
+        self.app.get("/stream", stream)
+        peer = self.connect()
+        number = self.open("/stream")
+        self.site.clock.advance(0)
+        peer.pump()
+        self.assertEqual(peer.answers[number].status, 501)
+        self.assertLess(len(written), 10)
+        self.assertEqual(self.site.site.requests, 0)
+
+    def test_noTunnelEvents(self) -> None:
+        """So does one that waits for an event."""
+        ends: list[str] = []
+
+        async def events(req: Any, res: Any) -> None:
+            req.on("close", lambda: ends.append("ended"))
+            await res.write("a")
+            await Deferred()
+
+        self.app.get("/events", events)
+        peer = self.connect()
+        self.open("/events")
+        self.site.clock.advance(0)
+        peer.server.connectionLost()
+        self.site.clock.advance(0)
+        self.assertEqual(ends, ["ended"])
+        self.assertEqual(self.site.site.requests, 0)
+
     def test_otherListener(self) -> None:
         """A listener without WebSockets neither announces nor accepts them."""
         peer = self.connect()
@@ -235,6 +272,36 @@ class EndTests(WebSocketCase):
         self.frames(number)
         self.assertTrue(peer.answers[number].isEnded)
         self.assertEqual(self.app.webSockets.connections, 0)
+
+    def test_endedAtOnce(self) -> None:
+        """So has one that ends it with the request."""
+        peer = self.connect()
+        number = peer.begin("CONNECT", "/echo", *HANDSHAKE)
+        self.frames(number)
+        self.assertTrue(peer.answers[number].isEnded)
+        self.assertEqual(self.app.webSockets.connections, 0)
+        self.assertEqual(len(peer.server.streams), 0)
+
+    def test_gone(self) -> None:
+        """A client that left before the handshake was answered is no error."""
+        turns: list[Deferred[None]] = []
+
+        async def wait(req: Any, res: Any, next: Any) -> None:
+            turns.append(Deferred())
+            await turns[-1]
+            await next()
+
+        self.app.ws("/late", wait, echo)
+        peer = self.connect()
+        peer.wire.reset_stream(self.open("/late"))
+        self.open("/late")
+        peer.pump()
+        turns[0].callback(None)
+        peer.server.connectionLost()
+        turns[1].callback(None)
+        self.site.clock.advance(0)
+        self.assertEqual(self.app.webSockets.connections, 0)
+        self.assertEqual(self.site.site.requests, 0)
 
     def test_lost(self) -> None:
         """The loss of the connection ends all its WebSockets."""
@@ -305,6 +372,29 @@ class BackPressureTests(WebSocketCase):
             sent += 1
         self.site.clock.advance(0)
         self.assertEqual(sum(received), sent * 10_000)
+
+    def test_smallFrames(self) -> None:
+        """Input that waits in tiny frames takes the room of its bytes, and comes at once."""
+        turn: Deferred[None] = Deferred()
+
+        async def wait(req: Any, res: Any, next: Any) -> None:
+            await turn
+            await next()
+
+        self.app.ws("/late", wait, echo)
+        peer = self.connect()
+        number = self.open("/late")
+        wire = frame(TEXT, b"x" * 60_000)
+        stream = peer.server.streams[number]
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for at in range(len(wire)):
+            stream.dataReceived(wire[at : at + 1], False)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        self.assertLess(held, 100_000)
+        turn.callback(None)
+        self.assertEqual([len(each.payload) for each in self.frames(number)], [60_000])
 
     def test_client(self) -> None:
         """A handler waits for a client that gives no window."""

@@ -237,7 +237,8 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
         not extend it.
     @ivar requestTimeout: Timeout of a request without progress of its body or response.
     @ivar progressSize: The number of bytes of a body or its trailers that counts as progress, so
-        that a client cannot hold a connection with a byte a minute.
+        that a client cannot hold a connection with a byte a minute; likewise of a response over
+        HTTP/2, whose client grants the bytes.
     @ivar bodyTimeout: Timeout of a body whose reader waits for all of it.
     @ivar keepAlive: Whether a connection may serve more than one request.
     @ivar http2: Whether clients may speak HTTP/2.

@@ -156,6 +156,11 @@ class HTTP2Core:
         """Return the number of bytes that the peer accepts on all streams."""
         return self._output.sendWindow
 
+    @property
+    def sentData(self) -> int:
+        """Return the number of bytes of DATA that were sent on all streams."""
+        return self._output.sentBytes
+
     # Input
 
     def start(self) -> None:

@@ -11,7 +11,6 @@ here. A stream is in one of these states::
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.python.failure import Failure
@@ -91,6 +90,7 @@ class HTTPStream(Stream):
         "_heldBody",
         "_isWithholding",
         "_progress",
+        "_progressOfOthers",
         "_progressTime",
         "_request",
         "_share",
@@ -114,7 +114,7 @@ class HTTPStream(Stream):
         self._isWithholding = False
         self._withheld = 0
         # Samples of progress.
-        self._writes = 0
+        self._writes = self._progressOfOthers = 0
         self._progress: tuple[int, ...] = ()
         self._progressTime = self._bodyTime = connection.owner.now
 
@@ -154,8 +154,11 @@ class HTTPStream(Stream):
         if priority is not None:
             connection.prioritise(self, priority)
         length = request.contentLength
-        if length != 0:
+        if self._tunnel is None:
             self.expected = length
+        elif isEnded:
+            self._tunnel.dataReceived(b"", True)
+        if length != 0:
             self._decoder = decoder = StreamDecoder(length)
             self._body = request.body = ArrivingBody(request, self, owner.limits, decoder)
         self._request = request
@@ -240,6 +243,9 @@ class HTTPStream(Stream):
         self._writes += 1
         if code < 300 and self._isUntakenTunnel:
             self.sendHead(encodeHead(_NO_TUNNEL), True)
+            # The core has forgotten the stream, but its handler goes on.
+            self.isPaused = True
+            self._loseLater(StreamReset(ErrorCode.NO_ERROR))
         else:
             self.sendHead(encodeHead(head))
 
@@ -345,9 +351,11 @@ class HTTPStream(Stream):
     def abort(self) -> None:
         """Reset the stream, so that the client does not take the response for complete."""
         self.reset(ErrorCode.INTERNAL_ERROR)
+        self._loseLater(StreamReset(ErrorCode.INTERNAL_ERROR))
+
+    def _loseLater(self, reason: Exception) -> None:
         # Not in the caller's stack, which is often the handler's.
-        reason = StreamReset(ErrorCode.INTERNAL_ERROR)
-        self.owner.reactor.callLater(0, partial(self.lost, reason))
+        self.owner.reactor.callLater(0, self.lost, reason)
 
     def _sendRejection(self, error: BadRequest) -> None:
         head, _, body = self.owner.rejection(error).partition(b"\r\n\r\n")
@@ -385,12 +393,16 @@ class HTTPStream(Stream):
         elif self._tunnel is not None and self._tunnel.isOpen:
             return
         connection = self.connection
+        size = limits.progressSize
+        if self.queued and self.sendWindow > 0:
+            # It waits for its turn, or for the transport.
+            self._progressOfOthers = (connection.sentData + connection.sentBytes()) // size
         progress = (
             0 if body is None else body.progress(),
             self._writes,
-            self.sent,
-            # A stream that may send waits for the connection.
-            connection.sentBytes() if self.queued and self.sendWindow > 0 else 0,
+            # A client could hold the queued bytes with a window of one byte now and then.
+            self.sent // size,
+            self._progressOfOthers,
         )
         if progress != self._progress:
             self._progress = progress

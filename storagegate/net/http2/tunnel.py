@@ -45,18 +45,16 @@ class StreamTransport:
         self._head: bytes | None = b""
         self._producer: Any = None
         self._isPaused = self._isEnded = self._isDelivering = False
-        # Input before the takeover, or during a pause; the window limits it.
-        self._pending: list[bytes] = []
+        # Input before the takeover, or during a pause. The window limits it, and the client chooses
+        # the size of the pieces, so they are joined.
+        self._pending = bytearray()
 
     def begin(self) -> bytes:
         """Let a protocol take over; return the input so far."""
         self.isOpen = True
-        pending = b"".join(self._pending)
-        self._pending.clear()
-        self._take(len(pending))
         if self._isEnded:
             self._deliverLater()
-        return pending
+        return self._takePending()
 
     # For the stream
 
@@ -70,7 +68,7 @@ class StreamTransport:
             if isEnded:
                 self._inputEnded()
         elif data:
-            self._pending.append(data)
+            self._pending += data
 
     def setPaused(self, isPaused: bool) -> None:
         """Pause or resume the writer."""
@@ -96,6 +94,12 @@ class StreamTransport:
             self._stream.sendData(b"", True)
         self.connectionLost(ConnectionDone())
 
+    def _takePending(self) -> bytes:
+        pending = bytes(self._pending)
+        self._pending.clear()
+        self._take(len(pending))
+        return pending
+
     def _take(self, count: int) -> None:
         if self._stream is not None:
             self._stream.take(count)
@@ -108,10 +112,8 @@ class StreamTransport:
     def _deliver(self) -> None:
         """Deliver the input of a pause."""
         self._isDelivering = False
-        while self._pending and self.isOpen and not self._isPaused:
-            data = self._pending.pop(0)
-            self._take(len(data))
-            self.protocol.dataReceived(data)
+        if self._pending and self.isOpen and not self._isPaused:
+            self.protocol.dataReceived(self._takePending())
         if self._isEnded and self.isOpen and not (self._pending or self._isPaused):
             self._inputEnded()
 

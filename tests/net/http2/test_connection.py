@@ -305,6 +305,25 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(peer.site.site.http2Errors, {"PROTOCOL_ERROR": 2})
         self.assertEqual(peer.ask("PUT", body=b"x").status, 200)
 
+    def test_noBody(self) -> None:
+        """A declared length of 0 is a length."""
+        peer = Peer(TestSite(hello))
+        number = peer.begin("PUT", "/", ("content-length", "0"), end=False)
+        self.assertEqual(peer.answers[number].body, b"hello")
+        peer.send(number, b"", end=True)
+        self.assertIsNone(peer.answers[number].resetCode)
+        waiting: Deferred[None] = Deferred()
+
+        async def wait(request: ChannelRequest) -> None:
+            await waiting
+
+        peer = Peer(TestSite(wait))
+        number = peer.begin("PUT", "/", ("content-length", "0"), end=False)
+        peer.wire.streams[number]._expected_content_length = None
+        peer.send(number, b"x")
+        self.assertEqual(peer.answers[number].resetCode, ErrorCode.PROTOCOL_ERROR)
+        self.assertEqual(peer.site.site.requests, 0)
+
     def test_backPressure(self) -> None:
         """A reader that is late gets no more than its window and its buffer."""
         turn: Deferred[None] = Deferred()

@@ -104,6 +104,68 @@ class StreamTimeoutTests(SynchronousTestCase):
         self.assertTrue(site.requests[0].disconnected)
         self.assertEqual(peer.ask("GET", "/hello").body, b"hello")
 
+    def test_trickledWindow(self) -> None:
+        """A window of a byte now and then is no progress; one of some size is."""
+
+        async def handle(request: ChannelRequest) -> None:
+            request.respond(200, [], bytes(500_000))
+
+        site = TestSite(handle, requestTimeout=10.0)
+        peer = Peer(site)
+        peer.isReading = False
+        # The window of the connection suffices, and not those of the streams.
+        peer.wire.increment_flow_control_window(1_000_000)
+        numbers = [peer.begin(), peer.begin()]
+        for _ in range(13):
+            site.letPass(1)
+            for number, size in zip(numbers, (1, 1000), strict=True):
+                if peer.answers[number].resetCode is None:
+                    peer.wire.increment_flow_control_window(size, number)
+            peer.pump()
+        codes = [peer.answers[number].resetCode for number in numbers]
+        self.assertEqual(codes, [ErrorCode.CANCEL, None])
+
+    def test_trickledConnection(self) -> None:
+        """Nor is one of the connection, while other frames come and go."""
+
+        async def handle(request: ChannelRequest) -> None:
+            request.respond(200, [], bytes(500_000))
+
+        site = TestSite(handle, requestTimeout=10.0)
+        peer = Peer(site)
+        peer.isReading = False
+        number = peer.begin()
+        peer.wire.increment_flow_control_window(1_000_000, number)
+        peer.pump()
+        transport: Any = peer.transport
+        transport.sentBytes = 0
+        for _ in range(13):
+            site.letPass(1)
+            peer.wire.ping(bytes(8))
+            peer.wire.increment_flow_control_window(1)
+            peer.pump()
+            transport.sentBytes += 17
+        self.assertEqual(peer.answers[number].resetCode, ErrorCode.CANCEL)
+
+    def test_turns(self) -> None:
+        """A stream that waits for its turn on a busy connection is not given up."""
+
+        async def handle(request: ChannelRequest) -> None:
+            request.respond(200, [], bytes(500_000))
+
+        site = TestSite(handle, requestTimeout=10.0)
+        peer = Peer(site)
+        peer.isReading = False
+        first, second = peer.begin("GET", "/", ("priority", "u=0")), peer.begin()
+        for number in (first, second):
+            peer.wire.increment_flow_control_window(1_000_000, number)
+        for _ in range(20):
+            site.letPass(1)
+            peer.wire.increment_flow_control_window(1000)
+            peer.pump()
+        self.assertEqual(len(peer.answers[second].body), 0)
+        self.assertIsNone(peer.answers[second].resetCode)
+
     def test_stalledWhole(self) -> None:
         """So does one whose response is complete on our side."""
 

@@ -16,7 +16,8 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate import server
-from tests.support.h2client import H2Client, H2Stream, framed
+from storagegate.core.options import OptionError
+from tests.support.h2client import PREFACE, H2Client, H2Stream, framed
 from tests.support.nativeengine import OnNativeEngine
 from tests.support.rpcroutes import textService
 from tests.support.selection import long
@@ -229,6 +230,47 @@ class NativeMisuseTests(OnNativeEngine, test_misuse.MisuseTests):
         self.assertEqual(call.status, INTERNAL)
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
         await self.assertServes()
+
+
+class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
+    """Who gets in, with certificates of which each client gets one."""
+
+    async def test_several(self) -> None:
+        """Two certificates have keys of different algorithms."""
+        app = server.grpc().withOptions(
+            tls={"cert": [self.cert] * 2, "key": [self.key] * 2}, grpc={"health": False}
+        )
+        error = self.assertRaises(OptionError, app.listen, 0)
+        self.assertIn("keys of different algorithms", str(error))
+        cert, key = self.authority.issue(file="rsa", isRSA=True)
+        port = await self.serve(tls={"cert": [self.cert, cert], "key": [self.key, key]})
+        self.assertEqual(await self.call(port, self.authority.path), grpc.StatusCode.OK)
+
+
+class NativeTLSEndTests(OnNativeEngine, test_tls.TLSCase):
+    """The end of a connection with TLS."""
+
+    async def test_announced(self) -> None:
+        """A client that breaks the protocol gets the reason, and the end by TLS."""
+        port = await self.serveTLS()
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        context.set_alpn_protocols(["h2"])
+
+        def run() -> bytes:
+            plain = socket.create_connection(("127.0.0.1", port), 20)
+            with context.wrap_socket(
+                plain, server_hostname="localhost", suppress_ragged_eofs=False
+            ) as client:
+                # A stream of the wrong parity, after the preface and SETTINGS.
+                client.sendall(PREFACE + bytes(3) + b"\x04" + bytes(5))
+                client.sendall(bytes(3) + b"\x01\x05" + (2).to_bytes(4, "big"))
+                received = b""
+                # Raises an error if the end is not announced.
+                while data := client.recv(65_536):
+                    received += data
+                return received
+
+        self.assertIn(b"wrong parity", await deferToThread(run))
 
 
 class NativeStopTests(OnNativeEngine, test_stopping.StopCase):

@@ -13,7 +13,7 @@ from typing import Protocol as TypingProtocol
 
 from msgspec import Struct
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IPushProducer
+from twisted.internet.interfaces import IPushProducer, ISSLTransport
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -299,7 +299,8 @@ class NativeConnection(Protocol):
         if self._isWaiting:
             self._isWaiting = False
             transport.resumeProducing()
-        if getattr(transport, "TLS", False) or not hasattr(transport, "loseWriteConnection"):
+        if ISSLTransport.providedBy(transport) or not hasattr(transport, "loseWriteConnection"):
+            # TLS announces the end; it would delegate the other method to the socket.
             transport.loseConnection()
         else:
             transport.loseWriteConnection()

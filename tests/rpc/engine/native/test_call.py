@@ -40,7 +40,6 @@ HEAD = (
 class Transport(StringTransport):
     """A transport in memory that nothing fills."""
 
-    TLS = False
     sentBytes = 0
 
     def hasUnsent(self) -> bool:
