@@ -159,6 +159,11 @@ class NativeConnection(Protocol):
     def _transport(self) -> Any:
         return self.transport
 
+    @property
+    def _socket(self) -> Any:
+        """Return the transport below TLS."""
+        return getattr(self.transport, "transport", self.transport)
+
     def _later(self, name: str, seconds: float, function: Callable[[], object]) -> None:
         """Set a timer; infinite seconds stop it."""
         timer = self._timers.pop(name, None)
@@ -333,7 +338,7 @@ class NativeConnection(Protocol):
     def _endLinger(self) -> None:
         """Close, unless the client is still reading what was sent."""
         transport = self._transport
-        socket = getattr(transport, "transport", transport)
+        socket = self._socket
         if not socket.hasUnsent():
             # What the kernel still has arrives, unlike after an abort.
             socket.loseConnection()
@@ -368,8 +373,10 @@ class NativeConnection(Protocol):
         core.forgive(passed)
         if core.progress and "hello" in self._timers:
             self._later("hello", float("inf"), self._close)
-        if not core.isInFrame or core.progress != self._progress:
-            self._progress = core.progress
+        isHeld = self._unsent > _UNSENT_BYTES
+        progress = self._socket.sentBytes if isHeld else core.progress
+        if not (isHeld or core.isInFrame) or progress != self._progress:
+            self._progress = progress
             self._stalledSince = None
         elif self._stalledSince is None:
             self._stalledSince = now

@@ -44,7 +44,7 @@ HEAD = (
 class Transport(StringTransport):
     """A transport in memory that nothing fills."""
 
-    TLS = False
+    TLS = isAborted = False
     sentBytes = 0
 
     def hasUnsent(self) -> bool:
@@ -53,6 +53,10 @@ class Transport(StringTransport):
 
     def loseWriteConnection(self) -> None:
         """Close the sending half."""
+
+    def abortConnection(self) -> None:
+        """Note that the connection is lost."""
+        self.isAborted = True
 
 
 class CallCase(SynchronousTestCase):
@@ -441,6 +445,25 @@ class SlowClientTests(CallCase):
                 self.clock.advance(0)
             self.assertGreater(len(self.calls), before)
         self.assertEqual(self.transport.producerState, "producing")
+
+
+    def test_patience(self) -> None:
+        """It may take its time while it reads; one that reads nothing loses its connection."""
+        self.connect(maxConcurrentStreams=None)
+        self.engine.service.accepted = lambda call: call.finish(5, "x" * 300)
+        self.transport.producer.pauseProducing()
+        block = encodePairs(HEAD)
+        self.connection.dataReceived(
+            b"".join(frames.frame(frames.HEADERS, 5, 2 * each + 1, block) for each in range(1000))
+        )
+        for _ in range(100):
+            self.clock.advance(0)
+        for _ in range(200):
+            self.transport.sentBytes += 1000
+            self.clock.advance(1)
+        self.assertFalse(self.transport.isAborted)
+        self.clock.pump([1] * 65)
+        self.assertTrue(self.transport.isAborted)
 
 
 class ClosingPort:
