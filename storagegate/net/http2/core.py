@@ -257,6 +257,11 @@ class HTTP2Core:
         return self._output.canSend
 
     @property
+    def hasBegun(self) -> bool:
+        """Return whether the first frame of the peer has arrived."""
+        return not self._isSettingsDue
+
+    @property
     def isInFrame(self) -> bool:
         """Return whether a frame, a header block or the preface is incomplete."""
         return bool(self._input or self._block.stream or self._isPrefaceDue)

@@ -466,6 +466,24 @@ class SlowClientTests(CallCase):
         self.assertTrue(self.transport.isAborted)
 
 
+class HelloTests(CallCase):
+    """The first frame of a connection."""
+
+    def test_idle(self) -> None:
+        """A client may connect long before its first call; one that sends nothing is closed."""
+        self.clock.pump([1] * 60)
+        self.assertFalse(self.transport.isAborted)
+        self.assertIsNotNone(self.begin())
+        for sent in (b"", frames.PREFACE, frames.PREFACE + frames.settings({})[:5]):
+            transport = Transport()
+            silent = self.engine.buildProtocol(None)
+            silent.makeConnection(transport)
+            silent.dataReceived(sent)
+            self.clock.pump([1] * 30)
+            self.assertTrue(transport.isAborted, sent)
+            silent.connectionLost(Failure(ConnectionDone()))
+
+
 class ClosingPort:
     """A port that closes later."""
 
