@@ -484,6 +484,22 @@ class HelloTests(CallCase):
             silent.connectionLost(Failure(ConnectionDone()))
 
 
+class LengthTests(CallCase):
+    """The declared length of a body."""
+
+    def test_repeated(self) -> None:
+        """Two lengths, even of one value, are a mistake, as over HTTP/1.1."""
+        for number, values in enumerate(((b"5", b"6"), (b"5", b"5"), (b"5",))):
+            fields = [(b"content-length", each) for each in values]
+            call = self.begin(*fields, number=2 * number + 1)
+            found = self.frames()
+            if len(values) == 1:
+                self.assertEqual((call is None, found), (False, []))
+            else:
+                self.assertIsNone(call)
+                self.assertEqual([each.error_code for each in found], [1])
+
+
 class ClosingPort:
     """A port that closes later."""
 
