@@ -257,9 +257,9 @@ class HTTP2Core:
         return self._output.canSend
 
     @property
-    def hasBegun(self) -> bool:
-        """Return whether the first frame of the peer has arrived."""
-        return not self._isSettingsDue
+    def hasGreeted(self) -> bool:
+        """Return whether the preface of the peer has arrived, with its SETTINGS."""
+        return not (self._isPrefaceDue or self._isSettingsDue)
 
     @property
     def isInFrame(self) -> bool:

@@ -371,7 +371,7 @@ class NativeConnection(Protocol):
         """
         core = self.core
         core.forgive(passed)
-        if core.hasBegun and "hello" in self._timers:
+        if "hello" in self._timers and core.hasGreeted:
             self._later("hello", float("inf"), self._close)
         isHeld = self._unsent > _UNSENT_BYTES
         progress = self._socket.sentBytes if isHeld else core.progress

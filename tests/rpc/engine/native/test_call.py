@@ -44,7 +44,7 @@ HEAD = (
 class Transport(StringTransport):
     """A transport in memory that nothing fills."""
 
-    TLS = isAborted = False
+    TLS = False
     sentBytes = 0
 
     def hasUnsent(self) -> bool:
@@ -53,10 +53,6 @@ class Transport(StringTransport):
 
     def loseWriteConnection(self) -> None:
         """Close the sending half."""
-
-    def abortConnection(self) -> None:
-        """Note that the connection is lost."""
-        self.isAborted = True
 
 
 class CallCase(SynchronousTestCase):
@@ -446,7 +442,6 @@ class SlowClientTests(CallCase):
             self.assertGreater(len(self.calls), before)
         self.assertEqual(self.transport.producerState, "producing")
 
-
     def test_patience(self) -> None:
         """It may take its time while it reads; one that reads nothing loses its connection."""
         self.connect(maxConcurrentStreams=None)
@@ -461,27 +456,9 @@ class SlowClientTests(CallCase):
         for _ in range(200):
             self.transport.sentBytes += 1000
             self.clock.advance(1)
-        self.assertFalse(self.transport.isAborted)
+        self.assertFalse(self.transport.disconnected)
         self.clock.pump([1] * 65)
-        self.assertTrue(self.transport.isAborted)
-
-
-class HelloTests(CallCase):
-    """The first frame of a connection."""
-
-    def test_idle(self) -> None:
-        """A client may connect long before its first call; one that sends nothing is closed."""
-        self.clock.pump([1] * 60)
-        self.assertFalse(self.transport.isAborted)
-        self.assertIsNotNone(self.begin())
-        for sent in (b"", frames.PREFACE, frames.PREFACE + frames.settings({})[:5]):
-            transport = Transport()
-            silent = self.engine.buildProtocol(None)
-            silent.makeConnection(transport)
-            silent.dataReceived(sent)
-            self.clock.pump([1] * 30)
-            self.assertTrue(transport.isAborted, sent)
-            silent.connectionLost(Failure(ConnectionDone()))
+        self.assertTrue(self.transport.disconnected)
 
 
 class LengthTests(CallCase):
