@@ -247,8 +247,10 @@ class NativeCall(Stream):
             self._inbox.extend(messages)
             size = sum(map(len, messages))
             self._inboxBytes += size
-            if self._head.encoding is None:
-                self._service.traffic.bytesIn += size
+            if self._head.encoding is not None:
+                # Compressed ones count by their own length, once it is known.
+                size = sum(len(each) for each in messages if type(each) is bytes)
+            self._service.traffic.bytesIn += size
         if decoder.held >= _COUNTED_BYTES or self._isCounted:
             self._count()
         return bool(messages)

@@ -23,6 +23,7 @@ from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.hpack import encodePairs
 from storagegate.rpc.application import GRPCServerOptions
+from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.interfaces import NullByteCounter
 from tests.support.h2client import framed
@@ -55,6 +56,12 @@ class Transport(StringTransport):
         """Close the sending half."""
 
 
+class ByteCount:
+    """Counts the bytes of messages."""
+
+    bytesIn = bytesOut = 0
+
+
 class CallCase(SynchronousTestCase):
     """
     A case with one connection.
@@ -70,7 +77,7 @@ class CallCase(SynchronousTestCase):
         """Make a server with options, and a connection to it."""
         self.clock = Clock()
         self.calls: list[Any] = []
-        self.traffic = NullByteCounter()
+        self.traffic: Any = NullByteCounter()
         self.budget = HeldBytes(limit)
         settings = GRPCServerOptions(**options)
         self.engine = NativeServer(self.clock, settings, self.traffic, self.budget)
@@ -459,6 +466,22 @@ class SlowClientTests(CallCase):
         self.assertFalse(self.transport.disconnected)
         self.clock.pump([1] * 65)
         self.assertTrue(self.transport.disconnected)
+
+
+class TrafficTests(CallCase):
+    """The bytes of messages, which metrics count."""
+
+    def test_mixed(self) -> None:
+        """A call with an encoding counts its messages without compression, too."""
+        counted = self.traffic = ByteCount()
+        self.engine.service.traffic = counted
+        call = self.begin((b"grpc-encoding", b"gzip"))
+        self.data(framed(b"plain") + framed(deflateMessage("gzip", bytes(1000), 6), True), True)
+        taken: list[Any] = []
+        while None not in taken:
+            call.read(taken.append)
+        self.assertEqual(taken, [b"plain", bytes(1000), None])
+        self.assertEqual(counted.bytesIn, 1005)
 
 
 class LengthTests(CallCase):
