@@ -427,6 +427,8 @@ class NativeCall(Stream):
             return
         wasFinished = self.isOver
         self._isGone = self.isOver = True
+        # Its handler may still ask, and a transport that is lost knows nothing.
+        self._peer.authContext()
         self._leave()
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None and not wasFinished:
