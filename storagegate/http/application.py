@@ -219,18 +219,22 @@ class Application(DependencyOwner, Router):
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
         site.trust = self.trust
         site.servesWebSockets = True
-        if self._rpc is not None:
-            calls = self._rpc.share(reactor)
-            self._calls.append(calls)
+        calls = None if self._rpc is None else self._rpc.share(reactor)
+        if calls is not None:
             site.openCall = calls.open
         development = self.settings.development
         if development is not None and development.console:
             from storagegate.http.development.console import beginConsole
 
             reactor.callWhenRunning(beginConsole)
-        opening = self._open(reactor, port, site)
+        try:
+            opening = self._open(reactor, port, site)
+        except Exception:
+            if calls is not None:
+                calls.close()
+            raise
         self._opening += 1
-        return portable(Deferred.fromCoroutine(self._serve(opening, reactor, port, site)))
+        return portable(Deferred.fromCoroutine(self._serve(opening, reactor, port, site, calls)))
 
     def endpoint(self, port: int | str | None = None, hostname: str | None = None) -> str:
         """
@@ -278,14 +282,21 @@ class Application(DependencyOwner, Router):
         reactor: Any,
         description: str,
         site: Site,
+        calls: Any,
     ) -> ListeningPort:
         """Open the transports of gateways after the port; close everything if one fails."""
         development = self.settings.development
         try:
             try:
                 port, isNew = await opening
+            except BaseException:
+                if calls is not None:
+                    calls.close()
+                raise
             finally:
                 self._opening -= 1
+            if calls is not None:
+                self._calls.append(calls)
             self._serving.append((port, site))
             if development is not None and development.console and isNew:
                 from storagegate.http.development.console import announce

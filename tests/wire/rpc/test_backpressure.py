@@ -33,10 +33,7 @@ and the library holds some more in its frames.
 """
 
 GRPCIO_AHEAD = 10_000
-"""
-What may be on its way where grpcio is the client: it opens its window as far as the measured speed
-asks for, up to some megabytes.
-"""
+"""What may be on its way where grpcio is the client."""
 
 
 class StreamingService:
@@ -124,8 +121,10 @@ class BackPressureTests(RPCCase):
         return last
 
     def channel(self) -> Any:
-        """Connect grpcio."""
-        channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
+        """Connect grpcio, which else opens its windows as far as the speed of loopback asks for."""
+        channel = grpc.insecure_channel(
+            f"127.0.0.1:{self.port}", options=[("grpc.http2.bdp_probe", 0)]
+        )
         self.addCleanup(channel.close)
         return channel
 

@@ -9,6 +9,7 @@ from urllib.request import urlopen
 
 import grpc
 from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
@@ -64,6 +65,26 @@ class SharedPortTests(TestCase):
         """Send back what comes."""
         async for request in requests:
             yield request
+
+    async def test_taken(self) -> None:
+        """Nothing is left of a port that could not be opened; another one serves."""
+        port = await self.serve()
+        other = server.http().useRPC(self.rpc)
+        before = set(self.reactor.getDelayedCalls())
+        with self.assertRaises(CannotListenError):
+            await other.listen(port, "127.0.0.1")
+        with self.assertRaises(ValueError):
+            await other.listen("nothing:1")
+        self.assertEqual(set(self.reactor.getDelayedCalls()) - before, set())
+        free: Any = await other.listen(0, "127.0.0.1")
+        self.addCleanup(other.close, 0)
+
+        def call() -> Any:
+            with grpc.insecure_channel(f"127.0.0.1:{free.getHost().port}") as channel:
+                echo = channel.unary_unary("/Probe/echo")
+                return echo(struct(a="b"), timeout=PATIENCE)
+
+        self.assertEqual(await deferToThread(call), struct(a="b"))
 
     async def test_both(self) -> None:
         """A browser's requests and calls come on one port, the latter also on one connection."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 from cryptography import x509
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from storagegate import server
@@ -27,6 +29,9 @@ class TLSCase(OptionCase):
 
     def setUp(self) -> None:
         """Make them."""
+        from twisted.internet import reactor
+
+        self.reactor: Any = reactor
         self.directory = Path(self.mktemp())
         self.authority = Authority(self.directory)
         self.cert, self.key = self.authority.issue()
@@ -109,6 +114,36 @@ class ClientTests(TLSCase):
             x509.load_pem_x509_certificate(self.context["x509_pem_cert"][0]),
             x509.load_pem_x509_certificate(mine[0].read_bytes()),
         )
+
+    async def test_left(self) -> None:
+        """A handler learns of the client even when it has left."""
+        mine = self.authority.issue("another")
+        left: Deferred[Any] = Deferred()
+        begun: Deferred[None] = Deferred()
+
+        async def wait(request: Any, call: Any) -> None:
+            begun.callback(None)
+            try:
+                await Deferred()
+            finally:
+                deferLater(self.reactor, 0.3, lambda: call.authContext).chainDeferred(left)
+
+        app = server.grpc().withOptions(
+            tls={"cert": self.cert, "key": self.key, "ca": self.authority.path},
+            grpc={"health": False},
+        )
+        app.addService(name="Probe", methods={"wait": wait})
+        port = await app.listen(0)
+        self.addCleanup(app.stop, 0)
+        credentials = grpc.ssl_channel_credentials(
+            read(self.authority.path), read(mine[1]), read(mine[0])
+        )
+        channel = grpc.secure_channel(f"localhost:{port.getHost().port}", credentials)
+        asked = channel.unary_unary("/Probe/wait").future(struct(a="b"))
+        await begun
+        self.assertFalse(asked.done())
+        await deferToThread(channel.close)
+        self.assertEqual((await left)["x509_common_name"], [b"another"])
 
     async def test_none(self) -> None:
         """With C{clientAuth} none is asked for, though there is C{ca}."""

@@ -42,7 +42,16 @@ _RESET_CODES = {_EXHAUSTED: ErrorCode.ENHANCE_YOUR_CALM, _INTERNAL: ErrorCode.IN
 """The codes that clients turn into these statuses."""
 
 _COUNTED_BYTES = 32 * 1024
-"""An incomplete message from this size on is counted in the process's budget."""
+"""From this size on, what a call holds is counted in the process's budget."""
+
+_MOST_MESSAGES = 64
+"""
+Messages that wait before further bytes are kept as they arrived: an object for each message of a
+few bytes takes eight times as much.
+"""
+
+_SPLIT_BYTES = 4096
+"""How many of these bytes are split into messages at a time."""
 
 _CONTENT = [(b"content-type", b"application/grpc")]
 _ACCEPTS = [(b"grpc-accept-encoding", b"identity," + ",".join(ENCODINGS).encode("ascii"))]
@@ -81,9 +90,11 @@ class NativeCall(Stream):
         "_hasBegun",
         "_head",
         "_inbox",
+        "_inboxBytes",
         "_initial",
         "_isAtEnd",
         "_isCounted",
+        "_isEnding",
         "_isGone",
         "_isInflating",
         "_last",
@@ -94,6 +105,7 @@ class NativeCall(Stream):
         "_service",
         "_ungranted",
         "_unsent",
+        "_unsplit",
         "deadline",
         "expires",
         "isOver",
@@ -117,6 +129,7 @@ class NativeCall(Stream):
         # Until the call is accepted.
         self.isOver = self._isGone = True
         self._hasBegun = self._isAtEnd = self._isCounted = self._isInflating = False
+        self._isEnding = False
         self._got: Callable[[bytes | None], object] | None = None
         self._gotEnd: Callable[[bool], object] | None = None
         self._cancelled: Callable[[], object] | None = None
@@ -125,6 +138,9 @@ class NativeCall(Stream):
         self._deadlines: DeadlineSet | None = None
         # Created when a stream needs them.
         self._inbox: deque[bytes] | None = None
+        self._inboxBytes = 0
+        # The bytes that follow the messages of the inbox; and whether the end follows them.
+        self._unsplit: bytearray | None = None
         self._decoder: MessageDecoder | None = None
         self._encoding: str | None = None
         # Messages, and then the status, that wait for one that a thread compresses.
@@ -194,6 +210,28 @@ class NativeCall(Stream):
                 return
             isCompressed = self._head.encoding is not None
             decoder = self._decoder = MessageDecoder(self._service.limits.maxReceive, isCompressed)
+        self._ungranted += len(data)
+        if self._unsplit is not None or len(self._inbox or ()) >= _MOST_MESSAGES:
+            if self._unsplit is None:
+                self._unsplit = bytearray()
+            self._unsplit += data
+            self._isEnding = isEnded
+            return
+        hasMessages = self._split(decoder, data, isEnded)
+        if hasMessages and self._gotEnd is not None:
+            self._passEnd(False)
+        if hasMessages or isEnded:
+            self._deliver()
+        if not isEnded and decoder.held:
+            self._grant()
+
+    def _split(self, decoder: MessageDecoder, data: bytes, isEnded: bool) -> bool:
+        """
+        Split bytes into messages for the inbox, which may end the call.
+
+        @param isEnded: Whether nothing follows them.
+        @return: Whether a message is complete.
+        """
         try:
             messages = decoder.feed(data)
             if isEnded:
@@ -202,24 +240,33 @@ class NativeCall(Stream):
                     raise GrpcError(_INTERNAL, "the requests end within a message")
         except GrpcError as error:
             self._fail(error)
-            return
-        inbox = self._inbox
-        self._ungranted += len(data)
+            return False
         if messages:
-            if inbox is None:
-                inbox = self._inbox = deque()
-            inbox.extend(messages)
-            if self._head.encoding is None:
-                self._service.traffic.bytesIn += sum(map(len, messages))
-            if self._gotEnd is not None:
-                self._passEnd(False)
-            self._deliver()
-        elif isEnded:
-            self._deliver()
-        if not isEnded and decoder.held:
-            if decoder.held >= _COUNTED_BYTES or self._isCounted:
-                self._count()
-            self._grant()
+            if self._inbox is None:
+                self._inbox = deque()
+            self._inbox.extend(messages)
+            size = sum(map(len, messages))
+            self._inboxBytes += size
+            if self._head.encoding is not None:
+                # Compressed ones count by their own length, once it is known.
+                size = sum(len(each) for each in messages if type(each) is bytes)
+            self._service.traffic.bytesIn += size
+        if decoder.held >= _COUNTED_BYTES or self._isCounted:
+            self._count()
+        return bool(messages)
+
+    def _refill(self, unsplit: bytearray) -> None:
+        """Split more of the bytes that wait."""
+        decoder = self._decoder
+        assert decoder is not None
+        while self._inbox is not None and len(self._inbox) < _MOST_MESSAGES:
+            data = bytes(unsplit[:_SPLIT_BYTES])
+            del unsplit[:_SPLIT_BYTES]
+            if not unsplit:
+                self._unsplit = None
+                self._split(decoder, data, self._isEnding)
+                return
+            self._split(decoder, data, False)
 
     def _deliver(self) -> None:
         """Pass messages, or the end, to the reader while it asks for them."""
@@ -299,8 +346,8 @@ class NativeCall(Stream):
     def _count(self) -> None:
         """Count what is held in the budget of the process, which may end the call."""
         size = 0 if self._decoder is None else self._decoder.held
-        if self._inbox and not self._isGone:
-            size += sum(map(len, self._inbox))
+        if not self._isGone:
+            size += self._inboxBytes
         isLarge = size >= _COUNTED_BYTES and not self._isGone
         self._isCounted = isLarge
         self._service.budget.update(self, size if isLarge else 0)
@@ -332,10 +379,20 @@ class NativeCall(Stream):
         self._deadlines = None
         if not self.isOver:
             self._end(_LATE, "Deadline Exceeded")
+        elif self._isUnsent:
+            self.reset(ErrorCode.CANCEL)
+            self._lose()
 
     def watchDeadline(self) -> None:
         """Wait for a deadline that is far away."""
-        self._deadlines = self._service.deadlines.add(self)
+        self._deadlines = None
+        if not self.isOver or self._isUnsent:
+            self._deadlines = self._service.deadlines.add(self)
+
+    @property
+    def _isUnsent(self) -> bool:
+        """Return whether the client has not taken all messages yet."""
+        return self.queued > 0 or self._unsent is not None
 
     def cancel(self) -> None:
         """End the call: the server stops."""
@@ -352,12 +409,17 @@ class NativeCall(Stream):
 
     def _end(self, status: int, message: str, trailers: Metadata = ()) -> None:
         """End the call in the place of its handler."""
-        if self.queued > min(self.sendWindow, self.connection.sendWindow):
+        if self._isBlocked:
             # The status would wait for the client's window, after a part of a message.
             self.reset(_RESET_CODES.get(status, ErrorCode.CANCEL))
         else:
             self._sendStatus(status, message, trailers)
         self._lose()
+
+    @property
+    def _isBlocked(self) -> bool:
+        """Return whether the messages have to wait for the client's window."""
+        return self.queued > min(self.sendWindow, self.connection.sendWindow)
 
     def _lose(self) -> None:
         """Clean up after the end of a call that its handler has not ended, and notify it."""
@@ -365,6 +427,8 @@ class NativeCall(Stream):
             return
         wasFinished = self.isOver
         self._isGone = self.isOver = True
+        # Its handler may still ask, and a transport that is lost knows nothing.
+        self._peer.authContext()
         self._leave()
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None and not wasFinished:
@@ -381,10 +445,14 @@ class NativeCall(Stream):
 
     def _leave(self) -> None:
         """Release what an open call holds."""
-        if self._deadlines is not None:
+        # A client that does not take the response has until the deadline.
+        if self._deadlines is not None and (
+            self._isGone or not (self._unsent is not None or self._isBlocked)
+        ):
             self._deadlines.pop(self, None)
             self._deadlines = None
-        self._inbox = None
+        self._inbox = self._unsplit = None
+        self._inboxBytes = 0
         if self._decoder is not None:
             self._decoder.clear()
         if self._isCounted:
@@ -433,7 +501,13 @@ class NativeCall(Stream):
         inbox = self._inbox
         if not inbox or self._isInflating:
             return None
+        if self._unsplit is not None and len(inbox) < _MOST_MESSAGES:
+            self._refill(self._unsplit)
+            if self._inbox is None:
+                # A mistake has ended the call.
+                return None
         message = inbox.popleft()
+        self._inboxBytes -= len(message)
         if self._ungranted and len(inbox) <= self._readAhead:
             self._grant()
         if type(message) is bytes and not self._isCounted:

@@ -3,7 +3,8 @@ A connection of a port of gRPC: L{HTTP2Core} on a transport, with the pings and 
 
 Output is taken at the end of each turn of input, or in the next iteration of the reactor, so that
 the messages of a turn share frames and writes. While the transport is full none is taken: the
-messages wait in their streams, whose handlers are paused.
+messages wait in their streams, whose handlers are paused. Heads, trailers and acknowledgements are
+still sent, but no more input is read once many of them wait.
 """
 
 import random
@@ -27,6 +28,9 @@ from storagegate.rpc.engine.native.service import CallPeer, CallService
 
 _OUTPUT_BYTES = 256 * 1024
 """DATA of a turn, about: as much as the buffer of a socket takes at once."""
+
+_UNSENT_BYTES = 64 * 1024
+"""Frames other than DATA that may wait for a client that does not read, before we stop reading."""
 
 _TIMED_FRAMES = 32
 """The number of frames between two checks of the clock."""
@@ -116,7 +120,9 @@ class NativeConnection(Protocol):
         self._limits = limits
         self._clock = server.service.clock
         self.share: AddressShare | None = None
-        self._isFull = self._isReceiving = self._isWaiting = False
+        self._isFull = self._isReceiving = self._isWaiting = self._isHeld = False
+        self._isPaused = False
+        self._unsent = 0
         self._scheduled: Any = None
         self._isDraining = self._isClosing = False
         self._timers: dict[str, Any] = {}
@@ -153,6 +159,11 @@ class NativeConnection(Protocol):
     def _transport(self) -> Any:
         return self.transport
 
+    @property
+    def _socket(self) -> Any:
+        """Return the transport below TLS."""
+        return getattr(self.transport, "transport", self.transport)
+
     def _later(self, name: str, seconds: float, function: Callable[[], object]) -> None:
         """Set a timer; infinite seconds stop it."""
         timer = self._timers.pop(name, None)
@@ -185,20 +196,32 @@ class NativeConnection(Protocol):
             self._isReceiving = False
         if core.hasInput and not self._isWaiting:
             self._isWaiting = True
-            self._transport.pauseProducing()
             self._server.scheduler.wait(self._resumeInput)
         self._flush()
+        self._updateReading()
 
     def _isOver(self, handled: int) -> bool:
         return handled % _TIMED_FRAMES == 0 and self._server.scheduler.isOver()
 
     def _resumeInput(self) -> None:
+        if self._unsent > _UNSENT_BYTES:
+            # Its input would cause more output; continued when the client has read some.
+            self._isHeld = True
+            return
         self._isWaiting = False
         if self._isClosing or self.core.failure is not None:
             return
         self._handle(b"")
-        if not self._isWaiting:
-            self._transport.resumeProducing()
+
+    def _updateReading(self) -> None:
+        """Read on, or pause."""
+        isPaused = self._isWaiting or self._unsent > _UNSENT_BYTES
+        if isPaused != self._isPaused and not self._isClosing:
+            self._isPaused = isPaused
+            if isPaused:
+                self._transport.pauseProducing()
+            else:
+                self._transport.resumeProducing()
 
     # Output
 
@@ -217,6 +240,8 @@ class NativeConnection(Protocol):
             return
         data = core.takeOutput(0 if self._isFull else _OUTPUT_BYTES)
         if data:
+            if self._isFull:
+                self._unsent += len(data)
             self._transport.write(data)
         if core.failure is not None:
             self._close()
@@ -232,7 +257,12 @@ class NativeConnection(Protocol):
     def resumeProducing(self) -> None:
         """The transport is empty again."""
         self._isFull = False
+        self._unsent = 0
         self._flush()
+        if self._isHeld:
+            self._isHeld = False
+            self._server.scheduler.wait(self._resumeInput)
+        self._updateReading()
 
     def stopProducing(self) -> None:
         """The connection is lost."""
@@ -296,8 +326,7 @@ class NativeConnection(Protocol):
         self.core.lose(ConnectionFailure(ErrorCode.NO_ERROR, "the connection is closed"))
         transport = self._transport
         transport.unregisterProducer()
-        if self._isWaiting:
-            self._isWaiting = False
+        if self._isPaused:
             transport.resumeProducing()
         if ISSLTransport.providedBy(transport) or not hasattr(transport, "loseWriteConnection"):
             # TLS announces the end; it would delegate the other method to the socket.
@@ -310,7 +339,7 @@ class NativeConnection(Protocol):
     def _endLinger(self) -> None:
         """Close, unless the client is still reading what was sent."""
         transport = self._transport
-        socket = getattr(transport, "transport", transport)
+        socket = self._socket
         if not socket.hasUnsent():
             # What the kernel still has arrives, unlike after an abort.
             socket.loseConnection()
@@ -345,8 +374,10 @@ class NativeConnection(Protocol):
         core.forgive(passed)
         if "hello" in self._timers and core.hasGreeted:
             self._later("hello", float("inf"), self._close)
-        if not core.isInFrame or core.progress != self._progress:
-            self._progress = core.progress
+        isHeld = self._unsent > _UNSENT_BYTES
+        progress = self._socket.sentBytes if isHeld else core.progress
+        if not (isHeld or core.isInFrame) or progress != self._progress:
+            self._progress = progress
             self._stalledSince = None
         elif self._stalledSince is None:
             self._stalledSince = now

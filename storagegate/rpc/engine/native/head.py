@@ -103,6 +103,8 @@ def _readHead(fields: ReceivedFields) -> RPCRequestHead:
     known = dict(pairs)
     length = known.get(b"content-length")
     if length is not None:
+        if sum(name == b"content-length" for name, _ in pairs) > 1:
+            raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "several lengths of the body")
         head.expected = _readLength(length)
     if not isGRPC(known.get(b"content-type", b"")):
         head.httpStatus = 415

@@ -228,6 +228,9 @@ class NativeServer(Factory):
         self._port = None
         for connection in list(self._connections):
             connection.drain()
+        if not self._grace.active():
+            # Some may have been accepted since it ended.
+            self._cancelCalls()
         self._checkEnd()
 
     def _cancelCalls(self) -> None:

@@ -1,5 +1,6 @@
 """Calls of the native engine, on a connection in memory."""
 
+import tracemalloc
 from typing import Any
 
 from hpack import Decoder
@@ -11,14 +12,18 @@ from hyperframe.frame import (
     RstStreamFrame,
     WindowUpdateFrame,
 )
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.hpack import encodePairs
 from storagegate.rpc.application import GRPCServerOptions
+from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.interfaces import NullByteCounter
 from tests.support.h2client import framed
@@ -50,6 +55,12 @@ class Transport(StringTransport):
         """Close the sending half."""
 
 
+class ByteCount:
+    """Counts the bytes of messages."""
+
+    bytesIn = bytesOut = 0
+
+
 class CallCase(SynchronousTestCase):
     """
     A case with one connection.
@@ -65,7 +76,7 @@ class CallCase(SynchronousTestCase):
         """Make a server with options, and a connection to it."""
         self.clock = Clock()
         self.calls: list[Any] = []
-        self.traffic = NullByteCounter()
+        self.traffic: Any = NullByteCounter()
         self.budget = HeldBytes(limit)
         settings = GRPCServerOptions(**options)
         self.engine = NativeServer(self.clock, settings, self.traffic, self.budget)
@@ -80,9 +91,6 @@ class CallCase(SynchronousTestCase):
 
     def disconnect(self) -> None:
         """Lose the connection."""
-        from twisted.internet.error import ConnectionDone
-        from twisted.python.failure import Failure
-
         self.connection.connectionLost(Failure(ConnectionDone()))
         self.engine.service.deadlines.close()
 
@@ -208,6 +216,84 @@ class BudgetTests(CallCase):
         self.assertEqual((len(taken), self.budget.total), (1, 0))
 
 
+class SmallMessageTests(CallCase):
+    """Messages of a few bytes, of which a window holds thousands."""
+
+    def messages(self, count: int) -> tuple[list[bytes], bytes]:
+        """Return messages of two bytes, and their wire form."""
+        made = [number.to_bytes(2, "big") for number in range(count)]
+        return made, b"".join(map(framed, made))
+
+    def test_memory(self) -> None:
+        """Those that nobody reads take little more than the bytes that have arrived."""
+        _, wire = self.messages(WINDOW // 7)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for number in range(1, 21, 2):
+            self.begin(number=number)
+            self.data(wire, number=number)
+        size, _ = tracemalloc.get_traced_memory()
+        self.assertLess(size / 10, 4 * WINDOW)
+
+    def test_order(self) -> None:
+        """All arrive in their order, and then the end, however they are read and cut."""
+        made, wire = self.messages(WINDOW // 7)
+        for number, (size, isRead) in enumerate(((16_384, False), (999, True), (40_000, True))):
+            call = self.begin(number=2 * number + 1)
+            taken: list[Any] = []
+            for at in range(0, len(wire), size):
+                isLast = at + size >= len(wire)
+                self.data(wire[at : at + size], isLast and isRead, 2 * number + 1)
+            if not isRead:
+                self.data(b"", True, 2 * number + 1)
+            while not taken or taken[-1] is not None:
+                if isRead and (message := call.takeMessage()) is not None:
+                    taken.append(message)
+                else:
+                    call.read(taken.append, 8)
+            self.assertEqual(taken, [*made, None])
+
+    def test_granted(self) -> None:
+        """A reader that has taken them all may get as many again."""
+        made, wire = self.messages(WINDOW // 7)
+        call = self.begin()
+        taken: list[Any] = []
+        self.data(wire)
+        while len(taken) < len(made):
+            call.read(taken.append)
+        call.read(taken.append)
+        granted = sum(
+            each.window_increment
+            for each in self.frames()
+            if isinstance(each, WindowUpdateFrame) and each.stream_id
+        )
+        self.assertEqual(granted, len(wire))
+
+    def test_mistake(self) -> None:
+        """A mistake behind them ends the call, and a reader is told."""
+        _, wire = self.messages(4000)
+        call = self.begin()
+        self.data(wire + b"\x07\0\0\0\0")
+        taken: list[Any] = []
+        for _ in range(4001):
+            if call.isOver:
+                break
+            call.read(taken.append)
+        self.assertTrue(call.isRefused)
+        self.assertLess(len(taken), 4000)
+        self.assertEqual(self.status(self.frames()), INTERNAL)
+
+    def test_counted(self) -> None:
+        """The budget follows them and the message that has begun, until they are read."""
+        made, wire = self.messages(3000)
+        call = self.begin()
+        self.data(wire + framed(bytes(100_000))[:40_000])
+        taken: list[Any] = []
+        while len(taken) < len(made):
+            call.read(taken.append)
+        self.assertEqual((taken, self.budget.total), (made, 40_000))
+
+
 class EndTests(CallCase):
     """The ends of calls."""
 
@@ -241,6 +327,25 @@ class EndTests(CallCase):
         [reset] = self.frames()
         self.assertIsInstance(reset, RstStreamFrame)
         self.assertFalse(call.send(b""))
+
+    def test_unreadResponse(self) -> None:
+        """A deadline also ends a call whose response the client does not take, and frees it."""
+        for size, number in ((1 << 20, 1), (100, 3), (0, 5)):
+            call = self.begin((b"grpc-timeout", b"5S"), number=number)
+            self.data(framed(b""), True, number)
+            call.reply(bytes(size))
+            self.clock.advance(1)
+        far = self.begin((b"grpc-timeout", b"90S"), number=7)
+        self.data(framed(b""), True, 7)
+        far.reply(b"far")
+        self.frames()
+        self.assertEqual(list(self.connection.core.streams), [1, 3, 5, 7])
+        self.clock.advance(60)
+        found = [each for each in self.frames() if isinstance(each, RstStreamFrame)]
+        self.assertEqual([each.stream_id for each in found], [1, 3, 5])
+        self.clock.advance(40)
+        self.frames()
+        self.assertEqual(self.connection.core.streams, {})
 
     def test_trailers(self) -> None:
         """Fields that a client sends last end its messages."""
@@ -296,3 +401,132 @@ class EndTests(CallCase):
         call.finish(0)
         kinds = [type(each) for each in self.frames()]
         self.assertEqual(kinds[:3], [HeadersFrame, DataFrame, HeadersFrame])
+
+
+class SlowClientTests(CallCase):
+    """A client that sends, and has fallen behind with reading."""
+
+    def test_answers(self) -> None:
+        """It keeps its connection: no more is read while too many answers wait for it."""
+        self.connect(maxConcurrentStreams=None)
+        self.transport.producer.pauseProducing()
+        number = sent = 0
+        while self.transport.producerState == "producing" and number < 6000:
+            call = self.begin(number=2 * number + 1)
+            self.assertIsNotNone(call)
+            self.data(framed(b""), True, 2 * number + 1)
+            call.finish(5, "x" * 300)
+            number += 1
+            sent += len(self.transport.value())
+            self.transport.clear()
+        self.assertLess(sent, 1 << 20)
+        self.assertIsNone(self.connection.core.failure)
+        self.transport.producer.resumeProducing()
+        self.clock.advance(0)
+        self.assertEqual(self.transport.producerState, "producing")
+        self.assertIsNotNone(self.begin(number=2 * number + 1))
+
+    def test_turn(self) -> None:
+        """Input that was received before waits until the client has read."""
+        self.connect(maxConcurrentStreams=None)
+        self.engine.service.accepted = lambda call: self.calls.append(call.finish(5, "x" * 300))
+        self.transport.producer.pauseProducing()
+        block = encodePairs(HEAD)
+        wire = b"".join(
+            frames.frame(frames.HEADERS, 5, 2 * number + 1, block) for number in range(5000)
+        )
+        self.connection.dataReceived(wire)
+        for _ in range(200):
+            self.clock.advance(0)
+        self.assertIsNone(self.connection.core.failure)
+        self.assertLess(len(self.calls), 5000)
+        while len(self.calls) < 5000:
+            before = len(self.calls)
+            self.transport.producer.resumeProducing()
+            for _ in range(200):
+                self.clock.advance(0)
+            self.assertGreater(len(self.calls), before)
+        self.assertEqual(self.transport.producerState, "producing")
+
+    def test_patience(self) -> None:
+        """It may take its time while it reads; one that reads nothing loses its connection."""
+        self.connect(maxConcurrentStreams=None)
+        self.engine.service.accepted = lambda call: call.finish(5, "x" * 300)
+        self.transport.producer.pauseProducing()
+        block = encodePairs(HEAD)
+        self.connection.dataReceived(
+            b"".join(frames.frame(frames.HEADERS, 5, 2 * each + 1, block) for each in range(1000))
+        )
+        for _ in range(100):
+            self.clock.advance(0)
+        for _ in range(200):
+            self.transport.sentBytes += 1000
+            self.clock.advance(1)
+        self.assertFalse(self.transport.disconnected)
+        self.clock.pump([1] * 65)
+        self.assertTrue(self.transport.disconnected)
+
+
+class TrafficTests(CallCase):
+    """The bytes of messages, which metrics count."""
+
+    def test_mixed(self) -> None:
+        """A call with an encoding counts its messages without compression, too."""
+        counted = self.traffic = ByteCount()
+        self.engine.service.traffic = counted
+        call = self.begin((b"grpc-encoding", b"gzip"))
+        self.data(framed(b"plain") + framed(deflateMessage("gzip", bytes(1000), 6), True), True)
+        taken: list[Any] = []
+        while None not in taken:
+            call.read(taken.append)
+        self.assertEqual(taken, [b"plain", bytes(1000), None])
+        self.assertEqual(counted.bytesIn, 1005)
+
+
+class LengthTests(CallCase):
+    """The declared length of a body."""
+
+    def test_repeated(self) -> None:
+        """Two lengths, even of one value, are a mistake, as over HTTP/1.1."""
+        for number, values in enumerate(((b"5", b"6"), (b"5", b"5"), (b"5",))):
+            fields = [(b"content-length", each) for each in values]
+            call = self.begin(*fields, number=2 * number + 1)
+            found = self.frames()
+            if len(values) == 1:
+                self.assertEqual((call is None, found), (False, []))
+            else:
+                self.assertIsNone(call)
+                self.assertEqual([each.error_code for each in found], [1])
+
+
+class ClosingPort:
+    """A port that closes later."""
+
+    def __init__(self, closed: Deferred[None]) -> None:
+        self._closed = closed
+
+    def stopListening(self) -> Deferred[None]:
+        """Return when it is closed."""
+        return self._closed
+
+
+class LateTests(CallCase):
+    """A connection that the port accepts in its last iteration, after a grace of no time."""
+
+    def test_stop(self) -> None:
+        """It does not keep the server from its end."""
+        closed: Deferred[None] = Deferred()
+        self.engine._port = ClosingPort(closed)
+        ended: list[None] = []
+        self.engine.stop(0).addCallback(ended.append)
+        self.clock.advance(0)
+        self.disconnect()
+        late = self.engine.buildProtocol(None)
+        late.makeConnection(Transport())
+        late.dataReceived(frames.PREFACE + frames.settings({}))
+        closed.callback(None)
+        late.dataReceived(frames.frame(frames.HEADERS, 4, 1, encodePairs(HEAD)))
+        self.clock.advance(10)
+        self.assertEqual(self.calls, [])
+        late.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(ended, [None])
