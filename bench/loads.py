@@ -266,9 +266,11 @@ def askOverHTTP2(running: Running, target: str, fields: Mapping[str, str] | None
     @raise MeasureError: The server does not answer over HTTP/2.
     """
     words = [program("nghttp"), *(f"-H{k}: {v}" for k, v in (fields or {}).items())]
-    run = partial(subprocess.run, capture_output=True, timeout=ANSWER_SECONDS, check=False)
+    run: Callable[[list[str]], subprocess.CompletedProcess[bytes]] = partial(
+        subprocess.run, capture_output=True, timeout=ANSWER_SECONDS, check=False
+    )
     shown = run([*words, "-nv", running.url(target)])
-    status, kind = (re.search(each, shown.stdout) for each in (_STATUS, _MEDIA_TYPE))
+    status, kind = _STATUS.search(shown.stdout), _MEDIA_TYPE.search(shown.stdout)
     if shown.returncode or status is None:
         raise MeasureError(f"{target}: no answer over HTTP/2: {shown.stderr[-200:]!r}")
     body = run([*words, running.url(target)]).stdout
