@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -265,16 +264,18 @@ def askOverHTTP2(running: Running, target: str, fields: Mapping[str, str] | None
 
     @raise MeasureError: The server does not answer over HTTP/2.
     """
-    words = [program("nghttp"), *(f"-H{k}: {v}" for k, v in (fields or {}).items())]
-    run: Callable[[list[str]], subprocess.CompletedProcess[bytes]] = partial(
-        subprocess.run, capture_output=True, timeout=ANSWER_SECONDS, check=False
-    )
-    shown = run([*words, "-nv", running.url(target)])
+    words = [*(f"-H{k}: {v}" for k, v in (fields or {}).items()), running.url(target)]
+    shown = _nghttp("-nv", *words)
     status, kind = _STATUS.search(shown.stdout), _MEDIA_TYPE.search(shown.stdout)
     if shown.returncode or status is None:
         raise MeasureError(f"{target}: no answer over HTTP/2: {shown.stderr[-200:]!r}")
-    body = run([*words, running.url(target)]).stdout
+    body = _nghttp(*words).stdout
     return Answer(int(status[1]), kind[1].decode().lower() if kind else "", body)
+
+
+def _nghttp(*words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [program("nghttp"), *words]
+    return subprocess.run(command, capture_output=True, timeout=ANSWER_SECONDS, check=False)
 
 
 # tlsload: a new TLS connection with a resumed session for each request.

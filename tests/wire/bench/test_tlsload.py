@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 from OpenSSL import SSL
-from twisted.internet.interfaces import IReactorProcess
+from twisted.internet.interfaces import IOpenSSLContextFactory, IReactorProcess
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.threads import deferToThread
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
+from zope.interface import implementer
 
 from bench import loads, peers
 from bench.cases import MeasureError, Server
@@ -24,6 +25,7 @@ HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
+@implementer(IOpenSSLContextFactory)
 class Contexts:
     """One TLS context for all connections; its tickets can be switched off."""
 
