@@ -93,6 +93,7 @@ class Server:
     @ivar cores: The processors that it may use, in the form of C{taskset}.
     @ivar data: Settings for the recipe of its folder.
     @ivar isOurs: Whether it runs the package of this checkout.
+    @ivar isTLS: Whether its port speaks TLS.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Server:
     startSeconds: float = 40
     data: Any = None
     isOurs: bool = False
+    isTLS: bool = False
 
 
 @frozen

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from bench.cases import CLIENT_CORE, SERVER_CORE, MeasureError, Seen, Started
 from bench.peers import compiled, environment, program
-from bench.processes import Running
+from bench.processes import ANSWER_SECONDS, Answer, Running
 
 RUN_SECONDS = 300
 """The longest time that a load program may take; the slowest fill takes a tenth of it."""
@@ -24,10 +24,17 @@ RUN_SECONDS = 300
 WRK_LATE_SECONDS = 2
 """A response may come this much later than the end of the run before it counts as an error."""
 
+HTTP1 = "HTTP 1.1"
+"""The protocol of a server that a case asks over HTTP/1.1 beside others over HTTP/2."""
+
 _WRK_SCRIPT = Path(__file__).with_name("clients") / "wrk.lua"
 _RECORD = struct.Struct("<IIQ")
 _HEAD_FLAG = 256
 """Bit of a record's tag: the response has no body, despite its Content-Length."""
+
+_STATUS = re.compile(rb":status: ([0-9]+)")
+_MEDIA_TYPE = re.compile(rb"content-type: ([^;\r\n]+)", re.IGNORECASE)
+"""Fields in the output of nghttp."""
 
 _H2LOAD = re.compile(
     rb"finished in ([0-9.]+)s,.*?([0-9]+) done,.*?([0-9]+) failed,.*?\(([0-9]+)\) data", re.DOTALL
@@ -180,7 +187,9 @@ def wrk(
     return run
 
 
-# h2load: gRPC calls on one connection.
+# h2load: gRPC calls, or HTTP requests over HTTP/2 or HTTP/1.1.
+
+_GRPC_FIELDS = {"content-type": "application/grpc", "te": "trailers"}
 
 
 def readH2load(
@@ -216,25 +225,106 @@ def readH2load(
 
 
 def h2load(
-    running: Running, path: str, inFlight: int, posted: bytes, sizes: tuple[int, int]
+    running: Running,
+    path: str,
+    inFlight: int,
+    posted: bytes,
+    sizes: tuple[int, int],
+    fields: Mapping[str, str] = _GRPC_FIELDS,
+    isHTTP1: bool = False,
 ) -> Callable[[float, Started | None], Seen]:
     """
     Return a load of h2load: the same call, on one connection.
 
-    @param posted: The body of a call.
+    @param posted: The body of a call; empty for a GET.
     @param sizes: The bytes of the answer to a call, and of a message.
+    @param fields: The header fields of a call.
+    @param isHTTP1: Whether to speak HTTP/1.1, with a connection for each call in flight.
     """
 
     def run(seconds: float, started: Started | None) -> Seen:
         body, log = running.folder / "posted", running.folder / "h2load.log"
-        body.write_bytes(posted)
         # h2load appends to it.
         log.unlink(missing_ok=True)
-        words = [program("h2load"), "-t1", "-c1", f"-m{inFlight}", f"-D{max(1, round(seconds))}"]
-        words += [f"--data={body}", f"--log-file={log}"]
-        words += ["--header=content-type: application/grpc", "--header=te: trailers"]
-        output, used = runPinned([*words, f"http://{running.host}{path}"], started)
+        words = [program("h2load"), "-t1", f"-D{max(1, round(seconds))}", f"--log-file={log}"]
+        words += ["--h1", f"-c{inFlight}", "-m1"] if isHTTP1 else ["-c1", f"-m{inFlight}"]
+        words += [f"--header={name}: {value}" for name, value in fields.items()]
+        if posted:
+            body.write_bytes(posted)
+            words.append(f"--data={body}")
+        output, used = runPinned([*words, running.url(path)], started)
         return readH2load(output, log.read_text(), *sizes, clientSeconds=used)
+
+    return run
+
+
+def askOverHTTP2(running: Running, target: str, fields: Mapping[str, str] | None = None) -> Answer:
+    """
+    Send one GET over HTTP/2, outside of any measurement.
+
+    @raise MeasureError: The server does not answer over HTTP/2.
+    """
+    words = [*(f"-H{k}: {v}" for k, v in (fields or {}).items()), running.url(target)]
+    shown = _nghttp("-nv", *words)
+    status, kind = _STATUS.search(shown.stdout), _MEDIA_TYPE.search(shown.stdout)
+    if shown.returncode or status is None:
+        raise MeasureError(f"{target}: no answer over HTTP/2: {shown.stderr[-200:]!r}")
+    body = _nghttp(*words).stdout
+    return Answer(int(status[1]), kind[1].decode().lower() if kind else "", body)
+
+
+def _nghttp(*words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [program("nghttp"), *words]
+    return subprocess.run(command, capture_output=True, timeout=ANSWER_SECONDS, check=False)
+
+
+# tlsload: a new TLS connection with a resumed session for each request.
+
+
+class TLSReport(msgspec.Struct):
+    """
+    The report of tlsload.
+
+    @ivar wrong: Answers that are errors or of another size, and connections that failed.
+    @ivar full: Connections that did not resume a session.
+    """
+
+    calls: int
+    wrong: int
+    full: int
+    seconds: float
+    received: int
+    p50Ms: float
+    p99Ms: float
+
+
+def readTLSload(output: bytes, clientSeconds: float = 0) -> Seen:
+    """Read the report of tlsload; one full handshake makes the measurement invalid."""
+    report = msgspec.json.decode(output, type=TLSReport)
+    fault = f"{report.wrong} of {report.calls} answers were wrong" if report.wrong else ""
+    if not fault and report.full:
+        fault = f"{report.full} of {report.calls} connections did not resume their session"
+    figures = (report.calls, report.seconds, report.received, report.p50Ms, report.p99Ms)
+    return Seen(*figures, clientSeconds, fault=fault)
+
+
+def tlsload(
+    running: Running, request: bytes, connections: int, size: int, version: str
+) -> Callable[[float, Started | None], Seen]:
+    """
+    Return a load of tlsload.
+
+    @param request: A whole request that asks for C{Connection: close}.
+    @param size: The size of the body of the answer.
+    @param version: The version of TLS, C{1.2} or C{1.3}.
+    """
+
+    def run(seconds: float, started: Started | None) -> Seen:
+        path = running.folder / "request"
+        path.write_bytes(request)
+        words = [compiled("tlsload"), "-p", running.port, "-c", connections, "-d", seconds]
+        output, used = runPinned([*words, "-f", path, "-n", size, "-v", version], started)
+        return readTLSload(output, used)
 
     return run
 

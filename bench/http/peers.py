@@ -6,7 +6,9 @@ from attrs import evolve
 
 from bench import peers
 from bench.cases import Server
-from bench.http.recipe import APPS, files, filesOf
+from bench.grpc.recipe import withHTTP2
+from bench.http.recipe import APPS, FEW_ROUTES, files, filesOf
+from bench.loads import HTTP1
 from bench.processes import Running
 
 
@@ -54,6 +56,23 @@ def typedFrameworks() -> tuple[Server, ...]:
                 ("blacksheep", ()),
             )
         ),
+    )
+
+
+def http2Servers() -> tuple[Server, ...]:
+    """Return ours over HTTP/2 and over HTTP/1.1, and peers over HTTP/2: servers, not frameworks."""
+    ours = peers.ourApp(APPS / "storagegate_app.py", files, FEW_ROUTES)
+    return (
+        withHTTP2(ours),
+        evolve(ours, name=f"storagegate, {HTTP1}", data=HTTP1),
+        *(
+            withHTTP2(peers.pythonPeer(name, "pyhttp2", packages, APPS / f"{name}_app.py"))
+            for name, packages in (
+                ("granian", ("granian", "uvloop")),
+                ("hypercorn", ("hypercorn", "h2", "uvloop")),
+            )
+        ),
+        withHTTP2(peers.nodePeer("node http2", (), APPS / "http2.mjs")),
     )
 
 

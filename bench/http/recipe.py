@@ -9,13 +9,14 @@ last of the routes is requested.
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from attrs import frozen
 
 from bench.cases import Load, MeasureError
-from bench.loads import wrk
+from bench.loads import HTTP1, askOverHTTP2, h2load, wrk
 from bench.processes import Answer, Running, Session
 
 KIB = 1 << 10
@@ -24,6 +25,7 @@ APPS = Path(__file__).with_name("apps")
 FEW_ROUTES = 10
 MANY_ROUTES = 100
 JSON = "application/json"
+
 FILES: Mapping[str, int] = {"16k.bin": 16 * KIB, "10m.bin": 10 * MIB}
 """The files under C{/static}, and their sizes."""
 
@@ -110,6 +112,25 @@ class Page:
                 f"{self.target}: {answer.status} {answer.contentType} with "
                 f"{len(answer.body)} bytes {answer.body[:60]!r}"
             )
+
+
+@frozen
+class MultiplexedPage:
+    """
+    Makes the load of a page over HTTP/2, on one connection.
+
+    A server whose data is L{HTTP1} is asked over HTTP/1.1, on so many connections.
+    """
+
+    page: Page
+
+    def __call__(self, running: Running, connections: int, seconds: float) -> Load:
+        """Check the answer, and return the load of h2load."""
+        target, size = self.page.target, self.page.size
+        isHTTP1 = running.server.data == HTTP1
+        ask = partial(running.exchange, "GET") if isHTTP1 else partial(askOverHTTP2, running)
+        self.page.check(ask(target), files(running))
+        return Load(h2load(running, target, connections, b"", (size, size), {}, isHTTP1))
 
 
 HELLO = Page("/hello", "text/plain", b"Hello, World!")

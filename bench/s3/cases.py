@@ -1,9 +1,11 @@
 """The cases of S3, with C{durability = full}: a write is synced before it is answered."""
 
 from bench.cases import OURS, Asked, Case, Server
-from bench.s3.peers import NGINX, RCLONE
+from bench.loads import HTTP1
+from bench.s3.peers import NGINX, NGINX_TLS, RCLONE
 from bench.s3.recipe import WorkLoad, storagegate
-from bench.s3.requests import GET4K, HEAD, LIST10K, LISTED_SIZE, MIB, MILLION, PUT4K, Work
+from bench.s3.requests import GET4K, HEAD, KIB, LIST10K, LISTED_SIZE, MIB, MILLION, PUT4K, Work
+from bench.s3.tls import MultiplexedGet, ResumedGet, overTLS
 
 _MILLION = Work("list", MILLION, LISTED_SIZE)
 _GROUPS = Work("list", MILLION, LISTED_SIZE, delimiter="-")
@@ -11,6 +13,7 @@ _GET64M, _PUT64M = Work("get", 2, 64 * MIB), Work("put", 100, 64 * MIB)
 _SERVER = storagegate()
 _LARGE = storagegate(works=[_MILLION])
 _ALL = (_SERVER, RCLONE, NGINX)
+_TLS = overTLS()
 _LISTING = (_SERVER, RCLONE)
 _HALF = (Asked("nginx", 0.8),)
 
@@ -80,5 +83,28 @@ CASES = (
         servers=(_LARGE,),
         more=(Asked(OURS, 1 / 10, case="s3/list1m"),),
         quick=False,
+    ),
+    Case(
+        "s3/tls-get1m",
+        "GET of 1 MiB over TLS: HTTP/2 on one connection, HTTP/1.1 on 16",
+        (_TLS, overTLS(f"{OURS}, {HTTP1}", HTTP1)),
+        MultiplexedGet(MIB),
+        connections=(16,),
+        quick=(16,),
+        asked=(Asked(f"{OURS}, {HTTP1}", 0.8),),
+        warmSeconds=0,
+    ),
+    *(
+        Case(
+            f"s3/tls-get4k-{name}",
+            f"GET of 4 KiB over TLS {version}, each on a new connection with a resumed session",
+            (_TLS, NGINX_TLS),
+            ResumedGet(4 * KIB, version),
+            connections=(16,),
+            quick=quick,
+            asked=(Asked("nginx", 0.45),),
+            warmSeconds=0,
+        )
+        for name, version, quick in (("new", "1.3", (16,)), ("new12", "1.2", ()))
     ),
 )

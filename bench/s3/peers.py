@@ -10,6 +10,7 @@ from bench import peers
 from bench.cases import Server
 from bench.processes import Running
 from bench.s3.recipe import CREDENTIALS, Traits
+from bench.s3.tls import identity
 
 _PAIR = (CREDENTIALS.access, CREDENTIALS.secret)
 
@@ -36,5 +37,9 @@ def _rclone() -> Server:
 
 
 RCLONE = _rclone()
-NGINX = evolve(peers.nginx(), data=Traits(credentials=None, plainFolders=True))
+_UNSIGNED = Traits(credentials=None, plainFolders=True)
+NGINX = evolve(peers.nginx(), data=_UNSIGNED)
 """WebDAV: it checks no signature, syncs nothing and cannot list."""
+
+NGINX_TLS = evolve(peers.nginx(identity=identity), data=_UNSIGNED)
+"""The same over TLS, with tickets."""

@@ -57,11 +57,13 @@ class Traits:
     @ivar credentials: Its key pair; L{None} if it checks no signature.
     @ivar plainFolders: Its buckets are directories below C{data}: large ones are made as files.
     @ivar quickHeaders: It takes the key pair in headers, so that lists are filled unsigned.
+    @ivar protocol: The protocol to ask it over, where a case compares several.
     """
 
     credentials: Credentials | None = CREDENTIALS
     plainFolders: bool = False
     quickHeaders: bool = False
+    protocol: str = ""
 
 
 def ourEnvironment() -> dict[str, str]:

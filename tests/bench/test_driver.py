@@ -111,7 +111,7 @@ class ChoiceTests(SynchronousTestCase):
         self.patch(peers, "peersFolder", lambda: Path("/nonexistent"))
         for case in allCases():
             for each in case.servers:
-                if each.name in ("klein", "fastify", "grpclib", "moleculer", "autobahn"):
+                if each.name in ("klein", "fastify", "granian", "grpclib", "moleculer", "autobahn"):
                     error = self.assertRaises(FileNotFoundError, each.version)
                     self.assertIn("python -m bench --install", str(error))
 

@@ -72,6 +72,29 @@ class H2loadTests(SynchronousTestCase):
         self.assertRaises(RuntimeError, loads.readH2load, b"nothing", "", 1, 1)
 
 
+class TLSloadTests(SynchronousTestCase):
+    """The report of tlsload."""
+
+    REPORT = (
+        b'{"calls": 100, "wrong": %d, "full": %d, "seconds": 2.0, "received": 4096,'
+        b' "p50Ms": 1.5, "p99Ms": 4.0}'
+    )
+
+    def test_resumed(self) -> None:
+        """Requests are counted if each connection resumed its session."""
+        seen = loads.readTLSload(self.REPORT % (0, 0), 0.5)
+        self.assertEqual((seen.requests, seen.seconds, seen.received), (100, 2.0, 4096))
+        self.assertEqual((seen.p50Ms, seen.p99Ms, seen.clientSeconds), (1.5, 4.0, 0.5))
+        self.assertEqual(seen.fault, "")
+
+    def test_faults(self) -> None:
+        """Wrong answers, and full handshakes, make the measurement invalid."""
+        found = loads.readTLSload(self.REPORT % (2, 0))
+        self.assertEqual(found.fault, "2 of 100 answers were wrong")
+        found = loads.readTLSload(self.REPORT % (0, 3))
+        self.assertEqual(found.fault, "3 of 100 connections did not resume their session")
+
+
 class RecordTests(SynchronousTestCase):
     """The requests of blast, and the report of a program that measures itself."""
 
