@@ -262,21 +262,6 @@ class NativeMisuseTests(OnNativeEngine, test_misuse.MisuseTests):
         await self.assertServes()
 
 
-class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
-    """Who gets in, with certificates of which each client gets one."""
-
-    async def test_several(self) -> None:
-        """Two certificates have keys of different algorithms."""
-        app = server.grpc().withOptions(
-            tls={"cert": [self.cert] * 2, "key": [self.key] * 2}, grpc={"health": False}
-        )
-        error = self.assertRaises(OptionError, app.listen, 0)
-        self.assertIn("keys of different algorithms", str(error))
-        cert, key = self.authority.issue(file="rsa", isRSA=True)
-        port = await self.serve(tls={"cert": [self.cert, cert], "key": [self.key, key]})
-        self.assertEqual(await self.call(port, self.authority.path), grpc.StatusCode.OK)
-
-
 class NativeTLSEndTests(OnNativeEngine, test_tls.TLSCase):
     """The end of a connection with TLS."""
 
@@ -462,31 +447,6 @@ class NativeLoadTests(OnNativeEngine, test_stopping.LoadTests):
         statuses = [(await deferToThread(each.finish, stream)).status for each, stream in calls]
         await stopping
         self.assertEqual(statuses, [0] * 240)
-
-
-class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
-    """Clients over TLS."""
-
-    async def test_several(self) -> None:
-        """A client gets the certificate whose algorithm it supports."""
-        rsa = self.authority.issue(file="rsa", isRSA=True)
-        certs, keys = zip((self.cert, self.key), rsa, strict=True)
-        port = await self.serve(tls={"cert": list(certs), "key": list(keys)})
-
-        def connect(algorithm: str) -> str:
-            context = ssl.create_default_context(cafile=str(self.authority.path))
-            context.maximum_version = ssl.TLSVersion.TLSv1_2
-            context.set_ciphers(f"ECDHE-{algorithm}-AES128-GCM-SHA256")
-            context.set_alpn_protocols(["h2"])
-            with (
-                socket.create_connection(("127.0.0.1", port)) as plain,
-                context.wrap_socket(plain, server_hostname="localhost") as encrypted,
-            ):
-                return f"{encrypted.selected_alpn_protocol()} {encrypted.cipher()[0]}"
-
-        for algorithm in ("ECDSA", "RSA"):
-            found = await deferToThread(connect, algorithm)
-            self.assertEqual(found, f"h2 ECDHE-{algorithm}-AES128-GCM-SHA256")
 
 
 class NativeListenTests(OnNativeEngine, test_application.ListenTests):
