@@ -4,8 +4,6 @@ The native engine does what the engine on grpc core does: their cases are the sa
 Cases that differ are here in full, with what the specification wants.
 """
 
-import socket
-import ssl
 from typing import Any
 
 import grpc
@@ -16,7 +14,6 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from storagegate import server
-from storagegate.core.options import OptionError
 from tests.support.h2client import H2Client, H2Stream, framed
 from tests.support.nativeengine import OnNativeEngine
 from tests.support.rpcroutes import textService
@@ -86,36 +83,6 @@ _MODULES = (
 
 _OTHERS = ("SettlingTests", "PeriodTests")
 """The classes whose reactor has other time than its connections, which only grpc core allows."""
-
-
-class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
-    """Who gets in."""
-
-    async def test_several(self) -> None:
-        """A client gets the certificate whose algorithm it knows; two of one are an error."""
-        cert, key = self.authority.issue(file="rsa", isRSA=True)
-        port = await self.serveTLS(cert=[self.cert, cert], key=[self.key, key])
-
-        def shown(ciphers: str) -> bytes:
-            context = ssl.create_default_context(cafile=str(self.authority.path))
-            context.maximum_version = ssl.TLSVersion.TLSv1_2
-            context.set_ciphers(ciphers)
-            context.set_alpn_protocols(["h2"])
-            with (
-                socket.create_connection(("127.0.0.1", port), 20) as plain,
-                context.wrap_socket(plain, server_hostname="localhost") as secured,
-            ):
-                return secured.getpeercert(binary_form=True) or b""
-
-        for ciphers, path in (("ECDHE+aECDSA", self.cert), ("ECDHE+aRSA", cert)):
-            wanted = ssl.PEM_cert_to_DER_cert(path.read_text())
-            self.assertEqual(await deferToThread(shown, ciphers), wanted)
-        self.assertEqual(await self.call(port, self.authority.path), grpc.StatusCode.OK)
-        app = server.grpc().withOptions(
-            tls={"cert": [self.cert] * 2, "key": [self.key] * 2}, grpc={"health": False}
-        )
-        error = self.assertRaises(OptionError, app.listen, 0)
-        self.assertIn("keys of different algorithms", str(error))
 
 
 class NativeHeaderTests(OnNativeEngine, test_malformed.HeaderTests):
