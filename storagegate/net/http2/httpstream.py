@@ -153,9 +153,9 @@ class HTTPStream(Stream):
         priority = request.headers.get(b"priority")
         if priority is not None:
             connection.prioritise(self, priority)
-        length = request.contentLength
-        if length != 0:
-            self.expected = length
+        if protocol is None and not isEnded:
+            # Also with a declared length of 0: DATA may exceed it.
+            self.expected = length = request.contentLength
             self._decoder = decoder = StreamDecoder(length)
             self._body = request.body = ArrivingBody(request, self, owner.limits, decoder)
         self._request = request

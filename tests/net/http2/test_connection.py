@@ -305,6 +305,35 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(peer.site.site.http2Errors, {"PROTOCOL_ERROR": 2})
         self.assertEqual(peer.ask("PUT", body=b"x").status, 200)
 
+    def test_zeroLength(self) -> None:
+        """A declared length of 0 is a length: DATA beyond it is an error of the stream."""
+        peer = Peer(TestSite(echo))
+        zero = ("content-length", "0")
+        number = peer.begin("PUT", "/", zero, end=False)
+        self.assertEqual(peer.answers[number].status, 0)
+        peer.wire.streams[number]._expected_content_length = None
+        peer.send(number, b"a")
+        answer = peer.answers[number]
+        self.assertEqual((answer.status, answer.resetCode), (0, ErrorCode.PROTOCOL_ERROR))
+        number = peer.begin("PUT", "/", zero, end=False)
+        peer.send(number, b"", end=True)
+        answer = peer.answers[number]
+        self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"", True))
+
+    def test_zeroLengthUnread(self) -> None:
+        """The response may precede the DATA, if its handler reads none; the stream is reset."""
+
+        async def refuse(request: ChannelRequest) -> None:
+            request.respond(403, [], b"no")
+
+        peer = Peer(TestSite(refuse))
+        number = peer.begin("PUT", "/", ("content-length", "0"), end=False)
+        peer.wire.streams[number]._expected_content_length = None
+        peer.send(number, b"a")
+        answer = peer.answers[number]
+        self.assertEqual((answer.status, answer.resetCode), (403, ErrorCode.PROTOCOL_ERROR))
+        self.assertEqual(peer.site.site.requests, 0)
+
     def test_backPressure(self) -> None:
         """A reader that is late gets no more than its window and its buffer."""
         turn: Deferred[None] = Deferred()
