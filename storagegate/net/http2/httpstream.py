@@ -153,12 +153,12 @@ class HTTPStream(Stream):
         priority = request.headers.get(b"priority")
         if priority is not None:
             connection.prioritise(self, priority)
-        length = request.contentLength
-        if self._tunnel is None:
-            self.expected = length
-        elif isEnded:
-            self._tunnel.dataReceived(b"", True)
-        if length != 0:
+        if self._tunnel is not None:
+            if isEnded:
+                self._tunnel.dataReceived(b"", True)
+        elif not isEnded:
+            # Also with a declared length of 0: DATA may exceed it.
+            self.expected = length = request.contentLength
             self._decoder = decoder = StreamDecoder(length)
             self._body = request.body = ArrivingBody(request, self, owner.limits, decoder)
         self._request = request

@@ -305,23 +305,33 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(peer.site.site.http2Errors, {"PROTOCOL_ERROR": 2})
         self.assertEqual(peer.ask("PUT", body=b"x").status, 200)
 
-    def test_noBody(self) -> None:
-        """A declared length of 0 is a length."""
-        peer = Peer(TestSite(hello))
-        number = peer.begin("PUT", "/", ("content-length", "0"), end=False)
-        self.assertEqual(peer.answers[number].body, b"hello")
+    def test_zeroLength(self) -> None:
+        """A declared length of 0 is a length: DATA beyond it is an error of the stream."""
+        peer = Peer(TestSite(echo))
+        zero = ("content-length", "0")
+        number = peer.begin("PUT", "/", zero, end=False)
+        self.assertEqual(peer.answers[number].status, 0)
+        peer.wire.streams[number]._expected_content_length = None
+        peer.send(number, b"a")
+        answer = peer.answers[number]
+        self.assertEqual((answer.status, answer.resetCode), (0, ErrorCode.PROTOCOL_ERROR))
+        number = peer.begin("PUT", "/", zero, end=False)
         peer.send(number, b"", end=True)
-        self.assertIsNone(peer.answers[number].resetCode)
-        waiting: Deferred[None] = Deferred()
+        answer = peer.answers[number]
+        self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"", True))
 
-        async def wait(request: ChannelRequest) -> None:
-            await waiting
+    def test_zeroLengthUnread(self) -> None:
+        """The response may precede the DATA, if its handler reads none; the stream is reset."""
 
-        peer = Peer(TestSite(wait))
+        async def refuse(request: ChannelRequest) -> None:
+            request.respond(403, [], b"no")
+
+        peer = Peer(TestSite(refuse))
         number = peer.begin("PUT", "/", ("content-length", "0"), end=False)
         peer.wire.streams[number]._expected_content_length = None
-        peer.send(number, b"x")
-        self.assertEqual(peer.answers[number].resetCode, ErrorCode.PROTOCOL_ERROR)
+        peer.send(number, b"a")
+        answer = peer.answers[number]
+        self.assertEqual((answer.status, answer.resetCode), (403, ErrorCode.PROTOCOL_ERROR))
         self.assertEqual(peer.site.site.requests, 0)
 
     def test_backPressure(self) -> None:
