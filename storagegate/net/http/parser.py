@@ -447,7 +447,7 @@ _MAX_CHUNK_LINE = 256
 _TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*)")
 
 
-class BodyDecoder(Protocol):
+class MessageBodyDecoder(Protocol):
     """
     Removes the framing of a body.
 
@@ -770,7 +770,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         head: RequestHead,
         channel: IRequestChannel,
         limits: HTTPLimits,
-        decoder: BodyDecoder | None = None,
+        decoder: MessageBodyDecoder | None = None,
     ) -> None:
         """
         @param decoder: Decodes the framing of the body; by default, that of HTTP/1.1.
@@ -786,7 +786,7 @@ class ArrivingBody(BoundedStream[bytes], RequestBody):
         self._channel = channel
         self._limits = limits
         self._received = 0
-        self._decoder: BodyDecoder
+        self._decoder: MessageBodyDecoder
         if decoder is not None:
             self._decoder = decoder
         else:

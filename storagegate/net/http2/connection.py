@@ -23,7 +23,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.core.shares import AddressShare
-from storagegate.net.http.channel import ChannelTransport
 from storagegate.net.http.interfaces import IChannelOwner
 from storagegate.net.http2 import frames
 from storagegate.net.http2.core import HTTP2Core
@@ -64,7 +63,8 @@ class HTTP2Connection(HTTP2Core):
     sendfile would bypass the frames.
 
     @ivar owner: The site.
-    @ivar client: The transport, as HTTP/1.1 had it.
+    @ivar client: The transport, as HTTP/1.1 had it: a L{ChannelTransport
+        <storagegate.net.http.channel.ChannelTransport>}.
     @ivar share: The listener's counts for the client's address.
     @ivar isFull: Whether the client has fallen behind with reading.
     """
@@ -72,7 +72,7 @@ class HTTP2Connection(HTTP2Core):
     fileSender = None
     factory: Any = None
 
-    def __init__(self, owner: IChannelOwner, client: ChannelTransport, share: AddressShare) -> None:
+    def __init__(self, owner: IChannelOwner, client: Any, share: AddressShare) -> None:
         self.owner = owner
         self.client = client
         self.share = share

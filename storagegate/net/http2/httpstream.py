@@ -27,7 +27,6 @@ from storagegate.net.http2.stream import Stream
 from storagegate.net.http2.tunnel import StreamTransport
 
 if TYPE_CHECKING:
-    from storagegate.net.http2.connection import HTTP2Connection
     from storagegate.net.http2.hpack import ReceivedFields
 
 _CONTINUE = encodeHead(b"HTTP/1.1 100 Continue\r\n")
@@ -77,10 +76,11 @@ class HTTPStream(Stream):
     """
     One stream.
 
-    @ivar connection: The connection, which is also the L{IRequestChannel.connection}.
+    @ivar connection: The L{HTTP2Connection<storagegate.net.http2.connection.HTTP2Connection>}, also
+        the L{IRequestChannel.connection}.
     """
 
-    connection: "HTTP2Connection"
+    connection: Any
 
     __slots__ = (
         "_awaitsContinue",
@@ -99,7 +99,7 @@ class HTTPStream(Stream):
         "_writes",
     )
 
-    def __init__(self, connection: "HTTP2Connection", number: int) -> None:
+    def __init__(self, connection: Any, number: int) -> None:
         super().__init__(connection, number)
         self._request: ChannelRequest | None = None
         # The body that is arriving, and the one whose reader keeps some of its bytes.

@@ -6,12 +6,11 @@ subclasses implement; subclasses call those of the second group.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from storagegate.net.http2.interfaces import ErrorCode
 
 if TYPE_CHECKING:
-    from storagegate.net.http2.core import HTTP2Core
     from storagegate.net.http2.hpack import ReceivedFields
 
 DEFAULT_URGENCY = 3
@@ -25,7 +24,7 @@ class Stream:
     """
     One stream.
 
-    @ivar connection: The connection.
+    @ivar connection: The L{HTTP2Core<storagegate.net.http2.core.HTTP2Core>}.
     @ivar id: The number of the stream.
     @ivar isHeadReceived: Whether the next header block from the peer contains trailers.
     @ivar isLocalClosed: Whether we have sent the end of the stream.
@@ -66,7 +65,7 @@ class Stream:
         "window",
     )
 
-    def __init__(self, connection: "HTTP2Core", number: int) -> None:
+    def __init__(self, connection: Any, number: int) -> None:
         self.connection = connection
         self.id = number
         self.isHeadReceived = self.isLocalClosed = self.isRemoteClosed = False
@@ -75,8 +74,9 @@ class Stream:
         self.queued = self.sent = self.received = self.untaken = 0
         self.expected: int | None = None
         self.trailers: bytes | None = None
-        self.sendWindow = connection.initialSendWindow
-        self.receiveWindow = self.window = connection.limits.streamWindow
+        self.sendWindow: int = connection.initialSendWindow
+        window: int = connection.limits.streamWindow
+        self.receiveWindow = self.window = window
         # Without a wish of the client, its streams share the connection.
         self.level = DEFAULT_URGENCY * 2 + 1
 

@@ -7,7 +7,7 @@ only an upgrade has (section 5).
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.interfaces import IConsumer, IPushProducer, ITransport
@@ -16,9 +16,7 @@ from zope.interface import implementer
 
 from storagegate.net.http2.hpack import encodeHead
 from storagegate.net.http2.interfaces import ErrorCode
-
-if TYPE_CHECKING:
-    from storagegate.net.http2.httpstream import HTTPStream
+from storagegate.net.http2.stream import Stream
 
 # The length of a handshake's response, whose fields the server has chosen.
 _MAX_HEAD = 64 * 1024
@@ -37,10 +35,10 @@ class StreamTransport:
     @ivar disconnecting: Whether it was closed from this side.
     """
 
-    def __init__(self, stream: "HTTPStream") -> None:
+    def __init__(self, stream: Stream) -> None:
         self.protocol: Any = None
         self.isRequested = self.isOpen = self.disconnecting = False
-        self._stream: HTTPStream | None = stream
+        self._stream: Any = stream
         self._connection = stream.connection
         self._head: bytes | None = b""
         self._producer: Any = None
@@ -136,7 +134,7 @@ class StreamTransport:
         elif len(self._head) > _MAX_HEAD:
             self.abortConnection()
 
-    def _sendHead(self, stream: "HTTPStream", head: bytes) -> None:
+    def _sendHead(self, stream: Stream, head: bytes) -> None:
         line, *lines = head.split(b"\r\n")
         status = line[9:12]
         lines = [each for each in lines if not each.lower().startswith(_NOT_SENT)]
