@@ -419,7 +419,8 @@ class NativeCall(Stream):
     @property
     def _isBlocked(self) -> bool:
         """Return whether the messages have to wait for the client's window."""
-        return self.queued > min(self.sendWindow, self.connection.sendWindow)
+        window: int = min(self.sendWindow, self.connection.sendWindow)
+        return self.queued > window
 
     def _lose(self) -> None:
         """Clean up after the end of a call that its handler has not ended, and notify it."""
