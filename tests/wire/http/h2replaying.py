@@ -120,3 +120,8 @@ async def answered(client: RawClient, *streams: int) -> Reading:
         return read(await client.until(isEnough))
     except EOFError as error:
         return read(error.args[0])
+
+
+def isUnended(wire: bytes) -> bool:
+    """Say whether frames begin with the head of a request that has a body."""
+    return wire[3] == HEADERS and not wire[4] & END
