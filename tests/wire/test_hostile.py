@@ -25,6 +25,8 @@ from storagegate.http.middleware.bodyparser import urlencoded
 from storagegate.http.middleware.upload import upload
 from tests.support.selection import long
 from tests.wire.http.corpus import CORPUS
+from tests.wire.http.h2corpus import H2_CORPUS
+from tests.wire.http.h2replaying import HELLO
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 ROUNDS = 1250
@@ -66,6 +68,9 @@ TEXTS = (
 )
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+WIRES = [each.wire for each in CORPUS] + [HELLO + each.form.wire for each in H2_CORPUS]
+"""Requests of both versions of HTTP that are none."""
 
 
 def mutated(chance: random.Random, wire: bytes) -> bytes:
@@ -112,7 +117,7 @@ def requests(paths: Sequence[str]) -> Iterator[bytes]:
     )
     while True:
         if chance.random() < 0.2:
-            yield mutated(chance, chance.choice(CORPUS).wire)
+            yield mutated(chance, chance.choice(WIRES))
             continue
         body = chance.choice(TEXTS)
         head = [f"{chance.choice(methods)} {chance.choice(paths)} HTTP/1.1", "Host: x"]

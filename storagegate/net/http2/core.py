@@ -247,14 +247,15 @@ class HTTP2Core:
 
     @property
     def hasInput(self) -> bool:
-        """Return whether a complete frame is left: the turn was over, or output has to be sent."""
+        """
+        Return whether a frame is left that can be handled: the turn was over, or output has to be
+        sent. One that is too long is refused by its header.
+        """
         data = self._input
-        return (
-            self.failure is None
-            and not self._isPrefaceDue
-            and len(data) >= HEADER_SIZE
-            and len(data) - HEADER_SIZE >= int.from_bytes(data[:3], "big")
-        )
+        if self.failure is not None or self._isPrefaceDue or len(data) < HEADER_SIZE:
+            return False
+        size = int.from_bytes(data[:3], "big")
+        return size > self.limits.frame or len(data) - HEADER_SIZE >= size
 
     @property
     def hasOutput(self) -> bool:

@@ -204,6 +204,16 @@ class TurnTests(_Case):
         self.assertFalse(peer.core.hasInput)
         self.assertTrue(peer.core.isInFrame)
 
+    def test_longFrameAtTurn(self) -> None:
+        """A frame that is too long is refused in the next turn, although its end never comes."""
+        peer = Peer(isOver=lambda handled: True).greet()
+        while peer.core.hasInput:
+            peer.feed()
+        peer.feed(headers(1, POST, 4), b"\xff\xff\xff\0\0\0\0\0\x01hello")
+        self.assertTrue(peer.core.hasInput)
+        self.assertEqual(peer.failure(), ErrorCode.FRAME_SIZE_ERROR)
+        self.assertFalse(peer.core.hasInput)
+
     def test_flushes(self) -> None:
         """The owner is asked for a flush outside of input only."""
         peer = self.peer

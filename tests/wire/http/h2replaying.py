@@ -41,6 +41,11 @@ class Received:
     resets: list[int] = field(factory=list)
     order: list[int] = field(factory=list)
 
+    @property
+    def isOver(self) -> bool:
+        """Return whether nothing more is to come."""
+        return bool(self.ends or self.resets)
+
     def outcome(self) -> Outcome | None:
         """Return how the stream ended; C{None} if it did not, or in more than one way."""
         if not self.heads and self.order == [RESET]:
@@ -109,9 +114,14 @@ async def answered(client: RawClient, *streams: int) -> Reading:
 
     def isEnough(received: bytearray) -> bool:
         reading = read(bytes(received))
-        return all(reading.stream(number).outcome() is not None for number in streams)
+        return all(reading.stream(number).isOver for number in streams)
 
     try:
         return read(await client.until(isEnough))
     except EOFError as error:
         return read(error.args[0])
+
+
+def isUnended(wire: bytes) -> bool:
+    """Say whether frames begin with the head of a request that has a body."""
+    return wire[3] == HEADERS and not wire[4] & END

@@ -154,10 +154,12 @@ class ServedCase(TestCase):
         self.addCleanup(lambda: maybeDeferred(port.stopListening))
         return port
 
-    async def connect(self, port: IListeningPort, description: str = "") -> RawClient:
-        """Connect a client."""
-        address: Any = port.getHost()
-        description = description or f"tcp:127.0.0.1:{address.port}"
+    async def connect(self, port: IListeningPort | None, description: str = "") -> RawClient:
+        """Connect a client, to a port or to an endpoint."""
+        if not description:
+            assert port is not None
+            address: Any = port.getHost()
+            description = f"tcp:127.0.0.1:{address.port}"
         client = RawClient()
         await connectProtocol(clientFromString(self.reactor, description), client)
         self.addCleanup(self._disconnect, client)

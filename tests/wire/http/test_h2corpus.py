@@ -6,6 +6,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.http.message import ChannelRequest
+from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
 from tests.wire.http.corpus import CORPUS
 from tests.wire.http.h2corpus import (
@@ -19,9 +20,10 @@ from tests.wire.http.h2corpus import (
     H2Case,
     frame,
 )
-from tests.wire.http.h2replaying import HELLO, Reading, answered, read, request
+from tests.wire.http.h2replaying import HELLO, Reading, answered, isUnended, read, request
 from tests.wire.http.replaying import SMUGGLED, Cut, byByte
 from tests.wire.http.support import RawClient, ServedCase
+from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 _GOOD = request(b"/second", 3)
 
@@ -46,16 +48,19 @@ class Replaying(ServedCase):
 
     goodStatus = 200
 
-    async def replayAll(self, port: Any, cut: Cut, behind: bytes = b"") -> None:
+    async def replayAll(
+        self, port: Any, cut: Cut, behind: bytes = b"", description: str = ""
+    ) -> None:
         """
         Send each case on a connection of its own, and a good request behind it.
 
         @param cut: Gives the pieces in which a case is sent.
         @param behind: Further frames of the case's stream.
+        @param description: The endpoint of a listener of another process, in place of the port.
         """
         wrong: list[str] = []
         for case in H2_CORPUS:
-            client = await self.connect(port)
+            client = await self.connect(port, description)
             client.write(HELLO)
             await self.sendSlowly(client, cut(case.form.wire + behind))
             problem = await self.judge(client, case)
@@ -147,3 +152,34 @@ class ApplicationTests(AppServedCase, Replaying):
             and set(shape) == {"error"}
             and 0 < len(shape["error"]) < 100
         )
+
+
+@long("starts a daemon")
+class S3Tests(Replaying):
+    """The S3 listener of a daemon."""
+
+    # Its bucket does not exist.
+    goodStatus = 404
+    timeout = 20
+
+    async def test_heads(self) -> None:
+        """Each has the same outcome, as far as its head decides, and none leaves a traceback."""
+        daemon = makeDaemon(ownDirectory("h2corpus") / "data")
+        daemon.start()
+        self.addCleanup(daemon.kill)
+        host, port = daemon.address("s3")
+        await self.replayAll(None, lambda wire: [wire], b"", f"tcp:{host}:{port}")
+        self.assertNotIn("Traceback", daemon.log)
+
+    async def judge(self, client: RawClient, case: H2Case) -> object:
+        """Accept that a request without a signature is refused before its body is looked at."""
+        problem = await super().judge(client, case)
+        if not (isinstance(problem, Reading) and isUnended(case.form.wire)):
+            return problem
+        heads, good = problem.stream(1).heads, problem.stream(3).heads
+        isRefused = [head[":status"] for head in heads] == ["403"]
+        outcome = case.form.outcome
+        if outcome.kind == "goaway":
+            return None if isRefused and problem.goAways == [outcome.code] else problem
+        isGood = [head[":status"] for head in good] == [str(self.goodStatus)]
+        return None if isRefused and isGood and not problem.goAways else problem
