@@ -378,7 +378,7 @@ class ResponseSink(ByteSink, Protocol):
         """Whether the head has been sent."""
 
     def sendBuffer(self, view: memoryview) -> Deferred[None] | None:
-        """Send the bytes of a buffer that the caller writes to again; see L{send}."""
+        """Send the bytes of a buffer that the caller writes to again."""
 
     def finish(self) -> None:
         """End the response."""
