@@ -458,6 +458,7 @@ class ShapeTests(DevelopCase):
         end = "app.listen('unix:s')\napp.listen()\napp.run()\n"
         self.write("app.py", APP.format(port=self.port) + end)
         await self.start("app.py")
+        await self.until(lambda: self.script.output.count("listening on") == 2)
         for word in ("one", "two", "three"):
             await self.changeTo(word)
             client = RawClient()
