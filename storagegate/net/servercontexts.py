@@ -30,9 +30,9 @@ TICKET_SECONDS = 3600
 """
 Lifetime of a ticket, and of the key that encrypts it.
 
-Whoever has the key can read the sessions of TLS 1.2 that it protects, so it is short-lived; and a
-client's certificate is checked again after this time at the latest. A client that connects all the
-time makes one full handshake an hour, which costs it 1 ms.
+An attacker who has the key can read the sessions of TLS 1.2 that it protects, so it is short-lived.
+A client's certificate is checked again after this time at the latest. A client that connects all
+the time makes one full handshake an hour, which costs it 1 ms.
 """
 
 

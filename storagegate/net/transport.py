@@ -134,16 +134,8 @@ class FastServer(tcp.Server):
             return
         if not self.connected or self._writeDisconnecting:
             return
-        try:
-            sent = self.socket.sendmsg(pieces)
-        except OSError:
-            sent = 0
-        for piece in pieces:
-            if sent >= len(piece):
-                sent -= len(piece)
-            else:
-                self._queue(piece, sent)
-                sent = 0
+        for piece, sent in self._sendPieces(pieces):
+            self._queue(piece, sent)
 
     def writeBuffer(self, view: memoryview) -> None:
         """
@@ -156,16 +148,28 @@ class FastServer(tcp.Server):
         if not self.connected or self._writeDisconnecting:
             return
         pieces, self._held = [*(self._held or ()), view], None
+        for piece, sent in self._sendPieces(pieces):
+            self._queue(bytes(piece[sent:]), 0)
+
+    def _sendPieces(self, pieces: Sequence[Any]) -> list[tuple[Any, int]]:
+        """
+        Send several pieces in one system call.
+
+        @return: The pieces that the kernel has not accepted whole, each with the number of its
+            bytes that were sent.
+        """
         try:
             sent = self.socket.sendmsg(pieces)
         except OSError:
             sent = 0
+        unsent = []
         for piece in pieces:
             if sent >= len(piece):
                 sent -= len(piece)
             else:
-                self._queue(bytes(piece[sent:]), 0)
+                unsent.append((piece, sent))
                 sent = 0
+        return unsent
 
     def loseConnection(self, *arguments: Any) -> None:
         """Close once everything is sent."""

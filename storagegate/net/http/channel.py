@@ -523,13 +523,7 @@ class HTTPChannel(Protocol):
         """Mark the request as finished, and release it."""
         request = self._request
         assert request is not None
-        request.finished = True
-        request.disconnectCallbacks = request.handlerState = None
-        if request.ends:
-            # Most callbacks refer to the request; keeping them would make a cycle.
-            ends, request.ends = request.ends, ()
-            for end in ends:
-                end()
+        request.ended()
         if self._heldBody is not None:
             self._heldBody.hold(0)
         self._request = None

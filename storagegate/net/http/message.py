@@ -635,6 +635,16 @@ class ChannelRequest(RequestHead):
 
     # For the channel
 
+    def ended(self) -> None:
+        """Mark the response as complete, and call the callbacks of L{onEnd}."""
+        self.finished = True
+        self.disconnectCallbacks = self.handlerState = None
+        if self.ends:
+            # Most callbacks refer to the request; keeping them would make a cycle.
+            ends, self.ends = self.ends, ()
+            for end in ends:
+                end()
+
     def connectionLost(self, reason: Failure, bodyError: BodyLost) -> None:
         """
         Notify the body's reader, the writer and the callbacks of the disconnect.

@@ -282,13 +282,7 @@ class HTTPStream(Stream):
         """Mark the request as finished, and release it."""
         request, self._request = self._request, None
         assert request is not None
-        request.finished = True
-        request.disconnectCallbacks = request.handlerState = None
-        if request.ends:
-            # Most callbacks refer to the request; keeping them would make a cycle.
-            ends, request.ends = request.ends, ()
-            for end in ends:
-                end()
+        request.ended()
         self._release()
 
     def _release(self) -> None:

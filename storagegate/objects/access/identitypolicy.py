@@ -202,8 +202,8 @@ class PolicyRules(dict[str, tuple[Rules, Rules]]):
 
 Coverage = tuple[tuple[bytes, ...], tuple[bytes, ...]]
 """
-Prefixes of the keys on which an operation is allowed whatever the request is, and prefixes of the
-keys on which a statement may deny it.
+Prefixes of the keys on which an operation is allowed without regard to the rest of the request, and
+prefixes of the keys on which a statement may deny it.
 """
 
 _UNKNOWN: Coverage = (), ()
