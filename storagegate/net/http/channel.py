@@ -290,8 +290,8 @@ class HTTPChannel(Protocol):
                     self._awaitHead(data)
                     break
                 request = ChannelRequest(self)
-                wire = data if end == len(data) else data[:end]
-                data = data[parseHead(wire, limits, request) :]
+                end = parseHead(data if end == len(data) else data[:end], limits, request)
+                data = data[end:] if end < len(data) else b""
                 isPlain = request.keepAlive and request.version == b"HTTP/1.1" and limits.keepAlive
                 if request.contentLength != 0:
                     data = self._beginBody(request, data)
