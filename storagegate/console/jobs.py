@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
-from storagegate.console.objects import keptEncryption
+from storagegate.console.objects import keptEncryption, removeSource
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
@@ -34,7 +34,6 @@ from storagegate.objects.operations import (
     AbortMultipartUpload,
     CopyObject,
     DeleteEntry,
-    DeleteObject,
     DeleteObjects,
     ListMultipartUploads,
     ListObjects,
@@ -42,7 +41,7 @@ from storagegate.objects.operations import (
 )
 from storagegate.storage.errors import NoSuchUpload, StoreError
 from storagegate.storage.ranges import ObjectRange, UploadRange, VersionRange
-from storagegate.storage.records import ObjectRecord, WriteCondition
+from storagegate.storage.records import ObjectRecord
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 
 _BATCH = 1000
@@ -65,6 +64,8 @@ _DEAD_SECONDS = 30.0
 _LONGEST_PAUSE_SECONDS = 1.0
 
 _BUSY_MS = 2000
+
+_INSIDE = "The target must not be inside the source"
 
 Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"]
 
@@ -457,7 +458,7 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
         raise codedError("INVALID_ARGUMENT", f"{body.kind} does not take a target")
     isWithin = body.toBucket in ("", body.bucket) and body.toPrefix.startswith(body.prefix)
     if isCopy and isWithin:
-        raise codedError("INVALID_ARGUMENT", "The target must not be inside the source")
+        raise codedError("INVALID_ARGUMENT", _INSIDE)
     # Refuse now instead of starting a job that fails.
     if body.kind == "emptyBucket":
         if body.prefix:
@@ -545,7 +546,12 @@ async def _copyPrefix(run: _Run) -> None:
 
 
 async def _movePrefix(run: _Run) -> None:
-    """Copy the objects, and delete each that was copied and has not changed since."""
+    """
+    Copy the objects, and delete each that was copied and has not been written since.
+
+    The same bytes, written again, are another write: a job in the other direction may have made
+    them from the copy.
+    """
     await run.pages(lambda keys: _copyAll(run, keys, isMove=True))
 
 
@@ -556,11 +562,8 @@ async def _copyAll(run: _Run, keys: Sequence[str], isMove: bool) -> None:
         try:
             source = await _copy(run, key, target)
             if isMove:
-                encoded = key.encode()
-                caller = run.caller("DeleteObject", "write", job.bucket, encoded)
-                condition = WriteCondition(etags=(source.etag,), size=source.size)
-                wanted = DeleteObject(job.bucket, encoded, None, condition)
-                await run.services.objects.perform(caller, wanted)
+                caller = run.caller("DeleteObject", "write", job.bucket, source.key)
+                await removeSource(run.services.objects, caller, source)
         except (DomainError, ServiceError, StoreError) as error:
             run.failed(key, error)
         job.done += 1
@@ -571,7 +574,11 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
     """Copy an object; return the source."""
     job, objects = run.job, run.services.objects
     source = key.encode()
-    copied = readKey(job.toPrefix + key[len(job.prefix) :])
+    name = job.toPrefix + key[len(job.prefix) :]
+    if target == job.bucket and name.startswith(job.prefix):
+        # It may replace an object that the job has not reached yet.
+        raise codedError("INVALID_ARGUMENT", f"{_INSIDE}: {name}")
+    copied = readKey(name)
 
     async def copy() -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)

@@ -141,6 +141,21 @@ class JobTests(ConsoleCase):
         self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 2, 1))
         self.assertEqual(self.keys(bucket), ["a/", "b"])
 
+    def test_upwards(self) -> None:
+        """What would replace objects that are still to be moved or copied stays where it is."""
+        for kind in ("movePrefix", "copyPrefix"):
+            bucket = self.fill("a/x", "a/a/x", "a/b")
+            job = self.finish(kind=kind, bucket=bucket, prefix="a/", toPrefix="")
+            self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 3, 1))
+            [failed] = job["failed"]
+            self.assertEqual(failed["key"], "a/a/x")
+            self.assertIn("inside the source: a/x", failed["error"])
+            left = ["a/a/x"] if kind == "movePrefix" else ["a/a/x", "a/b", "a/x"]
+            self.assertEqual(self.keys(bucket), [*left, "b", "x"])
+            for key, body in (("a/a/x", b"a/a/x"), ("b", b"a/b"), ("x", b"a/x")):
+                found = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+                self.assertEqual(found, body)
+
     @long("takes seconds")
     def test_policy(self) -> None:
         """A job may what its key may; one sees one's own."""
