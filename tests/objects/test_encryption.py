@@ -65,13 +65,20 @@ from storagegate.storage.embedded.backup import backup
 from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.restore import restore
-from storagegate.storage.errors import BucketChanged, CorruptBlob, CorruptObject
+from storagegate.storage.errors import (
+    BucketChanged,
+    ConcurrentChange,
+    CorruptBlob,
+    CorruptObject,
+    PreconditionFailed,
+)
 from storagegate.storage.files import Files
 from storagegate.storage.layout import isBlobId
 from storagegate.storage.mutations import CreateUpload
 from storagegate.storage.ranges import PartRange
 from storagegate.storage.records import (
     BUCKET_KEY,
+    UNCONDITIONAL,
     Attributes,
     Checksum,
     Content,
@@ -79,6 +86,7 @@ from storagegate.storage.records import (
     ObjectRecord,
     Part,
     PartSummary,
+    WriteCondition,
 )
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.contract.delayedcatalog import DELAYED
@@ -662,6 +670,50 @@ class CopyTests(EncryptionCase):
     async def test_blobs(self) -> None:
         """All 16 copies of blobs: between encrypted kinds they share bytes, else they write."""
         await self._copies(LARGE)
+
+    async def test_ontoItself(self) -> None:
+        """
+        A copy onto itself never undoes a later write or removal, of any kind and size: the caller
+        repeats it. The blobs that it looked up may be gone.
+        """
+        for (name, source), target, body in itertools.product(
+            KINDS.items(), KINDS.values(), (SMALL, LARGE)
+        ):
+            sent = None if source is None else source.customerKey
+            await self.put(b"k", body, source)
+            record, _ = await self.find(b"k", sent)
+            wanted = CopyObject(
+                "box", b"k", record, overwrites=True, encryption=target, sourceKey=sent
+            )
+            for condition in (UNCONDITIONAL, WriteCondition(etags=("x", record.etag))):
+                await self.put(b"k", body + b"!", source)
+                with self.assertRaises((ConcurrentChange, CorruptBlob)):
+                    await self.objects.perform(CALLER, replace(wanted, condition=condition))
+                self.assertTrue(await self.read(b"k", sent) == body + b"!", name)
+                await self.objects.perform(CALLER, DeleteObject("box", b"k", None))
+                with self.assertRaises((ConcurrentChange, CorruptBlob)):
+                    await self.objects.perform(CALLER, replace(wanted, condition=condition))
+        # The bytes of refused copies are removed in the background.
+        await self.store.close()
+        self.reopen()
+        await self.store.idle()
+        self.assertEqual(await self.blobCount(), 0)
+
+    async def test_ontoItselfConditions(self) -> None:
+        """A condition that its source does not meet refuses a copy onto itself as any other."""
+        record = await self.put(b"k", SMALL)
+        for condition in (
+            WriteCondition(etags=("x",)),
+            WriteCondition(absent=True),
+            WriteCondition(unlike=(record.etag,)),
+        ):
+            wanted = CopyObject("box", b"k", record, overwrites=True, condition=condition)
+            with self.assertRaises(PreconditionFailed):
+                await self.objects.perform(CALLER, wanted)
+        wanted = CopyObject(
+            "box", b"k", record, overwrites=True, condition=WriteCondition(etags=("*",))
+        )
+        await self.objects.perform(CALLER, wanted)
 
     async def test_bucketDecides(self) -> None:
         """A copy has the kind of its bucket, not of its source."""
