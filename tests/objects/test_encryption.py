@@ -936,20 +936,40 @@ class KeyTests(EncryptionCase):
     """Bucket keys and master keys."""
 
     async def test_oneCall(self) -> None:
-        """A bucket needs one call in the time of the cache, however many objects it gets."""
+        """
+        A bucket needs one call in the time of the cache, however many objects it gets. Its key is
+        unwrapped once before it is used.
+        """
         for number in range(20):
             await self.put(b"%d" % number, SMALL, KINDS[SSE_S3])
-        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 0))
+        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 1))
         self.objects = self.domain()
         reads = [Deferred.fromCoroutine(self.read(b"%d" % number)) for number in range(20)]
         await gatherResults(reads)
-        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 1))
+        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 2))
         self.nowSeconds += 299
         await self.read(b"1")
-        self.assertEqual(self.keys.unwraps, 1)
+        self.assertEqual(self.keys.unwraps, 2)
         self.nowSeconds += 2
         await self.read(b"1")
-        self.assertEqual(self.keys.unwraps, 2)
+        self.assertEqual(self.keys.unwraps, 3)
+
+    async def test_unopened(self) -> None:
+        """A write is refused, not lost, if the provider wraps keys that it will not unwrap."""
+        unwrap = self.keys.unwrap
+
+        async def refuse(name: str, wrapped: str, binding: bytes) -> bytes:
+            raise MasterKeyNotFound()
+
+        self.patch(self.keys, "unwrap", refuse)
+        for _ in range(2):
+            with self.assertRaises(MasterKeyNotFound):
+                await self.put(b"k", SMALL, KINDS[SSE_S3])
+        _, documents = await self.store.catalog.settings("box")
+        self.assertEqual(keysIn(documents), {})
+        self.patch(self.keys, "unwrap", unwrap)
+        await self.put(b"k", SMALL, KINDS[SSE_S3])
+        self.assertEqual(await self.read(b"k"), SMALL)
 
     async def test_concurrent(self) -> None:
         """Concurrent first uses in two processes make one key, which both use."""

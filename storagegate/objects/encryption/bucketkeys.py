@@ -4,7 +4,7 @@ The keys of buckets, which stand between master keys and object keys.
 A bucket has one key for each master key that encrypts objects in it, kept wrapped as a setting of
 the bucket. The key never changes: after a rotation of the master key only its wrapped form does. An
 open key stays in memory for a limited time, so a provider of master keys gets one call for a bucket
-in that time, not one for an object.
+in that time, not one for an object. A new key takes two: it is unwrapped before its first use.
 """
 
 import hashlib
@@ -84,6 +84,21 @@ def keysIn(documents: Mapping[str, bytes]) -> dict[str, BucketKey]:
         for name, document in documents.items()
         if name.startswith(BUCKET_KEY)
     }
+
+
+async def proveWrapped(
+    masterKeys: IMasterKeys, name: str, wrapped: str, binding: bytes, plain: bytes
+) -> None:
+    """
+    Check that a wrapped bucket key opens again: nothing else keeps the key, and a provider may wrap
+    for a client for which it does not unwrap.
+
+    @param name: The name of the master key.
+    @raise WrongMasterKey: It opens as another key.
+    @raise DomainError: The errors of L{IMasterKeys.unwrap}.
+    """
+    if await masterKeys.unwrap(name, wrapped, binding) != plain:
+        raise WrongMasterKey()
 
 
 class BucketKeys:
@@ -217,8 +232,11 @@ class BucketKeys:
             if keyId is not None:
                 return keyId, documents
             if not wrapped:
+                masterKeys, binding = self.masterKeys, bindingOf(bucket, made)
                 with self._counted("wrap"):
-                    wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, made))
+                    wrapped = await masterKeys.wrap(masterKey, key, binding)
+                with self._counted("unwrap"):
+                    await proveWrapped(masterKeys, masterKey, wrapped, binding, key)
             document = msgspec.json.encode(BucketKey(masterKey, wrapped, int(self._now() * 1000)))
             # The setting that names the last key changes with each, so that two processes cannot
             # make one each.
