@@ -180,6 +180,7 @@ class EncryptionCase(TestCase):
         """Open the store and make buckets."""
         self.directory = os.path.abspath(self.mktemp())
         self.nowSeconds = 1.8e9
+        self.elapsed = 0.0
         self.keys = MemoryMasterKeys("other")
         self.reopen()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
@@ -203,6 +204,7 @@ class EncryptionCase(TestCase):
         """Make a domain, as of another process."""
         accounts = AccessKeyStore(self.store.accessKeys, "AK", "secret")
         options = options or EncryptionOptions(lambda: self.keys)
+        options.seconds = lambda: self.elapsed
         return openDomain(self.store, accounts, "us-east-1", lambda: self.nowSeconds, "", options)
 
     async def _make(self) -> None:
@@ -947,12 +949,20 @@ class KeyTests(EncryptionCase):
         reads = [Deferred.fromCoroutine(self.read(b"%d" % number)) for number in range(20)]
         await gatherResults(reads)
         self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 2))
-        self.nowSeconds += 299
+        self.elapsed += 299
         await self.read(b"1")
         self.assertEqual(self.keys.unwraps, 2)
-        self.nowSeconds += 2
+        self.elapsed += 2
         await self.read(b"1")
         self.assertEqual(self.keys.unwraps, 3)
+
+    async def test_clockSetBack(self) -> None:
+        """A clock that is set back does not keep keys open: time passes for them all the same."""
+        await self.put(b"k", SMALL, KINDS[SSE_S3])
+        self.nowSeconds -= 250
+        self.elapsed += 301
+        await self.read(b"k")
+        self.assertEqual(self.keys.unwraps, 2)
 
     async def test_unopened(self) -> None:
         """A write is refused, not lost, if the provider wraps keys that it will not unwrap."""
@@ -1055,7 +1065,7 @@ class KeyTests(EncryptionCase):
             await self.read(b"k")
 
     def _pass(self) -> None:
-        self.nowSeconds += 301
+        self.elapsed += 301
 
     async def test_disabledMeanwhile(self) -> None:
         """A bucket key that is opened while its master key is disabled does not stay open."""
@@ -1082,7 +1092,7 @@ class KeyTests(EncryptionCase):
         self.keys.problem = "away"
         self.assertEqual(await self.read(b"k"), SMALL)
         await self.put(b"k", SMALL, KINDS[SSE_S3])
-        self.nowSeconds += 301
+        self.elapsed += 301
         for use in (
             lambda: self.read(b"k"),
             lambda: self.put(b"k", SMALL, KINDS[SSE_S3]),
@@ -1160,7 +1170,7 @@ class MaintenanceTests(EncryptionCase):
                 await self.put(f"{name} {label}".encode(), body, kind)
         await self.put(b"gone", LARGE, KINDS[SSE_S3])
         self.keys.problem = "away"
-        self.nowSeconds += 1000
+        self.elapsed += 1000
         await self.objects.perform(CALLER, DeleteObject("box", b"gone", None))
         await self.store.idle()
         await self.store.scrubber.stop()

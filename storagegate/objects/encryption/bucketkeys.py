@@ -116,18 +116,22 @@ class BucketKeys:
         masterKeys: Callable[[], IMasterKeys] | None,
         now: Callable[[], float],
         keyCacheSeconds: float,
+        seconds: Callable[[], float],
     ) -> None:
         """
         @param masterKeys: Returns the provider; called with the first key.
         @param now: Returns seconds since the epoch.
         @param keyCacheSeconds: How long an open key stays in memory.
+        @param seconds: Returns the monotonic time.
         """
         self._catalog: Any = catalog
         self._makeMasterKeys = masterKeys
         self._masterKeys: IMasterKeys | None = None
         self._now = now
-        self._seconds = keyCacheSeconds
-        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._seconds, self._keyCacheSeconds = seconds, keyCacheSeconds
+        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(
+            OPEN_KEYS, seconds, keyCacheSeconds
+        )
         self._loading: dict[tuple[str, bytes | str], SharedFuture[Any]] = {}
         self.hits = 0
         self.onForget: Callable[[], object] = lambda: None
@@ -149,11 +153,13 @@ class BucketKeys:
 
     def forget(self) -> None:
         """Close all open keys, so that the next use asks the provider."""
-        self._open = TTLCache(OPEN_KEYS, self._now, self._seconds)
+        self._open = TTLCache(OPEN_KEYS, self._seconds, self._keyCacheSeconds)
         self.onForget()
 
     def endOf(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> float | None:
-        """Return when an open bucket key is closed; L{None} if it is not open."""
+        """
+        Return when an open bucket key is closed, by the monotonic time; L{None} if it is not open.
+        """
         document = documents.get(BUCKET_KEY + keyId)
         return None if document is None else self._open.endOf((bucket, document))
 
@@ -245,7 +251,7 @@ class BucketKeys:
                 await self._catalog.commit(
                     PutSettings(bucket, settings, {KEYED: documents.get(KEYED)})
                 )
-                opened.put((bucket, document), key, self._now() + self._seconds)
+                opened.put((bucket, document), key, self._seconds() + self._keyCacheSeconds)
                 return made, {setting: document}
         raise SettingsChanged
 
@@ -264,7 +270,7 @@ class BucketKeys:
             )
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
-        opened.put((bucket, document), key, self._now() + self._seconds)
+        opened.put((bucket, document), key, self._seconds() + self._keyCacheSeconds)
         return key
 
     @contextmanager

@@ -76,7 +76,7 @@ class RewrapTests(SynchronousTestCase):
 
     def open(self, bucket: str) -> bytes:
         """Return the open key of a bucket in another process, which is made if it is absent."""
-        keys = BucketKeys(self.catalog, lambda: self.masterKeys, lambda: 1.0, 300)
+        keys = BucketKeys(self.catalog, lambda: self.masterKeys, lambda: 1.0, 300, float)
         documents = self.catalog.buckets[bucket]
         found: bytes
         _, found = self.wait(keys.forMaster(bucket, documents, DEFAULT_KEY))
