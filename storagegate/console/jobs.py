@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
-from storagegate.console.objects import keptEncryption, removeSource
+from storagegate.console.objects import keptEncryption, namingTaken, removeSource
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
@@ -41,7 +41,7 @@ from storagegate.objects.operations import (
 )
 from storagegate.storage.errors import NoSuchUpload, StoreError
 from storagegate.storage.ranges import ObjectRange, UploadRange, VersionRange
-from storagegate.storage.records import ObjectRecord
+from storagegate.storage.records import ObjectRecord, WriteCondition
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 
 _BATCH = 1000
@@ -102,6 +102,7 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     @ivar prefix: The prefix of the keys; empty for the whole bucket, as for C{emptyBucket}.
     @ivar toBucket: The target of a copy or a move; empty for the same bucket.
     @ivar toPrefix: Replaces C{prefix} in the keys of a copy or a move.
+    @ivar replaces: Whether a copy or a move replaces objects that exist; otherwise, these fail.
     """
 
     kind: Kind
@@ -109,6 +110,7 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     prefix: str = ""
     toBucket: str = ""
     toPrefix: str = ""
+    replaces: bool = True
 
 
 class Failed(Struct):
@@ -136,6 +138,7 @@ class JobView(Struct, kw_only=True):
     toPrefix: str
     accessKey: str
     state: str
+    replaces: bool = True
     startedMs: int
     endedMs: int | None = None
     done: int = 0
@@ -454,7 +457,7 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
     for each in (body.prefix, body.toPrefix):
         checkKey(each.encode())
     isCopy = body.kind in ("copyPrefix", "movePrefix")
-    if not isCopy and (body.toBucket or body.toPrefix):
+    if not isCopy and (body.toBucket or body.toPrefix or not body.replaces):
         raise codedError("INVALID_ARGUMENT", f"{body.kind} does not take a target")
     isWithin = body.toBucket in ("", body.bucket) and body.toPrefix.startswith(body.prefix)
     if isCopy and isWithin:
@@ -541,7 +544,7 @@ async def _emptyBucket(run: _Run) -> None:
 
 
 async def _copyPrefix(run: _Run) -> None:
-    """Copy the objects; existing targets are replaced."""
+    """Copy the objects."""
     await run.pages(lambda keys: _copyAll(run, keys, isMove=False))
 
 
@@ -585,11 +588,13 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
         writer = run.caller("PutObject", "write", target, copied)
         _, record = await objects.object(reader, job.bucket, source)
         encryption = await keptEncryption(objects, writer, target, record)
-        wanted = CopyObject(target, copied, record, encryption=encryption)
+        condition = WriteCondition(absent=not job.replaces)
+        wanted = CopyObject(target, copied, record, condition=condition, encryption=encryption)
         await objects.perform(writer, wanted)
         return record
 
-    return await retryCopy(copy)
+    with namingTaken(name):
+        return await retryCopy(copy)
 
 
 async def _abortUploads(run: _Run) -> None:

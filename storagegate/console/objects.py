@@ -1,6 +1,7 @@
 """Objects: listings, records, contents and versions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -388,15 +389,26 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
         )
         return found, await objects.perform(writer, wanted), source
 
-    try:
+    with namingTaken(body.toKey):
         found, record, source = await retryCopy(copy)
-    except (DomainError, StoreError) as error:
-        if not isinstance(asDomainError(error), ConditionFailed):
-            raise
-        raise codedError("ALREADY_EXISTS", f"{body.toKey} already exists") from error
     if remover is not None:
         await removeSource(objects, remover, source)
     return await _view(call, writer, found, record, None)
+
+
+@contextmanager
+def namingTaken(key: str) -> Iterator[None]:
+    """
+    Name the target of a copy that must not exist, if it does.
+
+    @raise ServiceError: C{ALREADY_EXISTS}.
+    """
+    try:
+        yield
+    except (DomainError, StoreError) as error:
+        if not isinstance(asDomainError(error), ConditionFailed):
+            raise
+        raise codedError("ALREADY_EXISTS", f"{key} already exists") from error
 
 
 async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
