@@ -1,5 +1,6 @@
 """Copies of objects, and the access decision on the attributes that a copy takes over."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -66,7 +67,9 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
     )
     condition = _unchanged(wanted)
     try:
-        record = await putCopy(service.store, record, content, objectKey, condition)
+        record = await putCopy(
+            service.store, record, content, objectKey, condition, partial(service.checkSame, home)
+        )
     except (NoSuchKey, PreconditionFailed) as error:
         if condition is wanted.condition:
             raise

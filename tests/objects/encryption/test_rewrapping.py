@@ -135,7 +135,9 @@ class RewrapTests(SynchronousTestCase):
         wrap = self.masterKeys.wrap
         for isOther in (False, True):
 
-            async def wrong(name: str, plain: bytes, binding: bytes, isOther: bool = isOther) -> str:
+            async def wrong(
+                name: str, plain: bytes, binding: bytes, isOther: bool = isOther
+            ) -> str:
                 """Wrap another key, or for another bucket."""
                 if isOther:
                     return await wrap(name, plain[::-1], binding)
