@@ -58,19 +58,20 @@ class Encryption:
         now: Callable[[], float],
         encryptAll: bool,
         keyCacheSeconds: float,
+        seconds: Callable[[], float],
     ) -> None:
         """See L{BucketKeys}, and L{storagegate.objects.encryption.options.EncryptionOptions}."""
-        self.bucketKeys = BucketKeys(catalog, masterKeys, now, keyCacheSeconds)
+        self.bucketKeys = BucketKeys(catalog, masterKeys, now, keyCacheSeconds, seconds)
         self._encryptAll = encryptAll
         # Beside an open bucket key it keeps no secret that memory would not have. It saves half of
         # the work of a small read, and the read of the salt before a range. A wrapped key, by which
         # it finds them, never repeats.
-        self._opened: TTLCache[str, _OpenKey] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._opened: TTLCache[str, _OpenKey] = TTLCache(OPEN_KEYS, seconds, keyCacheSeconds)
         # By bucket, generation of its settings, and requested kind.
         self._wrappings: TTLCache[tuple[str, int, str], _Wrapping] = TTLCache(
-            OPEN_KEYS, now, keyCacheSeconds
+            OPEN_KEYS, seconds, keyCacheSeconds
         )
-        self._now, self._seconds = now, keyCacheSeconds
+        self._seconds, self._keyCacheSeconds = seconds, keyCacheSeconds
         self.bucketKeys.onForget = self._forget
 
     def chosen(
@@ -227,8 +228,8 @@ class Encryption:
         return opened
 
     def _forget(self) -> None:
-        self._opened = TTLCache(OPEN_KEYS, self._now, self._seconds)
-        self._wrappings = TTLCache(OPEN_KEYS, self._now, self._seconds)
+        self._opened = TTLCache(OPEN_KEYS, self._seconds, self._keyCacheSeconds)
+        self._wrappings = TTLCache(OPEN_KEYS, self._seconds, self._keyCacheSeconds)
 
     def _unwrapped(
         self,
