@@ -24,6 +24,7 @@ _HINTS = (
     "secret",
     "token",
     "passw",
+    "passphrase",
     "pwd",
     "auth",
     "cookie",
