@@ -44,9 +44,7 @@ _SESSIONS = RecordLimits(most=_MOST, mostOfOwner=100, mostBytesOfOwner=_UNLIMITE
 _TICKETS = RecordLimits(most=100_000, mostOfOwner=1000, mostBytesOfOwner=4 << 20)
 """The limits in total and of a session; the tickets that expire first are evicted."""
 
-_SIGN_INS = RecordLimits(
-    most=_MOST, mostOfOwner=_MOST, mostBytesOfOwner=_UNLIMITED, evicts=False
-)
+_SIGN_INS = RecordLimits(most=_MOST, mostOfOwner=_MOST, mostBytesOfOwner=_UNLIMITED, evicts=False)
 """A sign-in that was evicted could be used again."""
 
 _SESSION, _TICKET, _SIGN_IN = "session", "ticket", "signIn"

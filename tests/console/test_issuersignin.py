@@ -598,7 +598,9 @@ class ClusterSessionTests(NodesCase):
             self.assertEqual(self.status(1, halves), 200)
             self.assertEqual(self.status(0, halves), 200)
             self.assertEqual(self.at(number, "DELETE", "session", None, halves).status, 204)
-            self.assertEqual((self.status(1 - number, halves), self.status(number, halves)), (401, 401))
+            self.assertEqual(
+                (self.status(1 - number, halves), self.status(number, halves)), (401, 401)
+            )
 
     def test_halves(self) -> None:
         """Every node needs both halves, and refuses those of two sessions."""

@@ -81,7 +81,9 @@ class ConsoleRecordsContract:
         """The records of a kind are listed, of all owners or of one."""
         await self.put(0, record("a"), record("b", owner="other"), record("c", "ticket"))
         self.assertEqual(await self.ids(), {"a", "b"})
-        self.assertEqual(await self.stores[1].records("session", "other"), [record("b", owner="other")])
+        self.assertEqual(
+            await self.stores[1].records("session", "other"), [record("b", owner="other")]
+        )
         self.assertEqual(await self.stores[1].records("session", "none"), [])
 
     async def test_owned(self: Any) -> None:

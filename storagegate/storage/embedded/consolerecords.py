@@ -83,7 +83,8 @@ _KIND = FileKind(
             FROM consoleTickets
             """,
             """
-            INSERT INTO consoleRecords SELECT 'signIn', state, '', expiresMs, x'' FROM consoleSignIns
+            INSERT INTO consoleRecords SELECT 'signIn', state, '', expiresMs, x''
+            FROM consoleSignIns
             """,
             "DROP TABLE consoleSessions",
             "DROP TABLE consoleTickets",

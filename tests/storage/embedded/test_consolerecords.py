@@ -43,12 +43,16 @@ class MigrationTests(TestCase):
         """Sessions of keys and of people, tickets and used sign-ins stay."""
         directory = self.mktemp()
         os.mkdir(directory)
-        grant = '{"issuer":"i","account":"a","user":"u","role":"none","claimed":[],"isGrouped":true}'
+        grant = (
+            '{"issuer":"i","account":"a","user":"u","role":"none","claimed":[],"isGrouped":true}'
+        )
         with closing(sqlite3.connect(os.path.join(directory, "sessions.sqlite"))) as old, old:
             for statement in (each for migration in _KIND.migrations[:3] for each in migration):
                 old.execute(statement)
             old.execute("PRAGMA user_version = 3")
-            insert = "INSERT INTO consoleSessions VALUES (?, 'token', ?, 'proof', ?, ?, '::1', ?, ?)"
+            insert = (
+                "INSERT INTO consoleSessions VALUES (?, 'token', ?, 'proof', ?, ?, '::1', ?, ?)"
+            )
             old.execute(insert, ("one", "KEY", 1000, 2000, 'a "quoted" agent', ""))
             old.execute(insert, ("two", "user/i/u", 1000, 43_100_000, "agent", grant))
             old.execute("INSERT INTO consoleTickets VALUES ('t', 'one', 9000, x'00ff')")
