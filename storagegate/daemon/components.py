@@ -311,7 +311,10 @@ class Components:
             )
 
         self.encryption = EncryptionOptions(
-            openMasterKeys, options.encryptAll, options.keyCacheSeconds
+            openMasterKeys,
+            options.encryptAll,
+            options.keyCacheSeconds,
+            options.blockCustomerKeys,
         )
         if self._isMetered:
             from storagegate.objects.encryption.metrics import watchEncryption

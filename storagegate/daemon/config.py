@@ -485,6 +485,13 @@ KEYS = (
         isShared=True,
     ),
     Key(
+        "blockCustomerKeys",
+        "false",
+        _readBoolean,
+        "whether new buckets block the encryption keys of clients (SSE-C), as at Amazon",
+        isShared=True,
+    ),
+    Key(
         "customerKeysOverHTTP",
         "false",
         _readBoolean,
@@ -524,6 +531,7 @@ class StoreOptions(Struct, frozen=True):
     @ivar encryptAll: Whether all new objects are encrypted.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
     @ivar vault: The provider of the master keys; C{None} for their file.
+    @ivar blockCustomerKeys: Whether new buckets block the encryption keys of clients.
     """
 
     directory: str
@@ -535,6 +543,7 @@ class StoreOptions(Struct, frozen=True):
     encryptAll: bool = False
     keyCacheSeconds: int = 300
     vault: Any = None
+    blockCustomerKeys: bool = False
 
 
 class S3Options(Struct, frozen=True):
@@ -997,6 +1006,7 @@ def _assemble(
             values["encryptAll"],
             values["keyCacheSeconds"],
             vault,
+            values["blockCustomerKeys"],
         ),
         s3=S3Options(
             values["region"],

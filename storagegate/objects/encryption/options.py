@@ -27,12 +27,14 @@ class EncryptionOptions:
     @ivar encryptAll: Whether a write without an encryption, in a bucket without a default, is
         encrypted with keys of the store.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
+    @ivar blocksCustomerKeys: Whether new buckets block the keys of clients (SSE-C).
     @ivar opened: The encryption, after the first encrypted object.
     """
 
     masterKeys: "Callable[[], IMasterKeys] | None" = None
     encryptAll: bool = False
     keyCacheSeconds: float = KEY_CACHE_SECONDS
+    blocksCustomerKeys: bool = False
     opened: "Encryption | None" = field(default=None, init=False)
 
     def open(self, catalog: ICatalog, now: Callable[[], float]) -> "Encryption":

@@ -242,6 +242,15 @@ def withoutSessions(holder: H, request: IdentityRequest) -> H:
     return replace(holder, revokedBeforeMs=ended)
 
 
+def withStatus(holder: H, status: str, request: IdentityRequest) -> H:
+    """Enable a user or a role, or disable it; both end its sessions."""
+    disabled = status == INACTIVE
+    if not (disabled or holder.disabled):
+        return holder
+    # Before it is enabled, another node can have made a session, not knowing that it is disabled.
+    return replace(withoutSessions(holder, request), disabled=disabled)
+
+
 def newId(state: AccountState, kind: type[Entity]) -> str:
     """Make the id of a new entity, which no other has."""
     taken = {entity.id for entity in state.entities.values()}

@@ -16,6 +16,7 @@ from storagegate.objects.identities.lookup import (
     roleOf,
     tagsOf,
     withoutSessions,
+    withStatus,
 )
 from storagegate.objects.identities.rights import checkTrustPolicy
 
@@ -126,12 +127,7 @@ def updateRoleStatus(
 ) -> tuple[AccountState, None]:
     """Enable a role, or disable it and end its sessions."""
     role = roleOf(state, operation.roleName)
-    if operation.status == INACTIVE:
-        role = replace(withoutSessions(role, request), disabled=True)
-    elif role.disabled:
-        # Another node can have made a session before it learnt of the change.
-        role = replace(withoutSessions(role, request), disabled=False)
-    return state.withEntity(role), None
+    return state.withEntity(withStatus(role, operation.status, request)), None
 
 
 def revokeRoleSessions(

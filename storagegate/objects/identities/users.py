@@ -13,7 +13,6 @@ from storagegate.objects.identities.answers import (
 )
 from storagegate.objects.identities.entities import AccountState, IAMUser
 from storagegate.objects.identities.lookup import (
-    INACTIVE,
     IdentityRequest,
     allUsers,
     changeableUser,
@@ -25,6 +24,7 @@ from storagegate.objects.identities.lookup import (
     viewGroup,
     viewUser,
     withoutSessions,
+    withStatus,
 )
 
 USERS_LIMIT = 5000
@@ -153,12 +153,7 @@ def updateUserStatus(
 ) -> tuple[AccountState, None]:
     """Enable a user, or disable it and end its sessions."""
     user = changeableUser(state, operation.userName)
-    if operation.status == INACTIVE:
-        user = replace(withoutSessions(user, request), disabled=True)
-    elif user.disabled:
-        # Another node can have made a session before it learnt of the change.
-        user = replace(withoutSessions(user, request), disabled=False)
-    return state.withEntity(user), None
+    return state.withEntity(withStatus(user, operation.status, request)), None
 
 
 def revokeUserSessions(
