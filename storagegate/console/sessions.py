@@ -18,8 +18,8 @@ from hashlib import sha256
 from secrets import token_urlsafe
 
 import msgspec
-from attrs import evolve, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.objects.accounts import AccountKey
 from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
@@ -69,23 +69,7 @@ class SignInGrant(Struct, frozen=True):
     isGrouped: bool
 
 
-class _SessionDocument(Struct, frozen=True):
-    """The content of the record of a session."""
-
-    token: str
-    proof: str
-    createdMs: int
-    usedMs: int
-    address: str
-    agent: str
-    grant: SignInGrant | None = None
-
-
-_decode = msgspec.json.Decoder(_SessionDocument).decode
-
-
-@frozen
-class ConsoleSession:
+class ConsoleSession(Struct, frozen=True):
     """
     A session.
 
@@ -108,35 +92,10 @@ class ConsoleSession:
     agent: str
     grant: SignInGrant | None = None
 
-    @classmethod
-    def read(cls, record: ConsoleRecord) -> "ConsoleSession":
-        """Read the record of a session."""
-        found = _decode(record.document)
-        return cls(
-            record.id,
-            found.token,
-            record.owner,
-            found.proof,
-            found.createdMs,
-            found.usedMs,
-            found.address,
-            found.agent,
-            found.grant,
-        )
-
     def record(self) -> ConsoleRecord:
-        """Make the record of the session."""
-        document = _SessionDocument(
-            self.token,
-            self.proof,
-            self.createdMs,
-            self.usedMs,
-            self.address,
-            self.agent,
-            self.grant,
-        )
-        encoded = msgspec.json.encode(document)
-        return ConsoleRecord(_SESSION, self.id, self.accessKey, self.endMs(), encoded)
+        """Make the record of the session, see L{readSession}."""
+        document = msgspec.json.encode(self)
+        return ConsoleRecord(_SESSION, self.id, self.accessKey, self.endMs(), document)
 
     def endMs(self) -> int:
         """Return when the session expires unless it is used before then."""
@@ -156,6 +115,14 @@ class ConsoleSession:
     def hasToken(self, token: str) -> bool:
         """Return whether a token is the session's."""
         return hmac.compare_digest(self.token, _hash(token))
+
+
+def readSession(record: ConsoleRecord) -> ConsoleSession:
+    """Read the record of a session."""
+    return _decode(record.document)
+
+
+_decode = msgspec.json.Decoder(ConsoleSession).decode
 
 
 def _hash(text: str) -> str:
@@ -211,7 +178,7 @@ class ConsoleSessions:
         session = await self._valid(_hash(id))
         nowMs = self._nowMs()
         if session is not None and nowMs - session.usedMs >= _TOUCH_SECONDS * 1000:
-            session = evolve(session, usedMs=nowMs)
+            session = replace(session, usedMs=nowMs)
             await self._records.replace(session.record())
         return session
 
@@ -230,7 +197,7 @@ class ConsoleSessions:
         @param accessKey: Return only the sessions of this key.
         """
         nowMs = self._nowMs()
-        found = map(ConsoleSession.read, await self._records.records(_SESSION, accessKey))
+        found = map(readSession, await self._records.records(_SESSION, accessKey))
         valid = [each for each in found if each.endMs() > nowMs]
         return sorted(valid, key=lambda each: (-each.usedMs, each.id))
 
@@ -283,7 +250,7 @@ class ConsoleSessions:
 
     async def _valid(self, id: str) -> ConsoleSession | None:
         found = await self._records.find(_SESSION, id)
-        session = None if found is None else ConsoleSession.read(found)
+        session = None if found is None else readSession(found)
         return None if session is None or session.endMs() <= self._nowMs() else session
 
     def _nowMs(self) -> int:

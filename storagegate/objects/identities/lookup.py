@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from storagegate.objects.errors import (
     AccessDenied,
+    DeleteConflict,
     LimitExceeded,
     NoSuchEntity,
     UnmodifiableEntity,
@@ -229,6 +230,18 @@ def checkCount(count: int, name: str, most: int) -> None:
     """
     if count >= most:
         raise LimitExceeded(f"Cannot exceed quota for {name}: {most}")
+
+
+def checkUnattached(holder: PolicyHolder) -> None:
+    """
+    Check that an entity that is to be deleted has no policies.
+
+    @raise DeleteConflict: It has some.
+    """
+    if holder.policies:
+        raise DeleteConflict("Cannot delete entity, must delete policies first.")
+    if holder.attached:
+        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
 
 
 def withoutSessions(holder: H, request: IdentityRequest) -> H:

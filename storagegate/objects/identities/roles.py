@@ -3,7 +3,7 @@
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from storagegate.objects.errors import DeleteConflict, EntityAlreadyExists
+from storagegate.objects.errors import EntityAlreadyExists
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import Done, RolePage, RoleResult, RoleView
 from storagegate.objects.identities.entities import AccountState, Role
@@ -11,6 +11,7 @@ from storagegate.objects.identities.lookup import (
     INACTIVE,
     IdentityRequest,
     checkCount,
+    checkUnattached,
     newId,
     pageOf,
     roleOf,
@@ -115,10 +116,7 @@ def deleteRole(
 ) -> tuple[AccountState, None]:
     """Delete a role without policies."""
     role = roleOf(state, operation.roleName)
-    if role.policies:
-        raise DeleteConflict("Cannot delete entity, must delete policies first.")
-    if role.attached:
-        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+    checkUnattached(role)
     return state.withoutEntity(role), None
 
 

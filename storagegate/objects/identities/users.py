@@ -17,6 +17,7 @@ from storagegate.objects.identities.lookup import (
     allUsers,
     changeableUser,
     checkCount,
+    checkUnattached,
     newId,
     operatorKey,
     pageOf,
@@ -139,10 +140,7 @@ def deleteUser(
     user = changeableUser(state, operation.userName)
     if state.keysOf(user) or state.serviceKeysOf(f"user/{user.key}"):
         raise DeleteConflict("Cannot delete entity, must delete access keys first.")
-    if user.policies:
-        raise DeleteConflict("Cannot delete entity, must delete policies first.")
-    if user.attached:
-        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+    checkUnattached(user)
     if user.groups:
         raise DeleteConflict("Cannot delete entity, must remove users from group first.")
     return state.withoutEntity(user), None

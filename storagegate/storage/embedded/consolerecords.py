@@ -73,8 +73,9 @@ _KIND = FileKind(
             """
             INSERT INTO consoleRecords SELECT 'session', id, accessKey,
                 min(usedMs + 1800000, createdMs + 43200000),
-                CAST(json_object('token', token, 'proof', proof, 'createdMs', createdMs,
-                    'usedMs', usedMs, 'address', address, 'agent', agent, 'grant',
+                CAST(json_object('id', id, 'accessKey', accessKey, 'token', token, 'proof', proof,
+                    'createdMs', createdMs, 'usedMs', usedMs, 'address', address,
+                    'agent', agent, 'grant',
                     CASE document WHEN '' THEN NULL ELSE json(document) END) AS BLOB)
             FROM consoleSessions
             """,

@@ -240,21 +240,22 @@ class ContextTests(SimulationCase):
 
     def test_operators(self) -> None:
         """Given values reach each operator, variables and C{Null}; no request gives defaults."""
-        tags = ("a", "b")
+        tags, tag = ("a", "b"), "aws:requesttag/team"
+        forAll, forAny = "ForAllValues:StringEquals", "ForAnyValue:StringEquals"
         for condition, entry, decision in (
             (when("Null", "s3:x-amz-acl", "true"), None, "allowed"),
             (when("Null", "s3:x-amz-acl", "true"), ("s3:x-amz-acl", "private"), "implicitDeny"),
             (when("StringNotEquals", "s3:prefix", "x"), None, "allowed"),
             (when("StringEquals", "s3:prefix", ""), None, "implicitDeny"),
             (when("NumericLessThan", "s3:max-keys", "9"), ("s3:max-keys", "8"), "allowed"),
-            (when("StringLike", "aws:RequestTag/Team", "r*"), ("aws:requesttag/team", "red"), "allowed"),
+            (when("StringLike", "aws:RequestTag/Team", "r*"), (tag, "red"), "allowed"),
             (
                 when("StringEquals", "s3:ExistingObjectTag/Team", "x"),
                 ("s3:existingobjecttag/team", "x"),
                 "implicitDeny",
             ),
-            (when("ForAllValues:StringEquals", "aws:TagKeys", "a"), ("aws:TagKeys", *tags), "implicitDeny"),
-            (when("ForAnyValue:StringEquals", "aws:TagKeys", "a"), ("aws:TagKeys", *tags), "allowed"),
+            (when(forAll, "aws:TagKeys", "a"), ("aws:TagKeys", *tags), "implicitDeny"),
+            (when(forAny, "aws:TagKeys", "a"), ("aws:TagKeys", *tags), "allowed"),
             (when("StringEquals", "jwt:groups", "b"), ("jwt:groups", *tags), "allowed"),
             (when("DateGreaterThan", "aws:CurrentTime", "2023-01-01T00:00:00Z"), None, "allowed"),
             (

@@ -1,4 +1,4 @@
-"""The policy simulator with real clients, and its decisions compared with those on real requests."""
+"""The policy simulator with real clients; its decisions are those on real requests."""
 
 import json
 from typing import Any
