@@ -44,7 +44,6 @@ from storagegate.objects.identities.answers import (
 )
 from storagegate.objects.identities.entities import (
     AccountState,
-    Group,
     IAMUser,
     PolicyHolder,
     Role,
@@ -176,7 +175,7 @@ def simulatePrincipalPolicy(
     """Simulate the policies of a user, a group or a role, and those that the call names."""
     holder = _holderOf(state, operation.policySourceArn)
     named = [*_documentsOf(state, holder), *_inputs(operation)]
-    account, acting = state.account, None if isinstance(holder, Group) else holder
+    account, acting = state.account, holder if isinstance(holder, IAMUser | Role) else None
     if operation.callerArn and operation.callerArn != operation.policySourceArn:
         account, acting = _callerOf(operation.callerArn)
     if operation.resourcePolicy and acting is None:
@@ -229,7 +228,7 @@ def _callerOf(arn: str) -> tuple[str, IAMUser | Role | None]:
     if kind == "user":
         return account, IAMUser(name=name, path=f"{path}/")
     if kind == "role":
-        return account, Role(name=name, path=f"{path}/", trustPolicy="")
+        return account, Role(name=name, path=f"{path}/", trust="")
     if kind == "group":
         return account, None
     raise InvalidInput("CallerArn must be the ARN of a user, a group or a role")
@@ -410,8 +409,9 @@ class _Simulator:
         buckets = {bucket for service, bucket, _ in self._resources if service == "s3"}
         if len(buckets) != 1 or any(service != "s3" for service, *_ in self._resources):
             raise InvalidInput("A ResourcePolicy needs the ARNs of one bucket and its objects")
+        (bucket,) = buckets
         try:
-            compiled = compilePolicy(document.encode(), *buckets)
+            compiled = compilePolicy(document.encode(), bucket)
         except MalformedPolicy as error:
             raise InvalidInput(f"Invalid ResourcePolicy: {error.message}") from error
         described = _Policy(

@@ -189,7 +189,10 @@ class EmbeddedConsoleRecords:
     async def _select(self, where: str, *values: str) -> list[ConsoleRecord]:
         select = f"SELECT {_COLUMNS} FROM consoleRecords WHERE {where}"
         rows = await self._perform(lambda: self._file.execute(select, *values).fetchall(), False)
-        return [ConsoleRecord(*columns, bytes(document)) for *columns, document in rows]
+        return [
+            ConsoleRecord(kind, id, owner, expiresMs, bytes(document))
+            for kind, id, owner, expiresMs, document in rows
+        ]
 
     async def _perform(self, act: Callable[[], T], writes: bool) -> T:
         result: Any = await self._lock.run(self._pool.run, self._file.perform, act, writes)

@@ -380,6 +380,25 @@ class ResourcePolicyTests(SimulationCase):
         denied = policy({"Effect": "Deny"})
         self.assertEqual(self.judge(denied, user), ("explicitDeny", {}))
 
+    def test_role(self) -> None:
+        """A role that is only named has the rights that a policy gives to its ARN."""
+        role = "arn:aws:iam::acme:role/x/ops"
+        for principal, decision in ((role, "allowed"), (f"{role}2", "implicitDeny")):
+            found = self.custom(
+                policy({"Resource": f"{BUCKET}/dog"}),
+                "s3:GetObject",
+                resourceArns=(CAT,),
+                resourcePolicy=self.resource(principal),
+                callerArn=role,
+            )
+            self.assertEqual(found.evalDecision, decision)
+        document = policy(when("StringEquals", "aws:PrincipalType", "AssumedRole"))
+        found = self.custom(document, "s3:GetObject", callerArn=role)
+        self.assertEqual(found.evalDecision, "allowed")
+        document = policy(when("StringLike", "aws:userid", "*"))
+        found = self.custom(document, "s3:GetObject", callerArn=role)
+        self.assertEqual(found.missingContextValues, ("aws:userid",))
+
     def test_foreign(self) -> None:
         """For the bucket of another account both policies must allow, and the details say which."""
         owner = {"resourceOwner": "arn:aws:iam::other:root"}
