@@ -1,5 +1,5 @@
 """
-The records of the console, such as sessions: the interface of their stores, and its values.
+The records of the console, such as sessions and jobs: the interface and the values of their stores.
 
 All processes of the console share a store, so a browser can send each request to another one. On
 one machine it is a file (L{storagegate.storage.embedded.consolerecords}), in a cluster the catalog
@@ -7,7 +7,7 @@ one machine it is a file (L{storagegate.storage.embedded.consolerecords}), in a 
 """
 
 from attrs import frozen
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 
 @frozen
@@ -17,7 +17,7 @@ class ConsoleRecord:
 
     @ivar kind: The kind of the record.
     @ivar id: The name of the record among those of its kind.
-    @ivar owner: The owner: the access key of a session, the session of a ticket.
+    @ivar owner: The owner: the access key of a session or a job, the session of a ticket.
     @ivar expiresMs: The time of expiry, in milliseconds since the epoch.
     """
 
@@ -54,6 +54,8 @@ class IConsoleRecords(Interface):
     A change is durable before its Deferred fires, and all later look-ups of all processes see it.
     """
 
+    isOfNodes: bool = Attribute("Whether processes of several machines share the records.")
+
     async def add(record: ConsoleRecord, limits: RecordLimits, nowMs: int) -> bool:
         """
         Store a record, and remove expired records.
@@ -72,8 +74,12 @@ class IConsoleRecords(Interface):
         @param owner: List only the records of this owner.
         """
 
-    async def replace(record: ConsoleRecord) -> None:
-        """Replace the document of a record, and move its expiry forward, if the record exists."""
+    async def replace(record: ConsoleRecord) -> bool:
+        """
+        Replace the document of a record, and move its expiry forward.
+
+        @return: Whether the record exists.
+        """
 
     async def remove(kind: str, id: str) -> None:
         """Remove a record and the records that it owns, if the record exists."""

@@ -648,6 +648,28 @@ class ClusterSessionTests(NodesCase):
         self.assertEqual(self.at(1, "DELETE", "session", None, halves).status, 204)
         self.assertEqual(self.at(0, "GET", url, None, cookie).status, 401)
 
+    def test_jobs(self) -> None:
+        """A job of one node is listed and stopped at the other one."""
+        halves = self.signIn()
+        bucket = self.makeName()
+        self.assertEqual(self.at(0, "POST", "buckets", {"name": bucket}, halves).status, 200)
+        s3 = botoClient(self.nodes[0].url(), ROOT, patient=False)
+        for number in range(1500):
+            s3.put_object(Bucket=bucket, Key=f"{number}", Body=b"")
+        wanted = {"kind": "copyPrefix", "bucket": bucket, "toPrefix": "copy/", "prefix": ""}
+        wanted = {**wanted, "toBucket": self.makeName()}
+        self.at(0, "POST", "buckets", {"name": wanted["toBucket"]}, halves)
+        id = self.at(0, "POST", "jobs", wanted, halves).json["id"]
+
+        def states() -> list[str]:
+            """Return the state of the job at each node."""
+            found = [self.at(number, "GET", "jobs", None, halves).json for number in (0, 1)]
+            return [job["state"] for each in found for job in each["items"] if job["id"] == id]
+
+        self.assertEqual(states(), ["running", "running"])
+        self.assertEqual(self.at(1, "DELETE", f"jobs/{id}", None, halves).status, 204)
+        self.assertTrue(eventually(lambda: states() == ["cancelled", "cancelled"]))
+
     def test_killed(self) -> None:
         """The sessions of a node that was killed go on at the others."""
         node = self.servers.cluster.node(configuration=self.servers.configuration).start()

@@ -52,7 +52,7 @@ class ConsoleRecordsContract:
         self.assertEqual(await second.find("session", "a"), made)
         self.assertIsNone(await second.find("ticket", "a"))
         changed = record("a", expiresMs=LATER_MS + 1, document=b"")
-        await second.replace(changed)
+        self.assertTrue(await second.replace(changed))
         self.assertEqual(await first.find("session", "a"), changed)
         await second.remove("session", "a")
         self.assertIsNone(await first.find("session", "a"))
@@ -62,7 +62,7 @@ class ConsoleRecordsContract:
         """Replacing a record that was removed does not bring it back."""
         await self.put(0, record("a"))
         await self.stores[1].remove("session", "a")
-        await self.stores[0].replace(record("a"))
+        self.assertFalse(await self.stores[0].replace(record("a")))
         self.assertIsNone(await self.stores[0].find("session", "a"))
 
     async def test_forward(self: Any) -> None:

@@ -86,6 +86,8 @@ CONSOLE_RECORDS = (
 class ClusterConsoleRecords:
     """Stores records in the catalog. Methods: reactor thread."""
 
+    isOfNodes = True
+
     def __init__(
         self,
         connection: PersistentConnection,
@@ -126,7 +128,7 @@ class ClusterConsoleRecords:
         (rows,) = await self._connection.query((b"consolerecords", values))
         return [_record(rows, number) for number in range(rows.ntuples)]
 
-    async def replace(self, record: ConsoleRecord) -> None:
+    async def replace(self, record: ConsoleRecord) -> bool:
         """See L{IConsoleRecords.replace}."""
         values = (
             record.kind.encode(),
@@ -134,7 +136,10 @@ class ClusterConsoleRecords:
             int8(record.expiresMs),
             record.document,
         )
-        await self._change(record.id, (b"replaceconsolerecord", values))
+        isFound: bool = await self._change(
+            record.id, (b"replaceconsolerecord", values), lambda results: bool(results[0].ntuples)
+        )
+        return isFound
 
     async def remove(self, kind: str, id: str) -> None:
         """See L{IConsoleRecords.remove}."""

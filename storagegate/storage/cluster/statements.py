@@ -122,7 +122,7 @@ WRITES = {
     b"addconsolerecord": _call("addconsolerecord", 10),
     b"replaceconsolerecord": """
         UPDATE consolerecords SET expiresms = greatest(expiresms, $3::bigint), document = $4::bytea
-        WHERE kind = $1::text AND id = $2::text
+        WHERE kind = $1::text AND id = $2::text RETURNING true
     """,
     b"removeconsolerecord": _call("removeconsolerecord", 2),
     b"putprogress": """

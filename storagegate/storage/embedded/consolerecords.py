@@ -22,7 +22,7 @@ class ConsoleRecordsUnusable(StoreError):
 
 
 _KIND = FileKind(
-    keeps="console sessions",
+    keeps="console records",
     migrations=(
         (
             """
@@ -119,6 +119,8 @@ _OVER = """
 class EmbeddedConsoleRecords:
     """Stores records in a file. Must run in the reactor thread; the file is used in threads."""
 
+    isOfNodes = False
+
     def __init__(self, directory: str, pool: IWorkPool) -> None:
         """
         @param directory: The data directory.
@@ -165,14 +167,14 @@ class EmbeddedConsoleRecords:
             return await self._select("kind = ?", kind)
         return await self._select("kind = ? AND owner = ?", kind, owner)
 
-    async def replace(self, record: ConsoleRecord) -> None:
+    async def replace(self, record: ConsoleRecord) -> bool:
         """See L{IConsoleRecords.replace}."""
         update = (
             "UPDATE consoleRecords SET document = ?, expiresMs = max(expiresMs, ?)"
             " WHERE kind = ? AND id = ?"
         )
         values = (record.document, record.expiresMs, record.kind, record.id)
-        await self._perform(lambda: self._file.execute(update, *values), True)
+        return await self._perform(lambda: bool(self._file.execute(update, *values).rowcount), True)
 
     async def remove(self, kind: str, id: str) -> None:
         """See L{IConsoleRecords.remove}."""
