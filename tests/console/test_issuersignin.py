@@ -44,6 +44,7 @@ owners = "admin"
 """
 
 PAGE = DOCS / "signin.rst"
+CLUSTER_PAGE = DOCS / "cluster.rst"
 _numbers = itertools.count(1)
 
 GROUPS, POLICIES = ["storagegate", "groups"], ["storagegate", "policies"]
@@ -412,21 +413,19 @@ def _configured(url: str, options: tuple[str, str, str]) -> Daemon:
     return daemon.start()
 
 
-_BALANCER = """\
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 60s
-    timeout server 60s
-frontend console
-    bind 127.0.0.1:{port}
-    default_backend nodes
-backend nodes
-    balance roundrobin
-    http-response set-header X-Node %s
-    server node0 127.0.0.1:{first}
-    server node1 127.0.0.1:{second}
-"""
+def balancerFile(port: int, nodes: list[Daemon]) -> str:
+    """Return the file of C{docs/cluster.rst}, without TLS, that says which node answers."""
+    [block] = [each for each in codeBlocks(CLUSTER_PAGE, "haproxy") if "consoles" in each.code]
+    places = ("10.0.0.1:9001 check", "10.0.0.2:9001 check")
+    pairs = [("bind :443 ssl crt /etc/ssl/example.both.pem", f"bind 127.0.0.1:{port}")]
+    for place, node in zip(places, nodes, strict=True):
+        pairs.append((place, f"127.0.0.1:{node.address('admin')[1]} check"))
+    pairs += [("server one", "server node0"), ("server two", "server node1")]
+    text = block.code
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text.replace("balance", "http-response set-header X-Node %s\n    balance")
 
 
 @frozen
@@ -461,9 +460,8 @@ def startNodes() -> tuple[Issuer, Nodes]:
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
     port = held.getsockname()[1]
-    first, second = (node.address("admin")[1] for node in nodes)
     path = cluster.directory / "haproxy.cfg"
-    path.write_text(_BALANCER.format(port=port, first=first, second=second))
+    path.write_text(balancerFile(port, nodes))
     process = subprocess.Popen([program, "-db", "-f", path])
     atexit.register(held.close)
     atexit.register(process.kill)

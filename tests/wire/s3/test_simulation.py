@@ -191,13 +191,10 @@ class SimulationTests(IAMCase):
         self.makeUser("ann", policy("s3:GetObject", resource="arn:aws:s3:::photos/*"))
         environment = awsEnvironment(self.endpoint, self.makeDirectory("aws"), self.admin)
         entry = "ContextKeyName=aws:SourceIp,ContextKeyValues=127.0.0.1,ContextKeyType=ip"
-        command = [
-            *(program, "iam", "simulate-principal-policy", "--output", "json"),
-            *("--policy-source-arn", f"arn:aws:iam::{self.account}:user/ann"),
-            *("--action-names", "s3:GetObject", "s3:PutObject"),
-            *("--resource-arns", "arn:aws:s3:::photos/cat"),
-            *("--context-entries", entry),
-        ]
+        command = [program, "iam", "simulate-principal-policy", "--output", "json"]
+        command += ["--policy-source-arn", f"arn:aws:iam::{self.account}:user/ann"]
+        command += ["--action-names", "s3:GetObject", "s3:PutObject"]
+        command += ["--resource-arns", "arn:aws:s3:::photos/cat", "--context-entries", entry]
         found = json.loads(runTool(command, environment))["EvaluationResults"]
         self.assertEqual([each["EvalDecision"] for each in found], ["allowed", "implicitDeny"])
 
