@@ -309,7 +309,7 @@ class Components:
             openMasterKeys,
             options.encryptAll,
             options.keyCacheSeconds,
-            options.blockCustomerKeys,
+            blocksCustomerKeys=options.blockCustomerKeys,
         )
         if self._isMetered:
             from storagegate.objects.encryption.metrics import watchEncryption

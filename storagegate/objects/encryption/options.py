@@ -1,6 +1,7 @@
 """The configuration of encryption, which all domains of a store share."""
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -27,6 +28,8 @@ class EncryptionOptions:
     @ivar encryptAll: Whether a write without an encryption, in a bucket without a default, is
         encrypted with keys of the store.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
+    @ivar seconds: Returns the monotonic time, by which it stays open: a clock that is set back must
+        not prolong that beyond the provider's watch for disabled keys.
     @ivar blocksCustomerKeys: Whether new buckets block the keys of clients (SSE-C).
     @ivar opened: The encryption, after the first encrypted object.
     """
@@ -34,6 +37,7 @@ class EncryptionOptions:
     masterKeys: "Callable[[], IMasterKeys] | None" = None
     encryptAll: bool = False
     keyCacheSeconds: float = KEY_CACHE_SECONDS
+    seconds: Callable[[], float] = monotonic
     blocksCustomerKeys: bool = False
     opened: "Encryption | None" = field(default=None, init=False)
 
@@ -47,6 +51,11 @@ class EncryptionOptions:
             from storagegate.objects.encryption.service import Encryption
 
             self.opened = Encryption(
-                catalog, self.masterKeys, now, self.encryptAll, self.keyCacheSeconds
+                catalog,
+                self.masterKeys,
+                now,
+                self.encryptAll,
+                self.keyCacheSeconds,
+                self.seconds,
             )
         return self.opened
