@@ -23,6 +23,7 @@ from storagegate.core.files import readSmallFile
 from storagegate.core.options import OptionError, makeOptions, parseDecimal, readSize
 from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.forwarded import compileTrust
+from storagegate.net.http.interfaces import MAX_STREAMS
 from storagegate.objects.issuedkeys import CREDENTIAL, KeyPair, readCredential
 from storagegate.telemetry.log import LEVELS
 
@@ -323,6 +324,18 @@ KEYS = (
         "whether clients of the S3 and admin listeners may speak HTTP/2",
     ),
     Key(
+        "http2MaxStreams",
+        "100",
+        _wholeNumber(1, MAX_STREAMS, "streams"),
+        "the open streams of a connection of HTTP/2 on the S3 and admin listeners",
+    ),
+    Key(
+        "gatewayOnS3",
+        "false",
+        _readBoolean,
+        "whether the S3 listener also serves the gateway: HTTP, WebSocket and, with onHTTP, gRPC",
+    ),
+    Key(
         "console",
         "true",
         _readBoolean,
@@ -504,16 +517,24 @@ class ListenerOptions(Struct, frozen=True):
 
     @ivar transports: The addresses of the gateway's listeners, by the name of the transport.
     @ivar http2: Whether clients of the S3 and admin listeners may speak HTTP/2.
+    @ivar http2MaxStreams: The maximum number of open streams of their connections of HTTP/2.
+    @ivar gatewayOnS3: Whether the S3 listener also serves the gateway.
     """
 
     s3: str | None
     admin: str | None
     transports: Mapping[str, str | None]
     http2: bool = True
+    http2MaxStreams: int = 100
+    gatewayOnS3: bool = False
 
     def of(self, name: str) -> str | None:
         """Return the address of a gateway transport."""
         return self.transports.get(name)
+
+    def servesGateway(self, name: str) -> bool:
+        """Return whether calls can be made over a listener."""
+        return self.of(name) is not None or (name == "s3" and self.gatewayOnS3)
 
 
 class StoreOptions(Struct, frozen=True):
@@ -986,6 +1007,8 @@ def _assemble(
             values["admin"],
             {row.name: values[row.name] for row in listenerTransports()},
             values["http2"],
+            values["http2MaxStreams"],
+            values["gatewayOnS3"],
         ),
         store=StoreOptions(
             values["data"],

@@ -110,7 +110,7 @@ def checkExposure(configuration: Configuration, exposed: Sequence[str]) -> Itera
     listeners = [
         name
         for name in exposed
-        if configuration.listeners.of(name) and not configuration.requiresClient(name)
+        if configuration.listeners.servesGateway(name) and not configuration.requiresClient(name)
     ]
     methods = []
     for name in configuration.services:
