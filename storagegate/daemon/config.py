@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from attrs import asdict, evolve, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.core.addresses import SCHEMES
 from storagegate.core.extras import missingExtra
@@ -527,6 +528,22 @@ class ListenerOptions(Struct, frozen=True):
     http2: bool = True
     http2MaxStreams: int = 100
     gatewayOnS3: bool = False
+
+    @property
+    def addresses(self) -> Mapping[str, str | None]:
+        """Return the address of each listener by name."""
+        return {"s3": self.s3, "admin": self.admin, **self.transports}
+
+    def at(self, addresses: Mapping[str, str | None]) -> "ListenerOptions":
+        """
+        Return the same options with other addresses.
+
+        @param addresses: The addresses by listener; the others are disabled.
+        """
+        transports = {name: addresses.get(name) for name in self.transports}
+        return replace(
+            self, s3=addresses.get("s3"), admin=addresses.get("admin"), transports=transports
+        )
 
     def of(self, name: str) -> str | None:
         """Return the address of a gateway transport."""

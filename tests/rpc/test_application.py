@@ -183,11 +183,11 @@ class AcceptTests(SynchronousTestCase):
 
     def test_oneConnection(self) -> None:
         """A connection that has twice its calls at work is refused more, and no other is."""
-        self.app.withOptions(grpc={"maxConcurrentStreams": 2})
+        limits = self.app.settings.callLimits(2)
 
         def begin(address: str) -> FakeServerCall:
             call = FakeServerCall("/pkg.A/echo", address=address)
-            self.app._router.accept(self.app.settings.callLimits(100), call)
+            self.app._router.accept(limits, call)
             return call
 
         one, other, unix = "ipv4:127.0.0.1:5000", "ipv4:127.0.0.1:5001", "unix:"

@@ -41,15 +41,15 @@ class ListenerTests(TestCase):
 
     timeout = 120
 
-    async def start(self, settings: str = "") -> None:
-        """Start a daemon, with settings of its file."""
+    async def start(self, settings: str = "", *arguments: str) -> None:
+        """Start a daemon, with settings of its file and more flags."""
         folder = Path(self.mktemp()).absolute()
         folder.mkdir()
         (folder / "things.py").write_text(SERVICE)
         self.authority = Authority(folder / "authority")
         certificate, key = self.authority.issue(file="served", days=30)
         tls = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
-        path = folder / "storagegate.toml"
+        path = self.settings = folder / "storagegate.toml"
         path.write_text(settings)
         self.daemon = DaemonProcess(reactor, expect=("s3", "admin", "http"))
         self.addCleanup(self.daemon.kill)
@@ -61,6 +61,7 @@ class ListenerTests(TestCase):
             "--service",
             "things:Things",
             *listeners,
+            *arguments,
             environment={"PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}"},
         )
         self.context = ssl.create_default_context(cafile=str(self.authority.path))
@@ -124,3 +125,22 @@ class ListenerTests(TestCase):
                     self.assertEqual(client.get(path).http_version, "HTTP/1.1", name)
 
         await deferToThread(run)
+
+    async def test_workers(self) -> None:
+        """Workers have the same switch; new ones, after SIGHUP, have its new value."""
+        await self.start("http2 = false\n", "--workers", "2")
+
+        def version() -> str:
+            with self.client("s3") as client:
+                return client.get("/").http_version
+
+        self.assertEqual(await deferToThread(version), "HTTP/1.1")
+        self.settings.write_text("http2 = true\n")
+        self.daemon.signal("HUP")
+        await self.daemon.waitForLog("2 workers replaced")
+        # One that is being replaced may accept the last connections of its queue.
+        for _ in range(100):
+            if await deferToThread(version) == "HTTP/2":
+                break
+        else:
+            self.fail("the new workers speak HTTP/1.1")

@@ -184,9 +184,7 @@ class StreamSoakTests(TestCase):
         self.assertLess(after.held, 64 * 1024)
         self.assertLess(after.files, before.files + 16)
 
-    def record(
-        self, before: Sample, samples: list[Sample], after: Sample, report: Report
-    ) -> None:
+    def record(self, before: Sample, samples: list[Sample], after: Sample, report: Report) -> None:
         """Write the figures to the log of the test."""
         figures = (before, samples, after, report)
         _log.info("figures: {figures}", figures=msgspec.json.encode(figures).decode())
