@@ -685,7 +685,7 @@ class Components:
             resource.observers.add(self._monitor.tap)
         site.trust = resource.services.trust
         guest = None if self._gateway is None else self._gateway.guest
-        site.resource = resource if guest is None else guest.beside(resource, options.domain)
+        site.resource = resource if guest is None else guest.beside(resource, resource.isBucketHost)
 
     def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":
         """

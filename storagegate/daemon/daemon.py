@@ -94,8 +94,8 @@ class Daemon(ProcessService):
         for row in listenerTransports():
             if row.inherit != "reuseport":
                 self._open(row.name)
-        if listeners.gatewayOnS3:
-            self._joinGateway()
+        if listeners.gatewayOnS3 and self._gateway is not None:
+            self._join(self._gateway)
 
     def startService(self) -> None:
         """
@@ -326,10 +326,10 @@ class Daemon(ProcessService):
         except (CannotListenError, DefinitionError, ValueError) as error:
             raise self._cannotListen(name, endpoint, error) from error
 
-    def _joinGateway(self) -> None:
+    def _join(self, gateway: "DaemonGatewayService") -> None:
         """Serve the gateway on the S3 listener."""
         try:
-            self._gateway.join(self._sites["s3"], self._addresses["s3"])
+            gateway.join(self._sites["s3"], self._addresses["s3"])
         except (DefinitionError, ValueError) as error:
             raise self._refusal(ConfigurationError(f"gatewayOnS3: {error}")) from error
 

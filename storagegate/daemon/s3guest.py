@@ -6,7 +6,7 @@ as its name, such as C{/_api}. The calls of gRPC are told apart before, by their
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import HTTP, WEBSOCKET
@@ -14,7 +14,6 @@ from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import NativeResource
 from storagegate.objects.errors import InvalidBucketName
 from storagegate.objects.names import checkBucketName
-from storagegate.s3.names import bucketOfHost
 
 # Characters that stand for themselves in the patterns of the framework, and in requests.
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
@@ -61,31 +60,34 @@ class S3Guest:
         own = b"|".join([re.escape(path.encode()) for path in _paths(settings).values()])
         self._own = re.compile(b"(?:" + own + rb")(?:/|\Z)")
 
-    def beside(self, s3: NativeResource, s3Domain: str | None) -> NativeResource:
+    def beside(self, s3: NativeResource, isBucketHost: Callable[[bytes], bool]) -> NativeResource:
         """
         Make the root of the listener.
 
         @param s3: Responds to all other requests.
-        @param s3Domain: The domain whose subdomains are buckets: all their paths are S3's.
+        @param isBucketHost: Whether all paths of a host, given as a C{Host} field, are S3's.
         """
-        return _SharedRoot(s3, self._resource, self._own, s3Domain)
+        return _SharedRoot(s3, self._resource, self._own, isBucketHost)
 
 
 class _SharedRoot(NativeResource):
     """Passes each request to S3 or to the gateway."""
 
     def __init__(
-        self, s3: NativeResource, guest: NativeResource, own: re.Pattern[bytes], domain: str | None
+        self,
+        s3: NativeResource,
+        guest: NativeResource,
+        own: re.Pattern[bytes],
+        isBucketHost: Callable[[bytes], bool],
     ) -> None:
         self._s3 = s3
         self._guest = guest
         self._own = own
-        self._domain = domain
+        self._isBucketHost = isBucketHost
 
     def answer(self, request: ChannelRequest) -> None:
         """Let one of them respond."""
-        isGuest = self._own.match(request.path) is not None and (
-            self._domain is None
-            or bucketOfHost(request.headers.get(b"host", b""), self._domain) is None
+        isGuest = self._own.match(request.path) is not None and not self._isBucketHost(
+            request.headers.get(b"host", b"")
         )
         (self._guest if isGuest else self._s3).answer(request)

@@ -18,6 +18,7 @@ from tests.support.browser import Browser
 from tests.support.certificates import Authority
 from tests.support.clients import Account, botoClient
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
+from tests.support.documents import DOCS, codeBlocks
 from tests.support.grpcurl import grpcurl
 from tests.support.h2client import H2Client
 from tests.support.programs import needProgram, needs
@@ -26,19 +27,13 @@ from tests.support.streamsoak import BASE, SERVICE
 from tests.wire.rpc.optioncase import struct
 from tests.wire.s3.fixture import ownDirectory
 
-SETTINGS = """
-http = "off"
-grpc = "off"
-tcp = "off"
-udp = "off"
-gatewayOnS3 = true
 
-[gateway.http]
-basePath = "/_api"
+def settings() -> str:
+    """Return the configuration of docs/http2.rst, without its address, and without TCP and UDP."""
+    lines = codeBlocks(DOCS / "http2.rst", "toml")[1].code.splitlines()
+    kept = [line for line in lines if not line.startswith("s3 = ")]
+    return "\n".join(['tcp = "off"', 'udp = "off"', *kept])
 
-[gateway.grpc]
-onHTTP = true
-"""
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -64,7 +59,7 @@ class OnePort:
         folder = ownDirectory("oneport")
         folder.mkdir(exist_ok=True)
         path = folder / "storagegate.toml"
-        path.write_text(SETTINGS)
+        path.write_text(settings())
         self.isSecure = isSecure
         authority = Authority(folder / "authority")
         self.authority = authority.path
@@ -281,7 +276,7 @@ class ShutdownTests(SynchronousTestCase):
         folder.mkdir()
         (folder / "soakservice.py").write_text(SERVICE)
         path = folder / "storagegate.toml"
-        path.write_text(SETTINGS)
+        path.write_text(settings())
         daemon = Daemon(
             folder / "data",
             "--config",
