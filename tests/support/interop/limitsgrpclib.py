@@ -9,6 +9,8 @@ import ssl
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from grpclib.client import Channel
@@ -20,14 +22,11 @@ from tests.support.interop.grpclibclient import compileProto
 _LONGEST = (4 << 20) - 100
 
 
-async def _count(stream: Any) -> Any:
-    found = 0
-    try:
-        async for _ in stream:
-            found += 1
-    except StreamTerminatedError:
-        return f"terminated after {found}"
-    return found
+async def _patient(attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """Make a call until its connection does not end meanwhile."""
+    while True:
+        with suppress(StreamTerminatedError):
+            return await attempt()
 
 
 async def _main(messages: Any, stubs: Any, port: int, context: ssl.SSLContext | None) -> Any:
@@ -40,24 +39,31 @@ async def _main(messages: Any, stubs: Any, port: int, context: ssl.SSLContext | 
     async with Channel("localhost", port, ssl=context) as channel:
         stub = stubs.TestServiceStub(channel)
         payload = messages.Payload(body=bytes(_LONGEST))
-        large = await stub.UnaryCall(
-            messages.SimpleRequest(response_size=_LONGEST, payload=payload), timeout=CALL_SECONDS
-        )
-        found["large"] = len(large.payload.body)
-        long = {INITIAL_NAME: "v" * 8192}
-        async with stub.UnaryCall.open(metadata=long, timeout=CALL_SECONDS) as stream:
-            await stream.send_message(messages.SimpleRequest(), end=True)
-            await stream.recv_message()
-            found["metadata"] = len(stream.initial_metadata[INITIAL_NAME])
-        async with stub.FullDuplexCall.open(timeout=CALL_SECONDS) as stream:
-            await stream.send_message(parameters(5, 20), end=True)
-            found["halfClosed"] = await _count(stream)
+
+        async def large() -> int:
+            request = messages.SimpleRequest(response_size=_LONGEST, payload=payload)
+            return len((await stub.UnaryCall(request, timeout=CALL_SECONDS)).payload.body)
+
+        async def metadata() -> int:
+            long = {INITIAL_NAME: "v" * 8192}
+            async with stub.UnaryCall.open(metadata=long, timeout=CALL_SECONDS) as stream:
+                await stream.send_message(messages.SimpleRequest(), end=True)
+                await stream.recv_message()
+                return len(stream.initial_metadata[INITIAL_NAME])
+
+        async def halfClosed() -> int:
+            async with stub.FullDuplexCall.open(timeout=CALL_SECONDS) as stream:
+                await stream.send_message(parameters(5, 20), end=True)
+                return len([each async for each in stream])
+
+        for attempt in (large, metadata, halfClosed):
+            found[attempt.__name__] = await _patient(attempt)
 
         async def watch() -> Any:
             try:
                 async with stub.StreamingOutputCall.open(timeout=CALL_SECONDS) as stream:
                     await stream.send_message(parameters(40, 20), end=True)
-                    return await _count(stream)
+                    return len([each async for each in stream])
             except StreamTerminatedError:
                 return "terminated"
 
