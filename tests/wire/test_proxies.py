@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import grpc
+import httpx
 from twisted.trial.unittest import SynchronousTestCase
 from websockets.sync.client import connect
 
@@ -18,6 +19,7 @@ from tests.support.certificates import Authority
 from tests.support.clients import Account, botoClient
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.documents import DOCS, codeBlocks
+from tests.support.http import ROOT_HEADERS
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needNginxModule, needs
 from tests.support.selection import long
@@ -155,6 +157,27 @@ class ProxyTests:
                 websocket.send(json.dumps({"id": number, **LIST}))
                 reply = json.loads(websocket.recv(SECONDS))
                 self.assertEqual((reply["id"], reply["type"]), (number, "stream_end"))
+
+    def test_http2(self) -> None:
+        """A client of HTTP/2 makes calls, and reads and writes objects, on one connection each."""
+        resolve = socket.getaddrinfo
+        self.patch(socket, "getaddrinfo", lambda host, *rest: resolve("127.0.0.1", *rest))
+        context = ssl.create_default_context(cafile=str(self.authority))
+        body = bytes(range(256)) * 4096 * 3
+        port = self.ports["443"]
+        path = f"https://s3.example.com:{port}/h2-{type(self).__name__.lower()}"
+        with httpx.Client(http1=False, http2=True, verify=context, timeout=SECONDS) as client:
+            call = f"https://api.example.com:{port}/api/UserService/ListUsers"
+            answers = [client.post(call, json={}) for _ in range(3)]
+            answers.append(client.put(path, headers=ROOT_HEADERS))
+            answers.append(client.put(f"{path}/a b", content=body, headers=ROOT_HEADERS))
+            answers.append(client.get(f"{path}/a b", headers=ROOT_HEADERS))
+            part = {**ROOT_HEADERS, "Range": "bytes=100-1999999"}
+            answers.append(client.get(f"{path}/a b", headers=part))
+        self.assertEqual([each.status_code for each in answers], [200] * 6 + [206])
+        self.assertEqual({each.http_version for each in answers}, {"HTTP/2"})
+        self.assertEqual(answers[-2].content, body)
+        self.assertEqual(answers[-1].content, body[100:2_000_000])
 
     def test_grpc(self) -> None:
         """A call and its status."""
