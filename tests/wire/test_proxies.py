@@ -40,10 +40,19 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @cache
-def sharedDaemon() -> Daemon:
-    """Start a daemon with all listeners for the rest of the run."""
+def sharedDaemon(engine: str) -> Daemon:
+    """
+    Start a daemon with all listeners for the rest of the run.
+
+    @param engine: The engine of gRPC.
+    """
+    directory = ownDirectory(f"proxies-{engine}")
+    path = directory.with_suffix(".toml")
+    path.write_text(f'[gateway.grpc]\nengine = "{engine}"\n')
     daemon = Daemon(
-        ownDirectory("proxies"),
+        directory,
+        "--config",
+        str(path),
         *(flag for name in ("http", "tcp") for flag in (f"--{name}", "tcp:0:interface=127.0.0.1")),
         *(flag for name in ("grpc", "udp") for flag in (f"--{name}", "127.0.0.1:0")),
         expect=tuple(LISTENERS),
@@ -56,6 +65,7 @@ class ProxyTests:
     """The daemon, one proxy, and a client of each kind."""
 
     language = ""
+    engine = "grpcio"
     forwardsTCP = True
     forwardsUDP = False
     forwardsWebSockets = True
@@ -64,7 +74,7 @@ class ProxyTests:
         """Start the proxy with the file of the page, its names and ports set."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        self.daemon = sharedDaemon()
+        self.daemon = sharedDaemon(self.engine)
         authority = Authority(self.directory)
         certificate, key = authority.issue("*.example.com")
         both = self.directory / "both.pem"
@@ -246,6 +256,12 @@ class NginxTests(ProxyTests, SynchronousTestCase):
         self.runProxy("nginx", "-p", str(self.directory), "-c", "nginx.conf", "-e", "stderr")
 
 
+class NginxNativeTests(NginxTests):
+    """nginx, before the native engine of gRPC."""
+
+    engine = "native"
+
+
 @long("starts nginx, HAProxy and Caddy")
 @needs("haproxy")
 class HaproxyTests(ProxyTests, SynchronousTestCase):
@@ -260,7 +276,9 @@ class HaproxyTests(ProxyTests, SynchronousTestCase):
 
 
 class HaproxyHTTP2Tests(HaproxyTests):
-    """haproxy, which speaks HTTP/2 with the gateway."""
+    """haproxy, which speaks HTTP/2 with the gateway, and with the native engine of gRPC."""
+
+    engine = "native"
 
     def start(self, text: str) -> None:
         """Start it, with the words of the page on HTTP/2."""
@@ -285,8 +303,12 @@ class CaddyTests(ProxyTests, SynchronousTestCase):
 
 
 class CaddyHTTP2Tests(CaddyTests):
-    """Caddy, which speaks HTTP/2 with every listener of HTTP, and then has no WebSockets."""
+    """
+    Caddy, which speaks HTTP/2 with every listener of HTTP, and then has no WebSockets, and with the
+    native engine of gRPC.
+    """
 
+    engine = "native"
     forwardsWebSockets = False
 
     def start(self, text: str) -> None:
