@@ -359,6 +359,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     for name, item in found.items():
         with collectErrors(errors):
             values[name] = _read(item)
+    if values.get("gatewayOnS3") and values.get("s3", "") is None:
+        errors.append("gatewayOnS3: true, though the S3 listener is off")
     with collectErrors(errors):
         _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}

@@ -191,15 +191,18 @@ def addServices(gateway: ProtocolGateway, names: Iterable[str]) -> None:
     raiseErrors(errors)
 
 
-def gatewayErrors(services: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
+def gatewayErrors(
+    services: Sequence[str], tables: Mapping[str, Any], isOnS3: bool = False
+) -> list[str]:
     """
     Return all mistakes of services and tables, whether or not a listener of the gateway is enabled.
 
     @param services: The value of the key C{service}.
     @param tables: The tables C{[gateway.*]}, by name.
+    @param isOnS3: The value of the key C{gatewayOnS3}.
     """
     errors: list[str] = []
-    if services or tables:
+    if services or tables or isOnS3:
         gateway = ProtocolGateway({"protocols": ()})
         with collectErrors(errors):
             addServices(gateway, services)
@@ -207,6 +210,8 @@ def gatewayErrors(services: Sequence[str], tables: Mapping[str, Any]) -> list[st
             configureGateway(gateway, tables)
         with collectErrors(errors):
             checkDiscoveryFiles(gateway)
+        if isOnS3:
+            errors += guestErrors(gateway.settings)
     return errors
 
 
@@ -360,8 +365,6 @@ class DaemonGatewayService:
         with collectErrors(errors):
             checkDiscoveryFiles(self._gateway)
         if listeners.gatewayOnS3:
-            if listeners.s3 is None:
-                errors.append("gatewayOnS3: the S3 listener is off")
             errors += guestErrors(self._gateway.settings)
         raiseErrors(errors)
         self._checkRegistration(listeners.of(HTTP.name))

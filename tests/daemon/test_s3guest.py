@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.daemon.config import ConfigurationError, load
+from storagegate.daemon.configcheck import everyError
 from storagegate.daemon.gatewayservice import DaemonGatewayService
 from storagegate.daemon.s3guest import S3Guest, guestErrors
 from storagegate.gateway.gateway import createProtocolGateway
@@ -95,9 +96,14 @@ class ServiceTests(SynchronousTestCase):
 
     def test_errors(self) -> None:
         """It needs the S3 listener, and paths that are free; all mistakes are named."""
-        error = self.assertRaises(ConfigurationError, self.make, s3="off")
-        self.assertIn("gatewayOnS3: the S3 listener is off", str(error))
-        self.assertIn("gateway.http.basePath: with gatewayOnS3", str(error))
+        for more, start in (
+            ({"s3": "off"}, "gatewayOnS3: true, though the S3 listener is off"),
+            ({}, "gateway.http.basePath: with gatewayOnS3 it must begin with a segment"),
+        ):
+            error = self.assertRaises(ConfigurationError, self.make, **more)
+            self.assertTrue(str(error).startswith(start), error)
+            [*_, found] = everyError({"gatewayOnS3": "true", **more}, {})
+            self.assertIn("with gatewayOnS3", found)
 
     def test_exposed(self) -> None:
         """UserService is not served where other machines reach the S3 listener."""

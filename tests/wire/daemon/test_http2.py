@@ -10,6 +10,7 @@ import httpx
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from hyperframe.frame import SettingsFrame
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
@@ -17,6 +18,7 @@ from twisted.trial.unittest import TestCase
 from tests.support.certificates import Authority
 from tests.support.daemon import ACCESS_KEY, CHECKOUT, SECRET_KEY
 from tests.support.daemonprocess import DaemonProcess
+from tests.support.h2client import H2Client
 from tests.support.selection import long
 
 CONTENT = bytes(range(256)) * 4096
@@ -144,3 +146,16 @@ class ListenerTests(TestCase):
                 break
         else:
             self.fail("the new workers speak HTTP/1.1")
+
+    async def test_streams(self) -> None:
+        """http2MaxStreams limits the open streams: at the top level, and in gateway.http."""
+        await self.start("http2MaxStreams = 7\n[gateway.http]\nhttp2MaxStreams = 5\n")
+
+        def announced(name: str) -> int:
+            port = self.daemon.address(name)[1]
+            with H2Client(port, context=self.context, serverName="127.0.0.1") as client:
+                found: int = client.waitFor(SettingsFrame).settings[3]
+                return found
+
+        for name, streams in (("s3", 7), ("admin", 7), ("http", 5)):
+            self.assertEqual(await deferToThread(announced, name), streams, name)
