@@ -131,9 +131,9 @@ class Stream:
         self.events: asyncio.Queue[Any] = asyncio.Queue()
 
     async def send(self, data: bytes, *, isLast: bool = False) -> None:
-        """Send DATA, as the windows allow."""
+        """Send DATA, as the windows allow, unless the server has ended the stream."""
         core = self._connection.core
-        while True:
+        while self.number in self._connection.streams:
             room = min(core.local_flow_control_window(self.number), core.max_outbound_frame_size)
             if data and not room:
                 await self._connection.waitForWindow()
