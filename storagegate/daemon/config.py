@@ -316,8 +316,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     errors: list[str] = []
     table: dict[str, Any] = {}
     gateway: Mapping[str, Any] = {}
-    cluster: Mapping[str, Any] = {}
-    vault: Mapping[str, Any] = {}
+    cluster: Mapping[str, Any] | None = None
+    vault: Mapping[str, Any] | None = None
     signIn: Mapping[str, Any] = {}
     found = {key.name: _Found(key, key.default, "default") for key in KEYS if key.default}
     if environment.get("STATE_DIRECTORY"):
@@ -329,13 +329,13 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
         with collectErrors(errors):
             table = _readFile(path)
         with collectErrors(errors):
-            gateway = _takeTable(table, _GATEWAY, path)
+            gateway = _takeTable(table, _GATEWAY, path) or {}
         with collectErrors(errors):
             cluster = _takeTable(table, _CLUSTER, path)
         with collectErrors(errors):
             vault = _takeTable(table, _VAULT, path)
         with collectErrors(errors):
-            signIn = _takeTable(table, _SIGN_IN, path)
+            signIn = _takeTable(table, _SIGN_IN, path) or {}
     for source in (
         _fromTable(table, f"file {path}", errors),
         _fromVariables(environment, errors),
@@ -373,8 +373,8 @@ def restore(options: Mapping[str, Any]) -> Configuration:
     restored = _assemble(
         {**values, "service": tuple(values.get("service", ()))},
         options["gateway"],
-        _readCluster(cluster, {}, "") if cluster else None,
-        _readVault(vault, {}, "") if vault else None,
+        _readCluster(cluster, {}, ""),
+        _readVault(vault, {}, ""),
     )
     return evolve(restored, origins=options["origins"], signIn=options["signIn"])
 
@@ -441,16 +441,16 @@ def _readFile(path: str) -> dict[str, Any]:
         raise ConfigurationError(f"config ({origin}): {reason}") from error
 
 
-def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any]:
+def _takeTable(table: dict[str, Any], name: str, path: str) -> Mapping[str, Any] | None:
     """Remove a table of options from a file: its options are not keys."""
-    part = table.pop(name, {})
-    if not isinstance(part, dict):
+    part = table.pop(name, None)
+    if part is not None and not isinstance(part, dict):
         raise ConfigurationError(f"{name} (file {path}): expected a table")
     return part
 
 
 def _readCluster(
-    table: Mapping[str, Any], environment: Mapping[str, str], path: str
+    table: Mapping[str, Any] | None, environment: Mapping[str, str], path: str
 ) -> "ClusterOptions | None":
     """Read the table of the cluster, see L{_readOptions}."""
 
@@ -463,7 +463,7 @@ def _readCluster(
 
 
 def _readVault(
-    table: Mapping[str, Any], environment: Mapping[str, str], path: str
+    table: Mapping[str, Any] | None, environment: Mapping[str, str], path: str
 ) -> "VaultOptions | None":
     """Read the table of Vault, see L{_readOptions}."""
 
@@ -479,7 +479,7 @@ def _readOptions(
     title: str,
     read: Callable[[Mapping[str, Any]], T],
     variables: Mapping[str, str],
-    table: Mapping[str, Any],
+    table: Mapping[str, Any] | None,
     environment: Mapping[str, str],
     path: str,
 ) -> T | None:
@@ -487,13 +487,15 @@ def _readOptions(
     Read a table of options, and the variables that override it.
 
     @param title: The name of the table.
+    @param table: The table of the file; L{None} for none. An empty table is incomplete: without it,
+        the daemon would start with another store or other keys.
     @param read: Reads the options.
     @param variables: The variables, with the option of each; C{a.b} is option C{b} of table C{a}.
     @param path: The path of the file, for errors.
     @return: The options; C{None} if none are set.
     @raise ConfigurationError: If an option is invalid. The text does not contain its value.
     """
-    given = dict(table)
+    given = dict(table or {})
     origins = dict.fromkeys(given, f"file {path}")
     for variable, option in variables.items():
         if environment.get(variable):
@@ -503,8 +505,9 @@ def _readOptions(
                 outer = given.get(name)
                 value = {**(outer if isinstance(outer, Mapping) else {}), inner: value}
             given[name], origins[name] = value, f"variable {variable}"
-    if not given:
+    if not given and table is None:
         return None
+    origins = origins or {title: f"file {path}"}
     try:
         return read(given)
     except ImportError as error:

@@ -463,7 +463,7 @@ class CallDispatch(Task):
                     message = encode(result)
                 except ConversionError as error:
                     raise self._misfit(error) from None
-                if not send(message, call.compress and len(message) > compressAbove):
+                if not send(message, len(message) > compressAbove and call.compress):
                     await engineCall.drained()
                     if engineCall.isOver:
                         raise CancelledError
