@@ -16,6 +16,7 @@ from msgspec import Struct
 from storagegate.core.addresses import SCHEMES
 from storagegate.core.options import parseDecimal, readSize
 from storagegate.gateway.transports.registry import listenerTransports
+from storagegate.net.http.interfaces import MAX_STREAMS
 from storagegate.objects.issuedkeys import CREDENTIAL, readCredential
 from storagegate.telemetry.log import LEVELS
 
@@ -229,6 +230,18 @@ KEYS = (
         "true",
         _readBoolean,
         "whether clients of the S3 and admin listeners may speak HTTP/2",
+    ),
+    Key(
+        "http2MaxStreams",
+        "100",
+        _wholeNumber(1, MAX_STREAMS, "streams"),
+        "the open streams of a connection of HTTP/2 on the S3 and admin listeners",
+    ),
+    Key(
+        "gatewayOnS3",
+        "false",
+        _readBoolean,
+        "whether the S3 listener also serves the gateway: HTTP, WebSocket and, with onHTTP, gRPC",
     ),
     Key(
         "console",

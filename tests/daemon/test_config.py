@@ -192,6 +192,8 @@ class RefusalTests(ConfigurationCase):
             "metricsToken": "x",
             "verifyReads": "yes",
             "http2": "2",
+            "http2MaxStreams": "1025",
+            "gatewayOnS3": "yes",
             "masterKeys": "",
             "encryptAll": "yes",
             "keyCacheSeconds": "0",
