@@ -72,7 +72,7 @@ class Servicer(grpc.GenericRpcHandler):
 class ClientEngineContract(EngineCase):
     """Cases of a client's engine, whose server is grpcio's."""
 
-    def makeClient(self, target: str, credentials: Any) -> Any:
+    def makeClient(self, target: str, tls: Any) -> Any:
         """Make the engine."""
         raise NotImplementedError
 
