@@ -1,8 +1,11 @@
 """The applications and clients of gRPC in a test, on the native engine."""
 
+from collections.abc import Collection, Iterable
+from types import ModuleType
 from typing import Any
 
 from attrs import evolve
+from twisted.trial.unittest import TestCase
 
 from storagegate.rpc import application, client
 
@@ -36,3 +39,27 @@ class WithNativeClients:
         """Replace the engine of clients."""
         self.patch(client, "makeClientEngine", makeNativeClient)  # type: ignore[attr-defined]
         return super().setUp()  # type: ignore[misc]
+
+
+def casesWith(
+    base: type, prefix: str, modules: Iterable[ModuleType], place: str, others: Collection[str]
+) -> dict[str, type[TestCase]]:
+    """
+    Make the cases of modules with another engine.
+
+    @param base: Comes before each case.
+    @param prefix: Begins the names of the new cases.
+    @param place: The name of the module of the new cases.
+    @param others: The names, old or new, of cases that are not made.
+    """
+    made = {}
+    for module in modules:
+        for name, case in vars(module).items():
+            isCase = isinstance(case, type) and issubclass(case, TestCase)
+            if not isCase or case.__module__ != module.__name__ or not name.endswith("Tests"):
+                continue
+            own = f"{prefix}{name}"
+            if name not in others and own not in others:
+                words = {"__doc__": case.__doc__, "__module__": place}
+                made[own] = type(own, (base, case), words)
+    return made
