@@ -6,17 +6,22 @@ The address of a server, as a target of gRPC::
               / "ipv6:" address *( "," address )       ; [2001:db8::1]:443
               / "unix:" [ "//" ] path
 
-A name and a list of addresses are tried as in RFC 8305 (happy eyeballs): the next address begins
-when the last one has failed, or a quarter of a second has passed, and the first connection is used.
+The addresses of a name or a list are tried as in RFC 8305 (happy eyeballs): the next one a quarter
+of a second after the last, until there is a connection.
 """
 
 from collections.abc import Sequence
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from attrs import frozen
 from twisted.internet import address
-from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
+from twisted.internet.endpoints import (
+    HostnameEndpoint,
+    TCP4ClientEndpoint,
+    TCP6ClientEndpoint,
+    UNIXClientEndpoint,
+)
 from twisted.internet.interfaces import (
     IHostnameResolver,
     IHostResolution,
@@ -56,6 +61,11 @@ class Target:
         """
         if self.path:
             return UNIXClientEndpoint(reactor, self.path, timeout=seconds)
+        if len(self.addresses) == 1:
+            # The failure of one address is known without a delay.
+            [(host, port)] = self.addresses
+            kind = TCP6ClientEndpoint if ":" in host else TCP4ClientEndpoint
+            return kind(reactor, host, port, timeout=seconds)
         if self.addresses:
             reactor = _ListResolver(reactor, self.addresses)
         return HostnameEndpoint(reactor, self.host, self.port, timeout=seconds)
@@ -79,7 +89,11 @@ def readTarget(target: str) -> Target:
         return Target(rest, rest.partition(",")[0], *addresses[0], addresses)
     text = rest.removeprefix("///") if scheme == "dns" else target
     host, port = _split(text)
-    return Target(text, text, host, port)
+    try:
+        ip_address(host)
+    except ValueError:
+        return Target(text, text, host, port)
+    return Target(text, text, host, port, ((host, port),))
 
 
 def _split(text: str) -> tuple[str, int]:
