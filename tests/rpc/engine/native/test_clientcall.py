@@ -1,13 +1,14 @@
 """A call of a client: its messages, and how it ends, also with a server that lies."""
 
-import time
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, WindowUpdateFrame
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.rpc.engine.native import clientcall
 from storagegate.rpc.engine.native.messages import deflateMessage, inflateMessage
 from storagegate.rpc.interfaces import CallOptions
 from tests.support.channelserver import HEAD, OK, MemoryChannel, ServerSide
@@ -189,11 +190,12 @@ class StatusTests(ClientCallCase):
 
     def test_deadline(self) -> None:
         """The deadline is sent, and kept here as well."""
+        self.patch(clientcall, "time", SimpleNamespace(time=lambda: 1000.0))
         for seconds, value in ((0.05, "50m"), (5, "5000m"), (86_400 * 3, "259200S")):
-            call = self.begin(options=CallOptions(deadline=time.time() + seconds))
+            call = self.begin(options=CallOptions(deadline=1000 + seconds))
             self.assertEqual(self.server.requests[1]["grpc-timeout"], value)
             call.cancel()
-        call = self.begin(options=CallOptions(deadline=time.time() + 90))
+        call = self.begin(options=CallOptions(deadline=1090))
         self.channel.turn(61)
         self.channel.turn(28)
         self.assertNoResult(call.ended())
