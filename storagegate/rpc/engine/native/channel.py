@@ -19,7 +19,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -31,11 +30,11 @@ from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.core.streams import SharedFuture
 from storagegate.net.http2.interfaces import ErrorCode, HTTP2Error, HTTP2Limits
 from storagegate.net.scheduling import InputScheduler
-from storagegate.net.tls import contextFromPEM
+from storagegate.net.tls import ServerContext, contextFromPEM
 from storagegate.rpc.credentials import GRPCClientTLS
 from storagegate.rpc.engine.native.clientcall import NativeClientCall
-from storagegate.rpc.engine.native.clientconnection import NativeClientConnection
-from storagegate.rpc.engine.native.resources import CallResources, messageLimits
+from storagegate.rpc.engine.native.clientconnection import ChannelOptions, NativeClientConnection
+from storagegate.rpc.engine.native.resources import RPCResources, messageLimits
 from storagegate.rpc.engine.native.response import RPCStatus
 from storagegate.rpc.engine.native.target import readTarget
 from storagegate.rpc.interfaces import (
@@ -76,22 +75,6 @@ _LIMITS = HTTP2Limits(
 _log = Logger()
 
 
-class ChannelOptions(Struct, frozen=True):
-    """
-    The pings and the idle time of connections, in seconds; infinite for never.
-
-    @ivar keepalive: The time without data after which the server is pinged.
-    @ivar keepaliveTimeout: The time for the answer.
-    @ivar pingsWithoutCalls: Whether the server is pinged without a call.
-    @ivar idle: The time without calls after which a connection is closed.
-    """
-
-    keepalive: float
-    keepaliveTimeout: float
-    pingsWithoutCalls: bool
-    idle: float
-
-
 def channelOptions(options: Any) -> ChannelOptions:
     """
     Return the pings and the idle time, with grpc core's defaults.
@@ -124,12 +107,10 @@ class NativeChannel:
     @ivar limits: The limits of HTTP/2.
     @ivar resources: What the calls share.
     @ivar scheduler: Divides time between the connections.
+    @ivar closed: The status of calls when the channel is closed.
     @ivar waiting: The calls that wait for a connection or a stream, in their order.
     @ivar failures: How many attempts in a row gave no connection that answered a call.
     """
-
-    limits = _LIMITS
-    closed = RPCStatus(GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE)
 
     def __init__(
         self,
@@ -148,9 +129,11 @@ class NativeChannel:
         @raise ValueError: If the target or the certificates cannot be used.
         """
         self.isClosed = False
+        self.limits = _LIMITS
+        self.closed = RPCStatus(GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE)
         self.counted: set[str] = set()
         self.target = readTarget(target)
-        self.context = None
+        self.context: ServerContext | None = None
         name = None if tls is None else tls.serverName
         if tls is not None:
             pair = None if tls.chain is None or tls.key is None else (tls.chain, tls.key)
@@ -158,7 +141,7 @@ class NativeChannel:
             self.context = contextFromPEM(host, tls.roots, pair, [b"h2"])
         self.authority = (name or self.target.authority).encode()
         self.options = channelOptions(options)
-        self.resources = CallResources(
+        self.resources = RPCResources(
             messageLimits(options), reactor, NullByteCounter(), PROCESS_BUDGET
         )
         self.scheduler = InputScheduler(reactor)

@@ -8,7 +8,7 @@ response begins, or they are too long.
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
@@ -17,12 +17,13 @@ from zope.interface import implementer
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
 from storagegate.core.streams import SharedFuture
 from storagegate.net.http2.hpack import ReceivedFields, encodePairs
-from storagegate.net.http2.interfaces import ErrorCode, StreamReset
+from storagegate.net.http2.interfaces import ErrorCode, HTTP2Limits, StreamReset
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.base import MESSAGE_COST, QUEUE_BYTES
 from storagegate.rpc.engine.native.messages import PREFIX, tooLongToSend
 from storagegate.rpc.engine.native.messagestream import MessageStream
 from storagegate.rpc.engine.native.metadata import writeMetadata, writeTimeout
+from storagegate.rpc.engine.native.resources import RPCResources
 from storagegate.rpc.engine.native.response import (
     NO_TRAILERS,
     RPCResponseHead,
@@ -31,6 +32,7 @@ from storagegate.rpc.engine.native.response import (
     readResponseHead,
     statusOf,
 )
+from storagegate.rpc.engine.native.target import RPCTarget
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
     CallOptions,
@@ -42,13 +44,39 @@ from storagegate.rpc.status import statusMessage
 
 if TYPE_CHECKING:
     from storagegate.net.http2.core import HTTP2Core
-    from storagegate.rpc.engine.native.channel import NativeChannel
 
 _LATE = RPCStatus(GRPC_STATUSES["DEADLINE_EXCEEDED"], "Deadline Exceeded")
 _CANCELLED = RPCStatus(GRPC_STATUSES["CANCELLED"], CANCELLED_MESSAGE)
 _SEVERAL = RPCStatus(GRPC_STATUSES["INTERNAL"], "the server sent more than one response")
 
 _TIMEOUT_NAME = b"grpc-timeout"
+
+
+class ICallOwner(Protocol):
+    """
+    The channel of a call.
+
+    @ivar resources: What the calls share.
+    @ivar limits: The limits of HTTP/2.
+    @ivar target: The address of the server.
+    @ivar isClosed: Whether the channel is closed.
+    @ivar failures: How many attempts in a row gave no connection that answered a call.
+    """
+
+    resources: RPCResources
+    limits: HTTP2Limits
+    target: RPCTarget
+    isClosed: bool
+    failures: int
+
+    def wait(self, call: Any) -> None:
+        """Let a call wait for a connection or a stream."""
+
+    def held(self, size: int) -> None:
+        """Count bytes of the messages of a call that waits."""
+
+    def forget(self, call: Any) -> None:
+        """Let a call wait no more."""
 
 
 @implementer(IClientCall)
@@ -85,7 +113,7 @@ class NativeClientCall(MessageStream):
     direction = "responses"
 
     def __init__(
-        self, channel: "NativeChannel", path: str, options: CallOptions, request: bytes | None
+        self, channel: ICallOwner, path: str, options: CallOptions, request: bytes | None
     ) -> None:
         """
         @raise TypeError: If a value of the metadata is neither text nor bytes.

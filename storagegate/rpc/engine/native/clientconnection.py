@@ -1,7 +1,8 @@
 """A connection of a client of gRPC."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IHandshakeListener
@@ -13,13 +14,13 @@ from storagegate.core.streams import SharedFuture
 from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.hpack import Pair
 from storagegate.net.http2.interfaces import ErrorCode
-from storagegate.rpc.engine.native.callconnection import CallConnection
-from storagegate.rpc.engine.native.clientcall import NativeClientCall
+from storagegate.net.scheduling import InputScheduler
+from storagegate.net.tls import ServerContext
+from storagegate.rpc.engine.native.clientcall import ICallOwner, NativeClientCall
 from storagegate.rpc.engine.native.messages import ENCODINGS
+from storagegate.rpc.engine.native.response import RPCStatus
+from storagegate.rpc.engine.native.rpcconnection import RPCConnection
 from storagegate.version import __version__
-
-if TYPE_CHECKING:
-    from storagegate.rpc.engine.native.channel import NativeChannel
 
 _LINGER_SECONDS = 1.0
 """How long the server may take to read what was sent before a close."""
@@ -31,15 +32,60 @@ _ACCEPTS = b"identity," + ",".join(ENCODINGS).encode("ascii")
 _AGENT = f"storagegate/{__version__}".encode("ascii")
 
 
+class ChannelOptions(Struct, frozen=True):
+    """
+    The pings and the idle time of connections, in seconds; infinite for never.
+
+    @ivar keepalive: The time without data after which the server is pinged.
+    @ivar keepaliveTimeout: The time for the answer.
+    @ivar pingsWithoutCalls: Whether the server is pinged without a call.
+    @ivar idle: The time without calls after which a connection is closed.
+    """
+
+    keepalive: float
+    keepaliveTimeout: float
+    pingsWithoutCalls: bool
+    idle: float
+
+
+class IConnectionChannel(ICallOwner, Protocol):
+    """
+    The channel of a connection.
+
+    @ivar options: The pings and the idle time of connections.
+    @ivar scheduler: Divides time between the connections.
+    @ivar context: The context of TLS; C{None} for plain text.
+    @ivar authority: The value of C{:authority}.
+    @ivar closed: The status of calls when the channel is closed.
+    @ivar waiting: The calls that wait for a connection or a stream.
+    """
+
+    options: ChannelOptions
+    scheduler: InputScheduler
+    context: ServerContext | None
+    authority: bytes
+    closed: RPCStatus
+    waiting: dict[NativeClientCall, None]
+
+    def openWaiting(self) -> None:
+        """Begin as many of the calls that wait as the connection accepts."""
+
+    def retire(self, connection: Any) -> None:
+        """Begin no more calls on a connection."""
+
+    def lost(self, connection: Any) -> None:
+        """Forget a connection, whose calls end."""
+
+
 @implementer(IHandshakeListener)
-class NativeClientConnection(CallConnection):
+class NativeClientConnection(RPCConnection):
     """
     One connection of a client.
 
     @ivar greeted: Fires when the server has sent its settings; fails if the connection ends before.
     """
 
-    def __init__(self, channel: "NativeChannel") -> None:
+    def __init__(self, channel: IConnectionChannel) -> None:
         super().__init__(channel.resources.clock, channel.scheduler)
         self._channel = channel
         self.greeted: SharedFuture[None] = SharedFuture()

@@ -14,7 +14,7 @@ from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
 from storagegate.net.scheduling import InputScheduler
 from storagegate.rpc.engine.native.call import NativeCall
-from storagegate.rpc.engine.native.callconnection import UNSENT_BYTES, CallConnection
+from storagegate.rpc.engine.native.rpcconnection import UNSENT_BYTES, RPCConnection
 from storagegate.rpc.engine.native.service import CallPeer, CallService
 
 _HELLO_SECONDS = 20.0
@@ -87,7 +87,7 @@ class IConnectionOwner(TypingProtocol):
         """Forget a connection."""
 
 
-class NativeConnection(CallConnection):
+class NativeConnection(RPCConnection):
     """One connection of a server."""
 
     def __init__(self, server: IConnectionOwner, limits: HTTP2Limits) -> None:

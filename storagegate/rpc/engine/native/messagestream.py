@@ -20,7 +20,7 @@ from storagegate.rpc.engine.native.messages import (
     inflateMessage,
     tooLongToSend,
 )
-from storagegate.rpc.engine.native.resources import CallResources
+from storagegate.rpc.engine.native.resources import RPCResources
 
 _INTERNAL = GRPC_STATUSES["INTERNAL"]
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
@@ -85,13 +85,13 @@ class MessageStream(Stream):
 
     direction = ""
 
-    _resources: CallResources
+    _resources: RPCResources
 
     def initialise(self, resources: Any, queued: int) -> None:
         """
         Set the first state of the messages.
 
-        @param resources: L{CallResources}.
+        @param resources: L{RPCResources}.
         @param queued: Bytes queued on a stream, after which its writer is paused.
         """
         self._resources = resources

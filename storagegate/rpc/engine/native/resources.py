@@ -52,7 +52,7 @@ def messageLimits(options: Any) -> MessageLimits:
     )
 
 
-class CallResources:
+class RPCResources:
     """
     The limits, counts and timers of calls.
 

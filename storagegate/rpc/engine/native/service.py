@@ -6,11 +6,11 @@ from typing import Any
 from twisted.internet.address import IPv4Address, IPv6Address
 
 from storagegate.core.heldbytes import HeldBytes
-from storagegate.rpc.engine.native.resources import CallResources, MessageLimits
+from storagegate.rpc.engine.native.resources import MessageLimits, RPCResources
 from storagegate.rpc.interfaces import MessageByteCounter
 
 
-class CallService(CallResources):
+class CallService(RPCResources):
     """
     The calls of a server.
 

@@ -34,7 +34,7 @@ from storagegate.core.options import parseDecimal
 
 
 @frozen
-class Target:
+class RPCTarget:
     """
     The address of a server.
 
@@ -71,7 +71,7 @@ class Target:
         return HostnameEndpoint(reactor, self.host, self.port, timeout=seconds)
 
 
-def readTarget(target: str) -> Target:
+def readTarget(target: str) -> RPCTarget:
     """
     Read a target.
 
@@ -82,18 +82,18 @@ def readTarget(target: str) -> Target:
         path = rest.removeprefix("//")
         if not path or "\0" in path:
             raise ValueError(f"{target!r:.80} has no path")
-        return Target(target, "localhost", "localhost", path=path)
+        return RPCTarget(target, "localhost", "localhost", path=path)
     if scheme in ("ipv4", "ipv6"):
         kind = IPv4Address if scheme == "ipv4" else IPv6Address
         addresses = tuple(_readAddress(each, kind) for each in rest.split(","))
-        return Target(rest, rest.partition(",")[0], *addresses[0], addresses)
+        return RPCTarget(rest, rest.partition(",")[0], *addresses[0], addresses)
     text = rest.removeprefix("///") if scheme == "dns" else target
     host, port = _split(text)
     try:
         ip_address(host)
     except ValueError:
-        return Target(text, text, host, port)
-    return Target(text, text, host, port, ((host, port),))
+        return RPCTarget(text, text, host, port)
+    return RPCTarget(text, text, host, port, ((host, port),))
 
 
 def _split(text: str) -> tuple[str, int]:

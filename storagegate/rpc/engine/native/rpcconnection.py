@@ -29,7 +29,7 @@ _TIMED_FRAMES = 32
 
 
 @implementer(IPushProducer)
-class CallConnection(Protocol):
+class RPCConnection(Protocol):
     """
     One connection, of a server or of a client.
 
