@@ -126,7 +126,7 @@ def makeServerEngine(
 
     @param reactor: The reactor that accepts calls; provides C{IReactorFromThreads} and
         C{IReactorTime}.
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     @param traffic: Counts the bytes of messages.
     @param budget: Counts the bytes of incomplete messages.
     @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>}. Where grpcio cannot be
@@ -149,7 +149,7 @@ def makeClientEngine(target: str, tls: Any, options: Any, reactor: Any) -> IClie
 
     @param target: The server, as a gRPC target.
     @param tls: L{GRPCClientTLS<storagegate.rpc.credentials.GRPCClientTLS>}; C{None} for plain text.
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     @param reactor: The reactor that makes calls; see L{makeServerEngine}.
     @return: Where grpcio cannot be used, the native engine.
     @raise EngineError: If the environment names another engine.

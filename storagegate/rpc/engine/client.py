@@ -57,7 +57,7 @@ def channelArguments(options: Any, tls: GRPCClientTLS | None) -> list[tuple[str,
     """
     Return the channel arguments of a client.
 
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     @param tls: The TLS settings; a server name becomes a channel argument.
     """
     arguments: list[tuple[str, Any]] = [

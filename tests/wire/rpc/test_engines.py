@@ -9,11 +9,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.rpc import engine
-from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.engine.client import ChannelEngine
 from storagegate.rpc.engine.native.channel import NativeChannel
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.engine.server import GrpcioServer
+from storagegate.rpc.options import GRPCServerOptions
 from tests.contract.rpcclientengine import ClientEngineContract
 from tests.contract.rpcengine import ServerEngineContract
 from tests.contract.rpcenginecase import OWN

@@ -11,7 +11,7 @@ from storagegate.core.errors import GRPC_STATUSES, UNKNOWN_MESSAGE, GrpcError
 from storagegate.net.http2.hpack import ReceivedFields, encodePairs
 from storagegate.net.http2.interfaces import ErrorCode
 from storagegate.rpc.engine.native.head import RPCRequestHead, readHead
-from storagegate.rpc.engine.native.messages import ENCODINGS, PREFIX
+from storagegate.rpc.engine.native.messages import ENCODINGS, PREFIX, packPrefix
 from storagegate.rpc.engine.native.messagestream import MessageStream
 from storagegate.rpc.engine.native.metadata import writeMessage, writeMetadata
 from storagegate.rpc.interfaces import IServerCall, Metadata
@@ -129,7 +129,7 @@ class NativeCall(MessageStream):
             and size >= 0
             and self._decoder is None
             and self._got is not None
-            and data[:PREFIX] == b"\0" + size.to_bytes(4, "big")
+            and data[:PREFIX] == packPrefix(0, size)
             and size <= self._resources.limits.maxReceive
         ):
             # A unary call.
@@ -282,9 +282,24 @@ class NativeCall(MessageStream):
 
     def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
         """Send the only message and finish."""
-        if not self.isOver:
+        if self.isOver:
+            return
+        size, service = len(message), self._service
+        if (
+            self._hasBegun
+            or self._initial
+            or trailers
+            or self._encoding is not None
+            or size > service.limits.maxSend
+        ):
             self.send(message, compress)
             self.finish(0, "", trailers)
+            return
+        # The most common response: head, message and status in one go take 1 us of 10 less.
+        self._hasBegun = self.isOver = True
+        service.traffic.bytesOut += size
+        self.sendWhole(_PLAIN_HEAD, packPrefix(0, size) + message, _OK)
+        self._finished()
 
     def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
         """End the call, after the messages that were sent."""
@@ -297,6 +312,10 @@ class NativeCall(MessageStream):
             self._sendStatus(status, message, trailers)
         else:
             self._last = status, message, trailers
+        self._finished()
+
+    def _finished(self) -> None:
+        """Clean up after the end of a call that its handler has ended."""
         self._cancelled = self._gotEnd = None
         self._leave()
         got, self._got = self._got, None

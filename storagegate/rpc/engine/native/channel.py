@@ -79,7 +79,7 @@ def channelOptions(options: Any) -> ChannelOptions:
     """
     Return the pings and the idle time, with grpc core's defaults.
 
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     """
 
     def seconds(value: int | None, default: float) -> float:
@@ -123,7 +123,7 @@ class NativeChannel:
         """
         @param target: The server, see L{readTarget}.
         @param tls: C{None} for plain text.
-        @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+        @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
         @param reactor: Provides C{IReactorTCP}, C{IReactorUNIX}, C{IReactorTime} and
             C{IReactorFromThreads}.
         @raise ValueError: If the target or the certificates cannot be used.

@@ -20,7 +20,7 @@ from storagegate.net.http2.hpack import ReceivedFields, encodePairs
 from storagegate.net.http2.interfaces import ErrorCode, HTTP2Limits, StreamReset
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.base import MESSAGE_COST, QUEUE_BYTES
-from storagegate.rpc.engine.native.messages import PREFIX, tooLongToSend
+from storagegate.rpc.engine.native.messages import PREFIX, packPrefix, tooLongToSend
 from storagegate.rpc.engine.native.messagestream import MessageStream
 from storagegate.rpc.engine.native.metadata import writeMetadata, writeTimeout
 from storagegate.rpc.engine.native.resources import RPCResources
@@ -209,7 +209,7 @@ class NativeClientCall(MessageStream):
             message = kept[0]
             size = len(message)
             self._resources.traffic.bytesOut += size
-            self.connection.sendWhole(self, block, b"\0" + size.to_bytes(4, "big") + message)
+            self.connection.sendWhole(self, block, packPrefix(0, size) + message)
             return
         self.sendHead(block)
         for message in kept:
@@ -259,7 +259,7 @@ class NativeClientCall(MessageStream):
             and (self._decoder is None or not self._decoder.held)
             and not self._inbox
             and not self._isInflating
-            and data[:PREFIX] == b"\0" + size.to_bytes(4, "big")
+            and data[:PREFIX] == packPrefix(0, size)
             and size <= self._resources.limits.maxReceive
         ):
             # A frame with one message, which the reader waits for.

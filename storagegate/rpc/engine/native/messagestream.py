@@ -14,10 +14,12 @@ from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.native.deadlines import DeadlineSet
 from storagegate.rpc.engine.native.messages import (
+    PREFIX,
     CompressedMessage,
     MessageDecoder,
     deflateMessage,
     inflateMessage,
+    packPrefix,
     tooLongToSend,
 )
 from storagegate.rpc.engine.native.resources import RPCResources
@@ -364,13 +366,13 @@ class MessageStream(Stream):
         queued = self.queued
         if self._encoding is not None:
             return self._sendEncoded(message, compress)
-        frame = b"\0" + size.to_bytes(4, "big") + message
+        frame = packPrefix(0, size) + message
         if not queued:
             self.sendData(frame)
             return True
         # As sendData, for a stream whose output is queued already.
         self.queue.append(frame)
-        self.queued = queued = queued + len(frame)
+        self.queued = queued = queued + PREFIX + size
         if queued > self._mostQueued:
             self.isPaused = True
         return not self.isPaused
@@ -389,7 +391,7 @@ class MessageStream(Stream):
             return False
         if compress:
             message = deflateMessage(encoding, message, resources.limits.level)
-        self.sendData(bytes([compress]) + len(message).to_bytes(4, "big") + message)
+        self.sendData(packPrefix(compress, len(message)) + message)
         return not self.isPaused
 
     def _packed(self, message: bytes) -> None:
@@ -397,7 +399,7 @@ class MessageStream(Stream):
         unsent, self._unsent = self._unsent, None
         if self._isGone or unsent is None:
             return
-        self.sendData(b"\1" + len(message).to_bytes(4, "big") + message)
+        self.sendData(packPrefix(1, len(message)) + message)
         while unsent and self._unsent is None:
             self._sendEncoded(*unsent.popleft())
         if self._unsent is not None:

@@ -38,7 +38,7 @@ def messageLimits(options: Any) -> MessageLimits:
     """
     Return the limits of messages.
 
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     """
 
     def length(value: int | None) -> int:
