@@ -866,6 +866,14 @@ class HTTP2Core:
             and self._nextStream <= _MAX_STREAM
         )
 
+    @property
+    def isRetired(self) -> bool:
+        """
+        Return whether no further stream can ever be opened: the peer has sent GOAWAY, or all
+        numbers are used (section 5.1.1).
+        """
+        return self.peerLastStream is not None or self._nextStream > _MAX_STREAM
+
     def open(self, make: Callable[["HTTP2Core", int], Stream]) -> Any:
         """
         Open a stream in the role of a client.

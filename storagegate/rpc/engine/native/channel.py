@@ -257,7 +257,7 @@ class NativeChannel:
             self._attempt = None
             self._connection = connection
             self.openWaiting()
-            if connection.core.peerLastStream is not None:
+            if connection.core.isRetired:
                 self.retire(connection)
 
     async def _establish(self) -> NativeClientConnection:

@@ -171,11 +171,6 @@ class NativeClientConnection(RPCConnection):
             fields.append((b"grpc-encoding", encoding.encode()))
         return fields
 
-    def drain(self) -> None:
-        """Close when no call is open."""
-        if not self.core.streams:
-            self._noCalls()
-
     def cancelCalls(self) -> None:
         """End all calls with C{CANCELLED}, and close."""
         for stream in list(self.core.streams.values()):
@@ -189,7 +184,7 @@ class NativeClientConnection(RPCConnection):
         core = self.core
         if core.hasGreeted and not self.greeted.isKnown:
             self.greeted.set(None)
-        if core.peerLastStream is not None:
+        if core.isRetired:
             self._channel.retire(self)
         elif self._channel.waiting:
             self._channel.openWaiting()
@@ -197,7 +192,7 @@ class NativeClientConnection(RPCConnection):
 
     def _noCalls(self) -> None:
         self._quietSince = self._clock.seconds()
-        if self.core.peerLastStream is not None or self._channel.isClosed:
+        if self.core.isRetired or self._channel.isClosed:
             self._leave()
 
     def _checkIdle(self) -> None:

@@ -302,6 +302,17 @@ class GoAwayTests(ChannelCase):
         server.reset(1, REFUSED_STREAM)
         self.assertStatus(results, UNAVAILABLE)
 
+    def test_numbers(self) -> None:
+        """A connection whose streams have used all numbers is followed by another one."""
+        first = self.begin()
+        server = self.channel.accept()
+        self.answered(server, 1, first)
+        self.engine._connection.core._nextStream = 2**31 - 1  # type: ignore[union-attr]
+        last, following = self.begin(), self.begin()
+        self.answered(server, 2**31 - 1, last)
+        self.assertTrue(server.transport.disconnecting)
+        self.answered(self.channel.accept(), 1, following)
+
     def test_lost(self) -> None:
         """Calls of a connection that is lost are not repeated, and the next call connects."""
         results = self.begin()
