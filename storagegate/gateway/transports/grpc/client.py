@@ -55,7 +55,9 @@ def makeEngine(target: ClientTarget) -> IClientEngine:
     address = target.authority
     if target.unixAddress is not None and target.unixAddress.name is not None:
         address = f"unix:{os.fsdecode(target.unixAddress.name)}"
-    options = readOptions({"maxReceiveMessageLength": target.maxMessageBytes})
+    options = readOptions(
+        {"maxReceiveMessageLength": target.maxMessageBytes, "engine": target.grpcEngine}
+    )
     return makeClientEngine(readAddress(address), tls, options, target.reactor)
 
 
