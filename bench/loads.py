@@ -467,7 +467,18 @@ def selfMeasured(
     @param words: A module and its arguments; the seconds are added.
     @param variables: Further variables of its environment.
     """
-    command = [sys.executable, "-m", *words]
+    return measuredProgram([sys.executable, "-m", *words], variables)
+
+
+def measuredProgram(
+    command: Sequence[object], variables: Mapping[str, str] | None = None
+) -> Callable[[float, Started | None], Seen]:
+    """
+    Return a load that is a program in any language, which prints the fields of L{Seen} as JSON.
+
+    @param command: Its command line; the seconds are added.
+    @param variables: See L{selfMeasured}.
+    """
 
     def run(seconds: float, started: Started | None) -> Seen:
         output, _ = runPinned([*command, seconds], started, SERVER_CORE, variables)
