@@ -29,15 +29,15 @@ addTexts({
 });
 
 const LIMIT = 50;
-const KINDS = 5;
-const words = new Intl.ListFormat("en");
+const ALL_RIGHTS = 5;
+const series = new Intl.ListFormat("en");
 
 const load = (bucket, after, signal) => call("GET", "buckets/" + segment(bucket) + "/keys", { query: { after, limit: LIMIT }, signal });
 
 // What a key may do, as a sentence without a subject.
 function May({ of: { may, patterns, keyPattern, isMore } }) {
-  if (may.length === KINDS && !patterns.length && !keyPattern) return say("bucketKeys.may.all");
-  const text = words.format(may.map((each) => say("bucketKeys.may." + each)));
+  if (may.length === ALL_RIGHTS && !patterns.length && !keyPattern) return say("bucketKeys.may.all");
+  const text = series.format(may.map((each) => say("bucketKeys.may." + each)));
   const code = (name, at) => html`${at > 0 && ","} <code>${name}</code>`;
   return html`${text[0].toUpperCase() + text.slice(1)}${patterns.map(code)}${isMore && " " + say("bucketKeys.more")}
     ${keyPattern && html`${patterns.length > 0 && ", " + say("bucketKeys.limited")} <code>${keyPattern}</code>`}`;

@@ -21,8 +21,8 @@ function Instance({ instance }) {
   `;
 }
 
-const Heads = ({ names }) => html`
-  <thead><tr>${names.map((name) => html`<th scope="col">${say("discovery." + name)}</th>`)}</tr></thead>
+export const Heads = ({ heads, names }) => html`
+  <thead><tr>${names.map((name) => html`<th scope="col">${heads(name)}</th>`)}</tr></thead>
 `;
 
 const Remote = ({ service }) => html`
@@ -32,7 +32,7 @@ const Remote = ({ service }) => html`
     <dt>${say("discovery.queued")}</dt><dd>${number(service.queued)}</dd>
   </dl>
   ${service.instances.length
-    ? html`<div class="scroll" tabindex="0"><table><${Heads} names=${COLUMNS} />
+    ? html`<div class="scroll" tabindex="0"><table><${Heads} heads=${(name) => say("discovery." + name)} names=${COLUMNS} />
         <tbody>${service.instances.map((each) => html`<${Instance} key=${each.id} instance=${each} />`)}</tbody>
       </table></div>`
     : html`<p>${say("discovery.noInstances")}</p>`}
@@ -43,7 +43,7 @@ const Registration = ({ found }) => html`
   <p class=${found.isRegistered && !found.problem ? "good" : "bad"}>
     ${found.problem || say(found.isRegistered ? "discovery.registered" : "discovery.notRegistered")}
   </p>
-  <div class="scroll" tabindex="0"><table><${Heads} names=${["service", "id", "instance", "weight"]} />
+  <div class="scroll" tabindex="0"><table><${Heads} heads=${(name) => say("discovery." + name)} names=${["service", "id", "instance", "weight"]} />
     <tbody>${found.entries.map((each) => html`
       <tr key=${each.id}><th scope="row" class="isolated">${each.service}</th><td class="long">${each.id}</td>
         <td>${each.host}:${each.port}</td><td class="number">${number(each.weight)}</td></tr>

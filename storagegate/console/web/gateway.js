@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
-import { Discovery } from "./discovery.js";
+import { Discovery, Heads } from "./discovery.js";
 import { SchemaFields, TryIt } from "./gatewaycall.js";
 import "./gatewaytexts.js";
 import { number, say } from "./messages.js";
@@ -13,13 +13,9 @@ export { styled } from "./figures.js";
 
 const yes = (value) => say(value ? "gateway.yes" : "gateway.no");
 
-const Heads = ({ names }) => html`
-  <thead><tr>${names.map((name) => html`<th scope="col">${say("gateway." + name)}</th>`)}</tr></thead>
-`;
-
 const Wires = ({ wires }) => html`
   <h2>${say("gateway.wires")}</h2>
-  <div class="scroll cards" tabindex="0"><table><${Heads} names=${["wire", "address", "path", "tls", "providers"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} heads=${(name) => say("gateway." + name)} names=${["wire", "address", "path", "tls", "providers"]} />
     <tbody>${wires.map((wire) => html`
       <tr key=${wire.name}><th scope="row">${wire.title}</th>
         <td>${wire.address || say("gateway.closed")}</td><td>${wire.path}</td>
@@ -42,7 +38,7 @@ const Service = ({ service, client }) => html`
   ${service.isForwarded && html`<p>${say("gateway.forwarded")}</p>`}
   ${service.isAuthorized && html`<p>${say("gateway.judged")}</p>`}
   ${service.takesOthers && html`<p>${say("gateway.others")}</p>`}
-  <div class="scroll cards" tabindex="0"><table><${Heads} names=${["method", "kind", "access", "limit"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} heads=${(name) => say("gateway." + name)} names=${["method", "kind", "access", "limit"]} />
     <tbody>${service.methods.map((method) => html`
       <tr key=${method.name}>
         <th scope="row" class="long">

@@ -307,7 +307,7 @@ function TopBuckets({ of, count }) {
   `;
 }
 
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const exactClock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 // Why a request was refused, with the way to the rule: the statement, or the key.
 function Reason({ of }) {
@@ -325,7 +325,7 @@ const Refusals = ({ events }) => html`
           <thead><tr><th scope="col">${say("overview.time")}</th><th scope="col">${say("overview.status")}</th>
             <th scope="col">${say("overview.operation")}</th><th scope="col">${say("overview.reason")}</th></tr></thead>
           <tbody>${events.map((each) => html`
-          <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${clock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
+          <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${exactClock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
             <td>${each.operation}${each.count > 1 && html` <small class="times">× ${number(each.count)}</small>`}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
       : html`<p class="cardText quiet">${say("overview.noRefusals")}</p>`}
   </section>
