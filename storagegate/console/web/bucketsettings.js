@@ -76,7 +76,7 @@ addTexts({
   "setting.for.Years": "{count} years",
   "setting.enableLock": "Enable object lock",
   "setting.defaultRetention": "Retention of new objects",
-  "setting.mode.": "none",
+  "setting.mode.": "None",
   "setting.mode.GOVERNANCE": "GOVERNANCE: keys with the right to bypass it can delete",
   "setting.mode.COMPLIANCE": "COMPLIANCE: no key can shorten or lift it",
   "setting.period": "Period",

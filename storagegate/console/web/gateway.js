@@ -18,8 +18,8 @@ const Wires = ({ wires }) => html`
   <div class="scroll cards" tabindex="0"><table><${Heads} heads=${(name) => say("gateway." + name)} names=${["wire", "address", "path", "tls", "providers"]} />
     <tbody>${wires.map((wire) => html`
       <tr key=${wire.name}><th scope="row">${wire.title}</th>
-        <td>${wire.address || say("gateway.closed")}</td><td>${wire.path}</td>
-        <td>${wire.address && yes(wire.isSecure)}</td><td>${wire.providers.join(", ") || say("app.none")}</td></tr>
+        <td>${wire.address || say("gateway.closed")}</td><td data-label=${say("gateway.path")}>${wire.path}</td>
+        <td data-label=${say("gateway.tls")}>${wire.address && yes(wire.isSecure)}</td><td data-label=${say("gateway.providers")}>${wire.providers.join(", ") || say("app.none")}</td></tr>
     `)}</tbody>
   </table></div>
 `;
@@ -43,10 +43,10 @@ const Service = ({ service, client }) => html`
       <tr key=${method.name}>
         <th scope="row" class="long">
           <a class="isolated" href=${link(["gateway", service.name, method.name])}>${method.name}</a></th>
-        <td>${say("gateway.kind." + method.streaming)}</td>
-        <td>${say(method.isPublic ? "gateway.public" : "gateway.private")}
+        <td data-label=${say("gateway.kind")}>${say("gateway.kind." + method.streaming)}</td>
+        <td data-label=${say("gateway.access")}>${say(method.isPublic ? "gateway.public" : "gateway.private")}
           ${service.providers.length > 0 && html`<small>${service.providers.join(", ")}</small>`}</td>
-        <td><${Limit} limit=${method.rateLimit} client=${client} /></td>
+        <td data-label=${say("gateway.limit")}><${Limit} limit=${method.rateLimit} client=${client} /></td>
       </tr>
     `)}</tbody>
   </table></div>

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { call, has, rolesUpTo, segment, state } from "./api.js";
-import { ClientSetup, localTime, Secret } from "./keysecret.js";
+import { ClientSetup, lastUse, localTime, Secret } from "./keysecret.js";
 import { Reach } from "./keyreach.js";
 import { Menu } from "./menu.js";
 import { addTexts, age, date, number, say } from "./messages.js";
@@ -55,8 +55,6 @@ addTexts({
   "keys.remake": "Rotate secret",
   "keys.remakeMore": "Rotate secret…",
   "keys.remakeTitle": "Rotate the secret of {name}",
-  "keys.lastUse": "Last used {age}.",
-  "keys.neverUsed": "The key was never used.",
   "keys.remakeText": "Programs with the old secret are refused, and sessions of the key end.",
   "keys.revoke": "Revoke",
   "keys.revokeMore": "Revoke…",
@@ -258,9 +256,9 @@ function KeyRow({ of, isOpen, find, onMenu }) {
       <td class="quiet hideDrawer" data-label=${say("keys.account")}>${of.account}</td>
       <td><span class="badge">${presetOf(of)}</span></td>
       <td class="hideDrawer"><${Reaches} of=${of} /></td>
-      <td class="quiet" title=${date(of.lastUsedMs)} data-label=${say("keys.lastUsed")}>${of.lastUsedMs ? age(of.lastUsedMs) : say("app.never")}</td>
+      <td class="quiet fixedText" title=${date(of.lastUsedMs)} data-label=${say("keys.lastUsed")}>${of.lastUsedMs ? age(of.lastUsedMs) : say("app.never")}</td>
       <td class="quiet hideDrawer" title=${date(of.expiresMs)} data-label=${say("keys.expires")}>${date(of.expiresMs).split(",")[0]}</td>
-      <td><${State} of=${of} /></td>
+      <td class="fixedText"><${State} of=${of} /></td>
       <td class="ends menuCell">${has("admin") && html`<${IconButton} icon="more" kind="small" label=${say("keys.menu", { name })} aria-haspopup="menu"
         onClick=${(event) => onMenu(of, event.currentTarget)} />`}</td>
     </tr>
@@ -292,7 +290,7 @@ function KeyDialog({ kind, of, onClose, changed }) {
     }} />`;
   if (kind === "remake") return html`
     <${Confirm} title=${say("keys.remakeTitle", { name: of.note || name })} label=${say("keys.remake")} onClose=${onClose}
-      text=${say("keys.remakeText") + " " + (of.lastUsedMs ? say("keys.lastUse", { age: age(of.lastUsedMs) }) : say("keys.neverUsed"))}
+      text=${say("keys.remakeText") + " " + lastUse(of.lastUsedMs)}
       act=${async () => changed(await call("PATCH", path(name), { body: { newSecret: true } }))} />`;
   return html`
     <${Confirm} title=${say("keys.revoke")} text=${say("keys.revokeText")} name=${name} label=${say("keys.revoke")} onClose=${onClose}

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
-import { addTexts, say } from "./messages.js";
+import { addTexts, age, say } from "./messages.js";
 import { Button, CopyButton, Dialog, html, Icon, useLoad } from "./ui.js";
 
 addTexts({
@@ -12,7 +12,11 @@ addTexts({
   "keys.secretOnce": "The secret is shown once. Store it now; later it can only be rotated.",
   "keys.done": "I have stored it",
   "keys.clients": "Ready configuration",
+  "keys.lastUse": "Last used {age}.",
+  "keys.neverUsed": "The key was never used.",
 });
+
+export const lastUse = (ms) => (ms ? say("keys.lastUse", { age: age(ms) }) : say("keys.neverUsed"));
 
 export function localTime(ms) {
   if (!ms) return "";

@@ -179,7 +179,7 @@ function across(series, figure, join) {
 
 const sumOf = (values) => values.reduce((sum, each) => sum + each, 0);
 
-const percentOf = (part, whole) => few(whole ? (100 * part) / whole : 0) + " %";
+const percentOf = (part, whole) => number(whole ? Math.round((1000 * part) / whole) / 10 : 0) + " %";
 
 function Tiles({ overview, wires, series }) {
   const { growth, store } = overview;
@@ -326,7 +326,7 @@ const Refusals = ({ events }) => html`
             <th scope="col">${say("overview.operation")}</th><th scope="col">${say("overview.reason")}</th></tr></thead>
           <tbody>${events.map((each) => html`
           <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${exactClock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
-            <td>${each.operation}${each.count > 1 && html` <small class="times">× ${number(each.count)}</small>`}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
+            <td class="fixedText">${each.operation}${each.count > 1 && html` <small class="times">× ${number(each.count)}</small>`}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
       : html`<p class="cardText quiet">${say("overview.noRefusals")}</p>`}
   </section>
 `;
