@@ -3,7 +3,7 @@
 import { call, segment } from "./api.js";
 import { addTexts, say } from "./messages.js";
 import { link } from "./router.js";
-import { Button, html, Loaded, useAction, useLoad } from "./ui.js";
+import { Button, Heads, html, Loaded, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "bucketKeys.title": "Keys that reach this bucket",
@@ -55,7 +55,7 @@ export function BucketKeys({ bucket, info }) {
       <header class="row"><h2 class="fill">${say("bucketKeys.title")}</h2><a href=${link(["keys"])}>${say("bucketKeys.all")}</a></header>
       <${Loaded} of=${found} rows=${3}>
         ${({ items, next }) => html`
-          ${items.length > 0 && html`<div class="cards"><table><thead><tr>${["key", "by", "may"].map((name) => html`<th scope="col">${say("bucketKeys." + name)}</th>`)}</tr></thead>
+          ${items.length > 0 && html`<div class="cards"><table><${Heads} names=${["key", "by", "may"]} text=${(name) => say("bucketKeys." + name)} />
             <tbody>${items.map((each) => html`<tr key=${each.accessKey}>
               <th scope="row"><a href=${link(["keys", each.accessKey])}>${each.note || html`<code>${each.accessKey}</code>`}</a> <small>${each.account}</small></th>
               <td class="quiet">${say("bucketKeys.by." + each.by)}</td><td><${May} of=${each} /></td></tr>`)}</tbody></table></div>`}

@@ -2,12 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
-import { Discovery, Heads } from "./discovery.js";
+import { Discovery } from "./discovery.js";
 import { SchemaFields, TryIt } from "./gatewaycall.js";
 import "./gatewaytexts.js";
 import { number, say } from "./messages.js";
 import { link } from "./router.js";
-import { Button, Crumbs, Empty, html, Loaded, Page, Search, useLoad } from "./ui.js";
+import { Button, Crumbs, Empty, Heads, html, Loaded, Page, Search, useLoad } from "./ui.js";
 
 export { styled } from "./figures.js";
 
@@ -15,7 +15,7 @@ const yes = (value) => say(value ? "gateway.yes" : "gateway.no");
 
 const Wires = ({ wires }) => html`
   <h2>${say("gateway.wires")}</h2>
-  <div class="scroll cards" tabindex="0"><table><${Heads} heads=${(name) => say("gateway." + name)} names=${["wire", "address", "path", "tls", "providers"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} text=${(name) => say("gateway." + name)} names=${["wire", "address", "path", "tls", "providers"]} />
     <tbody>${wires.map((wire) => html`
       <tr key=${wire.name}><th scope="row">${wire.title}</th>
         <td>${wire.address || say("gateway.closed")}</td><td data-label=${say("gateway.path")}>${wire.path}</td>
@@ -38,7 +38,7 @@ const Service = ({ service, client }) => html`
   ${service.isForwarded && html`<p>${say("gateway.forwarded")}</p>`}
   ${service.isAuthorized && html`<p>${say("gateway.judged")}</p>`}
   ${service.takesOthers && html`<p>${say("gateway.others")}</p>`}
-  <div class="scroll cards" tabindex="0"><table><${Heads} heads=${(name) => say("gateway." + name)} names=${["method", "kind", "access", "limit"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} text=${(name) => say("gateway." + name)} names=${["method", "kind", "access", "limit"]} />
     <tbody>${service.methods.map((method) => html`
       <tr key=${method.name}>
         <th scope="row" class="long">

@@ -2,14 +2,14 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { call, has, rolesUpTo, segment, state } from "./api.js";
-import { ClientSetup, lastUse, localTime, Secret } from "./keysecret.js";
+import { ClientSetup, lastUse, Secret } from "./keysecret.js";
 import { Reach } from "./keyreach.js";
 import { Menu } from "./menu.js";
-import { addTexts, age, date, number, say } from "./messages.js";
+import { addTexts, age, date, localTime, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Check, Confirm, CopyButton, Crumbs, Dialog, Empty, Field, Form, html, Icon, IconButton, Loaded, Page,
-  Search, Select, useAction, useEscape, useLoad,
+  announce, Button, Check, Confirm, CopyButton, Crumbs, Dialog, Empty, Field, Form, Heads, html, Icon, IconButton, Loaded,
+  Page, Search, Select, useAction, useEscape, useLoad,
 } from "./ui.js";
 
 addTexts({
@@ -271,8 +271,7 @@ const COLUMNS = [["key"], ["account", "hideDrawer"], ["preset"], ["reaches", "hi
 const KeyTable = ({ items, opened, find, onMenu }) => html`
   <div class="scroll edge cards tall" tabindex="0">
     <table>
-      <thead><tr>${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("keys." + name)}</th>`)}
-        <th scope="col"><span class="hidden">${say("app.actions")}</span></th></tr></thead>
+      <${Heads} names=${COLUMNS} text=${(name) => say("keys." + name)} hasActions />
       <tbody>${items.map((key) => html`
         <${KeyRow} key=${key.accessKey} of=${key} isOpen=${key.accessKey === opened} find=${find} onMenu=${onMenu} />
       `)}</tbody>

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
 import { addTexts, age, say } from "./messages.js";
-import { Button, CopyButton, Dialog, html, Icon, useLoad } from "./ui.js";
+import { Button, CopyButton, Dialog, html, Icon, Loaded, useLoad } from "./ui.js";
 
 addTexts({
   "keys.accessKey": "Access key",
@@ -17,12 +17,6 @@ addTexts({
 });
 
 export const lastUse = (ms) => (ms ? say("keys.lastUse", { age: age(ms) }) : say("keys.neverUsed"));
-
-export function localTime(ms) {
-  if (!ms) return "";
-  const at = new Date(ms);
-  return new Date(ms - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-}
 
 // The configuration of programs that speak S3, by their names.
 const CLIENTS = {
@@ -63,14 +57,14 @@ export function ClientSetup({ of, secret }) {
   const [client, setClient] = useState(Object.keys(CLIENTS)[0]);
   const more = ["AWS CLI", "Environment"].includes(client) ? trial(of) : "";
   const text = (shown) => CLIENTS[client]({ id: of.accessKey, secret: shown, ...found.data }) + more;
-  return found.data && html`
+  return html`<${Loaded} of=${found} rows=${2}>${() => html`
     <div class="toolbar" role="group" aria-label=${say("keys.clients")}>
       ${Object.keys(CLIENTS).map((name) => html`
         <button type="button" class="chip" aria-pressed=${name === client} onClick=${() => setClient(name)}>${name}</button>`)}
     </div>
     <div class="code"><header><span>${client}</span><${CopyButton} text=${text(secret || PLACE)} /></header>
       <pre tabindex="0">${text(secret ? MASK : PLACE)}</pre></div>
-  `;
+  `}<//>`;
 }
 
 export function Secret({ made, onClose }) {

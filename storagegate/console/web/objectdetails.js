@@ -161,8 +161,6 @@ function Editable({ id, title, pairs, mayEdit, isOpen, children }) {
   `;
 }
 
-export { styled } from "./objectstyle.js";
-
 // `neighbour(step)` is the address of the object before or after this one, if it is known.
 export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, neighbour, onClose, reload }) {
   const where = ["buckets", bucket, "objects"];

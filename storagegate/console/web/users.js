@@ -6,8 +6,8 @@ import { lastUse, Secret } from "./keysecret.js";
 import { addTexts, date, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Confirm, CopyButton, Dialog, Empty, Field, Form, html, Icon, IconButton, Loaded, Page, Select, useAction,
-  useEscape, useLoad,
+  announce, Button, Confirm, CopyButton, Dialog, Empty, Field, Form, Heads, html, Icon, IconButton, Loaded, Page, Select,
+  useAction, useEscape, useLoad,
 } from "./ui.js";
 import { PolicyDialog } from "./userpolicy.js";
 
@@ -305,7 +305,7 @@ function Table({ account, kind, items, opened }) {
   const keyOf = (one) => (kind === "policies" ? one.arn : one[KINDS[kind].name]);
   return html`
     <div class="scroll edge cards tall" tabindex="0"><table>
-      <thead><tr>${COLUMNS[kind].map(([name, style]) => html`<th scope="col" class=${style}>${say("users." + name)}</th>`)}</tr></thead>
+      <${Heads} names=${COLUMNS[kind]} text=${(name) => say("users." + name)} />
       <tbody>${items.map((one) => html`
         <tr key=${keyOf(one)} class=${keyOf(one) === opened ? "isOpen" : ""}>
           <th scope="row"><a class="name" href=${link(["users", kind, keyOf(one)], { account })}><${Icon} name="users" />${one[KINDS[kind].name]}</a>
