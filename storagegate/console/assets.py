@@ -249,12 +249,16 @@ class _Script:
 
 
 def _join(
-    names: list[str], scripts: Mapping[str, _Script], exported: set[tuple[str, str]]
+    names: list[str],
+    scripts: Mapping[str, _Script],
+    places: Mapping[str, str],
+    exported: set[tuple[str, str]],
 ) -> str:
     """
     Return several scripts as one.
 
     @param names: Their names, each after the scripts that it imports.
+    @param places: The joined script of each.
     @param exported: The files and names that stay exported.
     @raise ValueError: They use one name for two things.
     """
@@ -277,7 +281,8 @@ def _join(
                     raise ValueError(f"{name} renames {original} of {file}, with which it is joined")
                 define(name, local or original, (file, original))
             if file not in names:
-                outside.setdefault(file, {}).update(dict.fromkeys(parts))
+                place = places.get(file, file)
+                outside.setdefault(place, {}).update(dict.fromkeys(parts))
         body = script.body
         for local, isExported in script.defined.items():
             define(name, local, (name, local))
@@ -338,8 +343,42 @@ def joinScripts(sources: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
         exported |= {(file, local) for local, file in script.reexports.items()}
         if name in entries:
             exported |= {(name, local) for local in script.defined}
-    joined = {places[names[0]]: _join(names, scripts, exported) for names in groups.values()}
+    joined = {places[names[0]]: _join(names, scripts, places, exported) for names in groups.values()}
     return joined, places
+
+
+_STATIC = re.compile(r'\b(?:from|import)"\./([\w.-]+)"')
+
+
+def needed(name: str, scripts: Mapping[str, str]) -> set[str]:
+    """
+    Return the scripts that a browser fetches for one, itself among them.
+
+    @param scripts: Joined scripts by file name.
+    """
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(_STATIC.findall(scripts.get(name, "")))
+    return found
+
+
+def _preloading(name: str, places: Mapping[str, str], scripts: Mapping[str, str]) -> str:
+    """
+    Return a joined script whose imports on demand fetch all that is needed at once, and not only
+    after the imported script has come.
+    """
+
+    def write(found: re.Match[str]) -> str:
+        target = places[found[1]]
+        more = sorted(needed(target, scripts) - needed(name, scripts) - {target})
+        imports = ",".join(f'import("./{each}")' for each in [target, *more])
+        return f"Promise.all([{imports}]).then(e=>e[0])" if more else imports
+
+    return _DYNAMIC.sub(write, scripts[name])
 
 
 def makeAssets() -> dict[str, bytes]:
@@ -352,7 +391,7 @@ def makeAssets() -> dict[str, bytes]:
     """
     scripts = _scripts()
     joined, places = joinScripts(scripts)
-    texts = _otherTexts() | joined
+    texts = _otherTexts() | {name: _preloading(name, places, joined) for name in joined}
     fonts = {path.name: path.read_bytes() for path in FONTS.glob("*.woff2")}
     names: dict[str, str] = {}
     made: dict[str, bytes] = {}
@@ -373,9 +412,8 @@ def makeAssets() -> dict[str, bytes]:
         open_.remove(name)
         return names[name]
 
-    def place(specifier: str) -> str:
-        """Return the file that has the script of a specifier."""
-        name = _target(specifier)
+    def place(name: str) -> str:
+        """Return the file that has a script."""
         return places.get(name, name)
 
     def linked(name: str) -> bytes:
@@ -386,12 +424,12 @@ def makeAssets() -> dict[str, bytes]:
         if name.endswith(".css"):
             text = _STYLE_ASSET.sub(lambda found: f'url("./{make(found[1])}")', text)
         if name.endswith(".js"):
-            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(place(found[2]))}"', text)
+            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(place(_target(found[2])))}"', text)
             text = _ASSET.sub(lambda found: f'"./assets/{make(found[1])}"', text)
         return text.encode()
 
     page = (SOURCES / "index.html").read_text()
-    page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(found[2])}"', page)
+    page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(place(found[2]))}"', page)
     unused = (set(texts) | set(fonts)) - set(names) | set(scripts) - set(places)
     if unused:
         raise ValueError(f"{sorted(unused)} are not imported")

@@ -184,6 +184,17 @@ class AssetsTests(SynchronousTestCase):
         )
         self.assertEqual(places["texts.js"], "page.js")
 
+    def test_preloading(self) -> None:
+        """An import on demand fetches at once what the script needs, but for what is there."""
+        files = makeAssets()
+        (shell,) = [name for name in files if name.startswith("assets/shell.")]
+        first, text = needed(files, shell), files[shell].decode()
+        imports = re.findall(r'Promise\.all\(\[((?:import\("[^"]*"\),?)+)\]\)', text)
+        self.assertGreater(len(imports), 3)
+        for each in imports:
+            page, *more = [f"assets/{name}" for name in re.findall(r'"\./([^"]*)"', each)]
+            self.assertEqual(set(more), needed(files, page) - first - {page})
+
     def test_joinedNames(self) -> None:
         """Two scripts that become one file must not give one name to two things."""
         for page, part, pair in (
