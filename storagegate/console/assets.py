@@ -196,6 +196,9 @@ _PACKAGES = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js"}
 
 _ENTRY = "app.js"
 
+_FRAME = "shell.js"
+"""Imports the pages on demand, and fetches all that one needs at once."""
+
 _STATEMENT = re.compile(r'\s*import(?:(\{[^}]*\}|\s+\w+\s+)from)?\s*"([^"]+)";?')
 """A static import at the beginning of a script without needless spaces: names and specifier."""
 
@@ -366,19 +369,21 @@ def needed(name: str, scripts: Mapping[str, str]) -> set[str]:
     return found
 
 
-def _preloading(name: str, places: Mapping[str, str], scripts: Mapping[str, str]) -> str:
+def _preloading(places: Mapping[str, str], scripts: Mapping[str, str]) -> str:
     """
-    Return a joined script whose imports on demand fetch all that is needed at once, and not only
-    after the imported script has come.
+    Return the frame, whose imports on demand fetch all that a page needs at once, and not only
+    after the script of the page has come.
+
+    @param scripts: Joined scripts by file name.
     """
 
     def write(found: re.Match[str]) -> str:
         target = places[found[1]]
-        more = sorted(needed(target, scripts) - needed(name, scripts) - {target})
+        more = sorted(needed(target, scripts) - needed(_FRAME, scripts) - {target})
         imports = ",".join(f'import("./{each}")' for each in [target, *more])
         return f"Promise.all([{imports}]).then(e=>e[0])" if more else imports
 
-    return _DYNAMIC.sub(write, scripts[name])
+    return _DYNAMIC.sub(write, scripts[_FRAME])
 
 
 def makeAssets() -> dict[str, bytes]:
@@ -391,7 +396,7 @@ def makeAssets() -> dict[str, bytes]:
     """
     scripts = _scripts()
     joined, places = joinScripts(scripts)
-    texts = _otherTexts() | {name: _preloading(name, places, joined) for name in joined}
+    texts = _otherTexts() | joined | {_FRAME: _preloading(places, joined)}
     fonts = {path.name: path.read_bytes() for path in FONTS.glob("*.woff2")}
     names: dict[str, str] = {}
     made: dict[str, bytes] = {}

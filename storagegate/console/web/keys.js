@@ -1,6 +1,7 @@
 // Access keys: the list, and one key beside it. Making one is fetched when it is wanted.
 
 import { useEffect, useState } from "preact/hooks";
+import { AccessCheck } from "./accesscheck.js";
 import { call, has, rolesUpTo, segment, state } from "./api.js";
 import { ClientSetup, lastUse, Secret } from "./keysecret.js";
 import { Reach } from "./keyreach.js";
@@ -78,22 +79,9 @@ addTexts({
   "keys.noneMatch": "No key matches",
   "keys.setup": "Client configuration",
   "keys.setupText": "The secret is shown only when the key is created. Rotate it to get a new one.",
-  "keys.access.read": "Read (GetObject)",
-  "keys.access.write": "Write (PutObject)",
-  "keys.access.delete": "Delete (DeleteObject)",
-  "keys.access.list": "List (ListObjectsV2)",
-  "keys.access.admin": "Administer the bucket",
-  "keys.openAccess": "Open in Access",
   "keys.revokeText": "Requests with this key are refused at once. This cannot be undone.",
   "keys.revoked": "The key is revoked",
   "keys.details": "Details",
-  "keys.judge": "Check an access",
-  "keys.judgeRun": "Check",
-  "keys.access": "Access",
-  "keys.object": "Object key",
-  "keys.allowed": "Allowed",
-  "keys.refused": "Refused",
-  "keys.oneBucket": "Bucket",
 });
 
 const POLICIES = ["readwrite", "readonly", "writeonly"];
@@ -174,40 +162,6 @@ function EditKey({ of, onClose, onChanged }) {
   `;
 }
 
-function Verdict({ of, bucket }) {
-  return html`
-    <div class=${of.allowed ? "notice ok" : "notice bad"}><${Icon} name=${of.allowed ? "ok" : "error"} /><p class="isolated">
-      <strong>${say(of.allowed ? "keys.allowed" : "keys.refused")}</strong>: ${of.why}
-      ${of.statement > 0 && html` <a href=${link(["buckets", bucket, "access"], { statement: of.statement })}>${say("keys.openAccess")}</a>`}</p></div>
-  `;
-}
-
-function Judge({ of }) {
-  const [values, setValues] = useState({ access: "read", bucket: "", key: "" });
-  const [verdict, setVerdict] = useState(null);
-  const change = (some) => {
-    setValues((before) => ({ ...before, ...some }));
-    setVerdict(null);
-  };
-  const judge = async () => setVerdict(await call("POST", path(of) + "/judge", { body: values }));
-  return html`
-    <section class="part"><h3>${say("keys.judge")}</h3>
-      <${Form} submit=${judge} label=${say("keys.judgeRun")} kind="">
-        <${Select} label=${say("keys.access")} value=${values.access}
-          onChange=${(event) => change({ access: event.target.value })}
-          options=${["read", "write", "delete", "list", "admin"].map((name) => [name, say("keys.access." + name)])} />
-        <div class="two">
-          <${Field} label=${say("keys.oneBucket")} required value=${values.bucket}
-            onInput=${(event) => change({ bucket: event.target.value })} />
-          <${Field} label=${say("keys.object")} value=${values.key}
-            onInput=${(event) => change({ key: event.target.value })} />
-        </div>
-      <//>
-      <div role="status">${verdict && html`<${Verdict} of=${verdict} bucket=${values.bucket} />`}</div>
-    </section>
-  `;
-}
-
 // One key beside the list: what it reaches, what can be done with it, facts, a check, and configuration.
 function KeyDrawer({ name, act, onClose, revision }) {
   const found = useLoad((signal) => call("GET", path(name), { signal }), [name, revision]);
@@ -238,7 +192,7 @@ function KeyDrawer({ name, act, onClose, revision }) {
           <section class="part"><h3>${say("keys.details")}</h3><dl class="facts">
             ${facts(key).filter(([, value]) => value).map(([each, value]) => html`<dt>${say("keys." + each)}</dt><dd>${value}</dd>`)}
           </dl></section>
-          <${Judge} key=${name} of=${name} />
+          <section class="part"><h3>${say("check.title")}</h3><${AccessCheck} key=${name} keys=${[[name]]} /></section>
           <section class="part"><h3>${say("keys.setup")}</h3><p class="quiet">${say("keys.setupText")}</p>
             <${ClientSetup} of=${key} /></section>
         `}
@@ -367,7 +321,7 @@ function KeyList({ find, isNew, bucket, opened }) {
   const shownOf = (page) => (page.next ? page.items : page.items.filter(FILTERS[filter]));
   const entries = menu && [
     { label: say("keys.edit"), icon: "rename", act: () => act("edit", menu.key) },
-    { label: say("keys.judge"), icon: "shield", act: () => go(["keys", menu.key.accessKey], { find }) },
+    { label: say("check.title"), icon: "shield", act: () => go(["keys", menu.key.accessKey], { find }) },
     { label: say("keys.setup"), icon: "terminal", act: () => go(["keys", menu.key.accessKey], { find }) },
     null,
     { label: say("keys.remakeMore"), icon: "retry", act: () => act("remake", menu.key) },

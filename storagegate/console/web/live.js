@@ -205,7 +205,7 @@ function Details({ of, events, onOpen, onClose, query }) {
       <section class="part buttons">
         ${of.accessKey && only("onlyKey", { key: of.accessKey })}
         ${of.bucket && only("onlyBucket", { bucket: of.bucket })}
-        <${CopyButton} text=${JSON.stringify(plain, null, 2)} label=${say("live.json")} />
+        <${CopyButton} text=${JSON.stringify(plain, null, 2)} label=${say("live.json")} isLabelled />
       </section></div>
     </aside>
   `;

@@ -10,7 +10,7 @@ import { announce, Button, Heads, html, Loaded, Page, Problem, useAction, useLoa
 
 const POLL_MS = 10000;
 
-const LEVELS = { problem: "bad", warning: "", ok: "good" };
+const LEVELS = { problem: "bad", warning: "warn", ok: "good" };
 
 const ms = (value) =>
   value === null
@@ -116,7 +116,8 @@ function Doctor() {
   const [run, busy, error] = useAction(async () => {
     const answer = await call("POST", "doctor");
     setFound(answer);
-    announce(say(answer.ok ? "maintenance.noProblem" : "maintenance.someProblems"));
+    const warns = answer.findings.some((each) => each.level === "warning");
+    announce(say("maintenance." + (!answer.ok ? "someProblems" : warns ? "someWarnings" : "noProblem")));
   });
   const order = Object.keys(LEVELS);
   const sorted = found ? [...found.findings] : [];

@@ -405,12 +405,13 @@ export const Search = ({ label, ...rest }) => html`
       : html`<kbd aria-hidden="true">/</kbd>`}</div>
 `;
 
-export function CopyButton({ text, label }) {
+export function CopyButton({ text, label, isLabelled }) {
   async function copy() {
     await navigator.clipboard.writeText(text);
     announce(say("app.copied"));
   }
   // Without TLS or loopback there is no clipboard; the text can be selected.
   if (!navigator.clipboard) return null;
+  if (isLabelled) return html`<${Button} icon="copy" kind="small" onClick=${copy}>${label}<//>`;
   return html`<${IconButton} icon="copy" label=${label || say("app.copy")} onClick=${copy} />`;
 }

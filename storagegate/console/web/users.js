@@ -6,7 +6,7 @@ import { lastUse, Secret } from "./keysecret.js";
 import { addTexts, date, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Confirm, CopyButton, Dialog, Empty, Field, Form, Heads, html, Icon, IconButton, Loaded, Page, Select,
+  announce, Button, Confirm, CopyButton, Dialog, Empty, Field, Form, Heads, html, Icon, IconButton, Loaded, Page,
   useAction, useEscape, useLoad,
 } from "./ui.js";
 import { PolicyDialog } from "./userpolicy.js";
