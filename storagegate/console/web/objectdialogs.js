@@ -6,7 +6,7 @@ import { addTexts, date, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
 import { TargetFields } from "./objecttree.js";
-import { announce, Button, Check, Dialog, Field, Form, html, Icon, Problem, Select, SettingLink, useAction, useLoad } from "./ui.js";
+import { announce, Button, Check, copyText, Dialog, Field, Form, html, Icon, Problem, Select, SettingLink, useLoad } from "./ui.js";
 
 addTexts({
   "object.expires": "Valid for",
@@ -59,11 +59,7 @@ export function Share({ bucket, object, versionId, onClose }) {
   useEffect(() => {
     if (copied.current) copied.current.querySelector(".primary").focus();
   }, [made]);
-  const [copy] = useAction(async () => {
-    await navigator.clipboard.writeText(made.url);
-    announce(say("app.copied"));
-    onClose();
-  });
+  const copy = async () => await copyText(made.url) && onClose();
   async function make() {
     const body = { key: object, expiresSeconds: expires, download: isSaved, versionId: versionId || null };
     setMade(await call("POST", base(bucket) + "/share", { body }));

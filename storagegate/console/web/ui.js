@@ -405,11 +405,14 @@ export const Search = ({ label, ...rest }) => html`
       : html`<kbd aria-hidden="true">/</kbd>`}</div>
 `;
 
+// Returns whether the browser permits it.
+export const copyText = (text) => navigator.clipboard.writeText(text).then(() => {
+  announce(say("app.copied"));
+  return true;
+}, () => announce(say("app.notCopied")));
+
 export function CopyButton({ text, label, isLabelled }) {
-  async function copy() {
-    await navigator.clipboard.writeText(text);
-    announce(say("app.copied"));
-  }
+  const copy = () => copyText(text);
   // Without TLS or loopback there is no clipboard; the text can be selected.
   if (!navigator.clipboard) return null;
   if (isLabelled) return html`<${Button} icon="copy" kind="small" onClick=${copy}>${label}<//>`;
