@@ -272,7 +272,7 @@ def _join(
     def define(name: str, local: str, origin: tuple[str, str]) -> None:
         if origins.setdefault(local, origin) != origin:
             raise ValueError(
-                f"{name} uses the name {local}, which is of {origins[local][0]} in the same joined file"
+                f"{name} uses the name {local} of {origins[local][0]}, with which it is joined"
             )
 
     for name in names:
@@ -281,7 +281,8 @@ def _join(
             for part in parts:
                 original, _, local = part.partition(" as ")
                 if file in names and local:
-                    raise ValueError(f"{name} renames {original} of {file}, with which it is joined")
+                    text = f"{name} renames {original} of {file}, with which it is joined"
+                    raise ValueError(text)
                 define(name, local or original, (file, original))
             if file not in names:
                 place = places.get(file, file)
@@ -346,7 +347,9 @@ def joinScripts(sources: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
         exported |= {(file, local) for local, file in script.reexports.items()}
         if name in entries:
             exported |= {(name, local) for local in script.defined}
-    joined = {places[names[0]]: _join(names, scripts, places, exported) for names in groups.values()}
+    joined = {
+        places[names[0]]: _join(names, scripts, places, exported) for names in groups.values()
+    }
     return joined, places
 
 
@@ -429,7 +432,9 @@ def makeAssets() -> dict[str, bytes]:
         if name.endswith(".css"):
             text = _STYLE_ASSET.sub(lambda found: f'url("./{make(found[1])}")', text)
         if name.endswith(".js"):
-            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(place(_target(found[2])))}"', text)
+            text = _IMPORT.sub(
+                lambda found: f'{found[1]}"./{make(place(_target(found[2])))}"', text
+            )
             text = _ASSET.sub(lambda found: f'"./assets/{make(found[1])}"', text)
         return text.encode()
 

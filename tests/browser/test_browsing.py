@@ -380,9 +380,10 @@ class BrowsingTests(BrowserCase):
         self.page.key("f")
         self.page.wait(f"{active} === 'f0000/'")
         self.page.fill("dialog input[name=toKey]", "f111")
-        rows = f"[...{tree}.querySelectorAll('[role=treeitem]')].map((each) => each.innerText.trim())"
-        wanted = [self.bucket, *(f"f111{digit}/" for digit in range(10))]
-        self.page.wait(f"JSON.stringify({rows}) === {json.dumps(json.dumps(wanted, separators=(',', ':')))}")
+        items = f"[...{tree}.querySelectorAll('[role=treeitem]')]"
+        rows = f"{items}.map((each) => each.innerText.trim()).join()"
+        wanted = ",".join([self.bucket, *(f"f111{digit}/" for digit in range(10))])
+        self.page.wait(f"{rows} === {json.dumps(wanted)}")
         self.page.evaluate(f"{tree}.querySelectorAll('[role=treeitem]')[2].click()")
         self.page.wait(f"{field} === 'f1111/a'")
         self.page.press("Copy")

@@ -11,7 +11,6 @@ from tests.support.programs import needs
 from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
-
 _NOTE_DELAYS = """window.delays = [];
 const wait = setTimeout;
 window.setTimeout = (act, ms, ...more) => { delays.push(ms); return wait(act, ms, ...more) }"""

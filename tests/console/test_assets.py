@@ -48,11 +48,14 @@ _EXPORTS = """
 const { parse } = require("internal/deps/acorn/acorn/dist/acorn");
 const files = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const named = (node) => (node.id ? [node.id.name] : node.declarations.map((each) => each.id.name));
-const exportsOf = (text) => parse(text, { ecmaVersion: "latest", sourceType: "module" }).body.flatMap((node) =>
+const options = { ecmaVersion: "latest", sourceType: "module" };
+const exportsOf = (text) => parse(text, options).body.flatMap((node) =>
   node.type === "ExportDefaultDeclaration" ? ["default"]
   : node.type !== "ExportNamedDeclaration" ? []
-  : node.declaration ? named(node.declaration) : node.specifiers.map((each) => each.exported.name));
-console.log(JSON.stringify(Object.fromEntries(Object.entries(files).map(([name, text]) => [name, exportsOf(text)]))));
+  : node.declaration ? named(node.declaration)
+  : node.specifiers.map((each) => each.exported.name));
+const found = Object.entries(files).map(([name, text]) => [name, exportsOf(text)]);
+console.log(JSON.stringify(Object.fromEntries(found)));
 """
 """Prints the names that modules export; fails for one that is no module."""
 
@@ -200,7 +203,11 @@ class AssetsTests(SynchronousTestCase):
         for page, part, pair in (
             ("const a = 1;\n", "const a = 2;\n", "page.js.* a.*part.js"),
             ("function a() {}\n", 'import { a } from "./low.js";\n', "page.js.* a.*low.js"),
-            ('import { b as a } from "./part.js";\n', "export const b = 1;\n", "page.js.* b.*part.js"),
+            (
+                'import { b as a } from "./part.js";\n',
+                "export const b = 1;\n",
+                "page.js.* b.*part.js",
+            ),
         ):
             scripts = {
                 "app.js": 'import "./low.js";\nimport("./page.js");\n',

@@ -22,10 +22,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.hpack import encodePairs
-from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.interfaces import NullByteCounter
+from storagegate.rpc.options import GRPCServerOptions
 from tests.support.h2client import framed
 
 DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL = 4, 8, 13
