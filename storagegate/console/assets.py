@@ -332,7 +332,7 @@ def joinScripts(sources: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
         # What the first script imports is there before any other script.
         isFirst = _ENTRY in reached[name] and name != _ENTRY
         groups.setdefault(frozenset([""] if isFirst else reached[name]), []).append(name)
-    places = {}
+    places: dict[str, str] = {}
     for names in groups.values():
         place = next((name for name in names if name in entries), names[-1])
         places |= dict.fromkeys(names, place)
