@@ -222,6 +222,10 @@ class IChannelOwner(Interface):
         """
 
 
+MAX_STREAMS = 1024
+"""The maximum of L{HTTPLimits.http2MaxStreams}: a listener has no more requests in flight."""
+
+
 class HTTPLimits(Struct, frozen=True, kw_only=True):
     """
     The limits of a listener. Sizes are bytes, times are seconds.
@@ -242,6 +246,8 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     @ivar bodyTimeout: Timeout of a body whose reader waits for all of it.
     @ivar keepAlive: Whether a connection may serve more than one request.
     @ivar http2: Whether clients may speak HTTP/2.
+    @ivar http2MaxStreams: Open streams of a connection of HTTP/2. Browsers and proxies expect about
+        100.
     @ivar keepAliveTimeout: Idle timeout of a connection between requests.
     @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
         which reading pauses.
@@ -268,6 +274,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     bodyTimeout: float = REQUEST_SECONDS
     keepAlive: bool = True
     http2: bool = True
+    http2MaxStreams: int = 100
     keepAliveTimeout: float = 5.0
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024

@@ -81,7 +81,7 @@ class HTTP2Connection(HTTP2Core):
         limits = owner.limits
         offers = {frames.ENABLE_CONNECT_PROTOCOL: 1} if owner.servesWebSockets else None
         super().__init__(
-            HTTP2Limits(headerList=limits.headSize),
+            HTTP2Limits(headerList=limits.headSize, streams=limits.http2MaxStreams),
             self._makeStream,
             self.flush,
             self._isTurnOver,
