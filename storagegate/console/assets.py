@@ -157,28 +157,14 @@ def _neededSpace(space: str, last: str, following: str) -> str:
     return " " if areWords or last == following else ""
 
 
-def _bare(path: Path) -> str:
-    """Return a source without comments and blank lines, and a style sheet without spaces."""
-    text = path.read_text()
-    if path.suffix == ".js":
-        return squeeze(_COMMENT.sub("", text))
-    if path.suffix == ".css":
-        return _STYLE_SPACE.sub(r"\1", _STYLE_COMMENT.sub("", text))
-    return text
+def bareScript(source: str) -> str:
+    """Return a script without comments and needless spaces."""
+    return squeeze(_COMMENT.sub("", source))
 
 
-def sources() -> dict[str, str]:
-    """Return the text of each file that gets a hash, by its name."""
-    files = (path for path in SOURCES.iterdir() if path.suffix in (".js", ".css", ".svg"))
-    found = {path.name: _bare(path) for path in files}
-    for path in VENDOR.glob("*.js"):
-        found[path.name] = _SOURCE_MAP.sub("\n", path.read_text())
-    notices = []
-    for library in readLibraries():
-        licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
-        notices.append(f"{library['name']} {library['version']}, {library['license']}\n\n{licence}")
-    found["licences.txt"] = "\n\n".join(notices)
-    found["inter.txt"] = (FONTS / "OFL.txt").read_text()
+def _scripts() -> dict[str, str]:
+    """Return the source of each script but the libraries, by its name."""
+    found = {path.name: path.read_text() for path in SOURCES.glob("*.js")}
     versions = ["name", "version", "license"]
     shown = [{name: library[name] for name in versions} for library in readLibraries()]
     shown.append({"name": "Inter", "version": "", "license": "OFL-1.1"})
@@ -188,9 +174,219 @@ def sources() -> dict[str, str]:
     return found
 
 
-def _target(specifier: str, bare: Mapping[str, str]) -> str:
+def _otherTexts() -> dict[str, str]:
+    """Return the text of each file that gets a hash and is no script of ours, by its name."""
+    found = {path.name: path.read_text() for path in SOURCES.glob("*.svg")}
+    for path in SOURCES.glob("*.css"):
+        bare = _STYLE_COMMENT.sub("", path.read_text())
+        found[path.name] = _STYLE_SPACE.sub(r"\1", bare)
+    for path in VENDOR.glob("*.js"):
+        found[path.name] = _SOURCE_MAP.sub("\n", path.read_text())
+    notices = []
+    for library in readLibraries():
+        licence = (VENDOR / f"{library['name']}.LICENSE").read_text()
+        notices.append(f"{library['name']} {library['version']}, {library['license']}\n\n{licence}")
+    found["licences.txt"] = "\n\n".join(notices)
+    found["inter.txt"] = (FONTS / "OFL.txt").read_text()
+    return found
+
+
+_PACKAGES = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js"}
+"""The files of libraries, by the specifier of their imports."""
+
+_ENTRY = "app.js"
+
+_FRAME = "shell.js"
+"""Imports the pages on demand, and fetches all that one needs at once."""
+
+_STATEMENT = re.compile(r'\s*import(?:(\{[^}]*\}|\s+\w+\s+)from)?\s*"([^"]+)";?')
+"""A static import at the beginning of a script without needless spaces: names and specifier."""
+
+_DYNAMIC = re.compile(r'\bimport\("\./([\w.-]+)"\)')
+
+_REEXPORT = re.compile(r'export\{([\w,]+)\}from"\./([\w.-]+)";?')
+
+_DEFINITION = re.compile(
+    r"^(export )?(?:default )?(?:(?:async )?function\*?|const|let|class) ([\w$]+)", re.MULTILINE
+)
+"""A definition of a source at its outermost level, where lines have no indent."""
+
+
+def _target(specifier: str) -> str:
     """Return the file that an import specifier names."""
-    return specifier[2:] if specifier.startswith("./") else bare[specifier]
+    return specifier[2:] if specifier.startswith("./") else _PACKAGES[specifier]
+
+
+class _Script:
+    """
+    A script without needless spaces, and without the static imports at its beginning.
+
+    @ivar imports: The names that it imports, as in the braces of a statement, by file.
+    @ivar reexports: The files whose names it exports, by name.
+    @ivar lazy: The files that it imports on demand.
+    @ivar defined: Whether it exports the names of its outermost level, by name.
+    """
+
+    def __init__(self, source: str) -> None:
+        text = bareScript(source)
+        self.imports: dict[str, list[str]] = {}
+        position = 0
+        while found := _STATEMENT.match(text, position):
+            names = (found[1] or "").strip()
+            if names and not names.startswith("{"):
+                names = f"{{default as {names}}}"
+            parts = filter(None, names[1:-1].split(","))
+            self.imports.setdefault(_target(found[2]), []).extend(parts)
+            position = found.end()
+        self.body = text[position:].lstrip("\n")
+        self.reexports = {
+            name: file for names, file in _REEXPORT.findall(text) for name in names.split(",")
+        }
+        self.lazy = set(_DYNAMIC.findall(text))
+        self.defined = {name: bool(export) for export, name in _DEFINITION.findall(source)}
+
+    @property
+    def needed(self) -> set[str]:
+        """The files that a browser fetches with this one."""
+        return {*self.imports, *self.reexports.values()}
+
+
+def _join(
+    names: list[str],
+    scripts: Mapping[str, _Script],
+    places: Mapping[str, str],
+    exported: set[tuple[str, str]],
+) -> str:
+    """
+    Return several scripts as one.
+
+    @param names: Their names, each after the scripts that it imports.
+    @param places: The joined script of each.
+    @param exported: The files and names that stay exported.
+    @raise ValueError: They use one name for two things.
+    """
+    origins: dict[str, tuple[str, str]] = {}
+    outside: dict[str, dict[str, None]] = {}
+    bodies = []
+
+    def define(name: str, local: str, origin: tuple[str, str]) -> None:
+        if origins.setdefault(local, origin) != origin:
+            raise ValueError(
+                f"{name} uses the name {local} of {origins[local][0]}, with which it is joined"
+            )
+
+    for name in names:
+        script = scripts[name]
+        for file, parts in script.imports.items():
+            for part in parts:
+                original, _, local = part.partition(" as ")
+                if file in names and local:
+                    text = f"{name} renames {original} of {file}, with which it is joined"
+                    raise ValueError(text)
+                define(name, local or original, (file, original))
+            if file not in names:
+                place = places.get(file, file)
+                outside.setdefault(place, {}).update(dict.fromkeys(parts))
+        body = script.body
+        for local, isExported in script.defined.items():
+            define(name, local, (name, local))
+            if isExported and (name, local) not in exported:
+                definition = rf"\bexport ((?:async )?[a-z]+\*? ?{re.escape(local)}\b)"
+                body = re.sub(definition, r"\1", body, count=1)
+        if any(file in names for file in script.reexports.values()):
+            body = _REEXPORT.sub("", body)
+        bodies.append(body if body.endswith(";") else body + "\n")
+    imports = [
+        f'import{{{",".join(parts)}}}from"./{file}";' if parts else f'import"./{file}";'
+        for file, parts in outside.items()
+    ]
+    return "".join([*imports, *bodies])
+
+
+def joinScripts(sources: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """
+    Join the scripts that browsers always fetch together: one file compresses better than its
+    parts, and takes one request. Scripts belong together if the same entries (the first script,
+    and the scripts that are imported on demand) lead to them by static imports.
+
+    @param sources: The sources of scripts by file name. Imports come first in each.
+    @return: The joined scripts by file name, and the name of its joined script for each source.
+    @raise ValueError: Scripts that belong together use one name for two things.
+    """
+    scripts = {name: _Script(source) for name, source in sources.items()}
+    entries = {_ENTRY}.union(*(script.lazy for script in scripts.values()))
+    reached: dict[str, set[str]] = {name: set() for name in scripts}
+    ordered: dict[str, None] = {}
+
+    def visit(name: str, entry: str) -> None:
+        if name in scripts and entry not in reached[name]:
+            reached[name].add(entry)
+            for other in sorted(scripts[name].needed):
+                visit(other, entry)
+            ordered[name] = None
+
+    for entry in sorted(entries):
+        visit(entry, entry)
+    groups: dict[frozenset[str], list[str]] = {}
+    for name in ordered:
+        # What the first script imports is there before any other script.
+        isFirst = _ENTRY in reached[name] and name != _ENTRY
+        groups.setdefault(frozenset([""] if isFirst else reached[name]), []).append(name)
+    places: dict[str, str] = {}
+    for names in groups.values():
+        place = next((name for name in names if name in entries), names[-1])
+        places |= dict.fromkeys(names, place)
+    exported = {
+        (file, part.partition(" ")[0])
+        for user, script in scripts.items()
+        for file, parts in script.imports.items()
+        for part in parts
+        if places.get(file) != places.get(user)
+    }
+    for name, script in scripts.items():
+        exported |= {(file, local) for local, file in script.reexports.items()}
+        if name in entries:
+            exported |= {(name, local) for local in script.defined}
+    joined = {
+        places[names[0]]: _join(names, scripts, places, exported) for names in groups.values()
+    }
+    return joined, places
+
+
+_STATIC = re.compile(r'\b(?:from|import)"\./([\w.-]+)"')
+
+
+def needed(name: str, scripts: Mapping[str, str]) -> set[str]:
+    """
+    Return the scripts that a browser fetches for one, itself among them.
+
+    @param scripts: Joined scripts by file name.
+    """
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(_STATIC.findall(scripts.get(name, "")))
+    return found
+
+
+def _preloading(places: Mapping[str, str], scripts: Mapping[str, str]) -> str:
+    """
+    Return the frame, whose imports on demand fetch all that a page needs at once, and not only
+    after the script of the page has come.
+
+    @param scripts: Joined scripts by file name.
+    """
+
+    def write(found: re.Match[str]) -> str:
+        target = places[found[1]]
+        more = sorted(needed(target, scripts) - needed(_FRAME, scripts) - {target})
+        imports = ",".join(f'import("./{each}")' for each in [target, *more])
+        return f"Promise.all([{imports}]).then(e=>e[0])" if more else imports
+
+    return _DYNAMIC.sub(write, scripts[_FRAME])
 
 
 def makeAssets() -> dict[str, bytes]:
@@ -201,8 +397,9 @@ def makeAssets() -> dict[str, bytes]:
     @raise KeyError: An import names an unknown file.
     @raise ValueError: The imports have a cycle, or a source is imported by nothing.
     """
-    bare = {"preact": "preact.js", "preact/hooks": "hooks.js", "htm": "htm.js"}
-    texts = sources()
+    scripts = _scripts()
+    joined, places = joinScripts(scripts)
+    texts = _otherTexts() | joined | {_FRAME: _preloading(places, joined)}
     fonts = {path.name: path.read_bytes() for path in FONTS.glob("*.woff2")}
     names: dict[str, str] = {}
     made: dict[str, bytes] = {}
@@ -223,21 +420,27 @@ def makeAssets() -> dict[str, bytes]:
         open_.remove(name)
         return names[name]
 
+    def place(name: str) -> str:
+        """Return the file that has a script."""
+        return places.get(name, name)
+
     def linked(name: str) -> bytes:
         """Return a text with the hashed names of the files that it refers to."""
         text = texts[name]
-        if name not in bare.values():
+        if name not in _PACKAGES.values():
             text = _INDENT.sub("", text)
         if name.endswith(".css"):
             text = _STYLE_ASSET.sub(lambda found: f'url("./{make(found[1])}")', text)
         if name.endswith(".js"):
-            text = _IMPORT.sub(lambda found: f'{found[1]}"./{make(_target(found[2], bare))}"', text)
+            text = _IMPORT.sub(
+                lambda found: f'{found[1]}"./{make(place(_target(found[2])))}"', text
+            )
             text = _ASSET.sub(lambda found: f'"./assets/{make(found[1])}"', text)
         return text.encode()
 
     page = (SOURCES / "index.html").read_text()
-    page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(found[2])}"', page)
-    unused = (set(texts) | set(fonts)) - set(names)
+    page = _LINK.sub(lambda found: f'{found[1]}="./assets/{make(place(found[2]))}"', page)
+    unused = (set(texts) | set(fonts)) - set(names) | set(scripts) - set(places)
     if unused:
         raise ValueError(f"{sorted(unused)} are not imported")
     made["index.html"] = page.encode()

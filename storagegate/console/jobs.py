@@ -1,6 +1,6 @@
 """
-Background jobs: delete, copy or move the objects below a prefix, abort its uploads, or empty a
-bucket.
+Background jobs: delete, copy or move the objects below a prefix, abort its uploads, tag objects, or
+empty a bucket.
 
 Jobs are records that all workers, and all nodes of a cluster, share: each can list and cancel the
 jobs of another. A job is interrupted when its process has ended; with several processes, when it
@@ -37,7 +37,9 @@ from storagegate.objects.operations import (
     ListMultipartUploads,
     ListObjects,
     ListObjectVersions,
+    PutObjectTagging,
 )
+from storagegate.objects.tags import OBJECT_TAGS, checkedTags, decodeTags
 from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
 from storagegate.storage.errors import NoSuchUpload, StoreError
 from storagegate.storage.ranges import ObjectRange, UploadRange, VersionRange
@@ -55,6 +57,9 @@ _MOST_KEPT = 200
 _MOST_FAILED = 100
 _MOST_FAILED_TEXT = 8192
 """Failures kept per job, and characters of their keys; further failures are only counted."""
+
+_MOST_NAMED = 10_000
+"""Keys and prefixes that one job names: as many as the console selects one by one."""
 
 _BEAT_SECONDS = 5.0
 _DEAD_SECONDS = 30.0
@@ -77,7 +82,9 @@ _STOPS = RecordLimits(most=_MOST_KEPT, mostOfOwner=1, mostBytesOfOwner=_UNLIMITE
 
 _INSIDE = "The target must not be inside the source"
 
-Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"]
+Kind = Literal[
+    "deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "tagObjects", "emptyBucket"
+]
 
 
 class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +95,11 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     @ivar toBucket: The target of a copy or a move; empty for the same bucket.
     @ivar toPrefix: Replaces C{prefix} in the keys of a copy or a move.
     @ivar replaces: Whether a copy or a move replaces objects that exist; otherwise, these fail.
+    @ivar tags: The tags that C{tagObjects} adds: they replace those with the same keys, and the
+        others stay.
+    @ivar keys: The objects that C{tagObjects} tags. Without C{keys} and C{prefixes} it tags all
+        below C{prefix}.
+    @ivar prefixes: Further prefixes of objects that C{tagObjects} tags.
     """
 
     kind: Kind
@@ -96,6 +108,9 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     toBucket: str = ""
     toPrefix: str = ""
     replaces: bool = True
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    keys: list[str] = msgspec.field(default_factory=list)
+    prefixes: list[str] = msgspec.field(default_factory=list)
 
 
 class Failed(Struct):
@@ -109,6 +124,7 @@ class JobView(Struct, kw_only=True):
     """
     A job.
 
+    @ivar named: The number of keys and prefixes that the job names.
     @ivar state: C{running}, C{done}, C{cancelled}, C{failed} or C{interrupted}.
     @ivar done: Objects, versions or uploads that were processed, including failures.
     @ivar failures: The number of failures; C{failed} has the first ones.
@@ -124,6 +140,8 @@ class JobView(Struct, kw_only=True):
     accessKey: str
     state: str
     replaces: bool = True
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    named: int = 0
     startedMs: int
     endedMs: int | None = None
     done: int = 0
@@ -193,10 +211,18 @@ class JobManager:
         most = placesFor(key.role, _MOST_RUNNING)
         job = JobView(
             id=token_hex(8),
+            kind=wanted.kind,
+            bucket=wanted.bucket,
+            prefix=wanted.prefix,
+            toBucket=wanted.toBucket,
+            toPrefix=wanted.toPrefix,
+            replaces=wanted.replaces,
             accessKey=key.identity.accessKey,
             state="running",
+            tags=wanted.tags,
+            # A listing returns all jobs, and has no room for the names.
+            named=len(wanted.keys) + len(wanted.prefixes),
             startedMs=self._nowMs(),
-            **msgspec.structs.asdict(wanted),
         )
         # Set before the job is stored, so that it never looks interrupted.
         self._own.add(job.id)
@@ -387,12 +413,20 @@ class _Run:
         if self.isCancelled:
             raise _Ended("cancelled")
 
-    async def pages(self, take: Callable[[Sequence[str]], Awaitable[None]]) -> None:
-        """Process the keys of the job, page by page."""
+    async def pages(
+        self, take: Callable[[Sequence[str]], Awaitable[None]], prefix: str | None = None
+    ) -> None:
+        """
+        Process the keys below a prefix, page by page.
+
+        @param prefix: L{None} for the prefix of the job.
+        """
         job, after = self.job, b""
+        if prefix is None:
+            prefix = job.prefix
         while True:
-            caller = self.caller("ListObjectsV2", "list", job.bucket, prefix=job.prefix)
-            wanted = ObjectRange(job.bucket, job.prefix.encode(), b"", after, _BATCH)
+            caller = self.caller("ListObjectsV2", "list", job.bucket, prefix=prefix)
+            wanted = ObjectRange(job.bucket, prefix.encode(), b"", after, _BATCH)
             page = await self.services.objects.perform(caller, ListObjects(wanted))
             await take([each.key for each in page.objects])
             if page.last is None:
@@ -424,10 +458,21 @@ async def listJobs(call: ConsoleCall) -> Jobs:
 
 async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
     """Start a job."""
-    call.note(**msgspec.structs.asdict(body))
+    named = len(body.keys) + len(body.prefixes)
+    noted = msgspec.structs.asdict(body)
+    call.note(**noted | {"keys": len(body.keys), "prefixes": len(body.prefixes)})
     # One listing returns all jobs, so their keys are bounded.
-    for each in (body.prefix, body.toPrefix):
+    for each in (body.prefix, body.toPrefix, *body.keys, *body.prefixes):
         checkKey(each.encode())
+    if body.kind == "tagObjects":
+        if named > _MOST_NAMED:
+            raise codedError("INVALID_ARGUMENT", f"A job can name at most {_MOST_NAMED} objects")
+        if not body.tags or (named and body.prefix):
+            text = "tagObjects takes tags, and either keys and prefixes or one prefix"
+            raise codedError("INVALID_ARGUMENT", text)
+        checkedTags(body.tags.items(), OBJECT_TAGS)
+    elif body.tags or named:
+        raise codedError("INVALID_ARGUMENT", f"{body.kind} does not take tags or names of objects")
     isCopy = body.kind in ("copyPrefix", "movePrefix")
     if not isCopy and (body.toBucket or body.toPrefix or not body.replaces):
         raise codedError("INVALID_ARGUMENT", f"{body.kind} does not take a target")
@@ -440,14 +485,19 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
             raise codedError("INVALID_ARGUMENT", "emptyBucket does not take a prefix")
         call.caller("DeleteObject", "write", body.bucket)
     name, access = _ACCESS[body.kind]
-    caller = call.caller(name, access, body.bucket, prefix=body.prefix)
-    await call.services.objects.bucket(caller, body.bucket)
+    for prefix in body.prefixes or ([] if body.keys else [body.prefix]):
+        caller = call.caller(name, access, body.bucket, prefix=prefix)
+        await call.services.objects.bucket(caller, body.bucket)
+    if body.keys:
+        await call.services.objects.find(body.bucket)
     if body.toBucket:
         await call.services.objects.find(body.toBucket)
     request = SimpleNamespace(ip=call.request.ip, secure=call.request.secure)
 
     def run(started: _Run) -> Awaitable[None]:
         started.request = request
+        if body.kind == "tagObjects":
+            return _tagObjects(started, body.keys, body.prefixes)
         return _WORK[body.kind](started)
 
     return await _manager(call).start(call.who.key, body, run)
@@ -569,6 +619,39 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
         return await retryCopy(copy)
 
 
+async def _tagObjects(run: _Run, keys: Sequence[str], prefixes: Sequence[str]) -> None:
+    """Add the tags of the job to the named objects, or to all below the prefix of the job."""
+    for at in range(0, len(keys), _BATCH):
+        await _tagAll(run, keys[at : at + _BATCH])
+        await run.turn()
+    for prefix in prefixes or ([] if keys else [run.job.prefix]):
+        await run.pages(lambda found: _tagAll(run, found), prefix)
+
+
+async def _tagAll(run: _Run, keys: Sequence[str]) -> None:
+    for key in keys:
+        try:
+            await _tag(run, key.encode())
+        except (DomainError, ServiceError, StoreError) as error:
+            run.failed(key, error)
+        run.job.done += 1
+        await run.turn(isBatchOver=False)
+
+
+async def _tag(run: _Run, key: bytes) -> None:
+    """Add the tags of the job to those of an object."""
+    job, objects = run.job, run.services.objects
+    reader = run.caller("GetObjectTagging", "read", job.bucket, key)
+    _, record = await objects.object(reader, job.bucket, key)
+    before = decodeTags(record.attributes.tags)
+    tags = checkedTags({**before, **job.tags}.items(), OBJECT_TAGS)
+    if tags == before:
+        return
+    writer = run.caller("PutObjectTagging", "write", job.bucket, key)
+    writer.tags = tags
+    await objects.perform(writer, PutObjectTagging(job.bucket, key, None, tags))
+
+
 async def _abortUploads(run: _Run) -> None:
     """Abort the uploads in progress."""
     job, objects = run.job, run.services.objects
@@ -599,6 +682,7 @@ _ACCESS = {
     "copyPrefix": ("ListObjectsV2", "list"),
     "movePrefix": ("ListObjectsV2", "list"),
     "abortUploads": ("ListMultipartUploads", "list"),
+    "tagObjects": ("ListObjectsV2", "list"),
     "emptyBucket": ("ListObjectVersions", "list"),
 }
 

@@ -263,7 +263,13 @@ OPERATIONS: tuple[APIOperation, ...] = (
     *_rows(
         "jobs",
         ("GET", "jobs", "listJobs", "none", "List your own jobs, or all"),
-        ("POST", "jobs", "startJob", "none", "Delete, copy, move, or empty a bucket"),
+        (
+            "POST",
+            "jobs",
+            "startJob",
+            "none",
+            "Delete, copy, move or tag objects, or empty a bucket",
+        ),
         ("DELETE", "jobs/{id}", "cancelJob", "none", "Cancel a job"),
     ),
     *_rows(

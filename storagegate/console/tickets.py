@@ -228,15 +228,19 @@ def _address(call: ConsoleCall) -> tuple[str, str]:
     """
     Return the endpoint of S3, and a warning if other machines may not reach it.
 
-    @raise ServiceError: C{FAILED_PRECONDITION}: no S3 listener is open.
+    @raise ServiceError: C{FAILED_PRECONDITION}: no S3 listener is open, or it is on a UNIX socket;
+        C{setting} of the details is the key of the configuration that changes it.
     """
     configured = call.services.options.s3Url
     if configured:
         return configured.rstrip("/"), ""
     address = call.services.daemon.listeners().get("s3", "")
+    if not address:
+        text = "S3 is off in this daemon, so nothing serves links to objects: set s3, or s3Url"
+        raise ServiceError("FAILED_PRECONDITION", text, 409, {"setting": "s3"})
     if not re.fullmatch(r".+:[0-9]+", address):
-        text = "The S3 listener has no address: set s3Url"
-        raise ServiceError("FAILED_PRECONDITION", text, 409)
+        text = "The S3 listener is on a UNIX socket, which no link can name: set s3Url"
+        raise ServiceError("FAILED_PRECONDITION", text, 409, {"setting": "s3Url"})
     host = urlsplit("//" + address).hostname or ""
     if host in ("0.0.0.0", "::"):
         # Listens on all addresses, including the one that this client used.

@@ -220,7 +220,7 @@ class AccessibilityTests(PagesCase):
             "[...document.querySelectorAll('[role=menuitem]')]"
             ".find((each) => each.innerText.startsWith('Copy')).click()"
         )
-        page.wait("document.querySelector('dialog[open]')")
+        page.wait("document.querySelectorAll('dialog [role=treeitem]').length > 1")
         look("copy of a folder")
         page.key("Escape", 27)
         page.show(VIEWS["access"])

@@ -1,6 +1,7 @@
 """Finding, restoring and sharing objects, narrowed keys, and forms that show the present state."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -252,7 +253,8 @@ class BrowsingTests(BrowserCase):
         self.page.press("Rename folder")
         self.page.waitText(": 2 objects")
         self.waitKeys("new/1", "new/e/2", "taken/1")
-        self.page.waitRow("new/")
+        # While the job ran, the list had both names.
+        self.page.wait("document.querySelector('#row-0 bdi')?.textContent === 'new/'")
         self.item(0, "Move")
         self.page.waitText("New path of the folder")
         self.page.waitText("Archive/new/")
@@ -344,6 +346,95 @@ class BrowsingTests(BrowserCase):
         self.page.press("Move")
         self.page.waitText("1 moved to")
         self.eventually(self.keys, [each for each in kept if each != "c"] + ["other/c"])
+
+    def test_folderTree(self) -> None:
+        """The target of a copy is picked in a tree, which reads folders as they are seen."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.put, ["a", *(f"f{number:04}/x" for number in range(1200))]))
+        self.put("z/in/x")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        self.item(0, "Copy")
+        tree = "document.querySelector('dialog [role=tree]')"
+        self.page.wait(f"{tree}?.innerText.includes('f0002/')")
+        before = len(self.page.requested)
+        self.assertEqual(self.page.evaluate("document.activeElement.name"), "toKey")
+        self.page.key("ArrowDown")
+        self.assertEqual(self.page.evaluate("document.activeElement.role"), "tree")
+        self.assertEqual(self.page.requested[before:], [])
+        self.page.key("End")
+        self.page.wait(f"{tree}.innerText.includes('f1002/')")
+        self.assertEqual(len(self.page.requested), before + 1)
+        active = f"{tree}.querySelector('.active')?.innerText.trim()"
+        self.page.key("End")
+        self.page.wait(f"{active} === 'z/'")
+        self.page.key("ArrowRight")
+        self.page.wait(f"{tree}.innerText.includes('in/')")
+        self.page.key("ArrowDown")
+        self.page.key("Enter")
+        field = "document.querySelector('dialog input[name=toKey]').value"
+        self.page.wait(f"{field} === 'z/in/a'")
+        # The folder has no folders, which is known once it has been read.
+        self.page.wait(f"!{tree}.innerText.includes('Loading')")
+        self.page.key("ArrowLeft")
+        self.page.wait(f"{active} === 'z/'")
+        self.page.key("f")
+        self.page.wait(f"{active} === 'f0000/'")
+        self.page.fill("dialog input[name=toKey]", "f111")
+        items = f"[...{tree}.querySelectorAll('[role=treeitem]')]"
+        rows = f"{items}.map((each) => each.innerText.trim()).join()"
+        wanted = ",".join([self.bucket, *(f"f111{digit}/" for digit in range(10))])
+        self.page.wait(f"{rows} === {json.dumps(wanted)}")
+        self.page.evaluate(f"{tree}.querySelectorAll('[role=treeitem]')[2].click()")
+        self.page.wait(f"{field} === 'f1111/a'")
+        self.page.press("Copy")
+        self.page.wait("!document.querySelector('dialog')")
+        self.assertEqual(self.body("f1111/a"), b"some text")
+
+    def test_tagSelection(self) -> None:
+        """Tags are added to a selection by a job, which names each object that it cannot tag."""
+        self.put("folder/x", "full", "free")
+        tags = [{"Key": f"k{number}", "Value": "v"} for number in range(10)]
+        self.s3.put_object_tagging(Bucket=self.bucket, Key="full", Tagging={"TagSet": tags})
+        kept = [{"Key": "stage", "Value": "prod"}]
+        self.s3.put_object_tagging(Bucket=self.bucket, Key="free", Tagging={"TagSet": kept})
+        self.page.show(self.bucket)
+        self.page.waitRow("full")
+        for row in range(3):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.page.press("Add tags…")
+        name, value = (f"dialog .pair input:nth-of-type({number})" for number in (1, 2))
+        self.page.fill(name, "aws:team")
+        self.page.fill(value, "b")
+        self.page.press("Add tags")
+        self.page.waitText("cannot be prefixed with aws:")
+        self.page.fill(name, "team")
+        self.page.press("Add tags")
+        self.page.waitText("1 failed, the first: full: BadRequest: Object tags cannot be greater")
+        for key, before in (("folder/x", []), ("free", kept)):
+            found = self.s3.get_object_tagging(Bucket=self.bucket, Key=key)["TagSet"]
+            self.assertEqual(found, [*before, {"Key": "team", "Value": "b"}])
+        self.s3.delete_object_tagging(Bucket=self.bucket, Key="full")
+        self.page.press("Run again")
+        self.page.waitText("Added the tags team: 3 objects")
+        found = self.s3.get_object_tagging(Bucket=self.bucket, Key="full")["TagSet"]
+        self.assertEqual(found, [{"Key": "team", "Value": "b"}])
+
+    def test_manyFolders(self) -> None:
+        """However many folders there are, deleted objects and versions have the page."""
+        self.enable()
+        self.put("a", *(f"folder-{number:03}/x" for number in range(150)))
+        self.s3.create_multipart_upload(Bucket=self.bucket, Key="u")
+        phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        self.page.send("Emulation.setDeviceMetricsOverride", **phone)
+        self.page.show(self.bucket, versions="1")
+        self.page.waitRow("a")
+        self.page.waitText("1 unfinished upload,")
+        heights = self.page.evaluate(
+            "['.folders', '.listBox'].map((each) => document.querySelector(each).offsetHeight)"
+        )
+        self.assertLess(heights[0], 100)
+        self.assertGreater(heights[1], 180)
 
     def test_focusRing(self) -> None:
         """The active row has a ring for those who use the keyboard only."""
@@ -569,6 +660,19 @@ class BrowsingTests(BrowserCase):
         self.page.press("Leave")
         self.page.wait("location.hash.includes('cors')")
         self.page.wait("!document.querySelector('dialog')")
+
+    def test_untouchedLock(self) -> None:
+        """The form that can enable object lock as it is asks nothing before it is left."""
+        self.enable()
+        self.page.evaluate(f"location.hash = '#/buckets/{self.bucket}/settings'")
+        self.page.wait(
+            "[...document.querySelectorAll('main form .button')].some((each) =>"
+            " each.innerText.startsWith('Enable object lock') && !each.disabled)"
+        )
+        self.page.press("Keys")
+        self.page.wait("location.hash.startsWith('#/keys')")
+        self.page.wait("document.querySelector('main h1').innerText === 'Keys'")
+        self.assertFalse(self.page.evaluate("document.querySelector('dialog') !== null"))
 
     def test_unsavedBack(self) -> None:
         """Back in the browser asks too, once, and the page stays until Leave."""

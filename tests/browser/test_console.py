@@ -3,12 +3,41 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.browser.fixture import ConsoleBrowser
+from tests.browser.pages import PagesCase
 from tests.console.gatewayfixture import send
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.programs import needs
 from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
+
+_NOTE_DELAYS = """window.delays = [];
+const wait = setTimeout;
+window.setTimeout = (act, ms, ...more) => { delays.push(ms); return wait(act, ms, ...more) }"""
+
+
+@long("drives Chromium")
+class TabTests(PagesCase):
+    """Several tabs of one browser."""
+
+    def test_session(self) -> None:
+        """A session is handed to a new tab, and ends in all; without one no tab waits for it."""
+        form, password = "document.querySelector('#content h1')", "input[name=password]"
+        self.page.send("Page.addScriptToEvaluateOnNewDocument", source=_NOTE_DELAYS)
+        self.page.visit("/console/?first")
+        self.page.wait(f"document.querySelector('{password}')")
+        self.assertNotIn(200, self.page.evaluate("delays"))
+        self.enter()
+        self.page.wait(form)
+        tab = self.page.tab()
+        tab.open(f"{self.page.origin}/console/#/about")
+        tab.wait(f"{form}?.innerText === 'About'")
+        self.page.press("Sign out")
+        for each in (self.page, tab):
+            each.wait(f"document.querySelector('{password}')")
+        self.page.visit("/console/?after")
+        self.page.wait(f"document.querySelector('{password}')")
+        self.assertNotIn(200, self.page.evaluate("delays"))
 
 
 @long("drives Chromium")

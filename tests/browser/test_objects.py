@@ -15,9 +15,10 @@ from botocore.exceptions import ClientError
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
-from tests.support.clients import ROOT
+from tests.support.clients import ROOT, botoClient
 from tests.support.programs import needs
 from tests.support.selection import long
+from tests.wire.s3.fixture import makeDaemon, ownDirectory
 
 CURL = shutil.which("curl")
 
@@ -316,6 +317,7 @@ class ObjectDetailsTests(BrowserCase):
         page = self.page
         self.put("a b/ü'")
         page.show(self.bucket, object="a b/ü'", tab="share")
+        page.waitText("Only this machine can reach S3")
         page.choose("select[name=expires]", "604800")
         page.waitText("Everyone who has the link can read this object")
         page.press("Create link")
@@ -330,6 +332,27 @@ class ObjectDetailsTests(BrowserCase):
         self.assertIn("X-Amz-Expires=604800", link)
         with urlopen(link, timeout=20) as found:
             self.assertEqual(found.read(), b"some text")
+
+    def test_shareWithoutS3(self) -> None:
+        """Where S3 is off, sharing and the commands say so, and lead to where it is set."""
+        data = ownDirectory("off") / "data"
+        with makeDaemon(data) as daemon:
+            s3 = botoClient(daemon.url("s3"))
+            s3.create_bucket(Bucket="off")
+            s3.put_object(Bucket="off", Key="a.txt", Body=b"text")
+        off = makeDaemon(data, "--s3", "off")
+        off._expect = ("admin",)
+        with off, ObjectsBrowser(off) as page:
+            page.visit()
+            page.signIn(ROOT.accessKey, ROOT.secretKey)
+            page.show("off", object="a.txt", tab="share")
+            page.waitText("S3 is off in this daemon")
+            page.wait("document.querySelector('dialog a[href=\"#/configuration?find=s3\"]')")
+            made = "[...document.querySelectorAll('dialog button')].at(-1)"
+            self.assertEqual(page.evaluate(f"{made}.innerText.trim()"), "Create link")
+            self.assertTrue(page.evaluate(f"{made}.disabled"))
+            page.evaluate("location.hash = '#/buckets/off/objects?object=a.txt'")
+            page.wait("document.querySelector('.drawer a[href=\"#/configuration?find=s3\"]')")
 
     def test_customerKey(self) -> None:
         """An object with a client's key is neither shown nor fetched, and its page says why."""

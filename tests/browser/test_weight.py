@@ -92,4 +92,4 @@ class WeightTests(PagesCase):
         self.enter()
         self.page.evaluate(f"location.hash = '#/buckets/{BUCKET}/objects'")
         self.page.wait(f"document.querySelector('.listRow') && {READY}")
-        self.weigh(found, OBJECTS_BYTES, "/objects.", "/shell.", "/virtuallist.")
+        self.weigh(found, OBJECTS_BYTES, "/buckets.", "/shell.", "/virtuallist.")

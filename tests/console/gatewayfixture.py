@@ -26,6 +26,10 @@ async def echo(request, context):
     return {"text": request["text"].upper(), "protocol": context.protocol}
 
 
+async def empty(request, context):
+    return {"text": "", "protocol": "any", "tags": [], "nested": {"tags": []}}
+
+
 async def count(request, context):
     for number in range(int(request["to"])):
         yield {"number": number}
@@ -74,10 +78,20 @@ SAID = {
     "type": "object",
     "properties": {"text": {"type": "string"}, "protocol": {"type": "string"}},
 }
+TAGS = {"type": "array", "items": {"type": "string"}}
+EMPTY = {
+    "type": "object",
+    "properties": {
+        **SAID["properties"],
+        "tags": TAGS,
+        "nested": {"type": "object", "properties": {"tags": TAGS}},
+    },
+}
 Probe = {
     "name": "Probe",
     "methods": {
         "echo": {"handler": echo, "input": TEXT, "output": SAID},
+        "empty": {"handler": empty, "output": EMPTY},
         "count": {"handler": count, "input": TO, "output": NUMBER},
         "collect": {"handler": collect, "streaming": "client", "input": TEXT, "output": SAID},
         "chat": {"handler": chat, "streaming": "bidirectional", "input": TEXT, "output": SAID},

@@ -10,13 +10,20 @@ from pathlib import Path
 import brotli
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.console.assets import SOURCES, VENDOR, makeAssets, readLibraries, sources, squeeze
+from storagegate.console.assets import (
+    SOURCES,
+    VENDOR,
+    bareScript,
+    joinScripts,
+    makeAssets,
+    readLibraries,
+    squeeze,
+)
 from storagegate.console.pages import pagesDirectory
 from tests.support.programs import needs
 from tests.support.selection import long
 
-ALL_BYTES = 158_000
-"""150,000 for the console of objects and services, and the page of users."""
+ALL_BYTES = 150_000
 
 SIGN_IN_BYTES = 30_000
 
@@ -36,6 +43,21 @@ const differs = ([, [one, other]]) => tree(one) !== tree(other);
 console.log(JSON.stringify(Object.entries(pairs).filter(differs).map(([name]) => name)));
 """
 """Prints the names of pairs of scripts that have different syntax trees."""
+
+_EXPORTS = """
+const { parse } = require("internal/deps/acorn/acorn/dist/acorn");
+const files = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const named = (node) => (node.id ? [node.id.name] : node.declarations.map((each) => each.id.name));
+const options = { ecmaVersion: "latest", sourceType: "module" };
+const exportsOf = (text) => parse(text, options).body.flatMap((node) =>
+  node.type === "ExportDefaultDeclaration" ? ["default"]
+  : node.type !== "ExportNamedDeclaration" ? []
+  : node.declaration ? named(node.declaration)
+  : node.specifiers.map((each) => each.exported.name));
+const found = Object.entries(files).map(([name, text]) => [name, exportsOf(text)]);
+console.log(JSON.stringify(Object.fromEntries(found)));
+"""
+"""Prints the names that modules export; fails for one that is no module."""
 
 _STATIC_IMPORT = re.compile(r'(?:\bfrom|\bimport)\s*"\./([\w.-]+)"')
 
@@ -124,7 +146,8 @@ class AssetsTests(SynchronousTestCase):
     def test_sameProgram(self) -> None:
         """Without its comments and spaces, each script has the same syntax tree."""
         pairs = {
-            path.name: [path.read_text(), sources()[path.name]] for path in SOURCES.glob("*.js")
+            path.name: [path.read_text(), bareScript(path.read_text())]
+            for path in SOURCES.glob("*.js")
         }
         self.assertTrue(all(len(one) > len(other) for one, other in pairs.values()))
         run = subprocess.run(
@@ -135,13 +158,90 @@ class AssetsTests(SynchronousTestCase):
         )
         self.assertEqual(json.loads(run.stdout), ["unlike"])
 
+    def test_joined(self) -> None:
+        """
+        Scripts that come together are one file: its imports stand once, and only names that
+        another file uses stay exported.
+        """
+        joined, places = joinScripts(
+            {
+                "app.js": 'import htm from "htm";\nimport { a } from "./low.js";\n'
+                'a(htm, () => import("./page.js"));\n',
+                "low.js": "export const a = 1;\nexport function b() {\n  return 2;\n}\n",
+                "texts.js": 'import { a } from "./low.js";\na();\n',
+                "part.js": 'import { a, b as c } from "./low.js";\nimport "./texts.js";\n'
+                "export const part = a + c;\nexport const styled = 1;\n",
+                "page.js": 'import { a } from "./low.js";\nimport { part } from "./part.js";\n'
+                'export { styled } from "./part.js";\nexport const page = part + a;\n',
+            }
+        )
+        self.assertEqual(
+            joined,
+            {
+                "app.js": 'import{default as htm}from"./htm.js";import{a}from"./low.js";'
+                'a(htm,()=>import("./page.js"));',
+                "low.js": "export const a=1;export function b(){return 2}\n",
+                "page.js": 'import{a,b as c}from"./low.js";a();const part=a+c;'
+                "export const styled=1;export const page=part+a;",
+            },
+        )
+        self.assertEqual(places["texts.js"], "page.js")
+
+    def test_preloading(self) -> None:
+        """An import on demand fetches at once what the script needs, but for what is there."""
+        files = makeAssets()
+        (shell,) = [name for name in files if name.startswith("assets/shell.")]
+        first, text = needed(files, shell), files[shell].decode()
+        imports = re.findall(r'Promise\.all\(\[((?:import\("[^"]*"\),?)+)\]\)', text)
+        self.assertGreater(len(imports), 3)
+        for each in imports:
+            page, *more = [f"assets/{name}" for name in re.findall(r'"\./([^"]*)"', each)]
+            self.assertEqual(set(more), needed(files, page) - first - {page})
+
+    def test_joinedNames(self) -> None:
+        """Two scripts that become one file must not give one name to two things."""
+        for page, part, pair in (
+            ("const a = 1;\n", "const a = 2;\n", "page.js.* a.*part.js"),
+            ("function a() {}\n", 'import { a } from "./low.js";\n', "page.js.* a.*low.js"),
+            (
+                'import { b as a } from "./part.js";\n',
+                "export const b = 1;\n",
+                "page.js.* b.*part.js",
+            ),
+        ):
+            scripts = {
+                "app.js": 'import "./low.js";\nimport("./page.js");\n',
+                "low.js": "export const a = 1;\n",
+                "page.js": 'import "./part.js";\n' + page,
+                "part.js": part,
+            }
+            with self.assertRaisesRegex(ValueError, pair):
+                joinScripts(scripts)
+
+    @long("starts node")
+    @needs("node")
+    def test_joinedProgram(self) -> None:
+        """Each served script is a module: no name is defined or exported twice, or missing."""
+        files = {name: body.decode() for name, body in makeAssets().items() if name.endswith(".js")}
+        exports = subprocess.run(
+            ["node", "--expose-internals", "-e", _EXPORTS],
+            input=json.dumps(files).encode(),
+            capture_output=True,
+            check=True,
+        ).stdout
+        found = {name.removeprefix("assets/"): names for name, names in json.loads(exports).items()}
+        for name, text in files.items():
+            for names, file in re.findall(r'import\s*\{([^}]*)\}\s*from\s*"\./([\w.-]+)"', text):
+                for each in names.split(","):
+                    self.assertIn(each.partition(" as ")[0].strip(), found[file], name)
+
     def test_fontLicence(self) -> None:
         """The page about the console leads to the licence of the font."""
         files = makeAssets()
         (licence,) = [name for name in files if name.startswith("assets/inter.")]
         self.assertIn(b"SIL OPEN FONT LICENSE", files[licence].upper())
-        (libraries,) = [body for name, body in files.items() if "/libraries." in name]
-        self.assertIn(f'"./{licence}"'.encode(), libraries)
+        (about,) = [body for name, body in files.items() if "/about." in name]
+        self.assertIn(f'"./{licence}"'.encode(), about)
 
     def test_libraries(self) -> None:
         """Libraries are as they were published, and each has its licence."""

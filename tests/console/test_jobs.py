@@ -134,6 +134,83 @@ class JobTests(ConsoleCase):
         self.assertIn("AccessDenied", failed["error"])
         self.assertEqual(self.keys(bucket), ["held"])
 
+    def tags(self, bucket: str, key: str) -> dict[str, str]:
+        """Return the tags of an object."""
+        found = self.s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"]
+        return {each["Key"]: each["Value"] for each in found}
+
+    def test_tagObjects(self) -> None:
+        """Tags are added to the named objects and folders, replace their like, and keep others."""
+        bucket = self.fill("a", "b", "c/1", "c/2", "d")
+        for key, tagging in (("a", "team=old&stage=prod"), ("d", "kept=1")):
+            self.s3.put_object_tagging(
+                Bucket=bucket,
+                Key=key,
+                Tagging={
+                    "TagSet": [
+                        dict(zip(("Key", "Value"), each.split("="), strict=True))
+                        for each in tagging.split("&")
+                    ]
+                },
+            )
+        wanted = {"kind": "tagObjects", "bucket": bucket, "tags": {"team": "new", "year": "2026"}}
+        job = self.finish(**wanted, keys=["a", "b"], prefixes=["c/"])
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 4, 0))
+        self.assertEqual((job["tags"], job["named"]), (wanted["tags"], 3))
+        self.assertEqual(self.tags(bucket, "a"), {"team": "new", "stage": "prod", "year": "2026"})
+        for key in ("b", "c/1", "c/2"):
+            self.assertEqual(self.tags(bucket, key), wanted["tags"])
+        self.assertEqual(self.tags(bucket, "d"), {"kept": "1"})
+        job = self.finish(**{**wanted, "tags": {"all": ""}})
+        self.assertEqual((job["done"], job["failures"]), (5, 0))
+        self.assertEqual(self.tags(bucket, "d"), {"kept": "1", "all": ""})
+
+    def test_tagFailures(self) -> None:
+        """An object that would get too many tags, or is gone, is named; the others are tagged."""
+        bucket = self.fill("full", "free")
+        full = {f"k{number}": "v" for number in range(10)}
+        self.finish(kind="tagObjects", bucket=bucket, keys=["full"], tags=full)
+        wanted = {"kind": "tagObjects", "bucket": bucket, "keys": ["absent", "full", "free"]}
+        job = self.finish(**wanted, tags={"new": "1", "k0": "w"})
+        self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 3, 2))
+        absent, tooMany = job["failed"]
+        self.assertEqual((absent["key"], tooMany["key"]), ("absent", "full"))
+        self.assertIn("NoSuchKey", absent["error"])
+        self.assertIn("cannot be greater than 10", tooMany["error"])
+        self.assertEqual(self.tags(bucket, "full"), full)
+        self.assertEqual(self.tags(bucket, "free"), {"new": "1", "k0": "w"})
+
+    def test_tagsRefused(self) -> None:
+        """Tags and names that no job can have are refused before it starts."""
+        bucket = self.fill("a")
+        wanted = {"kind": "tagObjects", "bucket": bucket, "tags": {"a": "b"}}
+        for wrong in (
+            {"tags": {}},
+            {"tags": {"aws:a": "b"}},
+            {"tags": {f"k{number}": "v" for number in range(11)}},
+            {"keys": ["a"], "prefix": "b/"},
+            {"keys": [f"k{number}" for number in range(10_001)]},
+            {"keys": ["k" * 1025]},
+            {"kind": "deletePrefix"},
+            {"kind": "deletePrefix", "tags": {}, "keys": ["a"]},
+            {"toPrefix": "x/"},
+        ):
+            reply = self.call("POST", "jobs", {**wanted, **wrong})
+            self.assertEqual(reply.status, 400, wrong)
+        self.assertEqual(self.call("POST", "jobs", {**wanted, "bucket": "absent-1"}).status, 404)
+        self.assertEqual(self.tags(bucket, "a"), {})
+
+    @long("issues a key")
+    def test_tagRights(self) -> None:
+        """A key that may only read changes no tags."""
+        bucket = self.fill("a")
+        account = self.issueKey("root", "--policy", "readonly")
+        wanted = {"kind": "tagObjects", "bucket": bucket, "keys": ["a"], "tags": {"a": "b"}}
+        job = self.finish(account, **wanted)
+        self.assertEqual((job["done"], job["failures"]), (1, 1))
+        self.assertIn("AccessDenied", job["failed"][0]["error"])
+        self.assertEqual(self.tags(bucket, "a"), {})
+
     def test_noKey(self) -> None:
         """An object whose copy would have an empty key stays as it is; the others are moved."""
         bucket = self.fill("a/", "a/b")

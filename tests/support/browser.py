@@ -104,6 +104,17 @@ class Browser:
         self._chromium = _running()
         command = self._chromium.command
         self.context = command("Target.createBrowserContext")["browserContextId"]
+        return self._attach()
+
+    def tab(self) -> "Browser":
+        """Open another page in the same context, which ends with it."""
+        page = Browser()
+        page._chromium, page.context = self._chromium, self.context
+        return page._attach()
+
+    def _attach(self) -> Self:
+        """Create the page in the context, and connect to it."""
+        command = self._chromium.command
         target = command("Target.createTarget", url="about:blank", browserContextId=self.context)
         address = f"ws://127.0.0.1:{self._chromium.port}/devtools/page/{target['targetId']}"
         self._socket = connect(address, max_size=None).__enter__()

@@ -4,6 +4,8 @@
 // The token is kept by the tab, and handed to other tabs of the console by a channel.
 
 const TOKEN = "storagegate-token";
+// Whether some tab has signed in and none has signed out since.
+const OPEN = "storagegate-open";
 const BASE = new URL("api/v1/", document.baseURI);
 const ROLES = ["none", "auditor", "admin", "root"];
 const HAND_OVER_MS = 200;
@@ -50,21 +52,24 @@ channel.onmessage = ({ data }) => {
 
 function forget(ended) {
   sessionStorage.removeItem(TOKEN);
+  if (!ended) localStorage.removeItem(OPEN);
   change(ended ? { ended: true } : { session: null, ended: false });
 }
 
 async function resume(token) {
   sessionStorage.setItem(TOKEN, token);
   const found = await call("GET", "session").catch(() => null);
-  if (found && found.signedIn) change({ session: found, ended: false });
+  if (found && found.signedIn) open(found);
   else if (found) sessionStorage.removeItem(TOKEN);
 }
 
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+
 export async function start() {
   await finishSignIn();
-  const token = sessionStorage.getItem(TOKEN);
-  if (token) await resume(token);
-  if (!state.session) {
+  if (hasToken()) await resume(sessionStorage.getItem(TOKEN));
+  // Without a session of another tab there is nothing to wait for.
+  if (!state.session && localStorage.getItem(OPEN)) {
     channel.postMessage({ kind: "wanted" });
     await new Promise((done) => setTimeout(done, HAND_OVER_MS));
   }
@@ -107,7 +112,12 @@ function begun(found) {
   sessionStorage.setItem(TOKEN, found.token);
   channel.postMessage({ kind: "token", token: found.token });
   delete found.token;
-  change({ session: found, ended: false });
+  open(found);
+}
+
+function open(session) {
+  localStorage.setItem(OPEN, "1");
+  change({ session, ended: false });
 }
 
 export async function signOut() {

@@ -2,16 +2,20 @@
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { beginSignIn, call, signIn, start, state, watch } from "./api.js";
+import { beginSignIn, call, hasToken, signIn, start, state, watch } from "./api.js";
 import { say } from "./messages.js";
 import { applySettings } from "./settings.js";
 import { Brand, Dialog, Field, Form, html, IconButton } from "./ui.js";
+
+// The frame of the pages, which comes while the server checks the session.
+const loadShell = () => import("./shell.js").catch(() => {});
 
 function SignInForm({ accessKey: accessKeyGiven = "" }) {
   const [accessKey, setAccessKey] = useState(accessKeyGiven);
   const [isSeen, setIsSeen] = useState(false);
   const [secretKey, setSecretKey] = useState("");
   async function submit() {
+    loadShell();
     try {
       await signIn(accessKey.trim(), secretKey);
     } catch (error) {
@@ -100,5 +104,6 @@ function App() {
 }
 
 applySettings();
+if (hasToken()) loadShell();
 render(html`<${App} />`, document.body);
 start();

@@ -3,11 +3,10 @@
 
 import { useLayoutEffect, useState } from "preact/hooks";
 import { APIError } from "./api.js";
+import { list } from "./bucketstatements.js";
 import { number, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
 import { Button, Check, Confirm, Dialog, Field, Form, html, Select } from "./ui.js";
-
-const list = (value) => (value === undefined || value === "" ? [] : [].concat(value));
 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
@@ -76,7 +75,8 @@ function useLeave(isChanged) {
 
 // A form that saves a change. Nothing changed, nothing to save; a `consequence` is a sentence that is confirmed first:
 // the change cannot be undone, or opens the bucket to others. A refusal is shown at the `field` that it concerns.
-export function ChangeForm({ isChanged, consequence, label = say("app.save"), save, field, children }) {
+// `isTyped` says whether leaving loses something, where a form can be saved untouched.
+export function ChangeForm({ isChanged, isTyped = isChanged, consequence, label = say("app.save"), save, field, children }) {
   const [asks, setAsks] = useState(false);
   const [refusal, setRefusal] = useState(null);
   async function store() {
@@ -88,7 +88,7 @@ export function ChangeForm({ isChanged, consequence, label = say("app.save"), sa
     }
   }
   const close = () => setAsks(false);
-  const leave = useLeave(isChanged);
+  const leave = useLeave(isTyped);
   async function confirmed() {
     try {
       await store();
@@ -156,7 +156,7 @@ function Lock({ document, save, info }) {
         ? say("setting.lockNow", { mode: now.mode, period: say("setting.for." + now.unit, { count: now.count }) })
         : say(document ? "setting.lockNone" : "setting.lockHelp")}</p>
     <${ChangeForm} save=${() => save(wanted)} label=${say(document ? "app.save" : "setting.enableLock")} field="period"
-      isChanged=${!needsVersions && (document === undefined || !same(values, now))} consequence=${consequence.trim()}>
+      isChanged=${!needsVersions && (document === undefined || !same(values, now))} isTyped=${!same(values, now)} consequence=${consequence.trim()}>
       ${(error) => html`
         <${Select} label=${say("setting.defaultRetention")} name="mode" value=${mode} disabled=${needsVersions}
           error=${mode ? "" : wrongIn(error, "period")}
@@ -215,19 +215,19 @@ function Encryption({ document, save, remove }) {
 }
 
 // The actions of a rule, and where its document has their days.
-const ACTIONS = [
+const RULE_ACTIONS = [
   ["expire", "Expiration", "Days"],
   ["expireOld", "NoncurrentVersionExpiration", "NoncurrentDays"],
   ["abort", "AbortIncompleteMultipartUpload", "DaysAfterInitiation"],
 ];
 
-const KNOWN = new Set(["ID", "Status", "Filter", ...ACTIONS.map(([, member]) => member)]);
+const KNOWN = new Set(["ID", "Status", "Filter", ...RULE_ACTIONS.map(([, member]) => member)]);
 
 function isPlain(rule) {
   const filter = rule.Filter || {};
   return Object.keys(rule).every((name) => KNOWN.has(name)) &&
     Object.keys(filter).every((name) => name === "Prefix") &&
-    ACTIONS.every(([, member, days]) => !rule[member] || Object.keys(rule[member]).join() === days);
+    RULE_ACTIONS.every(([, member, days]) => !rule[member] || Object.keys(rule[member]).join() === days);
 }
 
 const isWrong = (rule, member, days) => rule[member] && !/^[1-9]\d*$/.test(rule[member][days]);
@@ -235,9 +235,9 @@ const isWrong = (rule, member, days) => rule[member] && !/^[1-9]\d*$/.test(rule[
 const prefixOf = (rule) => (rule.Filter && rule.Filter.Prefix) || "";
 
 // What a rule does, in a sentence.
-function sentenceOf(rule) {
+function ruleText(rule) {
   if (!isPlain(rule)) return say("setting.ruleElsewhere");
-  const parts = ACTIONS.filter(([, member, days]) => rule[member] && !isWrong(rule, member, days)).map(([name, member, days]) =>
+  const parts = RULE_ACTIONS.filter(([, member, days]) => rule[member] && !isWrong(rule, member, days)).map(([name, member, days]) =>
     say("setting.does." + name, { days: number(rule[member][days]) }));
   const where = prefixOf(rule) ? say("setting.below", { prefix: prefixOf(rule) }) : say("setting.everywhere");
   return parts.length ? where + " " + parts.join(", ") : say("setting.doesNothing");
@@ -253,21 +253,21 @@ const RuleBox = ({ title, text, isOn: on, isOpen, children }) => html`
 `;
 
 function LifecycleRule({ rule, number: at, isNew, change, remove, error, info }) {
-  const isEmpty = !ACTIONS.some(([, member]) => rule[member]);
+  const isEmpty = !RULE_ACTIONS.some(([, member]) => rule[member]);
   const isRefused = error && error.details.rule === at;
   // One message, at the first field that it concerns.
-  const wrong = isRefused && ACTIONS.find(([, member, days]) => isEmpty || isWrong(rule, member, days));
+  const wrong = isRefused && RULE_ACTIONS.find(([, member, days]) => isEmpty || isWrong(rule, member, days));
   const field = (name, value, members, more) => html`
     <${Field} label=${say("setting.rule." + name)} name=${name + at} value=${value || ""}
       onInput=${(event) => change(withMembers(rule, members(event.target.value)))} ...${more} />
   `;
   return html`
-    <${RuleBox} title=${rule.ID || say("setting.ruleNumber", { number: at })} text=${sentenceOf(rule)}
+    <${RuleBox} title=${rule.ID || say("setting.ruleNumber", { number: at })} text=${ruleText(rule)}
       isOn=${rule.Status === "Enabled"} isOpen=${isNew || Boolean(wrong)}>
       ${isPlain(rule) && html`
         <div class="two">${field("id", rule.ID, (ID) => ({ ID }))}
           ${field("prefix", prefixOf(rule), (Prefix) => ({ Filter: { Prefix } }), { help: say("setting.rule.prefixHelp") })}</div>
-        <div class="two">${ACTIONS.map(([name, member, days]) => field(name, rule[member] && rule[member][days],
+        <div class="two">${RULE_ACTIONS.map(([name, member, days]) => field(name, rule[member] && rule[member][days],
           (value) => ({ [member]: value && { [days]: value } }), {
             inputmode: "numeric", error: wrong && wrong[0] === name ? error.message : "", placeholder: say("app.never"),
             help: name === "expireOld" && info && !info.versioning ? say("setting.version.") : "",
@@ -312,13 +312,13 @@ function lifecycleAsks(rules, before, info) {
   const found = rules.filter((rule) => deletes(rule) && !known.has(JSON.stringify(rule)));
   if (!found.length) return "";
   const isLost = !info || info.versioning !== "Enabled" || found.some((rule) => rule.NoncurrentVersionExpiration);
-  return found.map((rule) => sentenceOf(rule) + ".").join(" ") + " " + say(isLost ? "setting.lifecycleAsks" : "setting.lifecycleKeeps");
+  return found.map((rule) => ruleText(rule) + ".").join(" ") + " " + say(isLost ? "setting.lifecycleAsks" : "setting.lifecycleKeeps");
 }
 
 function lacking(rule) {
   if (!isPlain(rule)) return "";
-  if (ACTIONS.some(([, member, days]) => isWrong(rule, member, days))) return say("setting.ruleDays");
-  return ACTIONS.some(([, member]) => rule[member]) ? "" : say("setting.ruleEmpty");
+  if (RULE_ACTIONS.some(([, member, days]) => isWrong(rule, member, days))) return say("setting.ruleDays");
+  return RULE_ACTIONS.some(([, member]) => rule[member]) ? "" : say("setting.ruleEmpty");
 }
 
 const Lifecycle = (given) => html`

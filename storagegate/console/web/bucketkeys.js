@@ -3,7 +3,7 @@
 import { call, segment } from "./api.js";
 import { addTexts, say } from "./messages.js";
 import { link } from "./router.js";
-import { Button, html, Loaded, useAction, useLoad } from "./ui.js";
+import { Button, Heads, html, Loaded, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "bucketKeys.title": "Keys that reach this bucket",
@@ -29,15 +29,15 @@ addTexts({
 });
 
 const LIMIT = 50;
-const KINDS = 5;
-const words = new Intl.ListFormat("en");
+const ALL_RIGHTS = 5;
+const series = new Intl.ListFormat("en");
 
 const load = (bucket, after, signal) => call("GET", "buckets/" + segment(bucket) + "/keys", { query: { after, limit: LIMIT }, signal });
 
 // What a key may do, as a sentence without a subject.
 function May({ of: { may, patterns, keyPattern, isMore } }) {
-  if (may.length === KINDS && !patterns.length && !keyPattern) return say("bucketKeys.may.all");
-  const text = words.format(may.map((each) => say("bucketKeys.may." + each)));
+  if (may.length === ALL_RIGHTS && !patterns.length && !keyPattern) return say("bucketKeys.may.all");
+  const text = series.format(may.map((each) => say("bucketKeys.may." + each)));
   const code = (name, at) => html`${at > 0 && ","} <code>${name}</code>`;
   return html`${text[0].toUpperCase() + text.slice(1)}${patterns.map(code)}${isMore && " " + say("bucketKeys.more")}
     ${keyPattern && html`${patterns.length > 0 && ", " + say("bucketKeys.limited")} <code>${keyPattern}</code>`}`;
@@ -55,7 +55,7 @@ export function BucketKeys({ bucket, info }) {
       <header class="row"><h2 class="fill">${say("bucketKeys.title")}</h2><a href=${link(["keys"])}>${say("bucketKeys.all")}</a></header>
       <${Loaded} of=${found} rows=${3}>
         ${({ items, next }) => html`
-          ${items.length > 0 && html`<div class="cards"><table><thead><tr>${["key", "by", "may"].map((name) => html`<th scope="col">${say("bucketKeys." + name)}</th>`)}</tr></thead>
+          ${items.length > 0 && html`<div class="cards"><table><${Heads} names=${["key", "by", "may"]} text=${(name) => say("bucketKeys." + name)} />
             <tbody>${items.map((each) => html`<tr key=${each.accessKey}>
               <th scope="row"><a href=${link(["keys", each.accessKey])}>${each.note || html`<code>${each.accessKey}</code>`}</a> <small>${each.account}</small></th>
               <td class="quiet">${say("bucketKeys.by." + each.by)}</td><td><${May} of=${each} /></td></tr>`)}</tbody></table></div>`}

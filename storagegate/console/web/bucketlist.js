@@ -63,7 +63,7 @@ function BucketTable({ items, onMenu }) {
           <td class="number">${bucket.bytes === null ? "–" : bytes(bucket.bytes)}</td>
           <td class="hidePhone"><svg class="meter" aria-hidden="true"><rect height="6" rx="3" width=${Math.round((58 * bucket.bytes) / most)} /></svg></td>
           ${hasGrowth && html`<td class="number quiet hidePhone">${bucket.growth === null ? "–" : signed(bucket.growth, bytes)}</td>`}
-          <td class=${bucket.versioning ? "" : "hidePhone quiet"} data-label=${say("buckets.versioning")}>${say("buckets.versioning." + bucket.versioning)}</td>
+          <td class=${bucket.versioning ? "fixedText" : "fixedText hidePhone quiet"} data-label=${say("buckets.versioning")}>${say("buckets.versioning." + bucket.versioning)}</td>
           ${hasVersions && html`<td class="number" data-label=${say("buckets.olderVersions")}>${bucket.older ? number(bucket.older) : ""}</td>`}
           <td><${Access} access=${bucket.access} /></td>
           <td class="hidePhone quiet">${bucket.account}</td>

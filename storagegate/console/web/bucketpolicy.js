@@ -1,6 +1,7 @@
 // The policy of a bucket: what it grants in sentences, its statements as a form, and the same document as JSON beside it.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { AccessCheck } from "./accesscheck.js";
 import { APIError, call, has, segment } from "./api.js";
 import { ChangeForm, inField } from "./bucketforms.js";
 import {
@@ -8,7 +9,7 @@ import {
 } from "./bucketstatements.js";
 import { addTexts, say } from "./messages.js";
 import { shown } from "./objectnames.js";
-import { Button, CopyButton, Field, Form, html, Icon, IconButton, Select, useLoad } from "./ui.js";
+import { Button, CopyButton, Field, html, Icon, IconButton, Select, useLoad } from "./ui.js";
 
 addTexts({
   "policy.owner": "The account {account} may do everything that no statement denies.",
@@ -87,14 +88,7 @@ addTexts({
   "policy.asks": "{sentence}, without signing in.",
   "policy.json": "JSON",
   "policy.limited": "The setting Public access limits this to the account of the owner.",
-  "policy.check": "Check an access",
   "policy.checkText": "By the policy that is saved.",
-  "policy.checkRun": "Check",
-  "policy.checkKey": "Key",
-  "policy.checkAccess": "Access",
-  "policy.checkObject": "Object key",
-  "policy.allowed": "Allowed",
-  "policy.refused": "Refused",
 });
 
 const VERSION = "2012-10-17";
@@ -178,34 +172,10 @@ function Statement({ statement, bucket, number: at, form, isOpen: isEdited, wron
   `;
 }
 
-function AccessCheck({ bucket, keys }) {
-  const [values, setValues] = useState({ accessKey: keys[0], access: "read", key: "" });
-  const [verdict, setVerdict] = useState(null);
-  const set = (name) => (event) => {
-    setVerdict(null);
-    setValues({ ...values, [name]: event.target.value });
-  };
-  const judge = async () => setVerdict(await call("POST", "keys/" + segment(values.accessKey) + "/judge", {
-    body: { access: values.access, bucket, key: values.key },
-  }));
-  return html`
-    <section class="card"><h2>${say("policy.check")}</h2>
-      <p class="quiet">${say("policy.checkText")}</p>
-      <${Form} submit=${judge} label=${say("policy.checkRun")} kind="">
-        <${Select} label=${say("policy.checkKey")} name="checkKey" value=${values.accessKey} onChange=${set("accessKey")} options=${keys.map((each) => [each, each])} />
-        <${Select} label=${say("policy.checkAccess")} name="checkAccess" value=${values.access} onChange=${set("access")}
-          options=${["read", "write", "list", "admin"].map((each) => [each, each])} />
-        <${Field} label=${say("policy.checkObject")} name="checkObject" value=${values.key} onInput=${set("key")} />
-      <//>
-      <p role="status">${verdict && html`<strong class=${verdict.allowed ? "good" : "bad"}>${say(verdict.allowed ? "policy.allowed" : "policy.refused")}</strong>: ${verdict.why}`}</p>
-    </section>
-  `;
-}
-
 // Keys and accounts that a statement can name, as far as the caller may list them.
 async function loadNames(signal) {
   const { items } = await call("GET", "keys", { query: { limit: 1000 }, signal });
-  return { keys: items.map((each) => each.accessKey), names: [...new Set(items.map((each) => each.account))]
+  return { keys: items.map(({ accessKey, note }) => [accessKey, note ? note + " · " + accessKey : accessKey]), names: [...new Set(items.map((each) => each.account))]
     .concat(items.map((each) => "arn:aws:iam::" + each.account + ":user/" + each.accessKey)) };
 }
 
@@ -326,7 +296,8 @@ export function Policy({ bucket, info, document, save, remove, examples, stateme
             setText(event.target.value);
             drop();
           }}></textarea></div>
-        ${known.data && known.data.keys.length > 0 && html`<${AccessCheck} bucket=${bucket} keys=${known.data.keys} />`}
+        ${known.data && known.data.keys.length > 0 && html`<section class="card"><h2>${say("check.title")}</h2>
+          <p class="quiet">${say("policy.checkText")}</p><${AccessCheck} bucket=${bucket} keys=${known.data.keys} /></section>`}
       </div>
     </div>
   `;

@@ -26,6 +26,7 @@ addTexts({
   "buckets.olderOne": "1 older version, {size}",
   "buckets.inAll": "{size} in all",
   "buckets.uploads": "{count} unfinished uploads, {size}",
+  "buckets.uploadOne": "1 unfinished upload, {size}",
   "buckets.owner": "Owner {account}",
   "buckets.createdAt": "Created {date}",
   "buckets.noSettings": "Your key may not change the settings of this bucket.",
@@ -67,7 +68,7 @@ const About = ({ bucket }) => html`
   <p class="factsLine">
     ${bucket.objects !== null && html`${countText(bucket).map((text) => html`<span>${text}</span>`)}
     <span class=${bucket.older === 0 ? "" : "hideDrawer"}>${bucket.older === 0 ? bytes(bucket.bytes) : say("buckets.inAll", { size: bytes(bucket.bytes) })}</span>`}
-    ${bucket.uploads > 0 && html`<span>${say("buckets.uploads", { count: number(bucket.uploads), size: bytes(bucket.uploadBytes) })}</span>`}
+    ${bucket.uploads > 0 && html`<span>${say(bucket.uploads === 1 ? "buckets.uploadOne" : "buckets.uploads", { count: number(bucket.uploads), size: bytes(bucket.uploadBytes) })}</span>`}
     <span class="hidePhone hideDrawer">${say("buckets.owner", { account: bucket.account })}</span>
     <span class="hidePhone hideDrawer">${say("buckets.createdAt", { date: date(bucket.createdMs) })}</span>
   </p>

@@ -5,16 +5,12 @@ import { APIError, call, has, segment } from "./api.js";
 import { FORMS } from "./bucketforms.js";
 import { addTexts, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { styled as figures } from "./figures.js";
 import { Policy } from "./bucketpolicy.js";
 import { BucketKeys } from "./bucketkeys.js";
 import { contentOf, DeleteBucket, EmptyBucket, mayEmpty } from "./bucketactions.js";
-import { announce, Button, Confirm, Field, Form, html, Loaded, loadStyle, useLoad } from "./ui.js";
+import { announce, Button, Confirm, Field, Form, html, Loaded, useLoad } from "./ui.js";
 
-const STYLE = "./bucket.css";
-
-// Settles when both are there.
-export const styled = Promise.all([figures, loadStyle(STYLE)]);
+export { styled } from "./figures.js";
 
 addTexts({
   "setting.sections": "Settings",
@@ -76,7 +72,7 @@ addTexts({
   "setting.for.Years": "{count} years",
   "setting.enableLock": "Enable object lock",
   "setting.defaultRetention": "Retention of new objects",
-  "setting.mode.": "none",
+  "setting.mode.": "None",
   "setting.mode.GOVERNANCE": "GOVERNANCE: keys with the right to bypass it can delete",
   "setting.mode.COMPLIANCE": "COMPLIANCE: no key can shorten or lift it",
   "setting.period": "Period",

@@ -29,7 +29,7 @@ export const CONDITION_NAMES = Object.keys(CONDITIONS);
 
 export const hasValue = (condition) => condition === "from" || condition === "notFrom";
 
-const list = (value) => (value === undefined ? [] : [].concat(value));
+export const list = (value) => (value === undefined || value === "" ? [] : [].concat(value));
 
 const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 

@@ -2,15 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { addTexts, date, say } from "./messages.js";
-import { html, loadStyle } from "./ui.js";
+import { html } from "./ui.js";
 
 addTexts({
   "chart.at": "At {time}",
 });
-
-const STYLE = "./charts.css";
-
-loadStyle(STYLE);
 
 const WIDTH = 1000;
 const HEIGHT = 150;

@@ -5,7 +5,7 @@ import { call, has } from "./api.js";
 import "./configurationtexts.js";
 import { number, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { announce, Button, Confirm, Empty, html, Icon, Loaded, Page, Search, useLoad } from "./ui.js";
+import { announce, Button, Confirm, Empty, Heads, html, Icon, Loaded, Page, Search, useLoad } from "./ui.js";
 
 export { styled } from "./figures.js";
 
@@ -88,8 +88,7 @@ const Source = ({ of }) => (isChanged(of)
 const Group = ({ name, items }) => html`
   <section class="card flush" id=${"group-" + name}><header><h2>${titleOf(name)}</h2></header>
     <div class="scroll cards" tabindex="0"><table class="keys">
-      <thead><tr>${["key", "value", "origin", "change"].map((each) => html`
-        <th scope="col">${say("configuration." + each)}</th>`)}</tr></thead>
+      <${Heads} names=${["key", "value", "origin", "change"]} text=${(name) => say("configuration." + name)} />
       <tbody>${items.map((each) => html`
         <tr key=${each.key}>
           <th scope="row" class="long"><code>${each.key}</code><small>${capital(each.meaning)}</small></th>

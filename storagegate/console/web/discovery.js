@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import "./gatewaytexts.js";
 import { age, date, number, say } from "./messages.js";
-import { Button, html, Loaded, useLoad } from "./ui.js";
+import { Button, Heads, html, Loaded, useLoad } from "./ui.js";
 
 const COLUMNS = ["instance", "state", "weight", "inFlight", "check", "ejected"];
 
@@ -21,10 +21,6 @@ function Instance({ instance }) {
   `;
 }
 
-const Heads = ({ names }) => html`
-  <thead><tr>${names.map((name) => html`<th scope="col">${say("discovery." + name)}</th>`)}</tr></thead>
-`;
-
 const Remote = ({ service }) => html`
   <h3 class="isolated">${service.name}</h3>
   <dl class="facts">
@@ -32,7 +28,7 @@ const Remote = ({ service }) => html`
     <dt>${say("discovery.queued")}</dt><dd>${number(service.queued)}</dd>
   </dl>
   ${service.instances.length
-    ? html`<div class="scroll" tabindex="0"><table><${Heads} names=${COLUMNS} />
+    ? html`<div class="scroll" tabindex="0"><table><${Heads} text=${(name) => say("discovery." + name)} names=${COLUMNS} />
         <tbody>${service.instances.map((each) => html`<${Instance} key=${each.id} instance=${each} />`)}</tbody>
       </table></div>`
     : html`<p>${say("discovery.noInstances")}</p>`}
@@ -43,7 +39,7 @@ const Registration = ({ found }) => html`
   <p class=${found.isRegistered && !found.problem ? "good" : "bad"}>
     ${found.problem || say(found.isRegistered ? "discovery.registered" : "discovery.notRegistered")}
   </p>
-  <div class="scroll" tabindex="0"><table><${Heads} names=${["service", "id", "instance", "weight"]} />
+  <div class="scroll" tabindex="0"><table><${Heads} text=${(name) => say("discovery." + name)} names=${["service", "id", "instance", "weight"]} />
     <tbody>${found.entries.map((each) => html`
       <tr key=${each.id}><th scope="row" class="isolated">${each.service}</th><td class="long">${each.id}</td>
         <td>${each.host}:${each.port}</td><td class="number">${number(each.weight)}</td></tr>

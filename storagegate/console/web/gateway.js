@@ -7,23 +7,19 @@ import { SchemaFields, TryIt } from "./gatewaycall.js";
 import "./gatewaytexts.js";
 import { number, say } from "./messages.js";
 import { link } from "./router.js";
-import { Button, Crumbs, Empty, html, Loaded, Page, Search, useLoad } from "./ui.js";
+import { Button, Crumbs, Empty, Heads, html, Loaded, Page, Search, useLoad } from "./ui.js";
 
 export { styled } from "./figures.js";
 
 const yes = (value) => say(value ? "gateway.yes" : "gateway.no");
 
-const Heads = ({ names }) => html`
-  <thead><tr>${names.map((name) => html`<th scope="col">${say("gateway." + name)}</th>`)}</tr></thead>
-`;
-
 const Wires = ({ wires }) => html`
   <h2>${say("gateway.wires")}</h2>
-  <div class="scroll cards" tabindex="0"><table><${Heads} names=${["wire", "address", "path", "tls", "providers"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} text=${(name) => say("gateway." + name)} names=${["wire", "address", "path", "tls", "providers"]} />
     <tbody>${wires.map((wire) => html`
       <tr key=${wire.name}><th scope="row">${wire.title}</th>
-        <td>${wire.address || say("gateway.closed")}</td><td>${wire.path}</td>
-        <td>${wire.address && yes(wire.isSecure)}</td><td>${wire.providers.join(", ") || say("app.none")}</td></tr>
+        <td>${wire.address || say("gateway.closed")}</td><td data-label=${say("gateway.path")}>${wire.path}</td>
+        <td data-label=${say("gateway.tls")}>${wire.address && yes(wire.isSecure)}</td><td data-label=${say("gateway.providers")}>${wire.providers.join(", ") || say("app.none")}</td></tr>
     `)}</tbody>
   </table></div>
 `;
@@ -42,15 +38,15 @@ const Service = ({ service, client }) => html`
   ${service.isForwarded && html`<p>${say("gateway.forwarded")}</p>`}
   ${service.isAuthorized && html`<p>${say("gateway.judged")}</p>`}
   ${service.takesOthers && html`<p>${say("gateway.others")}</p>`}
-  <div class="scroll cards" tabindex="0"><table><${Heads} names=${["method", "kind", "access", "limit"]} />
+  <div class="scroll cards" tabindex="0"><table><${Heads} text=${(name) => say("gateway." + name)} names=${["method", "kind", "access", "limit"]} />
     <tbody>${service.methods.map((method) => html`
       <tr key=${method.name}>
         <th scope="row" class="long">
           <a class="isolated" href=${link(["gateway", service.name, method.name])}>${method.name}</a></th>
-        <td>${say("gateway.kind." + method.streaming)}</td>
-        <td>${say(method.isPublic ? "gateway.public" : "gateway.private")}
+        <td data-label=${say("gateway.kind")}>${say("gateway.kind." + method.streaming)}</td>
+        <td data-label=${say("gateway.access")}>${say(method.isPublic ? "gateway.public" : "gateway.private")}
           ${service.providers.length > 0 && html`<small>${service.providers.join(", ")}</small>`}</td>
-        <td><${Limit} limit=${method.rateLimit} client=${client} /></td>
+        <td data-label=${say("gateway.limit")}><${Limit} limit=${method.rateLimit} client=${client} /></td>
       </tr>
     `)}</tbody>
   </table></div>

@@ -7,7 +7,7 @@ import "./gatewaytexts.js";
 import { JSONLines } from "./json.js";
 import { bytes, number, say } from "./messages.js";
 import { example, faultsOf, fieldsOf, formFields } from "./schemas.js";
-import { Button, Check, CopyButton, Dialog, Field, Form, html, Select } from "./ui.js";
+import { Button, Check, CopyButton, Dialog, Field, Form, Heads, html, Select } from "./ui.js";
 
 const DEADLINE_MS = 10000;
 const LONGEST_MS = 60000;
@@ -141,13 +141,20 @@ function Answer({ wire, answer }) {
 
 const codeOf = (answer) => (answer.state === "end" ? "OK" : answer.state === "error" ? answer.end.data.error : "");
 
-// Formats keep the members of an object in orders of their own.
-const sorted = (name, value) => (value && typeof value === "object" && !Array.isArray(value)
-  ? Object.fromEntries(Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1))) : value);
+// What proto3 leaves out of a message.
+const isDefault = (value) => !value || (typeof value === "object" && !Object.keys(value).length);
+
+// A value with the members of its objects in one order: formats keep orders of their own. A lean one has no defaults.
+function normal(value, isLean) {
+  if (Array.isArray(value)) return value.map((each) => normal(each, isLean));
+  if (!value || typeof value !== "object") return value;
+  const members = Object.entries(value).map(([name, each]) => [name, normal(each, isLean)]);
+  return Object.fromEntries(members.filter(([, each]) => !isLean || !isDefault(each)).sort(([one], [other]) => (one < other ? -1 : 1)));
+}
 
 // What a protocol has answered, without times: to compare it with another.
-const resultOf = (answer) =>
-  JSON.stringify(answer.state === "error" ? [answer.end.status, answer.end.data.details] : answer.items.map((item) => item.data), sorted);
+const resultOf = (answer, isLean) =>
+  JSON.stringify(normal(answer.state === "error" ? [answer.end.status, answer.end.data.details] : answer.items.map((item) => item.data), isLean));
 
 const BAR_PX = 240;
 
@@ -172,23 +179,30 @@ function Comparison({ wires, answerOf }) {
   if (rows.length < 2 || ended.length < rows.length) return null;
   const most = Math.max(...ended.map(([, answer]) => answer.end.ms), 0.01);
   const [fastest] = [...ended].sort(([, one], [, other]) => one.end.ms - other.end.ms);
-  const results = ended.map(([, answer]) => resultOf(answer));
-  const common = results.find((each) => results.filter((other) => other === each).length > results.length / 2) ?? results[0];
-  const isSame = results.every((each) => each === common);
+  const isLean = (wire) => wire.name === "grpc";
+  // What most protocols have, of those that leave nothing out.
+  const whole = rows.filter(([wire]) => !isLean(wire)).map(([, answer]) => answer);
+  const isCommon = (answer) => whole.filter((other) => resultOf(other) === resultOf(answer)).length > whole.length / 2;
+  const common = whole.find(isCommon) ?? whole[0] ?? rows[0][1];
+  const verdicts = rows.map(([wire, answer]) => {
+    const isEqual = (lean) => resultOf(answer, lean) === resultOf(common, lean);
+    return isEqual() ? "sameResult" : isLean(wire) && isEqual(true) ? "leanResult" : "otherResult";
+  });
+  const isSame = !verdicts.includes("otherResult");
   const fast = { wire: fastest[0].title, ms: number(fastest[1].end.ms) };
   return html`
     <div class=${isSame ? "notice ok" : "notice warn"} role="status"><p>${say(isSame ? "gateway.same" : "gateway.different", {
-      count: number(rows.length), ...fast })}</p></div>
+      count: number(rows.length), ...fast })}${verdicts.includes("leanResult") && " " + say("gateway.lean")}</p></div>
     <div class="scroll" tabindex="0"><table class="dense">
-      <thead><tr>${[["wire"], ["code"], ["time", "hidePhone"], ["method", "number hidePhone"], ["total", "number"], ["size", "number hidePhone"], ["result"]].map(([name, kind]) => html`
-        <th scope="col" class=${kind}>${say("gateway." + name)}</th>`)}</tr></thead>
-      <tbody>${rows.map(([wire, answer]) => html`
+      <${Heads} names=${["wire", "code", ["time", "hidePhone"], ["method", "number hidePhone"], ["total", "number"], ["size", "number hidePhone"], "result"]}
+        text=${(name) => say("gateway." + name)} />
+      <tbody>${rows.map(([wire, answer], at) => html`
           <tr key=${wire.name}><th scope="row">${wire.title}</th><td class=${answer.state === "end" ? "good" : "bad"}>${codeOf(answer)}</td>
             <td class="hidePhone"><${Times} end=${answer.end} most=${most} /></td>
             <td class="number quiet hidePhone">${answer.end.methodMs === undefined ? "–" : number(answer.end.methodMs) + " ms"}</td>
             <td class="number">${number(answer.end.ms)} ms</td>
             <td class="number quiet hidePhone">${answer.end.bytes === undefined ? "–" : bytes(answer.end.bytes)}</td>
-            <td class=${resultOf(answer) === common ? "quiet" : "warn"}>${say(resultOf(answer) === common ? "gateway.sameResult" : "gateway.otherResult")}</td></tr>`)}</tbody></table></div>
+            <td class=${verdicts[at] === "otherResult" ? "warn" : "quiet"}>${say("gateway." + verdicts[at])}</td></tr>`)}</tbody></table></div>
     <p class="legend quiet hidePhone">${["send", "method", "rest"].map((name) => html`<span><span class=${"use " + name}></span>${say("gateway.times." + name)}</span>`)}</p>
   `;
 }

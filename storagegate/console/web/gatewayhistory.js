@@ -3,9 +3,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { state } from "./api.js";
 import "./gatewaytexts.js";
-import { number, say } from "./messages.js";
+import { exactClock, number, say } from "./messages.js";
 import { go } from "./router.js";
-import { html } from "./ui.js";
+import { Heads, html } from "./ui.js";
 
 const MOST = 50;
 const MOST_TEXT = 64 * 1024;
@@ -27,8 +27,6 @@ export function note({ answer, text, ...call }) {
   calls = [{ ...call, who: who(), atMs: Date.now(), code, ms: answer.end.ms, isGood: answer.state === "end", text: kept }, ...calls].slice(0, MOST);
   redraw();
 }
-
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 // The list; the request of a call that is opened takes the place of what the editor has.
 export function History({ service, method, wires, onOpen }) {
@@ -57,10 +55,9 @@ export function History({ service, method, wires, onOpen }) {
       ${found.length > 0 && html`<button type="button" class="link" onClick=${clear}>${say("gateway.clear")}</button>`}</header>
     ${found.length
       ? html`<div class="scroll" tabindex="0"><table class="dense history">
-          <thead><tr>${["at", "method", "wire", "code", "took"].map((name) => html`
-            <th scope="col" class=${name === "took" ? "number" : ""}>${say("gateway." + name)}</th>`)}</tr></thead>
+          <${Heads} names=${["at", "method", "wire", "code", ["took", "number"]]} text=${(name) => say("gateway." + name)} />
           <tbody>${found.map((each) => html`
-            <tr key=${each.atMs + each.wire}><td class="quiet">${clock.format(each.atMs)}</td>
+            <tr key=${each.atMs + each.wire}><td class="quiet">${exactClock.format(each.atMs)}</td>
               <td>${each.text === null ? each.method : html`<button type="button" class="link" title=${each.service} onClick=${() => open(each)}>${each.method}</button>`}</td>
               <td class="quiet">${title(each.wire)}</td><td class=${each.isGood ? "good" : "bad"}>${each.code}</td>
               <td class="number">${number(each.ms)} ms</td></tr>`)}</tbody></table></div>`

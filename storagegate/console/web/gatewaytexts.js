@@ -93,6 +93,8 @@ addTexts({
   "gateway.same": "{count} protocols gave the same result. {wire} was fastest, {ms} ms.",
   "gateway.different": "The results of {count} protocols differ. {wire} was fastest, {ms} ms.",
   "gateway.sameResult": "Same",
+  "gateway.leanResult": "Same, without empty fields",
+  "gateway.lean": "gRPC leaves out fields that are empty, zero or false: they count as the same.",
   "gateway.otherResult": "Different",
   "gateway.times.send": "Connect and send",
   "gateway.times.method": "Method, as the server measures it",

@@ -6,7 +6,9 @@ import "./jobstexts.js";
 import { age, date, number, say } from "./messages.js";
 import { shown } from "./objectnames.js";
 import { go } from "./router.js";
-import { announce, Button, Dialog, Empty, Field, Form, html, Loaded, Page, Select, useAction, useLoad } from "./ui.js";
+import {
+  announce, Button, Dialog, Empty, Field, Form, Heads, html, Loaded, Page, Select, useAction, useLoad,
+} from "./ui.js";
 
 const KINDS = ["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"];
 const COPIES = new Set(["copyPrefix", "movePrefix"]);
@@ -102,6 +104,8 @@ function Row({ job, reload }) {
   return html`
     <tr>
       <th scope="row">${say("jobs.kind." + job.kind)} <small><bdi>${place(job.bucket, job.prefix)}</bdi></small>
+        ${job.kind === "tagObjects" && html`<small><bdi>${Object.entries(job.tags).map((pair) => shown(pair.join("="))).join(", ")}</bdi></small>
+          ${job.named > 0 && html`<small>${say("jobs.named", { count: number(job.named) })}</small>`}`}
         ${COPIES.has(job.kind) && html`<small><bdi>${say("jobs.to", {
           bucket: job.toBucket || job.bucket, prefix: shown(job.toPrefix),
         })}</bdi></small>`}</th>
@@ -121,7 +125,7 @@ function Row({ job, reload }) {
 }
 
 const COLUMNS = [
-  ["what"], ["state"], ["progress", "number"], ["failures", "number"], ["by"], ["from"], ["took"],
+  "what", "state", ["progress", "number"], ["failures", "number"], "by", "from", "took",
 ];
 
 export default function Jobs({ route }) {
@@ -149,10 +153,7 @@ export default function Jobs({ route }) {
       `}>
         ${({ items }) => html`
           <div class="scroll edge cards" tabindex="0"><table>
-            <thead><tr>
-              ${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("jobs." + name)}</th>`)}
-              <th scope="col"><span class="hidden">${say("app.actions")}</span></th>
-            </tr></thead>
+            <${Heads} names=${COLUMNS} text=${(name) => say("jobs." + name)} hasActions />
             <tbody>${items.map((job) => html`<${Row} key=${job.id} job=${job} reload=${found.reload} />`)}</tbody>
           </table></div>
         `}

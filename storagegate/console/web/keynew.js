@@ -3,8 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { call, rolesUpTo, segment, state } from "./api.js";
 import { Sentence, useReach } from "./keyreach.js";
-import { localTime, Secret } from "./keysecret.js";
-import { addTexts, date, number, say } from "./messages.js";
+import { Secret } from "./keysecret.js";
+import { addTexts, date, localTime, number, say } from "./messages.js";
 import { go } from "./router.js";
 import { Check, Field, html, Icon, Problem, Select, useAction } from "./ui.js";
 

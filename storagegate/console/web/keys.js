@@ -1,15 +1,16 @@
 // Access keys: the list, and one key beside it. Making one is fetched when it is wanted.
 
 import { useEffect, useState } from "preact/hooks";
+import { AccessCheck } from "./accesscheck.js";
 import { call, has, rolesUpTo, segment, state } from "./api.js";
-import { ClientSetup, localTime, Secret } from "./keysecret.js";
+import { ClientSetup, lastUse, Secret } from "./keysecret.js";
 import { Reach } from "./keyreach.js";
 import { Menu } from "./menu.js";
-import { addTexts, age, date, number, say } from "./messages.js";
+import { addTexts, age, date, localTime, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Check, Confirm, CopyButton, Crumbs, Dialog, Empty, Field, Form, html, Icon, IconButton, Loaded, Page,
-  Search, Select, useAction, useEscape, useLoad,
+  announce, Button, Check, Confirm, CopyButton, Crumbs, Dialog, Empty, Field, Form, Heads, html, Icon, IconButton, Loaded,
+  Page, Search, Select, useAction, useEscape, useLoad,
 } from "./ui.js";
 
 addTexts({
@@ -55,8 +56,6 @@ addTexts({
   "keys.remake": "Rotate secret",
   "keys.remakeMore": "Rotate secret…",
   "keys.remakeTitle": "Rotate the secret of {name}",
-  "keys.lastUse": "Last used {age}.",
-  "keys.neverUsed": "The key was never used.",
   "keys.remakeText": "Programs with the old secret are refused, and sessions of the key end.",
   "keys.revoke": "Revoke",
   "keys.revokeMore": "Revoke…",
@@ -80,22 +79,9 @@ addTexts({
   "keys.noneMatch": "No key matches",
   "keys.setup": "Client configuration",
   "keys.setupText": "The secret is shown only when the key is created. Rotate it to get a new one.",
-  "keys.access.read": "Read (GetObject)",
-  "keys.access.write": "Write (PutObject)",
-  "keys.access.delete": "Delete (DeleteObject)",
-  "keys.access.list": "List (ListObjectsV2)",
-  "keys.access.admin": "Administer the bucket",
-  "keys.openAccess": "Open in Access",
   "keys.revokeText": "Requests with this key are refused at once. This cannot be undone.",
   "keys.revoked": "The key is revoked",
   "keys.details": "Details",
-  "keys.judge": "Check an access",
-  "keys.judgeRun": "Check",
-  "keys.access": "Access",
-  "keys.object": "Object key",
-  "keys.allowed": "Allowed",
-  "keys.refused": "Refused",
-  "keys.oneBucket": "Bucket",
 });
 
 const POLICIES = ["readwrite", "readonly", "writeonly"];
@@ -176,40 +162,6 @@ function EditKey({ of, onClose, onChanged }) {
   `;
 }
 
-function Verdict({ of, bucket }) {
-  return html`
-    <div class=${of.allowed ? "notice ok" : "notice bad"}><${Icon} name=${of.allowed ? "ok" : "error"} /><p class="isolated">
-      <strong>${say(of.allowed ? "keys.allowed" : "keys.refused")}</strong>: ${of.why}
-      ${of.statement > 0 && html` <a href=${link(["buckets", bucket, "access"], { statement: of.statement })}>${say("keys.openAccess")}</a>`}</p></div>
-  `;
-}
-
-function Judge({ of }) {
-  const [values, setValues] = useState({ access: "read", bucket: "", key: "" });
-  const [verdict, setVerdict] = useState(null);
-  const change = (some) => {
-    setValues((before) => ({ ...before, ...some }));
-    setVerdict(null);
-  };
-  const judge = async () => setVerdict(await call("POST", path(of) + "/judge", { body: values }));
-  return html`
-    <section class="part"><h3>${say("keys.judge")}</h3>
-      <${Form} submit=${judge} label=${say("keys.judgeRun")} kind="">
-        <${Select} label=${say("keys.access")} value=${values.access}
-          onChange=${(event) => change({ access: event.target.value })}
-          options=${["read", "write", "delete", "list", "admin"].map((name) => [name, say("keys.access." + name)])} />
-        <div class="two">
-          <${Field} label=${say("keys.oneBucket")} required value=${values.bucket}
-            onInput=${(event) => change({ bucket: event.target.value })} />
-          <${Field} label=${say("keys.object")} value=${values.key}
-            onInput=${(event) => change({ key: event.target.value })} />
-        </div>
-      <//>
-      <div role="status">${verdict && html`<${Verdict} of=${verdict} bucket=${values.bucket} />`}</div>
-    </section>
-  `;
-}
-
 // One key beside the list: what it reaches, what can be done with it, facts, a check, and configuration.
 function KeyDrawer({ name, act, onClose, revision }) {
   const found = useLoad((signal) => call("GET", path(name), { signal }), [name, revision]);
@@ -240,7 +192,7 @@ function KeyDrawer({ name, act, onClose, revision }) {
           <section class="part"><h3>${say("keys.details")}</h3><dl class="facts">
             ${facts(key).filter(([, value]) => value).map(([each, value]) => html`<dt>${say("keys." + each)}</dt><dd>${value}</dd>`)}
           </dl></section>
-          <${Judge} key=${name} of=${name} />
+          <section class="part"><h3>${say("check.title")}</h3><${AccessCheck} key=${name} keys=${[[name]]} /></section>
           <section class="part"><h3>${say("keys.setup")}</h3><p class="quiet">${say("keys.setupText")}</p>
             <${ClientSetup} of=${key} /></section>
         `}
@@ -258,9 +210,9 @@ function KeyRow({ of, isOpen, find, onMenu }) {
       <td class="quiet hideDrawer" data-label=${say("keys.account")}>${of.account}</td>
       <td><span class="badge">${presetOf(of)}</span></td>
       <td class="hideDrawer"><${Reaches} of=${of} /></td>
-      <td class="quiet" title=${date(of.lastUsedMs)} data-label=${say("keys.lastUsed")}>${of.lastUsedMs ? age(of.lastUsedMs) : say("app.never")}</td>
+      <td class="quiet fixedText" title=${date(of.lastUsedMs)} data-label=${say("keys.lastUsed")}>${of.lastUsedMs ? age(of.lastUsedMs) : say("app.never")}</td>
       <td class="quiet hideDrawer" title=${date(of.expiresMs)} data-label=${say("keys.expires")}>${date(of.expiresMs).split(",")[0]}</td>
-      <td><${State} of=${of} /></td>
+      <td class="fixedText"><${State} of=${of} /></td>
       <td class="ends menuCell">${has("admin") && html`<${IconButton} icon="more" kind="small" label=${say("keys.menu", { name })} aria-haspopup="menu"
         onClick=${(event) => onMenu(of, event.currentTarget)} />`}</td>
     </tr>
@@ -273,8 +225,7 @@ const COLUMNS = [["key"], ["account", "hideDrawer"], ["preset"], ["reaches", "hi
 const KeyTable = ({ items, opened, find, onMenu }) => html`
   <div class="scroll edge cards tall" tabindex="0">
     <table>
-      <thead><tr>${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("keys." + name)}</th>`)}
-        <th scope="col"><span class="hidden">${say("app.actions")}</span></th></tr></thead>
+      <${Heads} names=${COLUMNS} text=${(name) => say("keys." + name)} hasActions />
       <tbody>${items.map((key) => html`
         <${KeyRow} key=${key.accessKey} of=${key} isOpen=${key.accessKey === opened} find=${find} onMenu=${onMenu} />
       `)}</tbody>
@@ -292,7 +243,7 @@ function KeyDialog({ kind, of, onClose, changed }) {
     }} />`;
   if (kind === "remake") return html`
     <${Confirm} title=${say("keys.remakeTitle", { name: of.note || name })} label=${say("keys.remake")} onClose=${onClose}
-      text=${say("keys.remakeText") + " " + (of.lastUsedMs ? say("keys.lastUse", { age: age(of.lastUsedMs) }) : say("keys.neverUsed"))}
+      text=${say("keys.remakeText") + " " + lastUse(of.lastUsedMs)}
       act=${async () => changed(await call("PATCH", path(name), { body: { newSecret: true } }))} />`;
   return html`
     <${Confirm} title=${say("keys.revoke")} text=${say("keys.revokeText")} name=${name} label=${say("keys.revoke")} onClose=${onClose}
@@ -370,7 +321,7 @@ function KeyList({ find, isNew, bucket, opened }) {
   const shownOf = (page) => (page.next ? page.items : page.items.filter(FILTERS[filter]));
   const entries = menu && [
     { label: say("keys.edit"), icon: "rename", act: () => act("edit", menu.key) },
-    { label: say("keys.judge"), icon: "shield", act: () => go(["keys", menu.key.accessKey], { find }) },
+    { label: say("check.title"), icon: "shield", act: () => go(["keys", menu.key.accessKey], { find }) },
     { label: say("keys.setup"), icon: "terminal", act: () => go(["keys", menu.key.accessKey], { find }) },
     null,
     { label: say("keys.remakeMore"), icon: "retry", act: () => act("remake", menu.key) },

@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
-import { addTexts, say } from "./messages.js";
-import { Button, CopyButton, Dialog, html, Icon, useLoad } from "./ui.js";
+import { addTexts, age, say } from "./messages.js";
+import { Button, CopyButton, Dialog, html, Icon, Loaded, useLoad } from "./ui.js";
 
 addTexts({
   "keys.accessKey": "Access key",
@@ -12,13 +12,11 @@ addTexts({
   "keys.secretOnce": "The secret is shown once. Store it now; later it can only be rotated.",
   "keys.done": "I have stored it",
   "keys.clients": "Ready configuration",
+  "keys.lastUse": "Last used {age}.",
+  "keys.neverUsed": "The key was never used.",
 });
 
-export function localTime(ms) {
-  if (!ms) return "";
-  const at = new Date(ms);
-  return new Date(ms - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-}
+export const lastUse = (ms) => (ms ? say("keys.lastUse", { age: age(ms) }) : say("keys.neverUsed"));
 
 // The configuration of programs that speak S3, by their names.
 const CLIENTS = {
@@ -59,14 +57,14 @@ export function ClientSetup({ of, secret }) {
   const [client, setClient] = useState(Object.keys(CLIENTS)[0]);
   const more = ["AWS CLI", "Environment"].includes(client) ? trial(of) : "";
   const text = (shown) => CLIENTS[client]({ id: of.accessKey, secret: shown, ...found.data }) + more;
-  return found.data && html`
+  return html`<${Loaded} of=${found} rows=${2}>${() => html`
     <div class="toolbar" role="group" aria-label=${say("keys.clients")}>
       ${Object.keys(CLIENTS).map((name) => html`
         <button type="button" class="chip" aria-pressed=${name === client} onClick=${() => setClient(name)}>${name}</button>`)}
     </div>
     <div class="code"><header><span>${client}</span><${CopyButton} text=${text(secret || PLACE)} /></header>
       <pre tabindex="0">${text(secret ? MASK : PLACE)}</pre></div>
-  `;
+  `}<//>`;
 }
 
 export function Secret({ made, onClose }) {

@@ -6,7 +6,9 @@ import { useEvents } from "./events.js";
 import { JSONLines } from "./json.js";
 import { addTexts, bytes, number, say } from "./messages.js";
 import { go, link } from "./router.js";
-import { Button, CopyButton, Empty, Field, html, Icon, IconButton, Loaded, Page, Problem, useAction, useEscape, useLoad } from "./ui.js";
+import {
+  Button, CopyButton, Empty, Field, Heads, html, Icon, IconButton, Loaded, Page, Problem, useAction, useEscape, useLoad,
+} from "./ui.js";
 import { useRowHeight } from "./virtuallist.js";
 
 export { styled } from "./figures.js";
@@ -203,7 +205,7 @@ function Details({ of, events, onOpen, onClose, query }) {
       <section class="part buttons">
         ${of.accessKey && only("onlyKey", { key: of.accessKey })}
         ${of.bucket && only("onlyBucket", { bucket: of.bucket })}
-        <${CopyButton} text=${JSON.stringify(plain, null, 2)} label=${say("live.json")} />
+        <${CopyButton} text=${JSON.stringify(plain, null, 2)} label=${say("live.json")} isLabelled />
       </section></div>
     </aside>
   `;
@@ -265,7 +267,7 @@ function Table({ events, opened, onOpen, onScrolled, first, box, row, columns })
     <div ref=${box} class="scroll live cards" tabindex="0" role="region" aria-label=${say("live.table")}
       onScroll=${(event) => onScrolled(event.target.scrollTop)}>
       <table aria-rowcount=${events.length}>
-        <thead><tr>${COLUMNS.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("live." + name)}</th>`)}</tr></thead>
+        <${Heads} names=${COLUMNS} text=${(name) => say("live." + name)} />
         <tbody>
           <tr class="space" aria-hidden="true"><td colspan=${columns} style=${{ height: first * row + "px" }}></td></tr>
           ${rows.map((event) => html`

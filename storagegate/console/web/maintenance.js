@@ -6,16 +6,18 @@ import "./maintenancetexts.js";
 import { age, bytes, date, number, say } from "./messages.js";
 import { shown } from "./objectnames.js";
 import { link } from "./router.js";
-import { announce, Button, html, Loaded, Page, Problem, useAction, useLoad } from "./ui.js";
+import { announce, Button, Heads, html, Loaded, Page, Problem, useAction, useLoad } from "./ui.js";
 
 const POLL_MS = 10000;
 
-const LEVELS = { problem: "bad", warning: "", ok: "good" };
+const LEVELS = { problem: "bad", warning: "warn", ok: "good" };
 
 const ms = (value) =>
   value === null
     ? say("maintenance.over")
     : say("maintenance.ms", { value: number(Math.round(value * 100) / 100) });
+
+const textOf = (name) => say("maintenance." + name);
 
 function Scrub({ scrub }) {
   const limit = say("maintenance.limit", { bytes: bytes(scrub.limitPerSecond) });
@@ -43,11 +45,7 @@ function Damage({ found }) {
         : html`<p><span class="dot ok"></span>${say("maintenance.whole")}</p>`}
       ${damaged.length > 0 && html`
         <div class="scroll" tabindex="0"><table>
-          <thead><tr>
-            ${["bucket", "key", "version", "blob"].map((name) => html`
-              <th scope="col">${say("maintenance." + name)}</th>
-            `)}
-          </tr></thead>
+          <${Heads} names=${["bucket", "key", "version", "blob"]} text=${textOf} />
           <tbody>${damaged.map((each) => html`
             <tr>
               <td>${each.bucket || say("maintenance.unknown")}</td>
@@ -98,11 +96,7 @@ function Disk({ found }) {
       ${syncs.length
         ? html`
           <div class="scroll" tabindex="0"><table>
-            <thead><tr><th scope="col">${say("maintenance.kind")}</th>
-              ${["count", "mean", "p50", "p99"].map((name) => html`
-                <th scope="col" class="number">${say("maintenance." + name)}</th>
-              `)}
-            </tr></thead>
+            <${Heads} names=${["kind", ["count", "number"], ["mean", "number"], ["p50", "number"], ["p99", "number"]]} text=${textOf} />
             <tbody>${syncs.map((each) => html`
               <tr key=${each.kind}>
                 <th scope="row">${say("maintenance.kind." + each.kind)}</th>
@@ -122,7 +116,8 @@ function Doctor() {
   const [run, busy, error] = useAction(async () => {
     const answer = await call("POST", "doctor");
     setFound(answer);
-    announce(say(answer.ok ? "maintenance.noProblem" : "maintenance.someProblems"));
+    const warns = answer.findings.some((each) => each.level === "warning");
+    announce(say("maintenance." + (!answer.ok ? "someProblems" : warns ? "someWarnings" : "noProblem")));
   });
   const order = Object.keys(LEVELS);
   const sorted = found ? [...found.findings] : [];
@@ -134,11 +129,7 @@ function Doctor() {
       ${error && html`<${Problem} error=${error} retry=${run} />`}
       ${found && html`
         <div class="scroll" tabindex="0"><table>
-          <thead><tr>
-            ${["level", "check", "finding"].map((name) => html`
-              <th scope="col">${say("maintenance." + name)}</th>
-            `)}
-          </tr></thead>
+          <${Heads} names=${["level", "check", "finding"]} text=${textOf} />
           <tbody>${sorted.map((each) => html`
             <tr><td class=${LEVELS[each.level]}>${say("maintenance.level." + each.level)}</td>
               <td>${each.check}</td><td class="long">${each.text}</td></tr>

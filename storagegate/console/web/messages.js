@@ -16,6 +16,8 @@ const TEXTS = {
   "app.theme.light": "Light",
   "app.theme.dark": "Dark",
   "app.loading": "Loading",
+  "app.setting": "Show the configuration",
+  "app.settingAsk": "Ask an administrator.",
   "app.retry": "Retry",
   "app.reload": "Reload",
   "app.all": "Show all",
@@ -25,6 +27,7 @@ const TEXTS = {
   "app.save": "Save",
   "app.delete": "Delete",
   "app.copy": "Copy",
+  "app.notCopied": "The browser does not permit to copy. Select the text instead.",
   "app.copied": "Copied",
   "app.more": "Show more",
   "app.clear": "Clear the field",
@@ -81,6 +84,7 @@ const numbers = new Intl.NumberFormat();
 const dates = new Intl.DateTimeFormat("en-GB", {
   day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit",
 });
+export const exactClock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const ages = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
@@ -88,6 +92,9 @@ export const number = (value) => numbers.format(value);
 
 // How many, in a list of one text, or of none where there is none.
 export const counted = (count, one, many) => (count ? [say(count === 1 ? one : many, { count: number(count) })] : []);
+
+// The value of a field for a date and a time.
+export const localTime = (ms) => (ms ? new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 16) : "");
 
 export const date = (ms) => (ms ? dates.format(ms) : say("app.never"));
 

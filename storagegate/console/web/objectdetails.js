@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, call } from "./api.js";
 import { typeOf } from "./filetypes.js";
 import { addTexts, bytes, date, number, say } from "./messages.js";
-import { base, download, objectPath } from "./objectactions.js";
+import { download, objectPath } from "./objectactions.js";
 import { announceDeleted, deleteObjects } from "./objectdeletion.js";
 import { Copy, Move, Rename, Share, Warning } from "./objectdialogs.js";
 import { EditTags, EditType, Lock } from "./objectedit.js";
@@ -160,8 +160,6 @@ function Editable({ id, title, pairs, mayEdit, isOpen, children }) {
     </section>
   `;
 }
-
-export { styled } from "./objectstyle.js";
 
 // `neighbour(step)` is the address of the object before or after this one, if it is known.
 export function ObjectDetails({ bucket, info, name, tab, versionId, query, may, neighbour, onClose, reload }) {

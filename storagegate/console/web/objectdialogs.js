@@ -1,12 +1,12 @@
 // Short forms about an object: a link to it, a copy, another name, a new folder.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { APIError, call, has } from "./api.js";
+import { APIError, call } from "./api.js";
 import { addTexts, date, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
-import { link } from "./router.js";
-import { announce, Button, Check, Dialog, Field, Form, html, Icon, Select, useAction, useLoad } from "./ui.js";
+import { TargetFields } from "./objecttree.js";
+import { announce, Button, Check, copyText, Dialog, Field, Form, html, Icon, Problem, Select, SettingLink, useLoad } from "./ui.js";
 
 addTexts({
   "object.expires": "Valid for",
@@ -26,7 +26,6 @@ addTexts({
   "object.moveTitle": "Move {name}",
   "object.renameTitle": "Rename {name}",
   "object.newName": "New name",
-  "object.toBucket": "To bucket",
   "object.toKey": "To key",
   "object.toKeyHelp": "The whole key, with its folders.",
   "object.copy": "Copy",
@@ -47,31 +46,30 @@ const shownIn = (error) => (error && error.isShown ? error.message : "");
 const lastOf = (key) => shown(key.split("/").pop());
 
 export const Warning = ({ text }) => html`
-  <p class="warning" role="alert"><${Icon} name="warning" /> ${text}${/s3Url/.test(text) && has("auditor") && html`${" "}
-    <a href=${link(["configuration"], { find: "s3Url" })}>${say("nav.configuration")}</a>`}</p>
+  <p class="warning" role="alert"><${Icon} name="warning" /><span>${text}<${SettingLink} name="s3Url" /></span></p>
 `;
 
 export function Share({ bucket, object, versionId, onClose }) {
   const [expires, setExpires] = useState(86400);
   const [isSaved, setIsSaved] = useState(false);
   const [made, setMade] = useState(null);
+  // What S3 lacks is said before anything is filled in.
+  const endpoint = useLoad((signal) => call("GET", "endpoint", { signal }), []);
   const copied = useRef();
   useEffect(() => {
     if (copied.current) copied.current.querySelector(".primary").focus();
   }, [made]);
-  const [copy] = useAction(async () => {
-    await navigator.clipboard.writeText(made.url);
-    announce(say("app.copied"));
-    onClose();
-  });
+  const copy = async () => await copyText(made.url) && onClose();
   async function make() {
     const body = { key: object, expiresSeconds: expires, download: isSaved, versionId: versionId || null };
     setMade(await call("POST", base(bucket) + "/share", { body }));
   }
   return html`
     <${Dialog} title=${say("object.shareTitle", { name: lastOf(object) })} onClose=${onClose}>
-      ${!made && html`<${Form} submit=${make} label=${say("object.makeLink")} onCancel=${onClose}>
+      ${!made && html`<${Form} submit=${make} label=${say("object.makeLink")} onCancel=${onClose} disabled=${endpoint.error !== null}>
         <p>${say("object.shareText")}</p>
+        ${endpoint.error && html`<${Problem} error=${endpoint.error} />`}
+        ${endpoint.data && endpoint.data.warning && html`<${Warning} text=${endpoint.data.warning} />`}
         <${Select} label=${say("object.expires")} name="expires" value=${expires}
           onChange=${(event) => setExpires(+event.target.value)}
           options=${EXPIRIES.map((seconds) => [seconds, say("object.expires." + seconds)])} />
@@ -103,10 +101,8 @@ async function copyTo(bucket, object, body) {
 }
 
 function CopyForm({ bucket, object, move, onClose, onDone }) {
-  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
   const [toBucket, setToBucket] = useState(bucket);
   const [toKey, setToKey] = useState(object);
-  const names = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
   return html`
     <${Dialog} title=${say(move ? "object.moveTitle" : "object.copyTitle", { name: lastOf(object) })} onClose=${onClose}>
       <${Form} label=${say(move ? "object.move" : "object.copy")} onCancel=${onClose}
@@ -116,10 +112,8 @@ function CopyForm({ bucket, object, move, onClose, onDone }) {
           onDone();
         }}>
         ${(error) => html`
-          <${Select} label=${say("object.toBucket")} name="toBucket" value=${toBucket}
-            onChange=${(event) => setToBucket(event.target.value)} options=${names.map((each) => [each, each])} />
-          <${Field} label=${say("object.toKey")} help=${say("object.toKeyHelp")} name="toKey" required autofocus value=${toKey}
-            error=${shownIn(error)} onInput=${(event) => setToKey(event.target.value)} />
+          <${TargetFields} bucket=${toBucket} changeBucket=${setToBucket} own=${object.split("/").pop()} label=${say("object.toKey")} help=${say("object.toKeyHelp")} name="toKey"
+            required autofocus value=${toKey} error=${shownIn(error)} change=${setToKey} />
         `}
       <//>
     <//>

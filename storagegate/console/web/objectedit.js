@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { call } from "./api.js";
 import { objectPath } from "./objectactions.js";
-import { date, say } from "./messages.js";
+import { date, localTime, say } from "./messages.js";
 import { Pairs } from "./pairs.js";
 import { announce, Check, Field, Form, html, Icon, Select } from "./ui.js";
 
@@ -48,14 +48,10 @@ export function EditTags({ bucket, object, versionId, changed, onCancel }) {
 
 const MODES = ["", "GOVERNANCE", "COMPLIANCE"];
 
-function localTime(ms) {
-  return new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-}
-
 export function Lock({ bucket, object, versionId, changed }) {
   const lock = object.lock || {};
   const [mode, setMode] = useState(lock.mode || "");
-  const [until, setUntil] = useState(lock.untilMs ? localTime(lock.untilMs) : "");
+  const [until, setUntil] = useState(localTime(lock.untilMs));
   const [bypass, setBypass] = useState(false);
   const path = objectPath(bucket, object.key) + "/settings/";
   async function put(name, body) {
@@ -72,7 +68,7 @@ export function Lock({ bucket, object, versionId, changed }) {
       ? say("object.locked", { mode: lock.mode, date: date(lock.untilMs) })
       : say("object.notLocked")}${" "}${lock.legalHold && html`<strong>${say("object.held")}</strong>`}</p>
     <${Form} submit=${retention} label=${say("object.saveRetention")}
-      disabled=${mode === (lock.mode || "") && until === (lock.untilMs ? localTime(lock.untilMs) : "")}>
+      disabled=${mode === (lock.mode || "") && until === localTime(lock.untilMs)}>
       <${Select} label=${say("object.mode")} help=${say("object.modeHelp")} name="mode" value=${mode}
         onChange=${(event) => setMode(event.target.value)}
         options=${MODES.map((each) => [each, each || say("app.none")])} />

@@ -178,7 +178,7 @@ export function ObjectHistory({ bucket, prefix, folder, query, may, round, reloa
   return html`
     <${Loaded} of=${found} rows=${12}>
       ${({ items, prefixes, gone, next }) => html`
-        ${prefixes.length > 0 && html`<div class="notice"><${Icon} name="folder" /><span class="fill">${prefixes.map((name, at) => html`${at > 0 && " · "}
+        ${prefixes.length > 0 && html`<div class="notice folders"><${Icon} name="folder" /><span class="fill">${prefixes.map((name, at) => html`${at > 0 && " · "}
           <a href=${link(where, { ...query, prefix: name })}><bdi>${shownBelow(name, folder)}</bdi></a>${gone.has(name) && html`
           <span class="badge gone">${say("objects.deletedBadge")}</span>`}`)}</span>
           ${may.write && folder && html`<${Button} kind="small" icon="restore" onClick=${() => setAsks(true)}>

@@ -6,13 +6,17 @@ import { APIError, call, segment } from "./api.js";
 import { addTexts, counted, number, say } from "./messages.js";
 import { base, objectPath } from "./objectactions.js";
 import { folderOf, shown } from "./objectnames.js";
+import { TargetFields } from "./objecttree.js";
+import { Pairs } from "./pairs.js";
 import { link } from "./router.js";
-import { announce, Button, Dialog, Field, Form, html, Icon, Problem, Select, useAction, useLoad } from "./ui.js";
+import { announce, Button, Dialog, Field, Form, html, Icon, Problem, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "objects.job.deletePrefix": "Deleting {prefix}",
   "objects.job.copyPrefix": "Copying {prefix} to {to}",
   "objects.job.movePrefix": "Moving {prefix} to {to}",
+  "objects.job.tagObjects": "Adding the tags {tags}",
+  "objects.jobDone.tagObjects": "Added the tags {tags}",
   "objects.job.emptyBucket": "Emptying {bucket}",
   "objects.jobDone.emptyBucket": "Emptied {bucket}",
   "objects.jobItems": "{count} versions, markers and uploads",
@@ -36,7 +40,6 @@ addTexts({
   "folder.copy": "Copy folder",
   "folder.move": "Move folder",
   "folder.rename": "Rename folder",
-  "folder.toBucket": "To bucket",
   "folder.toFolder": "To folder",
   "folder.newPath": "New path of the folder",
   "folder.newPathHelp": "With the folder's own name at the end: {name}",
@@ -53,6 +56,11 @@ addTexts({
   "selection.moved": "{count} moved to {to}",
   "selection.failed": "{count} failed, the first: {first}",
   "selection.running": "{done} of {count}",
+  "selection.tag": "Add tags",
+  "selection.tags": "Tags",
+  "selection.tagTitle": "Add tags to {count} selected",
+  "selection.tagAll": "Add tags to all below {prefix}",
+  "selection.tagText": "A tag replaces the one with the same name; other tags stay. An object has at most 10 tags.",
   "folder.jobText": "The job runs on the server, and continues when you leave this page.",
 });
 
@@ -68,9 +76,10 @@ const hasObjects = async (bucket, prefix) => {
   return page.objects.length > 0;
 };
 
+// The job keeps its body, to be run again: what it names is not in the list of jobs.
 async function start(body) {
   try {
-    return await call("POST", "jobs", { body });
+    return { ...await call("POST", "jobs", { body }), body };
   } catch (error) {
     if (error.status === 400 || error.status === 404) error.isShown = true;
     throw error;
@@ -78,15 +87,13 @@ async function start(body) {
 }
 
 function FolderForm({ bucket, folder, kind, onClose, onDone }) {
-  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
   const [toBucket, setToBucket] = useState(bucket);
   const [typed, setTyped] = useState(folder);
   const [merges, setMerges] = useState("");
   const verb = kind === "copyPrefix" ? "copy" : "move";
-  const names = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
   const toPrefix = typed && !typed.endsWith("/") ? typed + "/" : typed;
-  const change = (set) => (event) => {
-    set(event.target.value);
+  const change = (set) => (value) => {
+    set(value);
     setMerges("");
   };
   async function submit() {
@@ -103,10 +110,9 @@ function FolderForm({ bucket, folder, kind, onClose, onDone }) {
       <${Form} label=${say("folder." + verb)} onCancel=${onClose} submit=${submit} kind=${merges ? "danger" : "primary"}
         disabled=${toBucket === bucket && toPrefix === folder}>
         ${(error) => html`
-          <${Select} label=${say("folder.toBucket")} name="toBucket" value=${toBucket} onChange=${change(setToBucket)}
-            options=${names.map((each) => [each, each])} />
-          <${Field} label=${say("folder.newPath")} help=${say("folder.newPathHelp", { name: "Archive/" + lastOf(folder) })} name="toFolder" autofocus value=${typed}
-            error=${error && error.isShown ? error.message : ""} onInput=${change(setTyped)} />
+          <${TargetFields} bucket=${toBucket} changeBucket=${change(setToBucket)} own=${folder.slice(folderOf(folder.slice(0, -1)).length)} label=${say("folder.newPath")}
+            help=${say("folder.newPathHelp", { name: "Archive/" + lastOf(folder) })} name="toFolder" autofocus value=${typed}
+            error=${error && error.isShown ? error.message : ""} change=${change(setTyped)} />
           ${merges ? html`<p class="warning" role="alert"><${Icon} name="warning" /> ${merges}</p>` : html`<p class="quiet">${say("folder.jobText")}</p>`}
         `}
       <//>
@@ -143,7 +149,6 @@ export function RenameFolder({ bucket, folder, onClose, onDone }) {
 
 // A selection to another folder: objects one after the other, and folders by jobs. Nothing is replaced.
 function SelectionForm({ bucket, prefix, selection, move, onClose, onDone }) {
-  const found = useLoad((signal) => call("GET", "buckets", { query: { limit: 1000 }, signal }), []);
   const [toBucket, setToBucket] = useState(bucket);
   const [typed, setTyped] = useState(folderOf(prefix));
   const [done, setDone] = useState(0);
@@ -180,17 +185,37 @@ function SelectionForm({ bucket, prefix, selection, move, onClose, onDone }) {
       : say(move ? "selection.moved" : "selection.copied", { count, to: toBucket + "/" + shown(folder) }));
     onDone(jobs, failed.map(([name]) => name));
   }
-  const buckets = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];
   return html`
     <${Dialog} title=${say(move ? "selection.moveTitle" : "selection.copyTitle", { count })} onClose=${onClose}>
       <${Form} label=${say(move ? "objects.move" : "objects.copy")} onCancel=${onClose} submit=${submit}
         disabled=${toBucket === bucket && folder === folderOf(prefix)}>
         ${(error) => html`
-          <${Select} label=${say("folder.toBucket")} name="toBucket" value=${toBucket} onChange=${(event) => setToBucket(event.target.value)}
-            options=${buckets.map((each) => [each, each])} />
-          <${Field} label=${say("folder.toFolder")} help=${say("folder.toFolderHelp")} name="toFolder" autofocus value=${typed}
-            error=${error && error.isShown ? error.message : ""} onInput=${(event) => setTyped(event.target.value)} />
+          <${TargetFields} bucket=${toBucket} changeBucket=${setToBucket} label=${say("folder.toFolder")} help=${say("folder.toFolderHelp")} name="toFolder" autofocus value=${typed}
+            error=${error && error.isShown ? error.message : ""} change=${setTyped} />
           ${done > 0 && html`<p class="quiet" role="status">${say("selection.running", { done: number(done), count })}</p>`}
+        `}
+      <//>
+    <//>
+  `;
+}
+
+// Tags for all that is selected, objects and folders, by one job.
+export function TagSelection({ bucket, prefix, selection, onClose, onDone }) {
+  const [pairs, setPairs] = useState([["", ""]]);
+  const { all, names } = selection;
+  const tags = Object.fromEntries(pairs.filter(([name]) => name));
+  async function submit() {
+    const keys = [...names].filter((name) => !name.endsWith("/"));
+    const prefixes = [...names].filter((name) => name.endsWith("/"));
+    onDone([await start({ kind: "tagObjects", bucket, tags, ...all ? { prefix } : { keys, prefixes } })], []);
+  }
+  return html`
+    <${Dialog} title=${all ? say("selection.tagAll", { prefix: shown(prefix) || say("objects.wholeBucket") }) : say("selection.tagTitle", { count: number(names.size) })} onClose=${onClose}>
+      <${Form} label=${say("selection.tag")} onCancel=${onClose} submit=${submit} disabled=${!Object.keys(tags).length}>
+        ${(error) => html`
+          <p>${say("selection.tagText")}</p>
+          <${Pairs} label=${say("selection.tags")} pairs=${pairs} change=${setPairs} error=${error && error.isShown ? error.message : ""} />
+          <p class="quiet">${say("folder.jobText")}</p>
         `}
       <//>
     <//>
@@ -211,7 +236,7 @@ export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
   }, []);
   const [again, busy, error] = useAction(async () => {
     const { kind, bucket, prefix, toBucket, toPrefix, replaces } = now;
-    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, toBucket, toPrefix, replaces } }));
+    onAgain(await start(job.body || { kind, bucket, prefix, toBucket, toPrefix, replaces }));
   });
   const [stop, stopping, problem] = useAction(() => call("DELETE", "jobs/" + segment(now.id)));
   useEffect(() => {
@@ -232,6 +257,7 @@ export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
   const where = {
     bucket: now.bucket,
     prefix: shown(now.prefix) || say("objects.wholeBucket"),
+    tags: Object.keys(now.tags || {}).map(shown).join(", "),
     to: (now.toBucket ? now.toBucket + "/" : "") + (shown(now.toPrefix) || say("objects.wholeBucket")),
   };
   const what = isDone ? say("objects.jobDone." + now.kind, where) : say("objects.job." + now.kind, where);

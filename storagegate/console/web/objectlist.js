@@ -65,6 +65,9 @@ function BulkBar({ bucket, prefix, pages, selection, select, may, ask }) {
         <${Button} icon="copy" kind="bare" onClick=${() => ask("CopySelection")}>${say("objects.copyTo")}<//>
         <${Button} icon="move" kind="bare" onClick=${() => ask("MoveSelection")}>${say("objects.moveTo")}<//>
       `}
+      ${may.read && may.write && html`
+        <${Button} icon="tag" kind="bare" onClick=${() => ask("TagSelection")}>${say("objects.tag")}<//>
+      `}
       ${may.write && html`
         <${Button} icon="trash" kind="bare danger" onClick=${() => ask("DeleteSelection")}>${say("app.delete")}<//>
       `}

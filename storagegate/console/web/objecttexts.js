@@ -57,6 +57,7 @@ addTexts({
   "objects.share": "Share…",
   "objects.copyTo": "Copy to…",
   "objects.moveTo": "Move to…",
+  "objects.tag": "Add tags…",
   "objects.copy": "Copy",
   "objects.move": "Move",
   "objects.rename": "Rename…",

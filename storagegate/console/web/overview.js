@@ -4,9 +4,9 @@ import { useEffect, useState } from "preact/hooks";
 import { call } from "./api.js";
 import { Chart } from "./charts.js";
 import { useEvents } from "./events.js";
-import { addTexts, age, bytes, date, number, say, signed } from "./messages.js";
+import { addTexts, age, bytes, date, exactClock, number, say, signed } from "./messages.js";
 import { link } from "./router.js";
-import { html, Icon, Loaded, Page, useLoad } from "./ui.js";
+import { Heads, html, Icon, Loaded, Page, useLoad } from "./ui.js";
 
 export { styled } from "./figures.js";
 
@@ -90,6 +90,7 @@ const HOUR_STEPS = 720;
 const POLL_MS = 30000;
 
 const ms = (value) => number(value < 10 ? Math.round(value * 100) / 100 : Math.round(value)) + " ms";
+const textOf = (name) => say("overview." + name);
 const few = (value) => number(Math.round(value * 100) / 100);
 const DAY_MS = 86400000;
 const LONGEST_DAYS = 5 * 365;
@@ -179,7 +180,7 @@ function across(series, figure, join) {
 
 const sumOf = (values) => values.reduce((sum, each) => sum + each, 0);
 
-const percentOf = (part, whole) => few(whole ? (100 * part) / whole : 0) + " %";
+const percentOf = (part, whole) => number(whole ? Math.round((1000 * part) / whole) / 10 : 0) + " %";
 
 function Tiles({ overview, wires, series }) {
   const { growth, store } = overview;
@@ -216,17 +217,13 @@ function Tiles({ overview, wires, series }) {
 const listenerOf = (listeners, name) => listeners[name] || (name === "websocket" ? listeners.http : "") || "–";
 
 function Protocols({ of, series, listeners }) {
-  const heads = [["requests", "number"], ["p50", "number hidePhone"], ["p99", "number"], ["errors", "number"],
-    ["lastHour", "number hidePhone"]];
+  const heads = ["wire", ["listener", "hidePhone"], ["requests", "number"], ["p50", "number hidePhone"], ["p99", "number"],
+    ["errors", "number"], ["lastHour", "number hidePhone"]];
   return html`
     <section class="card flush"><header><h2>${say("overview.wires")}</h2><small>${say("overview.lastMinute")}</small></header>
       <div class="scroll" tabindex="0">
         <table>
-          <thead><tr>
-            <th scope="col">${say("overview.wire")}</th>
-            <th scope="col" class="hidePhone">${say("overview.listener")}</th>
-            ${heads.map(([name, kind]) => html`<th scope="col" class=${kind}>${say("overview." + name)}</th>`)}
-          </tr></thead>
+          <${Heads} names=${heads} text=${textOf} />
           <tbody>
             ${Object.entries(of).map(([name, row]) => html`
               <tr key=${name}>
@@ -307,8 +304,6 @@ function TopBuckets({ of, count }) {
   `;
 }
 
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-
 // Why a request was refused, with the way to the rule: the statement, or the key.
 function Reason({ of }) {
   const found = of.rule || of.reason || of.code;
@@ -322,11 +317,10 @@ const Refusals = ({ events }) => html`
     <a href=${link(["live"], { status: "error" })}>${say("overview.live")}</a></header>
     ${events.length
       ? html`<div class="scroll" tabindex="0"><table class="dense">
-          <thead><tr><th scope="col">${say("overview.time")}</th><th scope="col">${say("overview.status")}</th>
-            <th scope="col">${say("overview.operation")}</th><th scope="col">${say("overview.reason")}</th></tr></thead>
+          <${Heads} names=${["time", "status", "operation", "reason"]} text=${textOf} />
           <tbody>${events.map((each) => html`
-          <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${clock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
-            <td>${each.operation}${each.count > 1 && html` <small class="times">× ${number(each.count)}</small>`}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
+          <tr key=${each.atMs + each.trace}><td class="number" title=${date(each.atMs)}>${exactClock.format(each.atMs)}</td><td class=${"status is" + String(each.status).slice(0, 1)}>${each.status}</td>
+            <td class="fixedText">${each.operation}${each.count > 1 && html` <small class="times">× ${number(each.count)}</small>`}</td><td class="clip"><${Reason} of=${each} /></td></tr>`)}</tbody></table></div>`
       : html`<p class="cardText quiet">${say("overview.noRefusals")}</p>`}
   </section>
 `;

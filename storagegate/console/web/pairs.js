@@ -16,7 +16,7 @@ export function Pairs({ label, pairs, change, error, wrong }) {
     change(pairs.map((pair, index) => (index === at ? pair.with(part, value) : pair)));
   return html`
     <fieldset class="pairs">
-      <legend>${label}</legend>
+      <legend class="hidden">${label}</legend>
       ${pairs.map((pair, at) => html`
         <div class="pair" key=${at}>
           ${["pairs.name", "pairs.value"].map((text, part) => html`

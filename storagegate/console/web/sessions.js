@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { addTexts, age, date, say } from "./messages.js";
-import { Button, html, Icon, Loaded, Page, useAction, useLoad } from "./ui.js";
+import { Button, Heads, html, Icon, Loaded, Page, useAction, useLoad } from "./ui.js";
 
 addTexts({
   "sessions.key": "Access key",
@@ -56,12 +56,7 @@ export default function Sessions() {
       <${Loaded} of=${found}>
         ${({ items, next }) => html`
           <div class="scroll edge cards" tabindex="0"><table>
-            <thead><tr>
-              ${["key", "from", "browser", "used", "ends"].map((name) => html`
-                <th scope="col">${say("sessions." + name)}</th>
-              `)}
-              <th scope="col"><span class="hidden">${say("app.actions")}</span></th>
-            </tr></thead>
+            <${Heads} names=${["key", "from", "browser", "used", "ends"]} text=${(name) => say("sessions." + name)} hasActions />
             <tbody>${items.map((session) => html`
               <${Row} key=${session.id} session=${session} reload=${found.reload} />
             `)}</tbody>

@@ -49,6 +49,10 @@ async function fetchPage([name, , , load]) {
   }
 }
 
+// The first page comes together with the style of all.
+const first = PAGES.find(([name]) => name === current().path[0]);
+if (first) first[3]().catch(() => {});
+
 // A page, whose module is fetched when it is first shown.
 function Body({ route }) {
   const name = route.path[0];

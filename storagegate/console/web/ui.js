@@ -195,6 +195,10 @@ export function useLoad(load, inputs) {
   return { ...found, reload, change };
 }
 
+// Where a key of the configuration is shown that is a remedy; for who may not see it, whom to ask.
+export const SettingLink = ({ name }) => name && (has("auditor")
+  ? html`${" "}<a href=${"#/configuration?find=" + name}>${say("app.setting")}</a>` : html`${" "}<span>${say("app.settingAsk")}</span>`);
+
 export function Problem({ error, retry }) {
   const text = error.status === 413 && error.code === "HTTP_413" ? say("error.413") : error.message;
   return html`
@@ -207,6 +211,7 @@ export function Problem({ error, retry }) {
           ${error.trace && " · " + say("app.trace", { id: error.trace })}
         </p>
         ${retry && html`<${Button} onClick=${retry}>${say("app.retry")}<//>`}
+        <${SettingLink} name=${error.details && error.details.setting} />
       </div>
     </div>
   `;
@@ -245,6 +250,12 @@ function Skeleton({ rows = 5 }) {
     </div>
   `;
 }
+
+// The heads of a table: `names` are names or [name, class], of which `text` makes words.
+export const Heads = ({ names, text, hasActions }) => html`
+  <thead><tr>${names.map((each) => [each].flat()).map(([name, kind]) => html`<th scope="col" class=${kind}>${text(name)}</th>`)}
+    ${hasActions && html`<th scope="col"><span class="hidden">${say("app.actions")}</span></th>`}</tr></thead>
+`;
 
 // How old what is shown is, where that is more than a minute, or newer data could not be had.
 function Stale({ atMs, error, reload }) {
@@ -394,12 +405,16 @@ export const Search = ({ label, ...rest }) => html`
       : html`<kbd aria-hidden="true">/</kbd>`}</div>
 `;
 
-export function CopyButton({ text, label }) {
-  async function copy() {
-    await navigator.clipboard.writeText(text);
-    announce(say("app.copied"));
-  }
+// Returns whether the browser permits it.
+export const copyText = (text) => navigator.clipboard.writeText(text).then(() => {
+  announce(say("app.copied"));
+  return true;
+}, () => announce(say("app.notCopied")));
+
+export function CopyButton({ text, label, isLabelled }) {
+  const copy = () => copyText(text);
   // Without TLS or loopback there is no clipboard; the text can be selected.
   if (!navigator.clipboard) return null;
+  if (isLabelled) return html`<${Button} icon="copy" kind="small" onClick=${copy}>${label}<//>`;
   return html`<${IconButton} icon="copy" label=${label || say("app.copy")} onClick=${copy} />`;
 }

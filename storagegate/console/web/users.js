@@ -2,12 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { call, has } from "./api.js";
-import { Secret } from "./keysecret.js";
+import { lastUse, Secret } from "./keysecret.js";
 import { addTexts, date, number, say } from "./messages.js";
 import { go, link } from "./router.js";
 import {
-  announce, Button, Confirm, CopyButton, Dialog, Empty, Field, Form, html, Icon, IconButton, Loaded, Page, Select, useAction,
-  useEscape, useLoad,
+  announce, Button, Confirm, CopyButton, Dialog, Empty, Field, Form, Heads, html, Icon, IconButton, Loaded, Page,
+  useAction, useEscape, useLoad,
 } from "./ui.js";
 import { PolicyDialog } from "./userpolicy.js";
 
@@ -96,7 +96,10 @@ async function loadUser(account, userName, signal) {
   const [{ user }, { groups }, { attachedPolicies }, { policyNames }, { accessKeyMetadata }] = await Promise.all([
     of("GetUser"), of("ListGroupsForUser"), of("ListAttachedUserPolicies"), of("ListUserPolicies"), of("ListAccessKeys"),
   ]);
-  return { ...user, groups, attached: attachedPolicies, inline: policyNames, keys: accessKeyMetadata };
+  const keys = await Promise.all(accessKeyMetadata.map(async (key) => ({
+    ...key, ...(await read("GetAccessKeyLastUsed", { account, accessKeyId: key.accessKeyId }, signal)).accessKeyLastUsed,
+  })));
+  return { ...user, groups, attached: attachedPolicies, inline: policyNames, keys };
 }
 
 async function loadGroup(account, groupName, signal) {
@@ -168,7 +171,7 @@ const Keys = ({ keys, create, turn, remove }) => html`
     <ul class="plain">${keys.map((key) => {
       const isOn = key.status === "Active";
       const name = key.accessKeyId;
-      return html`<li class="row"><code>${name}</code>
+      return html`<li class="row"><span><code>${name}</code><small class="quiet" title=${date(key.lastUsedDate)}>${lastUse(key.lastUsedDate)}</small></span>
         <span><span class=${isOn ? "dot ok" : "dot"}></span>${say(isOn ? "users.active" : "users.inactive")}</span><span class="fill"></span>
         <${IconButton} icon=${isOn ? "pause" : "play"} kind="small" label=${say(isOn ? "users.disable" : "users.enable", { name })}
           onClick=${() => turn(name, isOn ? "Inactive" : "Active")} />
@@ -302,7 +305,7 @@ function Table({ account, kind, items, opened }) {
   const keyOf = (one) => (kind === "policies" ? one.arn : one[KINDS[kind].name]);
   return html`
     <div class="scroll edge cards tall" tabindex="0"><table>
-      <thead><tr>${COLUMNS[kind].map(([name, style]) => html`<th scope="col" class=${style}>${say("users." + name)}</th>`)}</tr></thead>
+      <${Heads} names=${COLUMNS[kind]} text=${(name) => say("users." + name)} />
       <tbody>${items.map((one) => html`
         <tr key=${keyOf(one)} class=${keyOf(one) === opened ? "isOpen" : ""}>
           <th scope="row"><a class="name" href=${link(["users", kind, keyOf(one)], { account })}><${Icon} name="users" />${one[KINDS[kind].name]}</a>
@@ -370,8 +373,8 @@ export default function Users({ route }) {
     <${Page} title=${say("nav.users")} role="auditor" fixed actions=${items.length > 0 && add} tools=${html`
       <div class="seg" role="group" aria-label=${say("nav.users")}>${Object.keys(KINDS).map((each) => html`
         <button type="button" aria-pressed=${each === kind} onClick=${() => go(["users", each], { account })}>${say("users." + each)}</button>`)}</div>
-      <select aria-label=${say("users.account")} value=${account} onChange=${(event) => go(["users", kind], { account: event.target.value })}>
-        ${names.map((each) => html`<option value=${each}>${each}</option>`)}</select>`}
+      <label class="labelled">${say("users.account")} <select value=${account} onChange=${(event) => go(["users", kind], { account: event.target.value })}>
+        ${names.map((each) => html`<option value=${each}>${each}</option>`)}</select></label>`}
       beside=${opened !== undefined && html`<${Drawer} account=${account} kind=${kind} name=${opened} options=${options} revision=${revision}
         setDialog=${setDialog} onClose=${close} changed=${changed} />`}>
       <${Loaded} of=${accounts.error ? accounts : found} isEmpty=${() => !items.length} empty=${html`
