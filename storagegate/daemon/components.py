@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.interfaces import IMasterKeys
     from storagegate.objects.identities.entities import OIDCProvider
     from storagegate.storage.cluster.admin import ClusterSecrets
+    from storagegate.storage.consolerecords import IConsoleRecords
     from storagegate.storage.store import ObjectStore
 
 # S3 clients keep a connection between two commands. A reverse proxy keeps its own for a minute, and
@@ -311,7 +312,10 @@ class Components:
             )
 
         self.encryption = EncryptionOptions(
-            openMasterKeys, options.encryptAll, options.keyCacheSeconds
+            openMasterKeys,
+            options.encryptAll,
+            options.keyCacheSeconds,
+            blocksCustomerKeys=options.blockCustomerKeys,
         )
         if self._isMetered:
             from storagegate.objects.encryption.metrics import watchEncryption
@@ -604,6 +608,7 @@ class Components:
             monitor=self._madeMonitor(),
             daemon=daemon,
             options=options,
+            records=self._consoleRecords(store, daemon.dataDirectory),
             now=time.time,
             makeRates=self._makeRates() or (lambda name, ms: MemoryRateLimitStore(ms)),
             presign=_presign,
@@ -611,6 +616,21 @@ class Components:
             sealKey=sha256(b"storagegate console sign-in\0" + root.secretKey.encode()).digest(),
         )
         return Console(services, Guard(options))
+
+    def _consoleRecords(self, store: "ObjectStore", directory: str) -> "IConsoleRecords":
+        """
+        Return the store of the console's sessions: the catalog of a cluster, for all nodes, or else
+        a file, for all workers.
+
+        @param directory: The data directory.
+        """
+        if self._cluster is not None:
+            catalog: Any = store.catalog
+            found: IConsoleRecords = catalog.consoleRecords
+            return found
+        from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
+
+        return EmbeddedConsoleRecords(directory, store.pool)
 
     def serveS3(
         self,

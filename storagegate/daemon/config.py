@@ -156,6 +156,7 @@ class StoreOptions(Struct, frozen=True):
     @ivar encryptAll: Whether all new objects are encrypted.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
     @ivar vault: The provider of the master keys; C{None} for their file.
+    @ivar blockCustomerKeys: Whether new buckets block the encryption keys of clients.
     """
 
     directory: str
@@ -167,6 +168,7 @@ class StoreOptions(Struct, frozen=True):
     encryptAll: bool = False
     keyCacheSeconds: int = 300
     vault: Any = None
+    blockCustomerKeys: bool = False
 
 
 class S3Options(Struct, frozen=True):
@@ -636,6 +638,7 @@ def _assemble(
             values["encryptAll"],
             values["keyCacheSeconds"],
             vault,
+            values["blockCustomerKeys"],
         ),
         s3=S3Options(
             values["region"],

@@ -406,6 +406,13 @@ KEYS = (
         isShared=True,
     ),
     Key(
+        "blockCustomerKeys",
+        "false",
+        _readBoolean,
+        "whether new buckets block the encryption keys of clients (SSE-C), as at Amazon",
+        isShared=True,
+    ),
+    Key(
         "customerKeysOverHTTP",
         "false",
         _readBoolean,

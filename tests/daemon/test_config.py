@@ -197,6 +197,7 @@ class RefusalTests(ConfigurationCase):
             "masterKeys": "",
             "encryptAll": "yes",
             "keyCacheSeconds": "0",
+            "blockCustomerKeys": "yes",
             "customerKeysOverHTTP": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})
