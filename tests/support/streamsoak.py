@@ -84,6 +84,9 @@ LARGE = bytes(range(256)) * 4096
 _KEYS = 40
 """Keys that uploads replace again and again."""
 
+_PATIENCE_MS = 600_000
+"""A deadline that no call reaches, also on a busy machine."""
+
 
 class Plan(msgspec.Struct, frozen=True):
     """
@@ -141,6 +144,7 @@ class Stream:
             piece, data = data[:room], data[room:]
             core.send_data(self.number, piece, end_stream=isLast and not data)
             self._connection.flush()
+            await self._connection.drain()
             if not data:
                 return
 
@@ -216,6 +220,10 @@ class Connection:
         """Send what the core has."""
         self._writer.write(self.core.data_to_send())
 
+    async def drain(self) -> None:
+        """Wait until the server has read most of what was sent."""
+        await self._writer.drain()
+
     async def waitForWindow(self) -> None:
         """Wait until a window has grown."""
         await self._windows.wait()
@@ -252,8 +260,8 @@ class Connection:
         while data := await self._reader.read(1 << 16):
             for event in self.core.receive_data(data):
                 self._received(event)
+            # Without a wait for the server to read, which may itself wait for this client.
             self.flush()
-            await self._writer.drain()
 
     def _received(self, event: Event) -> None:
         if isinstance(event, RemoteSettingsChanged):
@@ -414,7 +422,7 @@ class Client:
         """Read a stream of gRPC, with a deadline that some reach."""
         count = self._length()
         isLate = self._random.random() < 0.2
-        timeout = int(self.plan.pace * count * (500 if isLate else 10_000)) + 1
+        timeout = int(self.plan.pace * count * 500) + 1 if isLate else _PATIENCE_MS
         fields = [("te", "trailers"), ("content-type", "application/grpc")]
         fields.append(("grpc-timeout", f"{timeout}m"))
         stream = await self._begin("POST", "/Soak/ticks", fields, isLast=False)

@@ -1,5 +1,6 @@
 """One port for S3, the gateway and gRPC: curl, a browser, boto3, the AWS CLI and grpcurl."""
 
+import atexit
 import json
 import os
 import signal
@@ -68,6 +69,7 @@ class OnePort:
             certificate, key = authority.issue(file="served", days=30)
             endpoint = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
         self.daemon = Daemon(folder / "data", "--config", str(path), "--s3", endpoint).start()
+        atexit.register(self.daemon.kill)
         self.port = self.daemon.address()[1]
         self.host = f"localhost:{self.port}"
         self.url = f"http{'s' if isSecure else ''}://{self.host}"
