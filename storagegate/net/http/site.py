@@ -308,6 +308,12 @@ class Site(Factory):
         share = limits.bodyReads // max(self.requests, 1)
         return max(limits.bodyBuffer, min(limits.bodyReadSize, share))
 
+    def bodyWindow(self) -> int:
+        """Return how many bytes of a large body a client of HTTP/2 may send ahead of its reader."""
+        limits = self.limits
+        share = limits.bodyWindows // max(self.requests, 1)
+        return max(limits.bodyBuffer, min(limits.bodyWindow, share))
+
     def rejection(self, error: BadRequest) -> bytes:
         """Encode the whole response to a request that breaks the protocol."""
         return rejection(error, *self._describeRejection(error))

@@ -37,6 +37,9 @@ from storagegate.net.http2.interfaces import (
 # Bytes per read: the window of a stream.
 _READ_SIZE = 64 * 1024
 
+# Bytes per read while several large bodies arrive: a part of each.
+_MAX_READ = 1024 * 1024
+
 # Bytes of DATA that are joined for one write: with the heads of five frames they fill four records
 # of TLS. 64 KiB took a fifth record, and a system call, for the last 36 bytes.
 _PIECE = 64 * 1024 - 45
@@ -95,6 +98,9 @@ class HTTP2Connection(HTTP2Core):
         # Input that waits for a turn; see InputScheduler.
         self._pending: list[bytes] = []
         self._isWaiting = self._isHeld = self._isFlushing = self._isFlushDue = False
+        # Streams with bytes that arrived in this turn, and the number of large bodies.
+        self._arriving: list[HTTPStream] = []
+        self._uploads = 0
         self._unsent = 0
         self._isClosing = self._isDraining = False
         self._discardable = limits.drainedBody
@@ -166,8 +172,24 @@ class HTTP2Connection(HTTP2Core):
     def _makeStream(self, core: HTTP2Core, number: int) -> HTTPStream:
         return HTTPStream(self, number)
 
+    def deliverLater(self, stream: HTTPStream) -> None:
+        """Call L{HTTPStream.deliver} at the end of the turn."""
+        self._arriving.append(stream)
+
     def _receive(self, data: bytes) -> None:
         self.receive(data)
+        arriving = self._arriving
+        if arriving:
+            self._arriving = []
+            self._isReceiving = True
+            try:
+                for stream in arriving:
+                    try:
+                        stream.deliver()
+                    except Exception:
+                        self._fault(stream.id)
+            finally:
+                self._isReceiving = False
         self.flush()
         if self.hasInput and not self._isClosing:
             self._isWaiting = True
@@ -205,6 +227,16 @@ class HTTP2Connection(HTTP2Core):
     def _updateReading(self) -> None:
         if not self._isClosing:
             self.client.setReading(not self._isWaiting and self._unsent <= _MAX_UNSENT)
+
+    def countUpload(self, change: int) -> None:
+        """
+        Count a large body that is being read, so that a read has room for a part of each.
+
+        @param change: 1 or -1.
+        """
+        self._uploads += change
+        size = min(_MAX_READ, self._uploads * self.owner.bodyReadSize())
+        self.client.setReadSize(max(_READ_SIZE, size))
 
     # Output
 

@@ -43,7 +43,7 @@ from storagegate.net.http2.frames import (
     checkFrame,
     readHeader,
 )
-from storagegate.net.http2.headerblocks import HeaderBlockAssembler, removePadding
+from storagegate.net.http2.headerblocks import HeaderBlockAssembler, sizeWithoutPadding
 from storagegate.net.http2.hpack import HeaderDecoder, ReceivedFields, tableSizeUpdate
 from storagegate.net.http2.interfaces import (
     ConnectionFailure,
@@ -66,11 +66,32 @@ from storagegate.net.http2.stream import Stream
 
 _MAX_STREAM = 2**31 - 1
 
+# A DATA frame is passed on in parts as it arrives, so that none is kept or copied for the rest. A
+# shorter part waits, which keeps small messages whole.
+_PART = 4096
+
 # Streams that were reset: frames of the peer that crossed the reset are ignored. At least so many
 # are remembered, and two for each stream that may be open.
 _REMEMBERED = 256
 
 _log = Logger()
+
+
+class _Part:
+    """
+    The rest of a DATA frame whose beginning was passed on.
+
+    @ivar left: The number of bytes to come.
+    @ivar data: How many of them come before the padding.
+    """
+
+    __slots__ = ("data", "flags", "left", "number")
+
+    def __init__(self, number: int, left: int, data: int, flags: int) -> None:
+        self.number = number
+        self.left = left
+        self.data = data
+        self.flags = flags
 
 
 class HTTP2Core:
@@ -140,6 +161,9 @@ class HTTP2Core:
         self._received = 0
         # Bytes of output since the transport became full.
         self._unread = 0
+        self._part: _Part | None = None
+        # The longest frame without DATA: a header block with its padding and priority.
+        self._otherFrame = min(limits.frame, limits.headerBlock + 261)
         self._resets: dict[int, None] = {}
         self._maxResets = max(_REMEMBERED, 2 * limits.streams)
         self._waitingPriorities = WaitingPriorities(limits.streams)
@@ -208,30 +232,46 @@ class HTTP2Core:
             at = len(PREFACE)
         handled = 0
         output, most = self._output, self.limits.output
-        while end - at >= HEADER_SIZE and len(output.frames) <= most:
-            word, flags, number = readHeader(data, at)
-            size, kind = word >> 8, word & 0xFF
-            if size > self.limits.frame:
-                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
-            begin = at + HEADER_SIZE
-            if end - begin < size:
+        while len(output.frames) <= most:
+            part = self._part
+            if part is not None:
+                if at == end:
+                    break
+                number, begin = part.number, at
+                at = min(at + part.left, end)
+            elif end - at < HEADER_SIZE:
                 break
-            number &= _MAX_STREAM
-            at = begin + size
-            block = self._block.stream
-            if block and (kind != CONTINUATION or number != block):
-                raise ConnectionFailure(
-                    ErrorCode.PROTOCOL_ERROR, "a header block was interrupted by another frame"
-                )
-            if self._isSettingsDue:
-                if kind != SETTINGS or flags & ACK:
+            else:
+                word, flags, number = readHeader(data, at)
+                size, kind = word >> 8, word & 0xFF
+                number &= _MAX_STREAM
+                begin = at + HEADER_SIZE
+                if kind != DATA:
+                    if size > self._otherFrame:
+                        raise self._tooLong(size)
+                    if end - begin < size:
+                        break
+                elif size > self.limits.frame:
+                    raise self._tooLong(size)
+                elif end - begin < min(size, _PART):
+                    break
+                at = min(begin + size, end)
+                block = self._block.stream
+                if block and (kind != CONTINUATION or number != block):
                     raise ConnectionFailure(
-                        ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS"
+                        ErrorCode.PROTOCOL_ERROR, "a header block was interrupted by another frame"
                     )
-                self._isSettingsDue = False
+                if self._isSettingsDue:
+                    if kind != SETTINGS or flags & ACK:
+                        raise ConnectionFailure(
+                            ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS"
+                        )
+                    self._isSettingsDue = False
             try:
-                if kind == DATA and number:
-                    self._dataReceived(number, flags, data[begin:at])
+                if part is not None:
+                    self._partReceived(part, data[begin:at])
+                elif kind == DATA and number:
+                    self._dataReceived(number, flags, size, data[begin:at])
                 else:
                     self._frameReceived(kind, flags, number, data[begin:at])
             except StreamFailure as error:
@@ -245,6 +285,12 @@ class HTTP2Core:
                 break
         return at
 
+    def _tooLong(self, size: int) -> ConnectionFailure:
+        """Return the error for a frame that is refused by its header."""
+        if size > self.limits.frame:
+            return ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
+        return ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
+
     @property
     def hasInput(self) -> bool:
         """
@@ -252,10 +298,15 @@ class HTTP2Core:
         sent. One that is too long is refused by its header.
         """
         data = self._input
-        if self.failure is not None or self._isPrefaceDue or len(data) < HEADER_SIZE:
+        if self.failure is not None or self._isPrefaceDue:
+            return False
+        if self._part is not None:
+            return bool(data)
+        if len(data) < HEADER_SIZE:
             return False
         size = int.from_bytes(data[:3], "big")
-        return size > self.limits.frame or len(data) - HEADER_SIZE >= size
+        most = self.limits.frame if data[3] == DATA else self._otherFrame
+        return size > most or len(data) - HEADER_SIZE >= size
 
     @property
     def hasOutput(self) -> bool:
@@ -270,7 +321,7 @@ class HTTP2Core:
     @property
     def isInFrame(self) -> bool:
         """Return whether a frame, a header block or the preface is incomplete."""
-        return bool(self._input or self._block.stream or self._isPrefaceDue)
+        return bool(self._input or self._block.stream or self._isPrefaceDue or self._part)
 
     @property
     def isInBlock(self) -> bool:
@@ -312,8 +363,12 @@ class HTTP2Core:
 
     # Section 6.1
 
-    def _dataReceived(self, number: int, flags: int, data: bytes) -> None:
-        size = len(data)
+    def _dataReceived(self, number: int, flags: int, size: int, data: bytes) -> None:
+        """
+        Handle a DATA frame.
+
+        @param size: The length of its payload, of which C{data} may be only the beginning.
+        """
         self._received += size
         if self._received > self.limits.connectionWindow:
             raise ConnectionFailure(
@@ -322,14 +377,19 @@ class HTTP2Core:
         if self._received * 2 >= self.limits.connectionWindow:
             self._output.frames.append(frames.windowUpdate(0, self._received))
             self._received = 0
+        missing = size - len(data)
+        count = size
         if flags & PADDED:
-            data = removePadding(data)
+            count = sizeWithoutPadding(data, size)
+            data = data[1 : count + 1]
+        if missing:
+            self._part = _Part(number, missing, count - len(data), flags)
         isEnded = bool(flags & END_STREAM)
-        if not data and not isEnded:
+        if not count and not isEnded:
             self._allowance.chargeControl()
         stream = self.streams.get(number)
         if stream is None or stream.isRemoteClosed:
-            self._refuseData(number, stream, bool(data))
+            self._refuseData(number, stream, bool(count))
             return
         if not stream.isHeadReceived:
             raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "DATA before the head")
@@ -339,15 +399,35 @@ class HTTP2Core:
             raise StreamFailure(
                 ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window of the stream"
             )
-        if size != len(data):
-            stream.take(size - len(data))
-        stream.received += len(data)
+        if size != count:
+            stream.take(size - count)
+        stream.received += count
         expected = stream.expected
         if expected is not None and (
             stream.received > expected or (isEnded and stream.received != expected)
         ):
             # Section 8.1.1
             raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "the body is not of the declared length")
+        if data or not missing:
+            self._passOn(stream, data, isEnded and not missing)
+
+    def _partReceived(self, part: "_Part", payload: bytes) -> None:
+        """Handle more of a DATA frame."""
+        part.left -= len(payload)
+        data = payload[: part.data]
+        part.data -= len(data)
+        isEnded = False
+        if not part.left:
+            self._part = None
+            isEnded = bool(part.flags & END_STREAM)
+        stream = self.streams.get(part.number)
+        # It may have ended meanwhile.
+        if stream is not None and (data or isEnded):
+            self._progress += 1
+            self._passOn(stream, data, isEnded)
+
+    def _passOn(self, stream: Stream, data: bytes, isEnded: bool) -> None:
+        """Pass a part of a body to its stream."""
         if isEnded:
             stream.isRemoteClosed = True
         if stream.isLocalClosed and not self.isClient:
@@ -816,6 +896,7 @@ class HTTP2Core:
         if self.failure is None:
             self.failure = reason
         self._input = b""
+        self._part = None
         self._block.clear()
         self._pongs.clear()
         for stream in list(self.streams.values()):

@@ -83,11 +83,13 @@ class HTTPStream(Stream):
     connection: Any
 
     __slots__ = (
+        "_arrived",
         "_awaitsContinue",
         "_body",
         "_bodyTime",
         "_decoder",
         "_heldBody",
+        "_isUpload",
         "_isWithholding",
         "_progress",
         "_progressOfOthers",
@@ -106,6 +108,10 @@ class HTTPStream(Stream):
         self._body: ArrivingBody | None = None
         self._heldBody: ArrivingBody | None = None
         self._decoder: StreamDecoder | None = None
+        # Bytes of the body that are passed on at the end of the turn.
+        self._arrived: list[bytes] = []
+        # Whether its body is large and being read.
+        self._isUpload = False
         self._share: AddressShare = connection.share
         self._tunnel: StreamTransport | None = None
         # Whether the client waits for 100 Continue, although the response was sent.
@@ -186,23 +192,48 @@ class HTTPStream(Stream):
 
     def dataReceived(self, data: bytes, isEnded: bool) -> None:
         """Pass on a part of the body."""
-        body = self._body
-        if body is None:
+        if self._body is None:
             self._awaitsContinue = False
             if self._tunnel is not None:
                 self._tunnel.dataReceived(data, isEnded)
             return
-        decoder = self._decoder
+        arrived = self._arrived
+        arrived.append(data)
+        if isEnded:
+            self.deliver(isEnded)
+        elif len(arrived) == 1:
+            self.connection.deliverLater(self)
+
+    def deliver(self, isEnded: bool = False) -> None:
+        """
+        Pass the bytes of a turn to the reader of the body, together: a reader takes as long for a
+        short piece as for a long one.
+
+        @param isEnded: Whether they are the last.
+        """
+        body, decoder, arrived = self._body, self._decoder, self._arrived
+        if body is None or not arrived:
+            return
         assert decoder is not None
-        decoder.isLast = isEnded
+        data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
+        arrived.clear()
         size = len(data)
         if isEnded:
-            self._body = None
+            decoder.isLast = True
+            self._endBody()
         elif not self._isWithholding:
             self.take(size)
             size = 0
         self._withheld += size
         body.feed(data)
+
+    def _endBody(self) -> None:
+        """Forget the body: it is complete, lost or discarded."""
+        self._body = None
+        self._arrived.clear()
+        if self._isUpload:
+            self._isUpload = False
+            self.connection.countUpload(-1)
 
     def trailersReceived(self, fields: "ReceivedFields") -> None:
         """End the body with trailers."""
@@ -213,7 +244,7 @@ class HTTPStream(Stream):
 
     def lost(self, reason: Exception) -> None:
         """Notify the request of a reset, or of the loss of the connection."""
-        self._body = None
+        self._endBody()
         if self._tunnel is not None:
             self._tunnel.connectionLost(reason)
         if isinstance(reason, HTTP2Error):
@@ -302,7 +333,7 @@ class HTTPStream(Stream):
             self._awaitsContinue = body.owesContinue
             body.discard()
             # They refer to each other.
-            self._body = None
+            self._endBody()
 
     def pauseBody(self) -> None:
         """Grant no window, so that the client stops."""
@@ -319,7 +350,10 @@ class HTTPStream(Stream):
                 self.sendHead(_CONTINUE)
         self._isWithholding = False
         if body.isLarge():
-            size = self.owner.bodyReadSize()
+            if not self._isUpload:
+                self._isUpload = True
+                self.connection.countUpload(1)
+            size = self.owner.bodyWindow()
             if size != self.window:
                 self.setWindow(size)
         withheld, self._withheld = self._withheld, 0
@@ -358,7 +392,8 @@ class HTTPStream(Stream):
     def _reject(self, error: BadRequest) -> None:
         """End the request because of a timeout: with a response, if none has begun."""
         request = self._request
-        body, self._body = self._body, None
+        body = self._body
+        self._endBody()
         if request is None or request.started or not (body is None or body.isWanted):
             self.reset(ErrorCode.CANCEL)
         else:

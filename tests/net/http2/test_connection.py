@@ -275,6 +275,70 @@ class BodyTests(SynchronousTestCase):
                     peer.pump()
                 self.assertEqual((answer.status, answer.body == body), (200, True), size)
 
+    def test_pieces(self) -> None:
+        """The bytes of a stream that arrive in one read are one piece for its reader."""
+        pieces: list[int] = []
+
+        async def handle(request: ChannelRequest) -> None:
+            async for chunk in request.body:
+                pieces.append(len(chunk))
+            request.respond(200, [])
+
+        peer = Peer(TestSite(handle))
+        numbers = [peer.begin("PUT", "/", end=False) for _ in range(2)]
+        for size in (5, 1000, 10_000):
+            for number in numbers:
+                peer.wire.send_data(number, bytes(size))
+        peer.pump()
+        self.assertEqual(pieces, [11_005, 11_005])
+        for number in numbers:
+            peer.wire.send_data(number, bytes(7))
+            peer.wire.send_data(number, b"", end_stream=True)
+        peer.pump()
+        self.assertEqual(pieces, [11_005, 11_005, 7, 7])
+        self.assertEqual([peer.answers[each].status for each in numbers], [200, 200])
+
+    def test_readSize(self) -> None:
+        """Reads are longer while large bodies arrive, and a client may send further ahead."""
+
+        async def handle(request: ChannelRequest) -> None:
+            async for chunk in request.body:
+                pass
+            request.respond(200, [])
+
+        peer = Peer(TestSite(handle))
+        sizes: list[int] = []
+        peer.transport.setReadSize = sizes.append  # type: ignore[attr-defined]
+        first, second = (
+            peer.begin("PUT", "/", ("content-length", "1000000"), end=False) for _ in range(2)
+        )
+        self.assertEqual(sizes, [256 * 1024, 512 * 1024])
+        self.assertEqual(peer.wire.local_flow_control_window(first), 1024 * 1024)
+        peer.wire.reset_stream(first)
+        peer.pump()
+        self.assertEqual(sizes[2:], [256 * 1024])
+        for at in range(0, 1_000_000, 50_000):
+            peer.send(second, bytes(50_000), at == 950_000)
+        self.assertEqual(peer.answers[second].status, 200)
+        self.assertEqual(sizes[3:], [64 * 1024])
+
+    def test_window(self) -> None:
+        """The windows of large bodies have a total."""
+        turn: Deferred[None] = Deferred()
+
+        async def handle(request: ChannelRequest) -> None:
+            async for chunk in request.body:
+                await turn
+            request.respond(200, [])
+
+        peer = Peer(TestSite(handle, bodyWindows=400_000))
+        numbers = [
+            peer.begin("PUT", "/", ("content-length", "10000000"), end=False) for _ in range(8)
+        ]
+        windows = [peer.wire.local_flow_control_window(each) for each in numbers]
+        self.assertEqual(windows[:3], [400_000, 200_000, 133_333])
+        self.assertEqual(windows[6:], [65_535, 65_535])
+
     def test_trailers(self) -> None:
         """Trailers are those of the body."""
         seen: list[Any] = []
