@@ -531,9 +531,11 @@ class HTTP2Core:
                 # Section 8.1
                 raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "an interim response at the end")
         level = self._waitingPriorities.pop(stream.id)
-        if level is not None:
+        # Another stream may handle the request now, or it may be answered already.
+        current = self.streams.get(stream.id)
+        if level is not None and current is not None:
             # It overrides the field (RFC 9218 section 7).
-            self._setLevel(stream, level)
+            self._setLevel(current, level)
 
     def _newStream(self, number: int) -> Stream | None:
         """Open the stream of a request; return C{None} if it is not accepted."""

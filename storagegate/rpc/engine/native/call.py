@@ -164,6 +164,8 @@ class NativeCall(Stream):
         self.isOver = self._isGone = False
         self.path = head.path
         self.expected = head.expected
+        if head.priority is not None:
+            self.connection.prioritise(self, head.priority)
         self._encoding = service.encodingFor(head.accepts)
         self._isAtEnd = isEnded
         timeout = head.timeout
