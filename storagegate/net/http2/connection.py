@@ -84,7 +84,11 @@ class HTTP2Connection(HTTP2Core):
         limits = owner.limits
         offers = {frames.ENABLE_CONNECT_PROTOCOL: 1} if owner.servesWebSockets else None
         super().__init__(
-            HTTP2Limits(headerList=limits.headSize),
+            HTTP2Limits(
+                headerList=limits.headSize,
+                progress=limits.progressSize,
+                stallTimeout=limits.requestTimeout,
+            ),
             self._makeStream,
             self.flush,
             self._isTurnOver,
@@ -317,8 +321,7 @@ class HTTP2Connection(HTTP2Core):
         if self._lastGoAway is not None and now >= self._lastGoAway:
             self._endDraining()
         for stream in list(self.streams.values()):
-            if isinstance(stream, HTTPStream):
-                stream.checkTimeouts(now)
+            stream.checkTimeouts(now)
         self._checkFrame(now)
         limits = self.owner.limits
         if self.streams or self.progress != self._seen:

@@ -107,6 +107,7 @@ class HTTP2Core:
     @ivar isGoingAway: Whether no further stream of the peer is accepted.
     @ivar peerLastStream: The last stream of a GOAWAY of the peer; C{None} before one.
     @ivar failures: The number of errors by L{ErrorCode}.
+    @ivar sentBytes: Returns the count of sent bytes that had waited for the transport.
     @ivar pinged: Called with each PING of the peer; may raise L{ConnectionFailure}.
     """
 
@@ -136,6 +137,7 @@ class HTTP2Core:
         self.isGoingAway = False
         self.peerLastStream: int | None = None
         self.failures: dict[int, int] = {}
+        self.sentBytes: Callable[[], int] = int
         self.pinged: Callable[[], object] = _ignore
         self._openStream = openStream
         self._wantFlush = wantFlush

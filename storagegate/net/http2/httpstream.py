@@ -91,9 +91,6 @@ class HTTPStream(Stream):
         "_heldBody",
         "_isUpload",
         "_isWithholding",
-        "_progress",
-        "_progressOfOthers",
-        "_progressTime",
         "_request",
         "_share",
         "_tunnel",
@@ -119,9 +116,8 @@ class HTTPStream(Stream):
         # Received bytes whose window is not granted again, because the reader has fallen behind.
         self._isWithholding = False
         self._withheld = 0
-        # Samples of progress.
-        self._writes = self._progressOfOthers = 0
-        self._progress: tuple[int, ...] = ()
+        # A sample of progress.
+        self._writes = 0
         self._progressTime = self._bodyTime = connection.owner.now
 
     @property
@@ -421,23 +417,8 @@ class HTTPStream(Stream):
                 return
         elif self._tunnel is not None and self._tunnel.isOpen:
             return
-        connection = self.connection
-        size = limits.progressSize
-        if self.queued and self.sendWindow > 0:
-            # It waits for its turn, or for the transport.
-            self._progressOfOthers = (connection.sentData + connection.sentBytes()) // size
-        progress = (
-            0 if body is None else body.progress(),
-            self._writes,
-            # A client could hold the queued bytes with a window of one byte now and then.
-            self.sent // size,
-            self._progressOfOthers,
-        )
-        if progress != self._progress:
-            self._progress = progress
-            self._progressTime = now
-            return
-        seconds = now - self._progressTime
+        more = (0 if body is None else body.progress(), self._writes)
+        seconds = self.stalledSeconds(now, more)
         if self._request is None and not self.queued:
             # Responded, and the client does not end its side. If it waits for 100 Continue, it may
             # never send its body. A reset in one read with the response would make haproxy close.

@@ -91,6 +91,10 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
         makes us reset by a mistake. Each costs the start of a handler, as the limit on open streams
         does not apply.
     @ivar resetRate: How many resets are forgiven each second.
+    @ivar progress: The number of bytes of a stream's output that counts as progress, as
+        C{progressSize} of HTTP/1.1.
+    @ivar stallTimeout: Timeout of a stream without progress, in seconds, as C{requestTimeout} of
+        HTTP/1.1.
     """
 
     streams: int = 100
@@ -107,6 +111,8 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
     controlRate: int = 200
     resets: int = 1000
     resetRate: int = 50
+    progress: int = 4 * 1024
+    stallTimeout: float = 300.0
 
     def __post_init__(self) -> None:
         if min(self.streamWindow, self.connectionWindow) < 65_535 or self.headerTable < 4096:

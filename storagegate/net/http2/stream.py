@@ -45,6 +45,9 @@ class Stream:
     """
 
     __slots__ = (
+        "_progress",
+        "_progressOfOthers",
+        "_progressTime",
         "connection",
         "expected",
         "id",
@@ -77,6 +80,10 @@ class Stream:
         self.sendWindow: int = connection.initialSendWindow
         window: int = connection.limits.streamWindow
         self.receiveWindow = self.window = window
+        # Samples of progress, see stalledSeconds.
+        self._progress: tuple[int, ...] = ()
+        self._progressOfOthers = 0
+        self._progressTime = 0.0
         # Without a wish of the client, its streams share the connection.
         self.level = DEFAULT_URGENCY * 2 + 1
 
@@ -140,7 +147,35 @@ class Stream:
     def setPaused(self, isPaused: bool) -> None:
         """Pause the writer, or let it continue: see L{isPaused}."""
 
+    def checkTimeouts(self, now: float) -> None:
+        """
+        Enforce the timeouts of the stream. Called about once a second.
+
+        @param now: The time of the connection's clock in seconds.
+        """
+
     # For subclasses to call
+
+    def stalledSeconds(self, now: float, more: tuple[int, ...] = ()) -> float:
+        """
+        Return how long the stream has made no progress; call this about once a second.
+
+        Its output makes progress by C{progress} bytes of the L{HTTP2Limits
+        <storagegate.net.http2.interfaces.HTTP2Limits>}, or a client could hold the queued bytes
+        with a window of one byte now and then.
+
+        @param more: Samples of other progress.
+        """
+        connection = self.connection
+        size = connection.limits.progress
+        if self.queued and self.sendWindow > 0:
+            # It waits for its turn, or for the transport.
+            self._progressOfOthers = (connection.sentData + connection.sentBytes()) // size
+        progress = (self.sent // size, self._progressOfOthers, *more)
+        if progress != self._progress:
+            self._progress = progress
+            self._progressTime = now
+        return now - self._progressTime
 
     def sendHead(self, block: bytes, isEnd: bool = False) -> None:
         """

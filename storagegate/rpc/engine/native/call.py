@@ -391,6 +391,17 @@ class NativeCall(Stream):
         if not self.isOver or self._isUnsent:
             self._deadlines = self._service.deadlines.add(self)
 
+    def checkTimeouts(self, now: float) -> None:
+        """End the call if its client takes no output, or hardly any."""
+        if not self.queued:
+            self._progress = ()
+        elif self.stalledSeconds(now) >= self.connection.limits.stallTimeout:
+            if self.isOver:
+                self.reset(ErrorCode.CANCEL)
+                self._lose()
+            else:
+                self._end(_EXHAUSTED, "the client does not take the responses")
+
     @property
     def _isUnsent(self) -> bool:
         """Return whether the client has not taken all messages yet."""

@@ -138,6 +138,7 @@ class NativeConnection(Protocol):
         self.peer = CallPeer(self.transport)
         self.core = core = HTTP2Core(self._limits, self._openStream, self._wantFlush, self._isOver)
         core.pinged = self._pinged
+        core.sentBytes = lambda: self._socket.sentBytes
         if not self._server.opened(self):
             self._isClosing = True
             self._transport.loseConnection()
@@ -372,6 +373,8 @@ class NativeConnection(Protocol):
         """
         core = self.core
         core.forgive(passed)
+        for stream in list(core.streams.values()):
+            stream.checkTimeouts(now)
         if "hello" in self._timers and core.hasGreeted:
             self._later("hello", float("inf"), self._close)
         isHeld = self._unsent > _UNSENT_BYTES
