@@ -229,6 +229,7 @@ class ApplicationOptions:
     @ivar keepAlive: Whether a connection may serve more than one request.
     @ivar http2: Whether clients may speak HTTP/2.
     @ivar keepAliveTimeout: The idle timeout of a connection between requests.
+    @ivar http2KeepAliveTimeout: The same over HTTP/2.
     @ivar headersTimeout: The timeout for the head of a request.
     @ivar requestTimeout: The timeout of a request without progress.
     @ivar cors: Options of the C{cors} middleware, which then runs before all handlers.
@@ -257,6 +258,7 @@ class ApplicationOptions:
     keepAlive: bool = field(default=True, converter=readFlag)
     http2: bool = field(default=True, converter=readFlag)
     keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
+    http2KeepAliveTimeout: int = field(default=300_000, converter=_milliseconds)
     headersTimeout: int = field(default=60_000, converter=_milliseconds)
     requestTimeout: int = field(default=300_000, converter=_milliseconds)
     cors: Mapping[str, Any] | None = field(default=None, converter=_mapping)
@@ -307,6 +309,7 @@ class ApplicationOptions:
             keepAlive=self.keepAlive,
             http2=self.http2,
             keepAliveTimeout=self.keepAliveTimeout / 1000,
+            http2KeepAliveTimeout=self.http2KeepAliveTimeout / 1000,
             headersTimeout=self.headersTimeout / 1000,
             requestTimeout=self.requestTimeout / 1000,
             webBodySize=self.wholeBodySize,
@@ -413,6 +416,7 @@ class OptionsDict(TypedDict, total=False):
     keepAlive: bool
     http2: bool
     keepAliveTimeout: int
+    http2KeepAliveTimeout: int
     headersTimeout: int
     requestTimeout: int
     cors: bool | CORSOptionsDict | None

@@ -147,6 +147,7 @@ class IChannelOwner(Interface):
     )
     now: float = Attribute("The time of C{reactor}, up to a second old.")
     draining: bool = Attribute("Whether every connection should close as soon as it can.")
+    isCrowded: bool = Attribute("Whether more than half of the possible connections are open.")
     requests: int = Attribute("Number of requests in flight; the channels count them.")
     shares: Any = Attribute("The L{AddressShares<storagegate.core.shares.AddressShares>}.")
     trust: Any = Attribute(
@@ -246,6 +247,10 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     @ivar keepAlive: Whether a connection may serve more than one request.
     @ivar http2: Whether clients may speak HTTP/2.
     @ivar keepAliveTimeout: Idle timeout of a connection between requests.
+    @ivar http2KeepAliveTimeout: The same over HTTP/2, whose clients keep one connection for all
+        requests; browsers and proxies keep it for some minutes. While more than half of
+        C{maxConnections} are open, and before the first request, an idle connection has no longer
+        than C{keepAliveTimeout} and C{headersTimeout}.
     @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
         which reading pauses.
     @ivar bodyBuffer: Bytes of a body buffered for a handler that is not reading.
@@ -277,6 +282,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     keepAlive: bool = True
     http2: bool = True
     keepAliveTimeout: float = 5.0
+    http2KeepAliveTimeout: float = 300.0
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024
     bodyReadSize: int = 256 * 1024

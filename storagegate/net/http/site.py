@@ -225,6 +225,11 @@ class Site(Factory):
         """Count the connections."""
         return len(self._channels)
 
+    @property
+    def isCrowded(self) -> bool:
+        """Return whether more than half of the possible connections are open."""
+        return len(self._channels) * 2 > self.limits.maxConnections
+
     def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Close every connection: idle ones now, busy ones after their response.

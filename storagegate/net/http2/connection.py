@@ -4,7 +4,7 @@ HTTP/2 on one connection of a site (RFC 9113).
 The connection counts as one of HTTP/1.1, and each of its streams as a request. It is in one of
 these states::
 
-    idle        no stream is open                keepAliveTimeout; headersTimeout at first
+    idle        no stream is open                http2KeepAliveTimeout; see _idleSeconds
     frame       a part of a frame has arrived    headersTimeout; requestTimeout if a stream is open
     busy        streams are open                 the timeouts of each
     draining    GOAWAY was sent                  closes when no stream is open
@@ -108,7 +108,8 @@ class HTTP2Connection(HTTP2Core):
         self._unsent = 0
         self._isClosing = self._isDraining = False
         self._discardable = limits.drainedBody
-        self._deadline = owner.now + limits.headersTimeout
+        self._deadline = 0.0
+        self._idleSince = owner.now
         self._lastGoAway: float | None = None
         self._checkedAt = owner.now
         self._seen = -1
@@ -323,16 +324,25 @@ class HTTP2Connection(HTTP2Core):
         for stream in list(self.streams.values()):
             stream.checkTimeouts(now)
         self._checkFrame(now)
-        limits = self.owner.limits
         if self.streams or self.progress != self._seen:
             self._seen = self.progress
-            self._deadline = max(self._deadline, now + limits.keepAliveTimeout)
-            if not self._isPrefaceDue:
-                self._deadline = now + limits.keepAliveTimeout
-        elif now >= self._deadline and not self._isClosing:
+            self._idleSince = now
+        elif now - self._idleSince >= self._idleSeconds and not self._isClosing:
             self.goAway()
         # The end of a stream may have left nothing to send.
         self.flush()
+
+    @property
+    def _idleSeconds(self) -> float:
+        """Return how long the connection may have no stream."""
+        owner = self.owner
+        limits = owner.limits
+        seconds: float = limits.http2KeepAliveTimeout
+        if owner.isCrowded:
+            seconds = min(seconds, limits.keepAliveTimeout)
+        if not self.lastStream:
+            seconds = min(seconds, limits.headersTimeout)
+        return seconds
 
     def _checkFrame(self, now: float) -> None:
         """Fail if a frame or a header block has been incomplete for too long."""

@@ -572,7 +572,7 @@ class BackPressureTests(SynchronousTestCase):
 
     def test_control(self) -> None:
         """Answers to frames do not pile up for a client that does not read."""
-        peer = Peer(TestSite(hello, keepAliveTimeout=100.0))
+        peer = Peer(TestSite(hello))
         peer.server.pauseProducing()
         for _ in range(900):
             peer.wire.ping(bytes(8))
