@@ -99,6 +99,7 @@ class HTTP2Connection(HTTP2Core):
         self.clientPort = client.clientPort
         self.tlsVersion = client.tlsVersion
         self.sentBytes = client.sentBytes
+        self.budget = owner.budget
         # Input that waits for a turn; see InputScheduler.
         self._pending: list[bytes] = []
         self._isWaiting = self._isHeld = self._isFlushing = self._isFlushDue = False
@@ -266,6 +267,7 @@ class HTTP2Connection(HTTP2Core):
             isFull = self.isFull
             data = self.takeOutput(0 if isFull else _PIECE)
             if not data:
+                self.countWaiting()
                 return
             sent += len(data)
             self.transport.write(data)

@@ -22,6 +22,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.allowances import FrameAllowance
 from storagegate.net.http2.frames import (
@@ -62,13 +63,16 @@ from storagegate.net.http2.settings import (
     announce,
     readSettings,
 )
-from storagegate.net.http2.stream import Stream
+from storagegate.net.http2.stream import QueuedOutput, Stream
 
 _MAX_STREAM = 2**31 - 1
 
 # A DATA frame is passed on in parts as it arrives, so that none is kept or copied for the rest. A
 # shorter part waits, which keeps small messages whole.
 _PART = 4096
+
+# What a stream with output takes in memory besides, about.
+_STREAM_BYTES = 2048
 
 # Streams that were reset: frames of the peer that crossed the reset are ignored. At least so many
 # are remembered, and two for each stream that may be open.
@@ -107,6 +111,8 @@ class HTTP2Core:
     @ivar isGoingAway: Whether no further stream of the peer is accepted.
     @ivar peerLastStream: The last stream of a GOAWAY of the peer; C{None} before one.
     @ivar failures: The number of errors by L{ErrorCode}.
+    @ivar budget: Counts the queued output; C{None} for no limit.
+    @ivar waiting: The number of queued bytes of all streams.
     @ivar sentBytes: Returns the count of sent bytes that had waited for the transport.
     @ivar pinged: Called with each PING of the peer; may raise L{ConnectionFailure}.
     """
@@ -137,6 +143,8 @@ class HTTP2Core:
         self.isGoingAway = False
         self.peerLastStream: int | None = None
         self.failures: dict[int, int] = {}
+        self.budget: HeldBytes | None = None
+        self.waiting = 0
         self.sentBytes: Callable[[], int] = int
         self.pinged: Callable[[], object] = _ignore
         self._openStream = openStream
@@ -163,6 +171,8 @@ class HTTP2Core:
         self._received = 0
         # Bytes of output since the transport became full.
         self._unread = 0
+        # Streams with output that may wait for the client, and does not count in the budget.
+        self._fresh: dict[Stream, None] = {}
         self._part: _Part | None = None
         # The longest frame without DATA: a header block with its padding and priority.
         self._otherFrame = min(limits.frame, limits.headerBlock + 261)
@@ -713,6 +723,7 @@ class HTTP2Core:
 
     def makeReady(self, stream: Stream) -> None:
         """Queue the output of a stream."""
+        self._fresh[stream] = None
         self._output.add(stream)
         if not self._isReceiving:
             self._wantFlush()
@@ -759,6 +770,8 @@ class HTTP2Core:
         data = self._output.take(budget, served)
         least = self.limits.queued // 2
         for stream in served:
+            if stream.counted is not None:
+                self.countOutput(stream)
             if stream.isPaused and stream.queued <= least:
                 stream.isPaused = False
                 try:
@@ -773,6 +786,41 @@ class HTTP2Core:
                 text = "too much output that is not read"
                 self.fail(ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, text))
         return data
+
+    def countWaiting(self) -> None:
+        """
+        Count output that waits for the client in the budget, which may end streams.
+
+        The owner calls this when it has sent everything that can be sent now. The first few bytes
+        do not count, as those in the buffer of a transport.
+        """
+        if not self._fresh or self.budget is None:
+            return
+        blocked = {stream: None for stream in self._fresh if stream.queued}
+        self._fresh = blocked
+        if self.waiting + len(blocked) * _STREAM_BYTES > self.limits.queued:
+            self._fresh = {}
+            for stream in blocked:
+                if stream.queued:
+                    stream.counted = QueuedOutput(stream)
+                    self.countOutput(stream)
+
+    def countOutput(self, stream: Stream) -> None:
+        """
+        Count the queued bytes of a stream that counts.
+
+        A long response, which its handler has made as a whole, counts for an eighth of the budget
+        at most: it must reach a client that takes it, whatever its length.
+        """
+        holder, budget = stream.counted, self.budget
+        if holder is None or budget is None:
+            return
+        size = 0
+        if stream.queued:
+            size = min(stream.queued + _STREAM_BYTES, budget.limit // 8)
+        else:
+            stream.counted = None
+        budget.update(holder, size)
 
     def localEnded(self, stream: Stream) -> None:
         """Note that the end of a stream was sent."""
@@ -814,7 +862,11 @@ class HTTP2Core:
         wasOpen = not (stream.isRemoteClosed if self.isClient else stream.isLocalClosed)
         stream.isLocalClosed = stream.isRemoteClosed = True
         stream.queue.clear()
+        self.waiting -= stream.queued
         stream.queued = 0
+        self._fresh.pop(stream, None)
+        if stream.counted is not None:
+            self.countOutput(stream)
         return wasOpen
 
     def _abandon(self, stream: Stream, reason: Exception) -> None:

@@ -248,6 +248,11 @@ class HTTPStream(Stream):
         else:
             self._loseRequest(reason, BodyLost("the client went away"))
 
+    def refuseOutput(self) -> None:
+        """Reset the stream, and let the request hear of it."""
+        super().refuseOutput()
+        self._loseLater(StreamReset(ErrorCode.ENHANCE_YOUR_CALM))
+
     def setPaused(self, isPaused: bool) -> None:
         """Pause or resume the response."""
         if self._request is not None:

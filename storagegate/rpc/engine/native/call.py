@@ -358,6 +358,12 @@ class NativeCall(Stream):
         """End the call: all requests together hold too much."""
         self._fail(asGrpcError(error))
 
+    def refuseOutput(self) -> None:
+        """End the call: its client does not take the responses, and all together are too many."""
+        super().refuseOutput()
+        self.isRefused = True
+        self._lose()
+
     def trailersReceived(self, fields: ReceivedFields) -> None:
         """Handle the end of the messages; gRPC has no trailers of clients."""
         self.dataReceived(b"", True)
@@ -587,9 +593,8 @@ class NativeCall(Stream):
             self.sendData(frame)
             return True
         # As sendData, for a stream whose output is queued already.
-        self.queue.append(frame)
-        self.queued = queued = queued + len(frame)
-        if queued > self._mostQueued:
+        self.enqueue(frame)
+        if self.queued > self._mostQueued:
             self.isPaused = True
         return not self.isPaused
 

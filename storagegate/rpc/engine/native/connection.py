@@ -138,6 +138,7 @@ class NativeConnection(Protocol):
         self.peer = CallPeer(self.transport)
         self.core = core = HTTP2Core(self._limits, self._openStream, self._wantFlush, self._isOver)
         core.pinged = self._pinged
+        core.budget = self._server.service.budget
         core.sentBytes = lambda: self._socket.sentBytes
         if not self._server.opened(self):
             self._isClosing = True
@@ -250,6 +251,8 @@ class NativeConnection(Protocol):
             self._noCalls()
         elif data and core.hasOutput and not self._isFull:
             self._wantFlush()
+        else:
+            core.countWaiting()
 
     def pauseProducing(self) -> None:
         """The transport is full."""
