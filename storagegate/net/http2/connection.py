@@ -33,6 +33,7 @@ from storagegate.net.http2.interfaces import (
     HTTP2Error,
     HTTP2Limits,
 )
+from storagegate.net.lingering import LingeringClose
 
 # Bytes per read: the window of a stream.
 _READ_SIZE = 64 * 1024
@@ -108,16 +109,13 @@ class HTTP2Connection(HTTP2Core):
         self._uploads = 0
         self._unsent = 0
         self._isClosing = self._isDraining = False
-        self._discardable = limits.drainedBody
-        self._deadline = 0.0
+        self._closing: LingeringClose | None = None
         self._idleSince = owner.now
         self._lastGoAway: float | None = None
         self._checkedAt = owner.now
         self._seen = -1
         # When a frame or a header block that is incomplete was first seen.
         self._partSince: float | None = None
-        self._closingProgress: tuple[int, ...] = ()
-        self._closingProgressTime = 0.0
 
     # For the transport
 
@@ -136,11 +134,10 @@ class HTTP2Connection(HTTP2Core):
 
     def dataReceived(self, data: bytes) -> None:
         """Process received bytes."""
-        if self._isClosing:
-            self._discardable -= len(data)
-            if self._discardable < 0:
-                # The client's send now blocks, so it has time to read what was sent.
-                self.client.setReading(False)
+        if self._closing is not None:
+            self._closing.discard(len(data))
+        elif self._isClosing:
+            pass
         elif self._isWaiting:
             self._pending.append(data)
         else:
@@ -316,8 +313,8 @@ class HTTP2Connection(HTTP2Core):
 
     def checkTimeouts(self, now: float) -> None:
         """Enforce the timeouts. Called about once a second."""
-        if self._isClosing:
-            self._checkClosing(now)
+        if self._closing is not None:
+            self._closing.check(now)
             return
         self.forgive(now - self._checkedAt)
         self._checkedAt = now
@@ -361,17 +358,6 @@ class HTTP2Connection(HTTP2Core):
             text = "a frame or a header block took too long"
             self.fail(ConnectionFailure(ErrorCode.PROTOCOL_ERROR, text))
 
-    def _checkClosing(self, now: float) -> None:
-        if self.client.hasUnsent():
-            progress = (self.client.sentBytes(),)
-            if progress != self._closingProgress:
-                self._closingProgress = progress
-                self._closingProgressTime = now
-            elif now - self._closingProgressTime >= self.owner.limits.requestTimeout:
-                self.abort()
-        elif now >= self._deadline:
-            self.client.closeNow()
-
     def _close(self, linger: bool) -> None:
         """
         Close once everything is sent; bytes still received are discarded for a while.
@@ -380,8 +366,15 @@ class HTTP2Connection(HTTP2Core):
         """
         self._isClosing = True
         self._pending.clear()
-        self._deadline = self.owner.now + self.owner.limits.lingerTimeout
-        self.client.close(linger)
+        limits = self.owner.limits
+        self._closing = LingeringClose(
+            self.client,
+            self.owner.now,
+            linger,
+            limits.lingerTimeout,
+            limits.requestTimeout,
+            limits.drainedBody,
+        )
 
 
 def _nothing(*arguments: Any) -> bool:

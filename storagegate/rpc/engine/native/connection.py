@@ -14,14 +14,16 @@ from typing import Protocol as TypingProtocol
 
 from msgspec import Struct
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IPushProducer, ISSLTransport
+from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from storagegate.core.shares import AddressShare
+from storagegate.net.http.channel import ChannelTransport
 from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
+from storagegate.net.lingering import LingeringClose
 from storagegate.net.scheduling import InputScheduler
 from storagegate.rpc.engine.native.call import NativeCall
 from storagegate.rpc.engine.native.service import CallPeer, CallService
@@ -48,10 +50,10 @@ _DRAIN_SECONDS = 5.0
 """The time for the answer of the ping after which no more calls are accepted."""
 
 _LINGER_SECONDS = 1.0
-"""
-How long the client may take to close. Closing at once could reset the connection, if the client has
-just sent something, and it would lose the last responses.
-"""
+"""How long the client may take to close."""
+
+_DISCARDED_BYTES = 64 * 1024
+"""What it may still send meanwhile."""
 
 _PING_SECONDS_WITHOUT_CALLS = 7200.0
 """The least time between pings without a call, as in grpc core."""
@@ -121,13 +123,11 @@ class NativeConnection(Protocol):
         self._clock = server.service.clock
         self.share: AddressShare | None = None
         self._isFull = self._isReceiving = self._isWaiting = self._isHeld = False
-        self._isPaused = False
         self._unsent = 0
         self._scheduled: Any = None
         self._isDraining = self._isClosing = False
         self._timers: dict[str, Any] = {}
-        self._closingSince = 0.0
-        self._sentBytes = 0
+        self._closing: LingeringClose | None = None
         self._strikes = 0
         self._lastPing: float | None = None
         self._progress = self._pingProgress = self._received = 0
@@ -136,10 +136,11 @@ class NativeConnection(Protocol):
     def connectionMade(self) -> None:
         """Begin, or close the connection if there are too many."""
         self.peer = CallPeer(self.transport)
+        self._client = ChannelTransport(self.transport)
         self.core = core = HTTP2Core(self._limits, self._openStream, self._wantFlush, self._isOver)
         core.pinged = self._pinged
         core.budget = self._server.service.budget
-        core.sentBytes = lambda: self._socket.sentBytes
+        core.sentBytes = self._client.sentBytes
         if not self._server.opened(self):
             self._isClosing = True
             self._transport.loseConnection()
@@ -161,11 +162,6 @@ class NativeConnection(Protocol):
     def _transport(self) -> Any:
         return self.transport
 
-    @property
-    def _socket(self) -> Any:
-        """Return the transport below TLS."""
-        return getattr(self.transport, "transport", self.transport)
-
     def _later(self, name: str, seconds: float, function: Callable[[], object]) -> None:
         """Set a timer; infinite seconds stop it."""
         timer = self._timers.pop(name, None)
@@ -184,6 +180,8 @@ class NativeConnection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         """Handle input for a slice of time."""
         self._received += 1
+        if self._closing is not None:
+            self._closing.discard(len(data))
         if self._isClosing:
             return
         self._handle(data)
@@ -217,13 +215,8 @@ class NativeConnection(Protocol):
 
     def _updateReading(self) -> None:
         """Read on, or pause."""
-        isPaused = self._isWaiting or self._unsent > _UNSENT_BYTES
-        if isPaused != self._isPaused and not self._isClosing:
-            self._isPaused = isPaused
-            if isPaused:
-                self._transport.pauseProducing()
-            else:
-                self._transport.resumeProducing()
+        if not self._isClosing:
+            self._client.setReading(not self._isWaiting and self._unsent <= _UNSENT_BYTES)
 
     # Output
 
@@ -328,34 +321,14 @@ class NativeConnection(Protocol):
         for name in list(self._timers):
             self._later(name, float("inf"), self._close)
         self.core.lose(ConnectionFailure(ErrorCode.NO_ERROR, "the connection is closed"))
-        transport = self._transport
-        transport.unregisterProducer()
-        if self._isPaused:
-            transport.resumeProducing()
-        if ISSLTransport.providedBy(transport) or not hasattr(transport, "loseWriteConnection"):
-            # TLS announces the end; it would delegate the other method to the socket.
-            transport.loseConnection()
-        else:
-            transport.loseWriteConnection()
-        self._closingSince = self._clock.seconds()
-        self._later("linger", _LINGER_SECONDS, self._endLinger)
-
-    def _endLinger(self) -> None:
-        """Close, unless the client is still reading what was sent."""
-        transport = self._transport
-        socket = self._socket
-        if not socket.hasUnsent():
-            # What the kernel still has arrives, unlike after an abort.
-            socket.loseConnection()
-            return
-        now: float = self._clock.seconds()
-        if socket.sentBytes != self._sentBytes:
-            self._sentBytes = socket.sentBytes
-            self._closingSince = now
-        if now - self._closingSince < _FRAME_SECONDS:
-            self._later("linger", _LINGER_SECONDS, self._endLinger)
-        else:
-            transport.abortConnection()
+        self._closing = LingeringClose(
+            self._client,
+            self._clock.seconds(),
+            True,
+            _LINGER_SECONDS,
+            _FRAME_SECONDS,
+            _DISCARDED_BYTES,
+        )
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """End all calls."""
@@ -374,6 +347,9 @@ class NativeConnection(Protocol):
 
         @param passed: Seconds since the last call.
         """
+        if self._closing is not None:
+            self._closing.check(now)
+            return
         core = self.core
         core.forgive(passed)
         for stream in list(core.streams.values()):
@@ -381,7 +357,7 @@ class NativeConnection(Protocol):
         if "hello" in self._timers and core.hasGreeted:
             self._later("hello", float("inf"), self._close)
         isHeld = self._unsent > _UNSENT_BYTES
-        progress = self._socket.sentBytes if isHeld else core.progress
+        progress = self._client.sentBytes() if isHeld else core.progress
         if not (isHeld or core.isInFrame) or progress != self._progress:
             self._progress = progress
             self._stalledSince = None
