@@ -147,12 +147,10 @@ def _selectProtocol(connection: Connection, offered: Sequence[bytes]) -> Any:
     A listener that knows no ALPN ignores the offer. Twisted's own function would end the handshake
     with the alert C{internal_error} in both cases without a protocol.
 
-    @raise NoApplicationProtocol: If there is none. OpenSSL then sends C{no_application_protocol}, as
-        section 3.2 demands.
+    @raise NoApplicationProtocol: If there is none. OpenSSL then sends C{no_application_protocol},
+        as section 3.2 demands.
     """
-    factory = IProtocolNegotiationFactory(
-        connection.get_app_data().factory.wrappedFactory, None
-    )
+    factory = IProtocolNegotiationFactory(connection.get_app_data().factory.wrappedFactory, None)
     if factory is None:
         return NO_OVERLAPPING_PROTOCOLS
     for protocol in factory.acceptableProtocols():

@@ -577,7 +577,7 @@ class ChannelRequest(RequestHead):
 
     async def _sendPieces(self, fd: int, offset: int, count: int, run: Runner) -> None:
         while count:
-            # Shorter with many requests in flight: their clients may take one piece each only slowly.
+            # Shorter with many requests in flight, whose clients may all be slow.
             size = self._channel.owner.bodyReadSize()
             piece = await run(os.pread, fd, min(count, size), offset)
             if not piece:

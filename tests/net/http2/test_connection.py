@@ -302,7 +302,7 @@ class BodyTests(SynchronousTestCase):
         """Reads are longer while large bodies arrive, and a client may send further ahead."""
 
         async def handle(request: ChannelRequest) -> None:
-            async for chunk in request.body:
+            async for _ in request.body:
                 pass
             request.respond(200, [])
 
@@ -327,7 +327,7 @@ class BodyTests(SynchronousTestCase):
         turn: Deferred[None] = Deferred()
 
         async def handle(request: ChannelRequest) -> None:
-            async for chunk in request.body:
+            async for _ in request.body:
                 await turn
             request.respond(200, [])
 

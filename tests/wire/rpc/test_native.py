@@ -119,7 +119,6 @@ class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
         error = self.assertRaises(OptionError, app.listen, 0)
         self.assertIn("keys of different algorithms", str(error))
 
-
     async def test_protocols(self) -> None:
         """A client that offers only HTTP/1.1 gets the alert of RFC 7301; none is needed."""
         port = await self.serveTLS()

@@ -72,7 +72,6 @@ class IdleTests(CallCase):
         self.connection.resumeProducing()
         self.assertEqual(len(room), 1)
 
-
     def trickle(self, size: int, isFinished: bool = False) -> Any:
         """Let a client grant so many bytes a second of a stream; return the call."""
         self.connect()
