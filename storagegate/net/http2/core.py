@@ -488,7 +488,7 @@ class HTTP2Core:
         if stream.isRemoteClosed:
             self._forget(stream)
         elif expected is None or expected - stream.received > stream.receiveWindow:
-            self.resetStream(stream, ErrorCode.NO_ERROR)
+            stream.refuseRest()
 
     # Sections 6.2 and 6.10
 

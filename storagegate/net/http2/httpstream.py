@@ -29,6 +29,9 @@ from storagegate.net.http2.tunnel import StreamTransport
 if TYPE_CHECKING:
     from storagegate.net.http2.hpack import ReceivedFields
 
+# From the response to the reset that stops the rest of a body.
+_REFUSE_SECONDS = 0.2
+
 _CONTINUE = encodeHead(b"HTTP/1.1 100 Continue\r\n")
 
 # The form of HTTP/1.1 in which an extended CONNECT reaches its handler. The key has a fixed value,
@@ -84,11 +87,11 @@ class HTTPStream(Stream):
 
     __slots__ = (
         "_arrived",
-        "_awaitsContinue",
         "_body",
         "_bodyTime",
         "_decoder",
         "_heldBody",
+        "_isRefusing",
         "_isUpload",
         "_isWithholding",
         "_request",
@@ -111,8 +114,8 @@ class HTTPStream(Stream):
         self._isUpload = False
         self._share: AddressShare = connection.share
         self._tunnel: StreamTransport | None = None
-        # Whether the client waits for 100 Continue, although the response was sent.
-        self._awaitsContinue = False
+        # Whether the client is soon asked to send no more.
+        self._isRefusing = False
         # Received bytes whose window is not granted again, because the reader has fallen behind.
         self._isWithholding = False
         self._withheld = 0
@@ -189,7 +192,6 @@ class HTTPStream(Stream):
     def dataReceived(self, data: bytes, isEnded: bool) -> None:
         """Pass on a part of the body."""
         if self._body is None:
-            self._awaitsContinue = False
             if self._tunnel is not None:
                 self._tunnel.dataReceived(data, isEnded)
             return
@@ -247,6 +249,15 @@ class HTTPStream(Stream):
             self._loseRequest(reason, IncompleteBody(reason.text))
         else:
             self._loseRequest(reason, BodyLost("the client went away"))
+
+    def refuseRest(self) -> None:
+        """
+        Ask the client to send no more, a little later: haproxy 2.6 drops its own client if the
+        reset comes in one read with the response.
+        """
+        if not self._isRefusing:
+            self._isRefusing = True
+            self.owner.reactor.callLater(_REFUSE_SECONDS, self.reset, ErrorCode.NO_ERROR)
 
     def refuseOutput(self) -> None:
         """Reset the stream, and let the request hear of it."""
@@ -330,8 +341,10 @@ class HTTPStream(Stream):
             connection.goAway()
         body = self._body
         if body is not None:
-            # Its window is not granted again; the core ends the stream if too much is to come.
-            self._awaitsContinue = body.owesContinue
+            # Its window is not granted again; the core ends the stream if too much is to come. A
+            # client that waits for 100 Continue may never send its body.
+            if body.owesContinue:
+                self.refuseRest()
             body.discard()
             # They refer to each other.
             self._endBody()
@@ -425,9 +438,8 @@ class HTTPStream(Stream):
         more = (0 if body is None else body.progress(), self._writes)
         seconds = self.stalledSeconds(now, more)
         if self._request is None and not self.queued:
-            # Responded, and the client does not end its side. If it waits for 100 Continue, it may
-            # never send its body. A reset in one read with the response would make haproxy close.
-            if self._awaitsContinue or seconds >= limits.keepAliveTimeout:
+            # Responded, and the client does not end its side.
+            if seconds >= limits.keepAliveTimeout:
                 self.reset(ErrorCode.NO_ERROR)
         elif seconds >= limits.requestTimeout:
             if body is not None:

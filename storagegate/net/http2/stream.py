@@ -161,6 +161,10 @@ class Stream:
         """
         raise NotImplementedError
 
+    def refuseRest(self) -> None:
+        """Ask the peer of an answered stream to send no more (RFC 9113 section 8.1)."""
+        self.reset(ErrorCode.NO_ERROR)
+
     def refuseOutput(self) -> None:
         """End the stream: all requests of the process together hold too much."""
         self.reset(ErrorCode.ENHANCE_YOUR_CALM)

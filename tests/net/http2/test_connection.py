@@ -452,13 +452,30 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual((answer.status, answer.body, answer.interim), (200, b"abc", [100]))
 
     def test_unread(self) -> None:
-        """A response before the end of the body asks the client to stop."""
+        """A response before the end of the body asks the client to stop, but not in one read."""
+        for fields in ((("content-length", "1000000"),), ()):
+            peer = Peer(TestSite(hello))
+            number = peer.begin("PUT", "/", *fields, end=False)
+            answer = peer.answers[number]
+            self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"hello", True))
+            for _ in range(3):
+                peer.send(number, bytes(1000))
+            self.assertIsNone(answer.resetCode)
+            self.assertEqual(len(peer.site.clock.getDelayedCalls()), 2)
+            peer.site.clock.advance(0.3)
+            peer.pump()
+            self.assertEqual(answer.resetCode, ErrorCode.NO_ERROR)
+            self.assertEqual(peer.ask().status, 200)
+
+    def test_unreadSmall(self) -> None:
+        """A client that sends the rest before that is not reset."""
         peer = Peer(TestSite(hello))
-        number = peer.begin("PUT", "/", ("content-length", "1000000"), end=False)
-        answer = peer.answers[number]
-        self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"hello", True))
-        self.assertEqual(answer.resetCode, ErrorCode.NO_ERROR)
-        self.assertEqual(peer.ask().status, 200)
+        number = peer.begin("PUT", "/", end=False)
+        peer.send(number, bytes(1000), end=True)
+        peer.site.clock.advance(0.3)
+        peer.pump()
+        self.assertIsNone(peer.answers[number].resetCode)
+        self.assertEqual(len(peer.server.streams), 0)
 
     def test_unwanted(self) -> None:
         """A response in place of 100 leaves no stream open whose body never comes."""
