@@ -9,13 +9,8 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import (
-    CONFIG_VARIABLE,
-    KEYS,
-    ConfigurationError,
-    Key,
-    load,
-)
+from storagegate.daemon.config import CONFIG_VARIABLE, ConfigurationError, load
+from storagegate.daemon.configkeys import KEYS, Key
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import startError
 from storagegate.daemon.service import ProcessSetup

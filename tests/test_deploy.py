@@ -14,7 +14,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import __version__
-from storagegate.daemon.config import KEYS
+from storagegate.daemon.configkeys import KEYS
 from tests.support.modules import CHECKOUT
 from tests.support.programs import findProgram, needs
 from tests.support.selection import long, soak

@@ -12,7 +12,7 @@ from typing import Any
 from docutils.core import publish_doctree
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.cli.main import parser as scriptParser
+from storagegate.cli.commandline import parser as scriptParser
 from storagegate.daemon.config import load
 from storagegate.daemon.gatewayservice import readMonitoringTable
 from storagegate.http.testing import Client

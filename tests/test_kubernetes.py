@@ -9,7 +9,8 @@ from unittest import skipUnless
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.config import KEYS, load
+from storagegate.daemon.config import load
+from storagegate.daemon.configkeys import KEYS
 from tests.support.selection import long
 from tests.support.units import DEPLOY, dockerSteps
 

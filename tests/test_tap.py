@@ -9,7 +9,7 @@ from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import __version__
-from storagegate.daemon.config import KEYS
+from storagegate.daemon.configkeys import KEYS
 from storagegate.tap import Options, makeService
 from tests.support.parts import FakeReactor
 

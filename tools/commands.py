@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from storagegate.cli.main import parser
+from storagegate.cli.commandline import parser
 
 _INTRODUCTION = """\
 Commands

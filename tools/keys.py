@@ -26,7 +26,8 @@ from storagegate.cluster.options import ClusterOptions
 from storagegate.console.issueroptions import IssuerOptions
 from storagegate.core.definitions import RateLimit, readRateLimit
 from storagegate.core.options import MERGED
-from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, VAULT_VARIABLES, Key
+from storagegate.daemon.config import CLUSTER_VARIABLES, VAULT_VARIABLES
+from storagegate.daemon.configkeys import KEYS, Key
 from storagegate.daemon.gatewayservice import LISTENER_OPTIONS
 from storagegate.gateway.gateway import ErrorOptions
 from storagegate.gateway.monitoring import MonitoringOptions

@@ -8,7 +8,7 @@ import re
 import sys
 from xml.sax.saxutils import escape
 
-from storagegate.daemon.config import KEYS
+from storagegate.daemon.configkeys import KEYS
 from storagegate.gateway.transports.registry import Transport, findTransport, transports
 
 WIDTH, HEIGHT = 920, 412

@@ -6,14 +6,12 @@ A command's function is imported on first use: C{storagegate --help} imports onl
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pkgutil import resolve_name
 from typing import Any
 
 from attrs import frozen
-
-from storagegate.version import __version__
 
 _PACKAGE = "storagegate.cli"
 
@@ -906,130 +904,3 @@ EXAMPLES: Mapping[str, str] = {
     "doctor": "doctor --days 30",
 }
 """A command line for each command, without the name of the script."""
-
-
-class _ScriptParser(argparse.ArgumentParser):
-    """The parser of the script, whose help lists the commands by section."""
-
-    def format_help(self) -> str:
-        """Return the usage, and the commands with their meanings."""
-        meanings = {command.path: command.meaning for command in COMMANDS} | GROUPS
-        lines = [self.format_usage().rstrip(), ""]
-        for title, names in SECTIONS.items():
-            lines.append(f"{title}:")
-            lines += [f"  {name:<12}{meanings[name]}" for name in names]
-            lines.append("")
-        lines.append("storagegate COMMAND --help prints the flags of a command and an example.")
-        return "\n".join(lines) + "\n"
-
-
-_DATA_FLAGS = (
-    _arg(
-        "--data",
-        metavar="DIR",
-        help="the data directory; under systemd the default is $STATE_DIRECTORY",
-    ),
-    _arg("--config", metavar="FILE", help="a TOML configuration file (or STORAGEGATE_CONFIG)"),
-)
-
-_URL_FLAGS = (
-    _arg("--url", metavar="URL", help="the URL of a daemon's admin listener, to use its API"),
-    _arg(
-        "--profile", metavar="NAME", help="a profile of profiles.toml or aws-cli with the key pair"
-    ),
-    _arg("--cacert", metavar="FILE", help="trusted certificate authorities for --url, PEM"),
-)
-
-_JSON = _arg("--json", action="store_true", help="print one JSON object instead of lines")
-_JSON_STREAM = _arg("--json", action="store_true", help="print one JSON object on each line")
-
-
-def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """
-    Make the parser of the command line.
-
-    @param words: The command line, which limits the arguments to the command that it names; L{None}
-        adds the arguments of all commands.
-    """
-    script = _ScriptParser(prog="storagegate", allow_abbrev=False)
-    _addVersion(script)
-    script.set_defaults(command=None, json=False)
-    if words is not None and list(words) == list(_JSON.names):
-        # Before a command, the flag would be lost: each command has its own.
-        script.add_argument(*_JSON.names, **_JSON.settings)
-    first = script.add_subparsers(metavar="COMMAND", parser_class=argparse.ArgumentParser)
-    groups: dict[str, Any] = {"": first}
-
-    def actions(group: str) -> Any:
-        """Return the subparsers of a group."""
-        if group not in groups:
-            outer, _, name = group.rpartition(" ")
-            made = actions(outer).add_parser(name, help=GROUPS[group], allow_abbrev=False)
-            groups[group] = made.add_subparsers(required=True, metavar="ACTION")
-        return groups[group]
-
-    for command in COMMANDS:
-        group, _, name = command.path.rpartition(" ")
-        added = actions(group).add_parser(
-            name,
-            help=command.meaning,
-            description=command.meaning,
-            epilog=f"example: storagegate {EXAMPLES[command.path]}",
-            allow_abbrev=False,
-        )
-        if words is None or list(words[: len(command.path.split())]) == command.path.split():
-            for argument in argumentsOf(command):
-                added.add_argument(*argument.names, **argument.settings)
-            if command.path == "serve":
-                _addVersion(added)
-            added.set_defaults(command=command)
-    return script
-
-
-def argumentsOf(command: Command) -> Iterator[Argument]:
-    """Yield all arguments of a command: its own, and the flags of its place."""
-    if command.place is CommandPlace.DAEMON:
-        yield from _daemonFlags()
-    if command.place in (CommandPlace.DATA, CommandPlace.EITHER):
-        yield from _DATA_FLAGS
-    if command.place is CommandPlace.EITHER or command.path == "doctor":
-        yield from _URL_FLAGS
-    yield from command.arguments
-    if command.path == "run":
-        yield from _addressFlags()
-    if command.path not in ("serve", "run"):
-        yield _JSON_STREAM if command.isStream else _JSON
-
-
-def _addVersion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--version", action="version", version=f"storagegate {__version__}")
-
-
-def _addressFlags() -> Iterator[Argument]:
-    """Yield the flags for the addresses of the listeners of a program."""
-    from storagegate.gateway.transports.registry import listenerTransports
-
-    forms = {
-        "endpoint": "a port, HOST:PORT, unix:PATH or an endpoint string",
-        "hostport": "a port or HOST:PORT",
-    }
-    for row in listenerTransports():
-        text = f"the address of the {row.title} listener: {forms[str(row.address)]}"
-        yield _arg(f"--{row.name}", metavar="ADDRESS", help=text)
-
-
-def _daemonFlags() -> Iterator[Argument]:
-    """Yield the flags of the daemon; the configuration keys parse the values and report errors."""
-    from storagegate.daemon.config import KEYS
-
-    yield _DATA_FLAGS[1]
-    for key in KEYS:
-        if key.argument:
-            yield Argument(
-                (f"--{key.name}",),
-                {
-                    "metavar": key.argument,
-                    "action": "append" if key.name == "service" else "store",
-                    "help": key.meaning,
-                },
-            )

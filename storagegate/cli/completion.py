@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from storagegate.cli.commands import parser
+from storagegate.cli.commandline import parser
 from storagegate.cli.invocation import Invocation
 
 _DIRECTORIES = ("DIR", "DATA")

@@ -16,7 +16,8 @@ from storagegate.cli.invocation import MISUSED, CommandError, Invocation
 from storagegate.cli.output import ask, isAsking
 from storagegate.cli.unit import ensureUser, giveData, pythonWarning, serviceUser, unitText
 from storagegate.core.files import readSmallFile
-from storagegate.daemon.config import KEYS, ConfigurationError, load
+from storagegate.daemon.config import ConfigurationError, load
+from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, shellText
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE

@@ -75,7 +75,7 @@ class Invocation:
     @cached_property
     def flags(self) -> dict[str, Any]:
         """The flags of the daemon by name; L{None} for an absent flag."""
-        from storagegate.daemon.config import KEYS
+        from storagegate.daemon.configkeys import KEYS
 
         options = self.options
         flags = {key.name: getattr(options, key.name, None) for key in KEYS if key.argument}

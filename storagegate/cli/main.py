@@ -15,7 +15,7 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 
-from storagegate.cli.commands import parser
+from storagegate.cli.commandline import parser
 from storagegate.cli.invocation import FAILED, CommandError, Invocation
 from storagegate.cli.output import CommandOutput, escape
 from storagegate.core.extras import missingExtra

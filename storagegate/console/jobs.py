@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
-from storagegate.console.objects import keptEncryption
+from storagegate.console.objects import keptEncryption, namingTaken, removeSource
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
 from storagegate.core.task import fromCoroutine
@@ -34,7 +34,6 @@ from storagegate.objects.operations import (
     AbortMultipartUpload,
     CopyObject,
     DeleteEntry,
-    DeleteObject,
     DeleteObjects,
     ListMultipartUploads,
     ListObjects,
@@ -65,6 +64,8 @@ _DEAD_SECONDS = 30.0
 _LONGEST_PAUSE_SECONDS = 1.0
 
 _BUSY_MS = 2000
+
+_INSIDE = "The target must not be inside the source"
 
 Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"]
 
@@ -101,6 +102,7 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     @ivar prefix: The prefix of the keys; empty for the whole bucket, as for C{emptyBucket}.
     @ivar toBucket: The target of a copy or a move; empty for the same bucket.
     @ivar toPrefix: Replaces C{prefix} in the keys of a copy or a move.
+    @ivar replaces: Whether a copy or a move replaces objects that exist; otherwise, these fail.
     """
 
     kind: Kind
@@ -108,6 +110,7 @@ class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
     prefix: str = ""
     toBucket: str = ""
     toPrefix: str = ""
+    replaces: bool = True
 
 
 class Failed(Struct):
@@ -135,6 +138,7 @@ class JobView(Struct, kw_only=True):
     toPrefix: str
     accessKey: str
     state: str
+    replaces: bool = True
     startedMs: int
     endedMs: int | None = None
     done: int = 0
@@ -453,11 +457,11 @@ async def startJob(call: ConsoleCall, body: NewJob) -> JobView:
     for each in (body.prefix, body.toPrefix):
         checkKey(each.encode())
     isCopy = body.kind in ("copyPrefix", "movePrefix")
-    if not isCopy and (body.toBucket or body.toPrefix):
+    if not isCopy and (body.toBucket or body.toPrefix or not body.replaces):
         raise codedError("INVALID_ARGUMENT", f"{body.kind} does not take a target")
     isWithin = body.toBucket in ("", body.bucket) and body.toPrefix.startswith(body.prefix)
     if isCopy and isWithin:
-        raise codedError("INVALID_ARGUMENT", "The target must not be inside the source")
+        raise codedError("INVALID_ARGUMENT", _INSIDE)
     # Refuse now instead of starting a job that fails.
     if body.kind == "emptyBucket":
         if body.prefix:
@@ -540,12 +544,17 @@ async def _emptyBucket(run: _Run) -> None:
 
 
 async def _copyPrefix(run: _Run) -> None:
-    """Copy the objects; existing targets are replaced."""
+    """Copy the objects."""
     await run.pages(lambda keys: _copyAll(run, keys, isMove=False))
 
 
 async def _movePrefix(run: _Run) -> None:
-    """Copy the objects, and delete each that was copied and has not changed since."""
+    """
+    Copy the objects, and delete each that was copied and has not been written since.
+
+    The same bytes, written again, are another write: a job in the other direction may have made
+    them from the copy.
+    """
     await run.pages(lambda keys: _copyAll(run, keys, isMove=True))
 
 
@@ -556,11 +565,8 @@ async def _copyAll(run: _Run, keys: Sequence[str], isMove: bool) -> None:
         try:
             source = await _copy(run, key, target)
             if isMove:
-                encoded = key.encode()
-                caller = run.caller("DeleteObject", "write", job.bucket, encoded)
-                condition = WriteCondition(etags=(source.etag,), size=source.size)
-                wanted = DeleteObject(job.bucket, encoded, None, condition)
-                await run.services.objects.perform(caller, wanted)
+                caller = run.caller("DeleteObject", "write", job.bucket, source.key)
+                await removeSource(run.services.objects, caller, source)
         except (DomainError, ServiceError, StoreError) as error:
             run.failed(key, error)
         job.done += 1
@@ -571,18 +577,24 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
     """Copy an object; return the source."""
     job, objects = run.job, run.services.objects
     source = key.encode()
-    copied = readKey(job.toPrefix + key[len(job.prefix) :])
+    name = job.toPrefix + key[len(job.prefix) :]
+    if target == job.bucket and name.startswith(job.prefix):
+        # It may replace an object that the job has not reached yet.
+        raise codedError("INVALID_ARGUMENT", f"{_INSIDE}: {name}")
+    copied = readKey(name)
 
     async def copy() -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
         writer = run.caller("PutObject", "write", target, copied)
         _, record = await objects.object(reader, job.bucket, source)
         encryption = await keptEncryption(objects, writer, target, record)
-        wanted = CopyObject(target, copied, record, encryption=encryption)
+        condition = WriteCondition(absent=not job.replaces)
+        wanted = CopyObject(target, copied, record, condition=condition, encryption=encryption)
         await objects.perform(writer, wanted)
         return record
 
-    return await retryCopy(copy)
+    with namingTaken(name):
+        return await retryCopy(copy)
 
 
 async def _abortUploads(run: _Run) -> None:

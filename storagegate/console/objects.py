@@ -1,6 +1,7 @@
 """Objects: listings, records, contents and versions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -47,6 +48,7 @@ from storagegate.storage.records import (
     Attributes,
     Bucket,
     Checksum,
+    Expiry,
     ObjectLock,
     ObjectRecord,
     PartSummary,
@@ -362,7 +364,7 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     """
     Copy an object to another name, or move it there.
 
-    A move deletes the source only while its content is the one that was copied.
+    A move deletes the source only if it has not been written since it was copied.
     """
     bucket, key = call.params["bucket"], call.key
     toBucket, toKey = body.toBucket or bucket, readKey(body.toKey)
@@ -373,7 +375,7 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     remover = call.caller("DeleteObject", "write", bucket, key) if body.move else None
     condition = WriteCondition(absent=True)
 
-    async def copy() -> tuple[Bucket, ObjectRecord, str]:
+    async def copy() -> tuple[Bucket, ObjectRecord, ObjectRecord]:
         _, source = await objects.object(reader, bucket, key, query.versionId)
         encryption = await keptEncryption(objects, writer, toBucket, source)
         found = await objects.bucket(writer, toBucket, toKey)
@@ -385,18 +387,28 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
             condition=condition,
             encryption=encryption,
         )
-        return found, await objects.perform(writer, wanted), source.etag
+        return found, await objects.perform(writer, wanted), source
 
+    with namingTaken(body.toKey):
+        found, record, source = await retryCopy(copy)
+    if remover is not None:
+        await removeSource(objects, remover, source)
+    return await _view(call, writer, found, record, None)
+
+
+@contextmanager
+def namingTaken(key: str) -> Iterator[None]:
+    """
+    Name the target of a copy that must not exist, if it does.
+
+    @raise ServiceError: C{ALREADY_EXISTS}.
+    """
     try:
-        found, record, etag = await retryCopy(copy)
+        yield
     except (DomainError, StoreError) as error:
         if not isinstance(asDomainError(error), ConditionFailed):
             raise
-        raise codedError("ALREADY_EXISTS", f"{body.toKey} already exists") from error
-    if remover is not None:
-        unchanged = WriteCondition(etags=(etag,))
-        await objects.perform(remover, DeleteObject(bucket, key, None, unchanged))
-    return await _view(call, writer, found, record, None)
+        raise codedError("ALREADY_EXISTS", f"{key} already exists") from error
 
 
 async def deleteObject(call: ConsoleCall, query: DeleteQuery) -> Deleted:
@@ -531,6 +543,22 @@ async def keptEncryption(
             return None
     writer.named = {**writer.named, **describeEncryption(found)}
     return RequestedEncryption(found.kind, found.keyId, found.context, found.bucketKeyEnabled)
+
+
+async def removeSource(
+    objects: ObjectService, remover: ConsoleCaller, source: ObjectRecord
+) -> None:
+    """
+    Delete an object that was moved, if it is still the same write with the same tags.
+
+    @param source: The object as it was looked up for the copy.
+    @raise ConcurrentChange: It has changed, or the settings of its bucket just have.
+    """
+    # The copy may have changed the settings: an encrypted one adds a key.
+    home = await objects.find(source.bucket)
+    seen = Expiry(source.sequence, None, source.attributes.tags, home.generation)
+    unchanged = WriteCondition(expiry=seen)
+    await objects.perform(remover, DeleteObject(home.name, source.key, None, unchanged))
 
 
 def _changed(before: Attributes, changes: ObjectChanges) -> Attributes:

@@ -19,12 +19,7 @@ from twisted.logger import Logger
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
 from storagegate.daemon.adminresource import AdminResource
-from storagegate.daemon.config import (
-    Configuration,
-    StoreOptions,
-    collectErrors,
-    raiseErrors,
-)
+from storagegate.daemon.config import Configuration, StoreOptions, collectErrors, raiseErrors
 from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import freezeHeap, tuneProcess
 from storagegate.net.heap import HeapTrimmer

@@ -14,7 +14,8 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from storagegate.core.errors import codedError
-from storagegate.daemon.config import KEYS, Configuration
+from storagegate.daemon.config import Configuration
+from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.service import ReloadResult
 from storagegate.net.endpoints import formatAddress
 

@@ -29,13 +29,8 @@ from storagegate.core.context import RequestContext
 from storagegate.core.definitions import DefinitionError, ServiceDefinition
 from storagegate.core.invoker import CallCredentials, InvocationObserver
 from storagegate.core.options import OptionError
-from storagegate.daemon.config import (
-    OWN_SERVICES,
-    Configuration,
-    ConfigurationError,
-    collectErrors,
-    raiseErrors,
-)
+from storagegate.daemon.config import Configuration, ConfigurationError, collectErrors, raiseErrors
+from storagegate.daemon.configkeys import OWN_SERVICES
 from storagegate.daemon.health import Readiness
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources

@@ -24,7 +24,8 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 
-from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, applied, portable
+from storagegate.daemon.config import Configuration, ConfigurationError, applied, portable
+from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.listenerfile import removeListeners
 from storagegate.daemon.rootcredentials import CredentialsError
 from storagegate.daemon.service import ProcessService, ProcessSetup, ReloadResult, servingText

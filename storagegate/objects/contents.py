@@ -497,6 +497,7 @@ async def putCopy(
     source: OpenContent,
     objectKey: "ObjectKey | None",
     condition: WriteCondition,
+    check: Callable[[], Awaitable[None]],
 ) -> ObjectRecord:
     """
     Store an object with the content of another object: by reference if possible, otherwise by
@@ -505,11 +506,13 @@ async def putCopy(
     @param record: See L{ObjectStore.putObject}, also for C{condition}. Its content is not used.
     @param source: The content of the source.
     @param objectKey: The key of the record, which is the source's if both are encrypted.
+    @param check: Checks that the bucket is still the same, right before the object is stored.
     @raise ConcurrentChange: The source was replaced in the meantime; try again.
     """
     inlineLimit = 0
     if (objectKey is None) == (source.objectKey is None):
         shared = replace(record, content=source.stored)
+        await check()
         try:
             return await store.putObject(shared, None, condition)
         except BlobsElsewhere:
@@ -519,6 +522,11 @@ async def putCopy(
     content, sink = await rewrite(
         store, source, 0, record.size, record.bucket, objectKey, inlineLimit
     )
+    try:
+        await check()
+    except BaseException:
+        store.abort(sink)
+        raise
     return await store.putObject(replace(record, content=content), sink, condition)
 
 

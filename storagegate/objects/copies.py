@@ -1,5 +1,6 @@
 """Copies of objects, and the access decision on the attributes that a copy takes over."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -12,7 +13,8 @@ from storagegate.objects.locks import checkLock
 from storagegate.objects.operations import CopyObject
 from storagegate.objects.service import ObjectService
 from storagegate.objects.tags import decodeTags
-from storagegate.storage.records import Checksum, ObjectRecord
+from storagegate.storage.errors import ConcurrentChange, NoSuchKey, PreconditionFailed
+from storagegate.storage.records import Checksum, ObjectRecord, WriteCondition
 
 if TYPE_CHECKING:
     # Imported with the first policy.
@@ -63,8 +65,36 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
         sealed,
         source.content,
     )
-    record = await putCopy(service.store, record, content, objectKey, wanted.condition)
+    condition = _unchanged(wanted)
+    try:
+        record = await putCopy(
+            service.store, record, content, objectKey, condition, partial(service.checkSame, home)
+        )
+    except (NoSuchKey, PreconditionFailed) as error:
+        if condition is wanted.condition:
+            raise
+        raise ConcurrentChange from error
     return record if objectKey is None else withDigestsOf(record, attributes)
+
+
+def _unchanged(wanted: CopyObject) -> WriteCondition:
+    """
+    Return the condition of a copy. A copy of an object onto itself changes the object as it was
+    looked up, and must not replace the bytes of a later write by those.
+    """
+    source, condition = wanted.source, wanted.condition
+    isItself = (source.bucket, source.key) == (wanted.bucket, wanted.key)
+    etag = source.etag
+    if (
+        not isItself
+        or wanted.sourceVersionId is not None
+        or condition.absent
+        or etag in condition.unlike
+        or not (set(condition.etags) <= {"*"} or etag in condition.etags)
+    ):
+        # The condition of the request does not hold already, or concerns another object.
+        return condition
+    return replace(condition, etags=(etag,))
 
 
 async def _opened(service: ObjectService, wanted: CopyObject) -> tuple[OpenContent, ObjectRecord]:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from storagegate.storage.records import Bucket
+
 if TYPE_CHECKING:
     from storagegate.objects.access.acl import AccessControlList, RequestedList
     from storagegate.objects.access.context import Caller
@@ -15,6 +17,7 @@ class Ownership(Struct, frozen=True):
 
     @ivar account: The owner.
     @ivar acl: The ACL that the request names; L{None} for the private ACL.
+    @ivar home: The bucket in which access was decided; L{None} if the commit verifies C{revision}.
     @ivar caller: The writer, if access was decided from a cached bucket that may be stale.
     @ivar revision: The revision of the cached bucket, which the commit verifies.
     @ivar requested: The ACL as the request names it, for another decision.
@@ -22,6 +25,7 @@ class Ownership(Struct, frozen=True):
 
     account: str
     acl: "AccessControlList | None" = None
+    home: Bucket | None = None
     caller: "Caller | None" = None
     revision: int | None = None
     requested: "RequestedList | None" = None

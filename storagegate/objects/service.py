@@ -22,6 +22,7 @@ from storagegate.objects.contents import OpenContent, openContent
 from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.errors import DomainError
 from storagegate.objects.ownership import Ownership
+from storagegate.storage.blobinterfaces import IBlobWriter
 from storagegate.storage.errors import BucketChanged, InvalidVersionId
 from storagegate.storage.records import (
     DEFAULT_RETENTION,
@@ -573,7 +574,7 @@ class ObjectService:
                 # The cached bucket may be stale.
                 pass
             else:
-                return found, Ownership(owner.account, owner.acl, caller, revision, acl)
+                return found, Ownership(owner.account, owner.acl, None, caller, revision, acl)
         found = await self.bucket(caller, bucket, key)
         if condition.absent:
             _, record = await self.catalog.object(bucket, key)
@@ -587,17 +588,17 @@ class ObjectService:
         """Find the owner and ACL of a new object in a bucket."""
         writer = caller.identity.account
         if requested is None and found.account == writer:
-            return Ownership(writer)
+            return Ownership(writer, None, found)
         access = await self.accessOf(found)
         if requested is None:
-            return Ownership(access.ownerOf(writer, None))
+            return Ownership(access.ownerOf(writer, None), None, found)
         acl = requested.ownedBy(writer, found.account)
         owner = access.ownerOf(writer, acl)
         if owner != writer:
             # A canned ACL depends on the owner.
             acl = requested.ownedBy(owner, found.account)
         access.checkList(acl, requested.canned)
-        return Ownership(owner, acl)
+        return Ownership(owner, acl, found)
 
     def putObject(
         self,
@@ -636,7 +637,31 @@ class ObjectService:
         )
         if owner.revision is not None:
             return self._putDecided(owner, record, ingested, condition)
+        if ingested.sink is not None and owner.home is not None:
+            return self._putArrived(owner.home, record, ingested.sink, condition)
         return self.store.putObject(record, ingested.sink, condition)
+
+    async def _putArrived(
+        self, home: Bucket, record: ObjectRecord, sink: IBlobWriter, condition: WriteCondition
+    ) -> ObjectRecord:
+        """Store an object whose body has arrived slowly, if its bucket is still the same."""
+        try:
+            await self.checkSame(home)
+        except BaseException:
+            self.store.abort(sink)
+            raise
+        return await self.store.putObject(record, sink, condition)
+
+    async def checkSame(self, home: Bucket) -> None:
+        """
+        Check that a bucket was not removed since access to it was decided. Another account may have
+        created one of its name, and could otherwise get the object in place of its own.
+
+        @raise BucketNotFound: It was removed.
+        """
+        found = await self.find(home.name)
+        if (found.account, found.createdMs) != (home.account, home.createdMs):
+            raise errors.BucketNotFound(bucket=home.name)
 
     async def _putDecided(
         self,

@@ -1,7 +1,7 @@
 """A server's call, as handlers and middleware see it."""
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -121,8 +121,7 @@ class RequestStream:
     The messages of a client's stream.
 
     At most L{READ_AHEAD} messages are fetched before they are requested, so that a slow handler
-    slows the client down. The stream itself is the awaitable of C{__anext__}, which saves an object
-    for each message.
+    slows the client down.
 
     @ivar decode: Converts a message's bytes to the handler's value; may raise L{ConversionError}.
     @ivar decodeLarge: Does the same in a thread; C{None} for no thread.
@@ -143,10 +142,7 @@ class RequestStream:
     def __aiter__(self) -> "RequestStream":
         return self
 
-    def __anext__(self) -> "RequestStream":
-        return self
-
-    def __await__(self) -> Generator[Any, Any, Any]:
+    async def __anext__(self) -> Any:
         if self._waiting is not None:
             raise RuntimeError("the next request is already awaited")
         message = self._arrived
@@ -166,7 +162,7 @@ class RequestStream:
                 if self._engineCall.isOver:
                     raise self._loss()
                 waiting = self._waiting = Deferred(self._stopWaiting)
-                yield from waiting
+                await waiting
                 if self._isLost:
                     raise self._loss()
                 message = self._arrived
@@ -174,8 +170,7 @@ class RequestStream:
             raise StopAsyncIteration
         self._arrived = _NOTHING
         if len(message) > INLINE_SIZE and self.decodeLarge is not None:
-            value = yield from self.decodeLarge(message)
-            return value
+            return await self.decodeLarge(message)
         try:
             return self.decode(message)
         except ConversionError as error:

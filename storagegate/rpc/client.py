@@ -20,7 +20,6 @@ from storagegate.core.options import OptionError, changeOptions, takesMapping
 from storagegate.core.streams import SharedFuture
 from storagegate.core.task import portable
 from storagegate.net.endpoints import processReactor
-from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.call import wireMetadata
 from storagegate.rpc.clientcall import ClientCall
 from storagegate.rpc.credentials import (
@@ -35,6 +34,7 @@ from storagegate.rpc.interfaces import (
     ClientClosedError,
     IClientEngine,
 )
+from storagegate.rpc.options import GRPCServerOptions
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflectionclient import fetchServices
 from storagegate.version import __version__
@@ -82,7 +82,7 @@ class GRPCClientTLS:
 class ClientOptionsDict(TypedDict, total=False):
     """
     The options of a client as keywords; each has the meaning of the option in
-    L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     """
 
     compression: Literal["gzip", "deflate", "identity"] | None

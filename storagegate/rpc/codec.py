@@ -26,11 +26,11 @@ fields in tables, which are filled after the functions of all reachable types ex
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from attrs import define, field, frozen
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -66,6 +66,7 @@ from storagegate.rpc.converters import (
     unencodable,
     wrapperConverter,
 )
+from storagegate.rpc.flatmessages import ReadFlat, WriteFlat, flatFields, flatReader, flatWriter
 from storagegate.rpc.openenums import OpenTypes, openTypes
 
 PIECE = 16 * 1024
@@ -628,8 +629,13 @@ class MessageConverters:
         return converter
 
     def _scalarOf(self, field: FieldDescriptor) -> ScalarConverter:
-        enum = None if self._open is None else self._open.enums.get(field.full_name)
+        enum = self.enumOf(field)
         return scalarConverter(field) if enum is None else enumConverter(enum)
+
+    def enumOf(self, field: FieldDescriptor) -> EnumDescriptor | None:
+        """Return the enum of a field, whose type may be C{int32}; C{None} if it has none."""
+        opened = None if self._open is None else self._open.enums.get(field.full_name)
+        return field.enum_type if opened is None else opened
 
     def _formOf(self, descriptor: Descriptor) -> MessageForm:
         """Return how a message in an C{Any} is converted."""
@@ -679,7 +685,7 @@ def _messageForm(descriptor: Descriptor, converters: MessageConverters) -> Messa
     # Before the class is used: the converter loads the extensions that a parser needs.
     converter = converters.of(descriptor)
     messageClass: Any = GetMessageClass(descriptor)
-    return MessageForm(messageClass, converter)
+    return MessageForm(messageClass, converter, converters.enumOf)
 
 
 @frozen(eq=False)
@@ -697,6 +703,7 @@ class MessageCodec:
     keepsUnknown: bool = False
     takesNaive: bool = False
     fullName: str = field(init=False)
+    _form: MessageForm = field(init=False, repr=False)
     # The class that is parsed and written, which differs if there are closed enums.
     _wireClass: type[Message] = field(init=False, repr=False)
     _parse: Callable[[bytes], Message] = field(init=False, repr=False)
@@ -708,6 +715,7 @@ class MessageCodec:
         form = _formOf(descriptor, self.keepsUnknown, self.takesNaive)
         for name, value in (
             ("fullName", descriptor.full_name),
+            ("_form", form),
             ("_wireClass", form.messageClass),
             ("_parse", form.messageClass.FromString),
             ("_read", form.converter.read),
@@ -721,6 +729,23 @@ class MessageCodec:
         descriptor: Any = self.messageClass.DESCRIPTOR
         return descriptor.file.pool
 
+    @cached_property
+    def _flat(self) -> tuple[WriteFlat | None, ReadFlat | None]:
+        """Return the functions for a message of a few scalars, generated on first use."""
+        form = self._form
+        if form.converter.isBare or self.keepsUnknown:
+            return None, None
+        fields = flatFields(form.messageClass.DESCRIPTOR, form.enumOf)
+        return (None, None) if fields is None else (flatWriter(fields), flatReader(fields))
+
+    @cached_property
+    def _writeFlat(self) -> WriteFlat | None:
+        return self._flat[0]
+
+    @cached_property
+    def _readFlat(self) -> ReadFlat | None:
+        return self._flat[1]
+
     def decode(self, wire: bytes) -> Any:
         """
         Decode a message.
@@ -731,6 +756,11 @@ class MessageCodec:
         @raise ConversionError: If the bytes do not parse, or the message contains a value that
             cannot be converted, such as a time in the year 10000.
         """
+        read = self._readFlat
+        if read is not None:
+            plain = read(wire)
+            if plain is not None:
+                return plain
         try:
             message = self._parse(wire)
         except DecodeError:
@@ -760,6 +790,11 @@ class MessageCodec:
         @raise ConversionError: If the value does not fit the message.
         """
         if type(value) is dict:
+            write = self._writeFlat
+            if write is not None:
+                wire = write(value)
+                if wire is not None:
+                    return wire
             message = self._wireClass()
             self._fill(message, value, 0)
         else:

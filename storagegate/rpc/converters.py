@@ -155,10 +155,12 @@ class MessageForm(Struct, frozen=True):
 
     @ivar messageClass: The class that parses and writes them.
     @ivar converter: Converts messages of this class.
+    @ivar enumOf: Returns the enum of a field; C{None} if it has none.
     """
 
     messageClass: type[Message]
     converter: Converter
+    enumOf: Callable[[FieldDescriptor], EnumDescriptor | None]
 
 
 def asMapping(value: Any, expected: str) -> Mapping[Any, Any]:
@@ -247,7 +249,7 @@ def notA(fullName: str) -> ConversionError:
     return ConversionError("", f"is not a valid {fullName} message")
 
 
-_FLOAT_MAX = 3.4028234663852886e38
+FLOAT_MAX = 3.4028234663852886e38
 """The largest 32-bit float; protobuf would write infinity for larger numbers."""
 
 _INT32_MAX = (1 << 31) - 1
@@ -350,7 +352,7 @@ def _checkDouble(value: Any) -> float:
 
 def _checkFloat(value: Any) -> float:
     number = _checkDouble(value)
-    if math.isfinite(number) and abs(number) > _FLOAT_MAX:
+    if math.isfinite(number) and abs(number) > FLOAT_MAX:
         raise wrongType("a number of 32 bits", value)
     return number
 

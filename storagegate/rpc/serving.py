@@ -7,7 +7,8 @@ from twisted.internet.defer import Deferred
 
 from storagegate.core.perprocess import perProcessWarning
 from storagegate.net.endpoints import ListeningPort
-from storagegate.rpc.application import LISTENER, SETTLE_MS, GRPCServer
+from storagegate.rpc.application import LISTENER, GRPCServer
+from storagegate.rpc.options import SETTLE_MS
 from storagegate.serving.group import readHostPort
 from storagegate.serving.supervisor import SharedListener
 from storagegate.serving.worker import ProgramWorker

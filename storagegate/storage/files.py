@@ -355,7 +355,9 @@ def createFile(path: str, content: bytes) -> None:
         # A link fails if the file exists; a rename would replace a faster process's file.
         os.link(draft, path)
     finally:
-        os.unlink(draft)
+        # There is none if the directory is not writable, which is the error to raise then.
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
     try:
         syncDirectory(os.path.dirname(path) or ".")
     except OSError:

@@ -428,12 +428,12 @@ class ExpiryRow(Struct, frozen=True, array_like=True, gc=False):
 
 class Expiry(Struct, frozen=True):
     """
-    The state of a version when a rule decided to remove it. The version stays if any of this has
-    changed or, as in every removal, if it is locked.
+    The state of a version when a rule decided to remove it, or a move copied it. The version stays
+    if any of this has changed or, as in every removal, if it is locked.
 
     @ivar sequence: The version's sequence.
     @ivar noncurrentMs: As in L{ExpiryRow}; so are C{tags}.
-    @ivar generation: The generation of the bucket's settings, which contain the rule.
+    @ivar generation: The generation of the bucket's settings, which contain a rule.
     @ivar newer: The number of newer noncurrent versions that the key must have, at most
         L{NEWER_LIMIT}.
     @ivar isOnly: Whether the key must have no other versions.
@@ -458,7 +458,7 @@ class WriteCondition(Struct, frozen=True):
     @ivar modifiedSeconds: An existing object must have been modified in this second since the
         epoch; for deletions only.
     @ivar bypass: Whether to bypass a retention in governance mode; for deletions only.
-    @ivar expiry: The state by which a rule decided to remove the version; for deletions only.
+    @ivar expiry: The state that the version must still have; for deletions only.
     @ivar revision: The revision that the bucket must have; only for L{PutObject
         <storagegate.storage.mutations.PutObject>} in a catalog with C{recentBucket}.
     """

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.cli.commandline import parser
 from storagegate.cli.commands import COMMANDS, EXAMPLES, SECTIONS
-from storagegate.cli.main import parser
 from tests.support.documents import DOCS
 from tests.support.modules import CHECKOUT
 

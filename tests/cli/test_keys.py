@@ -16,7 +16,8 @@ from storagegate.auth.jwt import VerificationKey
 from storagegate.auth.oauth import DocumentURL
 from storagegate.cluster.options import ClusterOptions
 from storagegate.core.options import makeOptions, readNumber
-from storagegate.daemon.config import CLUSTER_VARIABLES, KEYS, VAULT_VARIABLES, load
+from storagegate.daemon.config import CLUSTER_VARIABLES, VAULT_VARIABLES, load
+from storagegate.daemon.configkeys import KEYS
 from storagegate.daemon.gatewayservice import configureGateway
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.gateway.options import GatewayOptions

@@ -141,6 +141,41 @@ class JobTests(ConsoleCase):
         self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 2, 1))
         self.assertEqual(self.keys(bucket), ["a/", "b"])
 
+    def test_replaces(self) -> None:
+        """A job that may not replace objects leaves both where they are, and names them."""
+        bucket, target = self.fill("a/1", "a/2", "b/1"), self.fill("b/2")
+        names = {"bucket": bucket, "prefix": "a/", "toPrefix": "b/", "replaces": False}
+        job = self.finish(kind="copyPrefix", **names, toBucket=target)
+        self.assertEqual((job["done"], job["failures"], job["replaces"]), (2, 1, False))
+        self.assertEqual(
+            job["failed"], [{"key": "a/2", "error": "ALREADY_EXISTS: b/2 already exists"}]
+        )
+        job = self.finish(kind="movePrefix", **names)
+        self.assertEqual((job["state"], job["failures"]), ("done", 1))
+        self.assertEqual(self.keys(bucket), ["a/1", "b/1", "b/2"])
+        for home, key, body in ((bucket, "b/1", b"b/1"), (target, "b/2", b"b/2")):
+            found = self.s3.get_object(Bucket=home, Key=key)["Body"].read()
+            self.assertEqual(found, body)
+        job = self.finish(kind="movePrefix", **{**names, "replaces": True})
+        self.assertEqual((job["failures"], self.keys(bucket)), (0, ["b/1", "b/2"]))
+        wrong = {"kind": "deletePrefix", "bucket": bucket, "replaces": False}
+        self.assertEqual(self.call("POST", "jobs", wrong).status, 400)
+
+    def test_upwards(self) -> None:
+        """What would replace objects that are still to be moved or copied stays where it is."""
+        for kind in ("movePrefix", "copyPrefix"):
+            bucket = self.fill("a/x", "a/a/x", "a/b")
+            job = self.finish(kind=kind, bucket=bucket, prefix="a/", toPrefix="")
+            self.assertEqual((job["state"], job["done"], job["failures"]), ("done", 3, 1))
+            [failed] = job["failed"]
+            self.assertEqual(failed["key"], "a/a/x")
+            self.assertIn("inside the source: a/x", failed["error"])
+            left = ["a/a/x"] if kind == "movePrefix" else ["a/a/x", "a/b", "a/x"]
+            self.assertEqual(self.keys(bucket), [*left, "b", "x"])
+            for key, body in (("a/a/x", b"a/a/x"), ("b", b"a/b"), ("x", b"a/x")):
+                found = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+                self.assertEqual(found, body)
+
     @long("takes seconds")
     def test_policy(self) -> None:
         """A job may what its key may; one sees one's own."""

@@ -14,8 +14,8 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from zope.interface.verify import verifyObject
 
-from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.interfaces import IServerCall, IServerEngine, NullByteCounter
+from storagegate.rpc.options import GRPCServerOptions
 from tests.contract.rpcenginecase import CHUNK, OWN, PATIENCE, STALLED, EngineCase, read
 from tests.support.selection import long
 

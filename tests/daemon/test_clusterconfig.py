@@ -42,7 +42,18 @@ class ClusterTableTests(SynchronousTestCase):
     def test_absent(self) -> None:
         """Without the table the store is embedded."""
         self.assertIsNone(load({}, {}).cluster)
-        self.assertIsNone(self.load("").cluster)
+
+    def test_empty(self) -> None:
+        """
+        An empty table is incomplete: a node would otherwise store objects on its own disk. The
+        variables of a container may be empty, too.
+        """
+        expected = "cluster (file F): cluster.catalog is missing; cluster (file F): cluster.blobs"
+        for variables in ({}, {"CATALOG": "", "BLOBS": ""}):
+            self.assertIn(expected, self.refused("", **variables))
+        found = self.load("", CATALOG="host=a", BLOBS="files:/b").cluster
+        assert found is not None
+        self.assertEqual(found.blobs, "files:/b")
 
     def test_table(self) -> None:
         """All options of the table are read; sizes may have a unit."""

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.daemon.config import KEYS, Configuration, ConfigurationError, load, needRestart
+from storagegate.daemon.config import Configuration, ConfigurationError, load, needRestart
+from storagegate.daemon.configkeys import KEYS
 from storagegate.objects.issuedkeys import KeyPair
 
 

@@ -42,6 +42,11 @@ class VaultTableTests(SynchronousTestCase):
         self.assertEqual((found.vault, found.masterKeys), (None, ""))
         self.assertEqual((found.encryptAll, found.keyCacheSeconds), (True, 60))
 
+    def test_empty(self) -> None:
+        """An empty table is incomplete: the daemon would otherwise make keys in a file."""
+        for variables in ({}, {"VAULT_ADDRESS": ""}):
+            self.assertIn("vault.address is missing", self.refused("[vault]\n", **variables))
+
     def test_ways(self) -> None:
         """Each way to sign in is read; exactly one is needed."""
         for way in (

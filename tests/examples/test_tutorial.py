@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from websockets.sync.client import connect
 
 from storagegate import GrpcError
-from storagegate.cli.commands import parser
+from storagegate.cli.commandline import parser
 from storagegate.cli.main import main
 from storagegate.http.testing import Client, CookieJar
 from storagegate.rpc.testing import RPCTestClient

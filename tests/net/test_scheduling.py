@@ -1,5 +1,8 @@
 """Connections with much input take turns."""
 
+import time
+from threading import Thread
+
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -11,6 +14,7 @@ from storagegate.net.scheduling import (
     CPUContention,
     InputScheduler,
     readCPUWait,
+    readOtherThreads,
 )
 
 
@@ -108,8 +112,10 @@ class ContentionTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Make a scheduler, and the time that the process has waited for a CPU."""
         self.clock = Clock()
-        self.waited = 0.0
-        contention = CPUContention(lambda: self.waited, self.clock.seconds)
+        self.waited = self.othersRan = 0.0
+        contention = CPUContention(
+            lambda: self.waited, self.clock.seconds, lambda: self.othersRan
+        )
         self.scheduler = InputScheduler(self.clock, contention)
 
     def passTime(self, seconds: float, share: float) -> float:
@@ -128,6 +134,12 @@ class ContentionTests(SynchronousTestCase):
         self.assertEqual(self.passTime(0.1, 0.21), PAUSE_SECONDS)
         self.assertEqual(self.passTime(0.01, 0), PAUSE_SECONDS)
         self.assertEqual(self.passTime(0.1, 0), 0)
+
+    def test_ownThreads(self) -> None:
+        """The time for which it waits while other threads of the process run does not count."""
+        for others, expected in ((0.04, 0), (0.02, PAUSE_SECONDS), (0.1, 0), (0.0, PAUSE_SECONDS)):
+            self.othersRan += others
+            self.assertEqual(self.passTime(0.1, 0.5), expected, others)
 
     def test_slices(self) -> None:
         """It pauses before each slice of the queue."""
@@ -157,3 +169,21 @@ class ContentionTests(SynchronousTestCase):
         first = readCPUWait()
         self.assertGreaterEqual(first, 0)
         self.assertGreaterEqual(readCPUWait(), first)
+
+    def test_otherThreads(self) -> None:
+        """The time of other threads is counted, and that of this one is not."""
+
+        def spend() -> None:
+            end = time.thread_time() + 0.1
+            while time.thread_time() < end:
+                pass
+
+        first = readOtherThreads()
+        spend()
+        own = readOtherThreads() - first
+        thread = Thread(target=spend)
+        thread.start()
+        thread.join()
+        others = readOtherThreads() - first - own
+        self.assertLess(own, 0.05)
+        self.assertGreater(others, 0.05)

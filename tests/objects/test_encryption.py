@@ -65,13 +65,20 @@ from storagegate.storage.embedded.backup import backup
 from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.embedded.restore import restore
-from storagegate.storage.errors import BucketChanged, CorruptBlob, CorruptObject
+from storagegate.storage.errors import (
+    BucketChanged,
+    ConcurrentChange,
+    CorruptBlob,
+    CorruptObject,
+    PreconditionFailed,
+)
 from storagegate.storage.files import Files
 from storagegate.storage.layout import isBlobId
 from storagegate.storage.mutations import CreateUpload
 from storagegate.storage.ranges import PartRange
 from storagegate.storage.records import (
     BUCKET_KEY,
+    UNCONDITIONAL,
     Attributes,
     Checksum,
     Content,
@@ -79,6 +86,7 @@ from storagegate.storage.records import (
     ObjectRecord,
     Part,
     PartSummary,
+    WriteCondition,
 )
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.contract.delayedcatalog import DELAYED
@@ -172,6 +180,7 @@ class EncryptionCase(TestCase):
         """Open the store and make buckets."""
         self.directory = os.path.abspath(self.mktemp())
         self.nowSeconds = 1.8e9
+        self.elapsed = 0.0
         self.keys = MemoryMasterKeys("other")
         self.reopen()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.store.close()))
@@ -195,6 +204,7 @@ class EncryptionCase(TestCase):
         """Make a domain, as of another process."""
         accounts = AccessKeyStore(self.store.accessKeys, "AK", "secret")
         options = options or EncryptionOptions(lambda: self.keys)
+        options.seconds = lambda: self.elapsed
         return openDomain(self.store, accounts, "us-east-1", lambda: self.nowSeconds, "", options)
 
     async def _make(self) -> None:
@@ -663,6 +673,50 @@ class CopyTests(EncryptionCase):
         """All 16 copies of blobs: between encrypted kinds they share bytes, else they write."""
         await self._copies(LARGE)
 
+    async def test_ontoItself(self) -> None:
+        """
+        A copy onto itself never undoes a later write or removal, of any kind and size: the caller
+        repeats it. The blobs that it looked up may be gone.
+        """
+        for (name, source), target, body in itertools.product(
+            KINDS.items(), KINDS.values(), (SMALL, LARGE)
+        ):
+            sent = None if source is None else source.customerKey
+            await self.put(b"k", body, source)
+            record, _ = await self.find(b"k", sent)
+            wanted = CopyObject(
+                "box", b"k", record, overwrites=True, encryption=target, sourceKey=sent
+            )
+            for condition in (UNCONDITIONAL, WriteCondition(etags=("x", record.etag))):
+                await self.put(b"k", body + b"!", source)
+                with self.assertRaises((ConcurrentChange, CorruptBlob)):
+                    await self.objects.perform(CALLER, replace(wanted, condition=condition))
+                self.assertTrue(await self.read(b"k", sent) == body + b"!", name)
+                await self.objects.perform(CALLER, DeleteObject("box", b"k", None))
+                with self.assertRaises((ConcurrentChange, CorruptBlob)):
+                    await self.objects.perform(CALLER, replace(wanted, condition=condition))
+        # The bytes of refused copies are removed in the background.
+        await self.store.close()
+        self.reopen()
+        await self.store.idle()
+        self.assertEqual(await self.blobCount(), 0)
+
+    async def test_ontoItselfConditions(self) -> None:
+        """A condition that its source does not meet refuses a copy onto itself as any other."""
+        record = await self.put(b"k", SMALL)
+        for condition in (
+            WriteCondition(etags=("x",)),
+            WriteCondition(absent=True),
+            WriteCondition(unlike=(record.etag,)),
+        ):
+            wanted = CopyObject("box", b"k", record, overwrites=True, condition=condition)
+            with self.assertRaises(PreconditionFailed):
+                await self.objects.perform(CALLER, wanted)
+        wanted = CopyObject(
+            "box", b"k", record, overwrites=True, condition=WriteCondition(etags=("*",))
+        )
+        await self.objects.perform(CALLER, wanted)
+
     async def test_bucketDecides(self) -> None:
         """A copy has the kind of its bucket, not of its source."""
         await self.objects.perform(CALLER, PutBucketEncryption("other", BucketEncryption(SSE_KMS)))
@@ -884,20 +938,49 @@ class KeyTests(EncryptionCase):
     """Bucket keys and master keys."""
 
     async def test_oneCall(self) -> None:
-        """A bucket needs one call in the time of the cache, however many objects it gets."""
+        """
+        A bucket needs one call in the time of the cache, however many objects it gets. Its key is
+        unwrapped once before it is used.
+        """
         for number in range(20):
             await self.put(b"%d" % number, SMALL, KINDS[SSE_S3])
-        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 0))
+        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 1))
         self.objects = self.domain()
         reads = [Deferred.fromCoroutine(self.read(b"%d" % number)) for number in range(20)]
         await gatherResults(reads)
-        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 1))
-        self.nowSeconds += 299
-        await self.read(b"1")
-        self.assertEqual(self.keys.unwraps, 1)
-        self.nowSeconds += 2
+        self.assertEqual((self.keys.wraps, self.keys.unwraps), (1, 2))
+        self.elapsed += 299
         await self.read(b"1")
         self.assertEqual(self.keys.unwraps, 2)
+        self.elapsed += 2
+        await self.read(b"1")
+        self.assertEqual(self.keys.unwraps, 3)
+
+    async def test_clockSetBack(self) -> None:
+        """A clock that is set back does not keep keys open: time passes for them all the same."""
+        await self.put(b"k", SMALL, KINDS[SSE_S3])
+        # The clock was set back by 300 seconds.
+        self.nowSeconds += 1
+        self.elapsed += 301
+        await self.read(b"k")
+        self.assertEqual(self.keys.unwraps, 2)
+
+    async def test_unopened(self) -> None:
+        """A write is refused, not lost, if the provider wraps keys that it will not unwrap."""
+        unwrap = self.keys.unwrap
+
+        async def refuse(name: str, wrapped: str, binding: bytes) -> bytes:
+            raise MasterKeyNotFound()
+
+        self.patch(self.keys, "unwrap", refuse)
+        for _ in range(2):
+            with self.assertRaises(MasterKeyNotFound):
+                await self.put(b"k", SMALL, KINDS[SSE_S3])
+        _, documents = await self.store.catalog.settings("box")
+        self.assertEqual(keysIn(documents), {})
+        self.patch(self.keys, "unwrap", unwrap)
+        await self.put(b"k", SMALL, KINDS[SSE_S3])
+        self.assertEqual(await self.read(b"k"), SMALL)
 
     async def test_concurrent(self) -> None:
         """Concurrent first uses in two processes make one key, which both use."""
@@ -983,7 +1066,7 @@ class KeyTests(EncryptionCase):
             await self.read(b"k")
 
     def _pass(self) -> None:
-        self.nowSeconds += 301
+        self.elapsed += 301
 
     async def test_disabledMeanwhile(self) -> None:
         """A bucket key that is opened while its master key is disabled does not stay open."""
@@ -1010,7 +1093,7 @@ class KeyTests(EncryptionCase):
         self.keys.problem = "away"
         self.assertEqual(await self.read(b"k"), SMALL)
         await self.put(b"k", SMALL, KINDS[SSE_S3])
-        self.nowSeconds += 301
+        self.elapsed += 301
         for use in (
             lambda: self.read(b"k"),
             lambda: self.put(b"k", SMALL, KINDS[SSE_S3]),
@@ -1088,7 +1171,7 @@ class MaintenanceTests(EncryptionCase):
                 await self.put(f"{name} {label}".encode(), body, kind)
         await self.put(b"gone", LARGE, KINDS[SSE_S3])
         self.keys.problem = "away"
-        self.nowSeconds += 1000
+        self.elapsed += 1000
         await self.objects.perform(CALLER, DeleteObject("box", b"gone", None))
         await self.store.idle()
         await self.store.scrubber.stop()

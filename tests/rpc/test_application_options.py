@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError, changeOptions
 from storagegate.net.tls import ServerTLSOptions
-from storagegate.rpc.application import GRPCServerOptions, RPCOptions
+from storagegate.rpc.options import GRPCServerOptions, RPCOptions
 
 # What is said where nothing is set.
 DEFAULTS = {

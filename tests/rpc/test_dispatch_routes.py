@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.definitions import DefinitionError, ServiceDefinition, ServiceMethod
-from storagegate.rpc.dispatch import Routes, implementedRoutes, serviceRoutes
 from storagegate.rpc.protos import RPCService, loadProto
+from storagegate.rpc.routes import Routes, implementedRoutes, serviceRoutes
 from storagegate.rpc.schemaprotos import serviceFromSchemas
 from tests.support.log import LogCase
 from tests.support.protofiles import writeFiles

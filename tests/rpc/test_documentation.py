@@ -25,17 +25,13 @@ from storagegate.core.errors import GrpcError, ServiceError, asGrpcError
 from storagegate.core.options import OptionError, changeOptions
 from storagegate.net.tls import ServerTLSOptions
 from storagegate.rpc import client, status
-from storagegate.rpc.application import (
-    CompressionOptions,
-    GRPCServerOptions,
-    RPCOptions,
-)
 from storagegate.rpc.call import READ_AHEAD, Call, CallMetadata
 from storagegate.rpc.clientcall import ClientCall
 from storagegate.rpc.codec import codecOf
 from storagegate.rpc.converters import DEPTH_LIMIT
 from storagegate.rpc.engine import base
 from storagegate.rpc.middleware import MAX_TOKEN
+from storagegate.rpc.options import CompressionOptions, GRPCServerOptions, RPCOptions
 from storagegate.rpc.protos import loadProto, protoPath
 from storagegate.rpc.prototext import protoText
 from storagegate.rpc.schemaprotos import GeneratedMessages

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.cli.commands import parser
+from storagegate.cli.commandline import parser
 from storagegate.serving.group import ServerGroup
 from tests.support.documents import DOCS, codeBlocks, runBlocks, table
 from tests.support.signatures import firstWords, publicNames

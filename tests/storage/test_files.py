@@ -1,11 +1,12 @@
-"""Directories are made with all above them."""
+"""Directories are made with all above them; small files are made whole."""
 
+import errno
 import stat
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.files import makeDirectory
+from storagegate.storage.files import createFile, makeDirectory
 
 
 class DirectoryTests(SynchronousTestCase):
@@ -29,3 +30,13 @@ class DirectoryTests(SynchronousTestCase):
         error = self.assertRaises(OSError, makeDirectory, str(self.top))
         self.assertIn(str(self.top), str(error))
         self.assertRaises(OSError, makeDirectory, str(self.path))
+
+
+class FileTests(SynchronousTestCase):
+    """Small files."""
+
+    def test_refused(self) -> None:
+        """The error of a directory where nothing can be made is that, not a missing file."""
+        error = self.assertRaises(OSError, createFile, "/sys/file", b"content")
+        self.assertIn(error.errno, (errno.EACCES, errno.EPERM, errno.EROFS))
+        self.assertEqual(list(Path("/sys").glob("file*")), [])

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from storagegate.rpc.converters import ConversionError
-from storagegate.rpc.dispatch import GRPCRoute
 from storagegate.rpc.protos import RPCMethod, RPCService
+from storagegate.rpc.routes import GRPCRoute
 
 
 class TextCodec:

@@ -23,8 +23,8 @@ from storagegate.http import compression, cors, rateLimit, sendfile
 from storagegate.http import options as httpOptions
 from storagegate.net import tls
 from storagegate.net.websocket import interfaces as websocketInterfaces
-from storagegate.rpc import application as rpcOptions
 from storagegate.rpc import client
+from storagegate.rpc import options as rpcOptions
 from storagegate.upstream import options as discoveryOptions
 
 CLASSES: list[tuple[Any, Any]] = [

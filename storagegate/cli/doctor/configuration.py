@@ -19,13 +19,8 @@ from storagegate.cli.doctor import Check, Finding
 from storagegate.cli.doctor.network import discoveryOptions
 from storagegate.cli.doctor.system import checkSecretFile
 from storagegate.core.files import PEMFileError, readPEM
-from storagegate.daemon.config import (
-    OWN_SERVICES,
-    Configuration,
-    ConfigurationError,
-    StoreOptions,
-    load,
-)
+from storagegate.daemon.config import Configuration, ConfigurationError, StoreOptions, load
+from storagegate.daemon.configkeys import OWN_SERVICES
 from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
 from storagegate.objects.encryption.masterkeys.keyfile import KeyFileError, readKeyFile
 from storagegate.storage.errors import StoreError

@@ -95,7 +95,8 @@ function FolderForm({ bucket, folder, kind, onClose, onDone }) {
       setMerges(say(toPrefix ? "folder.merges" : "folder.spills", { name: toBucket + "/" + shown(toPrefix) }));
       return;
     }
-    onDone([await start({ kind, bucket, prefix: folder, toBucket: toBucket === bucket ? "" : toBucket, toPrefix })]);
+    const replaces = merges !== "";
+    onDone([await start({ kind, bucket, prefix: folder, toBucket: toBucket === bucket ? "" : toBucket, toPrefix, replaces })]);
   }
   return html`
     <${Dialog} title=${say("folder." + verb + "Title", { name: lastOf(folder) })} onClose=${onClose}>
@@ -125,7 +126,7 @@ export function RenameFolder({ bucket, folder, onClose, onDone }) {
     if (typed.includes("/")) throw placed(say("folder.noSlash"));
     const toPrefix = folderOf(folder.slice(0, -1)) + typed + "/";
     if (await hasObjects(bucket, toPrefix)) throw placed(say("folder.taken", { name: shown(typed) + "/" }), "ALREADY_EXISTS");
-    onDone([await start({ kind: "movePrefix", bucket, prefix: folder, toPrefix })]);
+    onDone([await start({ kind: "movePrefix", bucket, prefix: folder, toPrefix, replaces: false })]);
   }
   return html`
     <${Dialog} title=${say("folder.renameTitle", { name: lastOf(folder) })} onClose=${onClose}>
@@ -159,7 +160,7 @@ function SelectionForm({ bucket, prefix, selection, move, onClose, onDone }) {
     if (toBucket === bucket && to.startsWith(name)) throw placed(say("folder.inside"));
     if (await hasObjects(toBucket, to)) throw placed(say("folder.taken", { name: shown(to) }), "ALREADY_EXISTS");
     const kind = move ? "movePrefix" : "copyPrefix";
-    return start({ kind, bucket, prefix: name, toBucket: toBucket === bucket ? "" : toBucket, toPrefix: to });
+    return start({ kind, bucket, prefix: name, toBucket: toBucket === bucket ? "" : toBucket, toPrefix: to, replaces: false });
   }
   async function submit() {
     const jobs = [];
@@ -209,8 +210,8 @@ export function JobProgress({ job, canUndo, onEnd, onClose, onAgain }) {
     return items.find((each) => each.id === job.id) || { ...now, state: "interrupted" };
   }, []);
   const [again, busy, error] = useAction(async () => {
-    const { kind, bucket, prefix, toBucket, toPrefix } = now;
-    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, toBucket, toPrefix } }));
+    const { kind, bucket, prefix, toBucket, toPrefix, replaces } = now;
+    onAgain(await call("POST", "jobs", { body: { kind, bucket, prefix, toBucket, toPrefix, replaces } }));
   });
   const [stop, stopping, problem] = useAction(() => call("DELETE", "jobs/" + segment(now.id)));
   useEffect(() => {

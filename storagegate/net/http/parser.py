@@ -132,7 +132,7 @@ def lowerName(name: bytes) -> bytes:
     return lowered
 
 
-# Cache of parsed fields by line: most are the same in all requests of a client. Long lines are
+# Cache of parsed fields by line with its CR: most are the same in all requests of a client. Long lines are
 # excluded, so that no token stays in memory, except for S3's: it is of no use without a secret key.
 _lines: dict[bytes, tuple[bytes, bytes]] = {}
 _MAX_LINES = 1024
@@ -142,14 +142,20 @@ _MAX_TOKEN_LINE = 1024
 
 
 def _parseField(line: bytes) -> tuple[bytes, bytes]:
+    """
+    Parse a field line.
+
+    @param line: The line with its CR, but without its LF.
+    @raise BadRequest: If it is malformed.
+    """
     name, colon, value = line.partition(b":")
     try:
         lowered = lowerName(name)
     except ValueError:
         colon = b""
-    if not colon or value.translate(None, FIELD_TEXT):
+    if not colon or value[-1:] != b"\r" or value[:-1].translate(None, FIELD_TEXT):
         raise BadRequest(400, "The request is malformed")
-    field = (lowered, value.strip(b" \t"))
+    field = (lowered, value[:-1].strip(b" \t"))
     if len(line) <= (_MAX_TOKEN_LINE if lowered == _SESSION_TOKEN else _MAX_LINE):
         if len(_lines) >= _MAX_LINES:
             _lines.clear()
@@ -169,54 +175,62 @@ _Fields = tuple[list[tuple[bytes, bytes]], dict[bytes, bytes], int | None, bool,
 of a L{RequestHead}."""
 
 
-def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead | None = None) -> RequestHead:
+def parseHead(wire: bytes, limits: HTTPLimits, head: RequestHead) -> int:
     """
     Parse a head.
 
-    @param wire: The head, including the empty line that ends it.
+    @param wire: Bytes that begin with a head and end with an empty line, which may be that of a
+        later head.
     @param limits: The limits; those on sizes apply.
-    @param head: The object to fill in; by default a new one.
+    @param head: The object to fill in.
+    @return: The length of the head in bytes, including the empty line that ends it.
     @raise BadRequest: If it is invalid or exceeds a limit.
     """
-    if head is None:
-        head = RequestHead()
     line, _, block = wire.partition(b"\r\n")
     parts = _requestLines.get(line)
     if parts is not None and len(line) <= limits.pathSize:
         head.method, head.uri, head.path, head.queryString, head.version = parts
     else:
         _readRequestLine(head, line, limits)
-    if len(wire) > limits.headSize:
-        raise BadRequest(431, "The header fields are too large")
     # The authority of an absolute target replaces Host, and HTTP/1.0 has other framing rules.
     isKept = len(block) <= _MAX_BLOCK and head.path[:1] == b"/" and head.version == b"HTTP/1.1"
     parsed = _blocks.get(block) if isKept else None
-    if parsed is not None and len(parsed[0]) <= limits.headFields:
+    if parsed is not None and len(parsed[0]) <= limits.headFields and len(wire) <= limits.headSize:
         head.headerList, headers, head.contentLength, head.keepAlive, head.expectsContinue = parsed
         head.headers = headers.copy()
-        return head
-    ends = wire.count(b"\r\n")
-    if ends - 2 > limits.headFields:
-        raise BadRequest(431, "There are too many header fields")
-    lines = wire.split(b"\r\n")
-    if lines[-2]:
-        raise BadRequest(400, "The request is malformed")
+        return len(wire)
+    # A search for two bytes takes three times as long as one for LF: a microsecond in a head with a
+    # token. So the lines keep their CR, in the cache too.
+    lines = block.split(b"\n", limits.headFields + 1)
+    rest, size = lines.pop(), len(wire)
+    try:
+        count = lines.index(b"\r")
+    except ValueError:
+        if len(lines) > limits.headFields:
+            raise BadRequest(431, "There are too many header fields") from None
+        raise BadRequest(400, "The request is malformed") from None
+    if rest or count < len(lines) - 1:
+        isKept = False
+        size = len(line) + 4 + sum(map(len, lines[:count])) + count
+    if size > limits.headSize:
+        raise BadRequest(431, "The header fields are too large")
+    del lines[count:]
     known = _lines
     before = len(known)
-    fields = [known.get(line) or _parseField(line) for line in lines[1:-2]]
+    fields = [known.get(line) or _parseField(line) for line in lines]
     head.headerList = fields
     head.headers = headers = dict(fields)
     if len(headers) != len(fields):
         joinRepeated(head)
     _checkHost(head)
     _readFraming(head)
-    if isKept and len(known) == before and all(line in known for line in lines[1:-2]):
+    if isKept and len(known) == before and all(line in known for line in lines):
         # All its lines were cached before, so none changes with each request.
         if len(_blocks) >= _MAX_BLOCKS:
             _blocks.clear()
         framing = head.contentLength, head.keepAlive, head.expectsContinue
         _blocks[block] = head.headerList, head.headers.copy(), *framing
-    return head
+    return size
 
 
 def checkPartialHead(wire: bytes, seen: int, limits: HTTPLimits) -> None:

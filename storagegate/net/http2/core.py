@@ -738,18 +738,28 @@ class HTTP2Core:
         if not self._isReceiving:
             self._wantFlush()
 
-    def sendWhole(self, stream: Stream, block: bytes, body: bytes) -> None:
-        """Send a header block and all the DATA of a stream. Does nothing once it is closed."""
+    def sendWhole(
+        self, stream: Stream, block: bytes, body: bytes, trailers: bytes | None = None
+    ) -> None:
+        """
+        Send a header block, all the DATA of a stream and its trailers. Does nothing once it is
+        closed.
+        """
         if stream.isLocalClosed or stream.isEnding:
             return
         output = self._output
-        output.writeBlock(stream.id, block, not body)
-        if not body or output.writeBody(stream, body):
+        hasTrailers = trailers is not None
+        output.writeBlock(stream.id, block, not (body or hasTrailers))
+        if not body or output.writeBody(stream, body, not hasTrailers):
+            if trailers is not None:
+                output.writeBlock(stream.id, trailers, True)
             self.localEnded(stream)
             if not self._isReceiving:
                 self._wantFlush()
         else:
-            stream.sendData(body, True)
+            stream.sendData(body, not hasTrailers)
+            if trailers is not None:
+                stream.sendTrailers(trailers)
 
     def sendEnd(self, stream: Stream) -> None:
         """Send the end of a stream without queued DATA."""

@@ -210,9 +210,9 @@ class Stream:
         """
         self.connection.sendBlock(self, block, isEnd)
 
-    def sendWhole(self, block: bytes, body: bytes) -> None:
-        """Send a head and the whole body."""
-        self.connection.sendWhole(self, block, body)
+    def sendWhole(self, block: bytes, body: bytes, trailers: bytes | None = None) -> None:
+        """Send a head, the whole body, and trailers that end the stream."""
+        self.connection.sendWhole(self, block, body, trailers)
 
     def sendData(self, data: bytes, isEnd: bool = False) -> None:
         """

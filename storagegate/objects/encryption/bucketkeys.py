@@ -4,7 +4,7 @@ The keys of buckets, which stand between master keys and object keys.
 A bucket has one key for each master key that encrypts objects in it, kept wrapped as a setting of
 the bucket. The key never changes: after a rotation of the master key only its wrapped form does. An
 open key stays in memory for a limited time, so a provider of master keys gets one call for a bucket
-in that time, not one for an object.
+in that time, not one for an object. A new key takes two: it is unwrapped before its first use.
 """
 
 import hashlib
@@ -86,6 +86,21 @@ def keysIn(documents: Mapping[str, bytes]) -> dict[str, BucketKey]:
     }
 
 
+async def proveWrapped(
+    masterKeys: IMasterKeys, name: str, wrapped: str, binding: bytes, plain: bytes
+) -> None:
+    """
+    Check that a wrapped bucket key opens again: nothing else keeps the key, and a provider may wrap
+    for a client for which it does not unwrap.
+
+    @param name: The name of the master key.
+    @raise WrongMasterKey: It opens as another key.
+    @raise DomainError: The errors of L{IMasterKeys.unwrap}.
+    """
+    if await masterKeys.unwrap(name, wrapped, binding) != plain:
+        raise WrongMasterKey()
+
+
 class BucketKeys:
     """
     The bucket keys of a store. Methods: reactor thread.
@@ -101,18 +116,22 @@ class BucketKeys:
         masterKeys: Callable[[], IMasterKeys] | None,
         now: Callable[[], float],
         keyCacheSeconds: float,
+        seconds: Callable[[], float],
     ) -> None:
         """
         @param masterKeys: Returns the provider; called with the first key.
         @param now: Returns seconds since the epoch.
         @param keyCacheSeconds: How long an open key stays in memory.
+        @param seconds: Returns the monotonic time.
         """
         self._catalog: Any = catalog
         self._makeMasterKeys = masterKeys
         self._masterKeys: IMasterKeys | None = None
         self._now = now
-        self._seconds = keyCacheSeconds
-        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._seconds, self._keyCacheSeconds = seconds, keyCacheSeconds
+        self._open: TTLCache[tuple[str, bytes], bytes] = TTLCache(
+            OPEN_KEYS, seconds, keyCacheSeconds
+        )
         self._loading: dict[tuple[str, bytes | str], SharedFuture[Any]] = {}
         self.hits = 0
         self.onForget: Callable[[], object] = lambda: None
@@ -134,11 +153,13 @@ class BucketKeys:
 
     def forget(self) -> None:
         """Close all open keys, so that the next use asks the provider."""
-        self._open = TTLCache(OPEN_KEYS, self._now, self._seconds)
+        self._open = TTLCache(OPEN_KEYS, self._seconds, self._keyCacheSeconds)
         self.onForget()
 
     def endOf(self, bucket: str, documents: Mapping[str, bytes], keyId: str) -> float | None:
-        """Return when an open bucket key is closed; L{None} if it is not open."""
+        """
+        Return when an open bucket key is closed, by the monotonic time; L{None} if it is not open.
+        """
         document = documents.get(BUCKET_KEY + keyId)
         return None if document is None else self._open.endOf((bucket, document))
 
@@ -217,8 +238,11 @@ class BucketKeys:
             if keyId is not None:
                 return keyId, documents
             if not wrapped:
+                masterKeys, binding = self.masterKeys, bindingOf(bucket, made)
                 with self._counted("wrap"):
-                    wrapped = await self.masterKeys.wrap(masterKey, key, bindingOf(bucket, made))
+                    wrapped = await masterKeys.wrap(masterKey, key, binding)
+                with self._counted("unwrap"):
+                    await proveWrapped(masterKeys, masterKey, wrapped, binding, key)
             document = msgspec.json.encode(BucketKey(masterKey, wrapped, int(self._now() * 1000)))
             # The setting that names the last key changes with each, so that two processes cannot
             # make one each.
@@ -227,7 +251,7 @@ class BucketKeys:
                 await self._catalog.commit(
                     PutSettings(bucket, settings, {KEYED: documents.get(KEYED)})
                 )
-                opened.put((bucket, document), key, self._now() + self._seconds)
+                opened.put((bucket, document), key, self._seconds() + self._keyCacheSeconds)
                 return made, {setting: document}
         raise SettingsChanged
 
@@ -246,7 +270,7 @@ class BucketKeys:
             )
         if len(key) != KEY_BYTES:
             raise WrongMasterKey()
-        opened.put((bucket, document), key, self._now() + self._seconds)
+        opened.put((bucket, document), key, self._seconds() + self._keyCacheSeconds)
         return key
 
     @contextmanager

@@ -1,6 +1,7 @@
 """The configuration of encryption, which all domains of a store share."""
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -27,12 +28,15 @@ class EncryptionOptions:
     @ivar encryptAll: Whether a write without an encryption, in a bucket without a default, is
         encrypted with keys of the store.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
+    @ivar seconds: Returns the monotonic time, by which it stays open: a clock that is set back must
+        not prolong that beyond the provider's watch for disabled keys.
     @ivar opened: The encryption, after the first encrypted object.
     """
 
     masterKeys: "Callable[[], IMasterKeys] | None" = None
     encryptAll: bool = False
     keyCacheSeconds: float = KEY_CACHE_SECONDS
+    seconds: Callable[[], float] = monotonic
     opened: "Encryption | None" = field(default=None, init=False)
 
     def open(self, catalog: ICatalog, now: Callable[[], float]) -> "Encryption":
@@ -45,6 +49,11 @@ class EncryptionOptions:
             from storagegate.objects.encryption.service import Encryption
 
             self.opened = Encryption(
-                catalog, self.masterKeys, now, self.encryptAll, self.keyCacheSeconds
+                catalog,
+                self.masterKeys,
+                now,
+                self.encryptAll,
+                self.keyCacheSeconds,
+                self.seconds,
             )
         return self.opened

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storagegate.objects.encryption.bucketkeys import bindingOf, keysIn
+from storagegate.objects.encryption.bucketkeys import bindingOf, keysIn, proveWrapped
 from storagegate.objects.encryption.interfaces import IMasterKeys
 from storagegate.objects.errors import (
     MasterKeyDisabled,
@@ -96,6 +96,7 @@ async def rewrapBucket(
         try:
             plain = await masterKeys.unwrap(key.masterKey, key.wrapped, binding)
             wrapped = await masterKeys.wrap(key.masterKey, plain, binding)
+            await proveWrapped(masterKeys, key.masterKey, wrapped, binding, plain)
         except (MasterKeyNotFound, MasterKeyDisabled, WrongMasterKey) as error:
             failed.append(f"{bucket}: {key.masterKey}: {error.code}")
             continue

@@ -23,10 +23,9 @@ bucket, or under the key of its client::
 So it opens only for its object, and only with its encryption context.
 """
 
-import hmac
 import os
 from base64 import b64decode, b64encode
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
@@ -40,6 +39,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from msgspec.structs import replace
 
+from storagegate.core.hmacs import PreparedKey, authenticate, hmacSHA256
 from storagegate.net.transport import Buffer
 from storagegate.objects.encryption.requests import RequestedEncryption, hidesDigests, mapChecksums
 from storagegate.storage.blobinterfaces import Hasher
@@ -82,6 +82,7 @@ MOST_SEALED = SALT + MOST_CHUNKS * SEALED_CHUNK
 """Bytes that such a job reads."""
 
 _VERSION = b"\x01"
+_WRAP = b"storagegate wrap"
 _ZERO = bytes(12)
 _LENGTHS = Struct(">IIII").pack
 
@@ -303,7 +304,7 @@ class ObjectKey:
 
     def cipher(self, salt: bytes) -> AESGCM:
         """Return the cipher of a blob with its salt."""
-        return AESGCM(hmac.digest(self.key, b"storagegate blob" + salt, "sha256"))
+        return AESGCM(hmacSHA256(self.key, b"storagegate blob" + salt))
 
     def remember(self, name: str | bytes, cipher: AESGCM) -> None:
         """Keep the cipher that opened a blob, by its id, or inline content, by its salt."""
@@ -377,7 +378,7 @@ class ObjectKey:
 
     def _ofETag(self) -> "Cipher[ECB]":
         # A permutation of one block, which ECB is.
-        return Cipher(AES(hmac.digest(self.key, b"storagegate etag", "sha256")), ECB())
+        return Cipher(AES(hmacSHA256(self.key, b"storagegate etag")), ECB())
 
     def sealChecksum(self, checksum: Checksum | None) -> Checksum | None:
         """Seal the value of a checksum, if digests are secret."""
@@ -443,7 +444,7 @@ class ObjectKey:
         return replace(part, checksum=self.openChecksum(part.checksum))
 
 
-def wrapKey(outer: bytes, key: bytes, binding: bytes, salt: bytes = b"") -> str:
+def wrapKey(outer: PreparedKey, key: bytes, binding: bytes, salt: bytes = b"") -> str:
     """
     Wrap an object key.
 
@@ -453,7 +454,8 @@ def wrapKey(outer: bytes, key: bytes, binding: bytes, salt: bytes = b"") -> str:
     @return: Base64.
     """
     salt = salt or os.urandom(WRAP_SALT)
-    return b64encode(salt + _wrapper(outer, salt).encrypt(_ZERO, key, binding)).decode()
+    sealed = AESGCM(authenticate(outer, _WRAP + salt)).encrypt(_ZERO, key, binding)
+    return b2a_base64(salt + sealed, newline=False).decode()
 
 
 def unwrapKey(outer: bytes, wrapped: str, binding: bytes) -> bytes:
@@ -464,13 +466,10 @@ def unwrapKey(outer: bytes, wrapped: str, binding: bytes) -> bytes:
     """
     try:
         raw = a2b_base64(wrapped, strict_mode=True)
-        return _wrapper(outer, raw[:WRAP_SALT]).decrypt(_ZERO, raw[WRAP_SALT:], binding)
+        cipher = AESGCM(hmacSHA256(outer, _WRAP + raw[:WRAP_SALT]))
+        return cipher.decrypt(_ZERO, raw[WRAP_SALT:], binding)
     except (InvalidTag, ValueError) as error:
         raise Unopened() from error
-
-
-def _wrapper(outer: bytes, salt: bytes) -> AESGCM:
-    return AESGCM(hmac.digest(outer, b"storagegate wrap" + salt, "sha256"))
 
 
 def bindingOf(kind: str, bucket: str, key: bytes, context: str) -> bytes:

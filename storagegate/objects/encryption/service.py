@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from storagegate.core.cache import TTLCache
+from storagegate.core.hmacs import PreparedKey, prepareKey
 from storagegate.objects.encryption.bucketkeys import BucketKeys
 from storagegate.objects.encryption.interfaces import IMasterKeys
 from storagegate.objects.encryption.requests import (
@@ -37,7 +38,7 @@ STORE_DEFAULT = RequestedEncryption(SSE_S3)
 _OpenKey = tuple[ObjectKey, str, bytes]
 """An object key, with the bucket and the key of its object."""
 
-_Wrapping = tuple[RequestedEncryption, str, bytes]
+_Wrapping = tuple[RequestedEncryption, str, PreparedKey]
 """The encryption of writes to a bucket, with the id and the open key of the bucket."""
 
 
@@ -57,19 +58,20 @@ class Encryption:
         now: Callable[[], float],
         encryptAll: bool,
         keyCacheSeconds: float,
+        seconds: Callable[[], float],
     ) -> None:
         """See L{BucketKeys}, and L{storagegate.objects.encryption.options.EncryptionOptions}."""
-        self.bucketKeys = BucketKeys(catalog, masterKeys, now, keyCacheSeconds)
+        self.bucketKeys = BucketKeys(catalog, masterKeys, now, keyCacheSeconds, seconds)
         self._encryptAll = encryptAll
         # Beside an open bucket key it keeps no secret that memory would not have. It saves half of
         # the work of a small read, and the read of the salt before a range. A wrapped key, by which
         # it finds them, never repeats.
-        self._opened: TTLCache[str, _OpenKey] = TTLCache(OPEN_KEYS, now, keyCacheSeconds)
+        self._opened: TTLCache[str, _OpenKey] = TTLCache(OPEN_KEYS, seconds, keyCacheSeconds)
         # By bucket, generation of its settings, and requested kind.
         self._wrappings: TTLCache[tuple[str, int, str], _Wrapping] = TTLCache(
-            OPEN_KEYS, now, keyCacheSeconds
+            OPEN_KEYS, seconds, keyCacheSeconds
         )
-        self._now, self._seconds = now, keyCacheSeconds
+        self._seconds, self._keyCacheSeconds = seconds, keyCacheSeconds
         self.bucketKeys.onForget = self._forget
 
     def chosen(
@@ -112,14 +114,14 @@ class Encryption:
         if wanted is None:
             return None
         if wanted.customerKey is not None:
-            outer, bucketKey = wanted.customerKey.key, ""
+            bucketKey, outer = "", prepareKey(wanted.customerKey.key)
         else:
             master = masterKeyName(wanted) or self.bucketKeys.masterKeys.defaultKey
             keys = self.bucketKeys
             found = keys.recallFor(bucket.name, documents, master)
             if found is None:
                 found = await keys.forMaster(bucket.name, documents, master)
-            bucketKey, outer = found
+            bucketKey, outer = found[0], prepareKey(found[1])
             end = keys.endOf(bucket.name, documents, bucketKey)
             if end is not None and (requested is None or requested == STORE_DEFAULT):
                 name = (bucket.name, bucket.generation, "" if requested is None else SSE_S3)
@@ -149,7 +151,7 @@ class Encryption:
         key: bytes,
         wanted: RequestedEncryption,
         bucketKey: str,
-        outer: bytes,
+        outer: PreparedKey,
         requested: RequestedEncryption | None,
         shared: bytes | None = None,
     ) -> ObjectKey:
@@ -226,8 +228,8 @@ class Encryption:
         return opened
 
     def _forget(self) -> None:
-        self._opened = TTLCache(OPEN_KEYS, self._now, self._seconds)
-        self._wrappings = TTLCache(OPEN_KEYS, self._now, self._seconds)
+        self._opened = TTLCache(OPEN_KEYS, self._seconds, self._keyCacheSeconds)
+        self._wrappings = TTLCache(OPEN_KEYS, self._seconds, self._keyCacheSeconds)
 
     def _unwrapped(
         self,

@@ -110,7 +110,7 @@ def makeServerEngine(
 
     @param reactor: The reactor that accepts calls; provides C{IReactorFromThreads} and
         C{IReactorTime}.
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     @param traffic: Counts the bytes of messages.
     @param budget: Counts the bytes of incomplete messages.
     @return: An L{IServerEngine<storagegate.rpc.interfaces.IServerEngine>}. Where grpcio cannot be

@@ -35,6 +35,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from msgspec import Struct
 
+from storagegate.core.hmacs import prepareKey
 from storagegate.core.options import parseDecimal
 from storagegate.net.http.ranges import parseHttpDate, utcSeconds
 from storagegate.objects.dates import isoSeconds
@@ -565,21 +566,16 @@ class SigningKey:
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
-        # HMAC (RFC 2104) with a pre-hashed key: 0.9 microseconds instead of 2.2.
-        self._inner = sha256(secret.ljust(64, b"\0").translate(_INNER))
-        self._outer = sha256(secret.ljust(64, b"\0").translate(_OUTER))
+        self._inner, self._outer = prepareKey(secret)
 
     def sign(self, stringToSign: bytes) -> str:
         """Return the signature of a string: 64 lower-case hexadecimal digits."""
+        # As hmacs.authenticate, without a call.
         inner = self._inner.copy()
         inner.update(stringToSign)
         outer = self._outer.copy()
         outer.update(inner.digest())
         return outer.hexdigest()
-
-
-_INNER = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class SigningKeys:

@@ -21,9 +21,16 @@ SINGLE_FIELDS = """
 """
 
 
+def parseOnce(wire: bytes, limits: HTTPLimits = LIMITS) -> RequestHead:
+    """Read a head, which must be all of the wire."""
+    read = RequestHead()
+    assert parseHead(wire, limits, read) == len(wire)
+    return read
+
+
 def parse(wire: bytes) -> RequestHead:
     """Read a head with the usual limits, as often as it takes until all of it is looked up."""
-    reads = [parseHead(wire, LIMITS) for _ in range(4)]
+    reads = [parseOnce(wire) for _ in range(4)]
     assert all(asdict(read) == asdict(reads[0]) for read in reads)
     return reads[-1]
 
@@ -93,18 +100,36 @@ class AcceptedTests(SynchronousTestCase):
     def test_absoluteFormBesideOrigin(self) -> None:
         """The fields of an absolute target are not those of the next request with the same ones."""
         for _ in range(4):
-            parseHead(head(b"A: 7", line=b"GET http://evil/p HTTP/1.1"), LIMITS)
-            read = parseHead(head(b"A: 7", line=b"GET /p HTTP/1.1"), LIMITS)
+            parseOnce(head(b"A: 7", line=b"GET http://evil/p HTTP/1.1"))
+            read = parseOnce(head(b"A: 7", line=b"GET /p HTTP/1.1"))
             self.assertEqual(read.headers[b"host"], b"x")
             self.assertEqual(read.headerList, [(b"host", b"x"), (b"a", b"7")])
 
     def test_versionsBesideEachOther(self) -> None:
         """Equal fields mean in HTTP/1.0 what they mean there."""
         for _ in range(4):
-            old = parseHead(head(b"Expect: 100-continue", line=b"GET / HTTP/1.0"), LIMITS)
-            new = parseHead(head(b"Expect: 100-continue", line=b"GET / HTTP/1.1"), LIMITS)
+            old = parseOnce(head(b"Expect: 100-continue", line=b"GET / HTTP/1.0"))
+            new = parseOnce(head(b"Expect: 100-continue", line=b"GET / HTTP/1.1"))
             self.assertEqual((old.keepAlive, old.expectsContinue), (False, False))
             self.assertEqual((new.keepAlive, new.expectsContinue), (True, True))
+
+    def test_laterHeads(self) -> None:
+        """A head ends at its empty line, whatever follows, and is read within its own limits."""
+        first, later = head(b"A: 1", line=b"GET /1 HTTP/1.1"), head(b"B: 2" * 50, b"C: 3")
+        for limits in (LIMITS, HTTPLimits(headSize=len(first)), HTTPLimits(headFields=2)):
+            for wire in (first, first + later, first + b"x\r\n\r\n", first + later * 3):
+                for _ in range(4):
+                    read = RequestHead()
+                    self.assertEqual(parseHead(wire, limits, read), len(first))
+                    self.assertEqual(read.headers, {b"host": b"x", b"a": b"1"})
+
+    def test_unended(self) -> None:
+        """A head without an empty line is refused, whatever it ends with."""
+        whole = head(b"A: 1")
+        for end in range(1, 5):
+            for _ in range(4):
+                error = self.assertRaises(BadRequest, parseOnce, whole[:-end])
+                self.assertEqual(error.code, 400)
 
     def test_ownHeaders(self) -> None:
         """What a handler does to the fields of a request is not seen by the next."""
@@ -123,14 +148,14 @@ class AcceptedTests(SynchronousTestCase):
             (HTTPLimits(pathSize=4), 414),
         ):
             with self.assertRaises(BadRequest) as caught:
-                parseHead(wire, limits)
+                parseOnce(wire, limits)
             self.assertEqual(caught.exception.code, code)
 
     def test_boundedMemory(self) -> None:
         """What is kept of heads is bounded, and nothing is kept of long lines and of queries."""
         for number in range(1100):
             for _ in range(2):
-                parseHead(head(b"N: %d" % number, line=b"GET /%d HTTP/1.1" % number), LIMITS)
+                parseOnce(head(b"N: %d" % number, line=b"GET /%d HTTP/1.1" % number))
         secret = b"s" * 120
         for _ in range(3):
             parse(head(b"T: " + secret, line=b"GET /?t=%b HTTP/1.1" % secret))
@@ -205,7 +230,7 @@ class AcceptedTests(SynchronousTestCase):
         self.assertLessEqual(len(parser._names), 1024)
         secret = b"Authorization: Bearer " + b"s" * 100
         parse(head(secret))
-        self.assertNotIn(secret, parser._lines)
+        self.assertNotIn(secret + b"\r", parser._lines)
 
     def test_oldWithoutHost(self) -> None:
         """HTTP/1.0 has no Host."""
@@ -327,8 +352,9 @@ class RobustnessTests(SynchronousTestCase):
     @given(st.binary(max_size=200))
     def test_garbage(self, garbage: bytes) -> None:
         """Bytes are a request or a L{BadRequest}, never another exception."""
-        wire = b"GET / HTTP/1.1\r\nHost: x\r\n" + garbage.replace(b"\r\n\r\n", b"") + b"\r\n\r\n"
+        wire = b"GET / HTTP/1.1\r\nHost: x\r\n" + garbage + b"\r\n\r\n"
+        whole, end, _ = wire.partition(b"\r\n\r\n")
         try:
-            parse(wire)
+            parse(whole + end)
         except BadRequest as error:
             self.assertIn(error.code, range(400, 506))

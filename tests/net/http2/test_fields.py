@@ -168,7 +168,8 @@ class AcceptedTests(SynchronousTestCase):
         except (StreamFailure, BadRequest):
             return
         lines = b"".join(b"%b: %b\r\n" % (name, value) for name, value in fields)
-        old = parseHead(b"%b /%b HTTP/1.1\r\n%b\r\n" % (method, target, lines), LIMITS)
+        old = RequestHead()
+        parseHead(b"%b /%b HTTP/1.1\r\n%b\r\n" % (method, target, lines), LIMITS, old)
         self.assertEqual(
             (head.method, head.uri, head.path, head.queryString, head.headers),
             (old.method, old.uri, old.path, old.queryString, old.headers),

@@ -76,7 +76,7 @@ class RewrapTests(SynchronousTestCase):
 
     def open(self, bucket: str) -> bytes:
         """Return the open key of a bucket in another process, which is made if it is absent."""
-        keys = BucketKeys(self.catalog, lambda: self.masterKeys, lambda: 1.0, 300)
+        keys = BucketKeys(self.catalog, lambda: self.masterKeys, lambda: 1.0, 300, float)
         documents = self.catalog.buckets[bucket]
         found: bytes
         _, found = self.wait(keys.forMaster(bucket, documents, DEFAULT_KEY))
@@ -127,6 +127,29 @@ class RewrapTests(SynchronousTestCase):
         self.assertEqual(found.rewrapped, PAGE - 1)
         [failed] = found.failed
         self.assertIn("b002", failed)
+
+    def test_unproven(self) -> None:
+        """A key that would not open again stays wrapped as it is: it has no other copy."""
+        self.wait(self.masterKeys.rotate(DEFAULT_KEY))
+        before = {name: dict(each) for name, each in self.catalog.buckets.items()}
+        wrap = self.masterKeys.wrap
+        for isOther in (False, True):
+
+            async def wrong(
+                name: str, plain: bytes, binding: bytes, isOther: bool = isOther
+            ) -> str:
+                """Wrap another key, or for another bucket."""
+                if isOther:
+                    return await wrap(name, plain[::-1], binding)
+                return await wrap(name, plain, binding + b"x")
+
+            self.patch(self.masterKeys, "wrap", wrong)
+            found = self.rewrap()
+            self.assertEqual((found.rewrapped, len(found.failed)), (0, PAGE))
+            self.assertEqual(self.catalog.buckets, before)
+        self.patch(self.masterKeys, "wrap", wrap)
+        self.assertEqual(self.rewrap().rewrapped, PAGE)
+        self.assertEqual({name: self.open(name) for name in self.keys}, self.keys)
 
     def test_unavailable(self) -> None:
         """Without the provider nothing is changed."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.hmacs import prepareKey
 from storagegate.objects.encryption.requests import SSE_C, SSE_KMS, SSE_S3
 from storagegate.objects.encryption.sealing import (
     CHUNK,
@@ -110,7 +111,7 @@ class VectorTests(SynchronousTestCase):
             "0100000007000000060000000300000004" + b"aws:kmsbucketk\0ye30=".hex(),
         )
         salt = bytes(range(200, 232))
-        wrapped = wrapKey(bytes(32), KEY, binding, salt)
+        wrapped = wrapKey(prepareKey(bytes(32)), KEY, binding, salt)
         self.assertEqual(b64decode(wrapped).hex(), salt.hex() + WRAPPED)
         self.assertEqual(unwrapKey(bytes(32), wrapped, binding), KEY)
 
@@ -238,7 +239,7 @@ class WrappingTests(SynchronousTestCase):
     def test_flipped(self) -> None:
         """Every flipped byte of a wrapped key is found."""
         binding = bindingOf(SSE_S3, "b", b"k", "")
-        wrapped = wrapKey(KEY, bytes(32), binding)
+        wrapped = wrapKey(prepareKey(KEY), bytes(32), binding)
         self.assertEqual(unwrapKey(KEY, wrapped, binding), bytes(32))
         for position in range(len(wrapped)):
             for replaced in "A", "B", "-":

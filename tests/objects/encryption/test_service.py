@@ -47,7 +47,7 @@ class ChoiceTests(SynchronousTestCase):
     ) -> None:
         """The request wins, whole; then the bucket; then the store. A block is of requests."""
         catalog: Any = None
-        service = Encryption(catalog, None, lambda: 0.0, encryptAll, 300)
+        service = Encryption(catalog, None, lambda: 0.0, encryptAll, 300, lambda: 0.0)
         blocked = () if configuration is None else configuration.blocked
         if requested is not None and requested.kind == SSE_C and "SSE-C" in blocked:
             self.assertRaises(AccessDenied, service.chosen, configuration, requested)

@@ -895,8 +895,8 @@ class TableTests(CommandCase):
 
     def test_flags(self) -> None:
         """Each command has the flags of its place; those of the data directory say the same."""
-        from storagegate.cli.commands import argumentsOf
-        from storagegate.daemon.config import KEYS
+        from storagegate.cli.commandline import argumentsOf
+        from storagegate.daemon.configkeys import KEYS
 
         meaning = next(key.meaning for key in KEYS if key.name == "data")
         for command in COMMANDS:

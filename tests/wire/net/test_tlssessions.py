@@ -111,6 +111,27 @@ class OpenSSLTests(SessionCase):
             self.assertIn(REUSED, self.openssl(*pair, "-sess_in", file))
             self.assertNotIn("process ", self.openssl(version))
 
+    def test_removedAuthority(self) -> None:
+        """No session outlives the authority of its client, though only that file has changed."""
+        other = Authority(self.folder, "other")
+        trusted = self.folder / "trusted.pem"
+        own, theirs = self.authority.issue("caller"), other.issue("newcomer")
+        for version in ("-tls1_3", "-tls1_2"):
+            trusted.write_bytes(self.authority.path.read_bytes())
+            if version == "-tls1_3":
+                self.start(ca=str(trusted))
+            file = f"session{version}"
+            pair = (version, "-cert", str(own[0]), "-key", str(own[1]))
+            self.assertIn("process ", self.openssl(*pair, "-sess_out", file))
+            self.assertIn(REUSED, self.openssl(*pair, "-sess_in", file))
+            trusted.write_bytes(other.path.read_bytes())
+            for more in (("-sess_in", file), ()):
+                refused = self.openssl(*pair, *more)
+                self.assertNotIn(REUSED, refused)
+                self.assertNotIn("process ", refused)
+            named = (version, "-cert", str(theirs[0]), "-key", str(theirs[1]))
+            self.assertIn("process ", self.openssl(*named))
+
 
 class ProgramTests(SessionCase):
     """The client of Python."""

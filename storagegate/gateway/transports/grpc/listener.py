@@ -26,9 +26,10 @@ from storagegate.gateway.transports.grpc import GRPCOptions
 from storagegate.gateway.transports.grpc.protos import MappedProtos
 from storagegate.gateway.transports.registry import ITransport
 from storagegate.net.forwarded import Trust, compileTrust, metadataAddress
-from storagegate.rpc.application import SETTLE_MS, GRPCServer
+from storagegate.rpc.application import GRPCServer
 from storagegate.rpc.call import Call
 from storagegate.rpc.health import NOT_SERVING, OVERALL, SERVING
+from storagegate.rpc.options import SETTLE_MS
 from storagegate.rpc.protos import RPCMethod
 from storagegate.serving import currentWorker
 from storagegate.telemetry.tracecontext import receiveTracing

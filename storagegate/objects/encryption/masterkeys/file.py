@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.files import fileStamp
+from storagegate.core.hmacs import prepareKey
 from storagegate.objects.encryption.interfaces import IMasterKeys, MasterKey
 from storagegate.objects.encryption.masterkeys.keyfile import (
     DEFAULT_KEY,
@@ -123,7 +124,7 @@ class FileMasterKeys:
 
         key = _enabled(await self._current(self._mayCreate), name)
         last = key.versions[-1]
-        sealed = wrapKey(last.key, plain, _bindingOf(last, binding))
+        sealed = wrapKey(prepareKey(last.key), plain, _bindingOf(last, binding))
         return f"{_PREFIX}:v{len(key.versions)}:{last.id}:{sealed}"
 
     async def unwrap(self, name: str, wrapped: str, binding: bytes) -> bytes:

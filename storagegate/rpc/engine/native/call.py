@@ -25,6 +25,7 @@ from storagegate.rpc.engine.native.messages import (
     MessageDecoder,
     deflateMessage,
     inflateMessage,
+    packPrefix,
 )
 from storagegate.rpc.engine.native.metadata import writeMessage, writeMetadata
 from storagegate.rpc.interfaces import IServerCall, Metadata
@@ -201,7 +202,7 @@ class NativeCall(Stream):
                 isEnded
                 and size >= 0
                 and self._got is not None
-                and data[:PREFIX] == b"\0" + size.to_bytes(4, "big")
+                and data[:PREFIX] == packPrefix(0, size)
                 and size <= self._service.limits.maxReceive
             ):
                 # A unary call.
@@ -578,17 +579,17 @@ class NativeCall(Stream):
             return False
         if not self._hasBegun:
             self._begin()
-        size = len(message)
-        if size > self._service.limits.maxSend:
+        size, service = len(message), self._service
+        if size > service.limits.maxSend:
             self._refuseResponse(size)
             return False
-        self._service.traffic.bytesOut += size
+        service.traffic.bytesOut += size
         # Behind one message, however long, another may wait: its sender would else be paused by a
         # message that is already on its way.
         queued = self.queued
         if self._encoding is not None:
             return self._sendEncoded(message, compress)
-        frame = b"\0" + size.to_bytes(4, "big") + message
+        frame = packPrefix(0, size) + message
         if not queued:
             self.sendData(frame)
             return True
@@ -612,7 +613,7 @@ class NativeCall(Stream):
             return False
         if compress:
             message = deflateMessage(encoding, message, service.limits.level)
-        self.sendData(bytes([compress]) + len(message).to_bytes(4, "big") + message)
+        self.sendData(packPrefix(compress, len(message)) + message)
         return not self.isPaused
 
     def _packed(self, message: bytes) -> None:
@@ -620,7 +621,7 @@ class NativeCall(Stream):
         unsent, self._unsent = self._unsent, None
         if self._isGone or unsent is None:
             return
-        self.sendData(b"\1" + len(message).to_bytes(4, "big") + message)
+        self.sendData(packPrefix(1, len(message)) + message)
         while unsent and self._unsent is None:
             self._sendEncoded(*unsent.popleft())
         if self._unsent is not None:
@@ -652,9 +653,24 @@ class NativeCall(Stream):
 
     def reply(self, message: bytes, trailers: Metadata = (), compress: bool = True) -> None:
         """Send the only message and finish."""
-        if not self.isOver:
+        if self.isOver:
+            return
+        size, service = len(message), self._service
+        if (
+            self._hasBegun
+            or self._initial
+            or trailers
+            or self._encoding is not None
+            or size > service.limits.maxSend
+        ):
             self.send(message, compress)
             self.finish(0, "", trailers)
+            return
+        # The most common response: head, message and status in one go take 1 us of 10 less.
+        self._hasBegun = self.isOver = True
+        service.traffic.bytesOut += size
+        self.sendWhole(_PLAIN_HEAD, packPrefix(0, size) + message, _OK)
+        self._finished()
 
     def finish(self, status: int, message: str = "", trailers: Metadata = ()) -> None:
         """End the call, after the messages that were sent."""
@@ -667,6 +683,10 @@ class NativeCall(Stream):
             self._sendStatus(status, message, trailers)
         else:
             self._last = status, message, trailers
+        self._finished()
+
+    def _finished(self) -> None:
+        """Clean up after the end of a call that its handler has ended."""
         self._cancelled = self._gotEnd = None
         self._leave()
         got, self._got = self._got, None

@@ -17,6 +17,9 @@ ENCODINGS = ("gzip", "deflate")
 PREFIX = 5
 """The bytes before each message."""
 
+packPrefix = Struct(">BI").pack
+"""Returns the prefix of a message from its flag and length."""
+
 _readPrefix = Struct(">BI").unpack_from
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 _INTERNAL = GRPC_STATUSES["INTERNAL"]

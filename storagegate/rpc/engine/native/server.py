@@ -44,7 +44,7 @@ def messageLimits(options: Any) -> MessageLimits:
     """
     Return the limits of messages.
 
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     """
 
     def length(value: int | None) -> int:
@@ -62,7 +62,7 @@ def connectionOptions(options: Any) -> ConnectionOptions:
     """
     Return the pings and ages of connections, with grpc core's defaults.
 
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     """
 
     def seconds(value: int | None, default: float) -> float:
@@ -85,7 +85,7 @@ def protocolLimits(options: Any) -> HTTP2Limits:
     """
     Return the limits of HTTP/2.
 
-    @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     """
     own = HTTP2Limits()
     metadata = options.maxMetadataSize
@@ -119,7 +119,7 @@ class NativeServer(Factory):
     ) -> None:
         """
         @param reactor: Provides C{IReactorTCP}, C{IReactorUNIX} and C{IReactorTime}.
-        @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+        @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
         @param budget: Counts the bytes of incomplete messages.
         """
         self.service = CallService(messageLimits(options), reactor, traffic, budget)

@@ -28,7 +28,7 @@ class SharedCalls:
     ) -> None:
         """
         @param clock: Provides C{IReactorTime}.
-        @param options: L{GRPCServerOptions<storagegate.rpc.application.GRPCServerOptions>}.
+        @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
         @param budget: Counts the bytes of incomplete messages.
         """
         self.service = CallService(messageLimits(options), clock, traffic, budget)

@@ -94,7 +94,7 @@ class ReadTests(UDPCase):
         A process that waits for a CPU pauses after a read that takes its whole slice, until the
         listener leaves.
         """
-        contention = CPUContention(self.clock.seconds, self.clock.seconds)
+        contention = CPUContention(self.clock.seconds, self.clock.seconds, lambda: 0.0)
         self.adapter.listener.scheduler = InputScheduler(self.clock, contention)
         self.read(1)
         self.assertTrue(self.incoming.isReading)

@@ -23,11 +23,11 @@ from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.connection import HTTP2Connection
 from storagegate.net.http2.hpack import encodePairs
-from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.engine.native.shared import SharedCalls
 from storagegate.rpc.interfaces import NullByteCounter
+from storagegate.rpc.options import GRPCServerOptions
 from tests.net.support import TestSite
 from tests.support.h2client import framed
 

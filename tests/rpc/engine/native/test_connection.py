@@ -7,8 +7,8 @@ from twisted.internet.address import IPv4Address
 
 from storagegate.net.http2 import frames
 from storagegate.net.http2.hpack import encodePairs
-from storagegate.rpc.application import GRPCServerOptions
 from storagegate.rpc.engine.native.shared import SharedCalls
+from storagegate.rpc.options import GRPCServerOptions
 from tests.net.support import TestSite
 from tests.rpc.engine.native.test_call import HEAD, CallCase, Transport
 from tests.support.h2client import framed
