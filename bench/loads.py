@@ -37,8 +37,11 @@ _MEDIA_TYPE = re.compile(rb"content-type: ([^;\r\n]+)", re.IGNORECASE)
 """Fields in the output of nghttp."""
 
 _H2LOAD = re.compile(
-    rb"finished in ([0-9.]+)s,.*?([0-9]+) done,.*?([0-9]+) failed,.*?\(([0-9]+)\) data", re.DOTALL
+    rb"finished in ([0-9.]+)(s|ms|us),.*?([0-9]+) done,.*?([0-9]+) failed,.*?\(([0-9]+)\) data",
+    re.DOTALL,
 )
+_UNITS = {b"s": 1, b"ms": 1000, b"us": 1_000_000}
+"""How many of these are a second."""
 
 
 def runPinned(
@@ -205,7 +208,9 @@ def readH2load(
     match = _H2LOAD.search(output)
     if match is None:
         raise RuntimeError(f"h2load's report cannot be read: {output[-300:]!r}")
-    seconds, calls, failed, received = (float(each) for each in match.groups())
+    duration, unit, *counts = match.groups()
+    seconds = float(duration) / _UNITS[unit]
+    calls, failed, received = map(float, counts)
     # Columns: the start, the HTTP status, the microseconds of the call.
     took = sorted(int(line.split("\t")[2]) / 1000 for line in log.splitlines())
     fault = f"{failed:.0f} of {calls:.0f} calls failed" if failed else ""
@@ -462,7 +467,18 @@ def selfMeasured(
     @param words: A module and its arguments; the seconds are added.
     @param variables: Further variables of its environment.
     """
-    command = [sys.executable, "-m", *words]
+    return measuredProgram([sys.executable, "-m", *words], variables)
+
+
+def measuredProgram(
+    command: Sequence[object], variables: Mapping[str, str] | None = None
+) -> Callable[[float, Started | None], Seen]:
+    """
+    Return a load that is a program in any language, which prints the fields of L{Seen} as JSON.
+
+    @param command: Its command line; the seconds are added.
+    @param variables: See L{selfMeasured}.
+    """
 
     def run(seconds: float, started: Started | None) -> Seen:
         output, _ = runPinned([*command, seconds], started, SERVER_CORE, variables)

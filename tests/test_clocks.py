@@ -51,6 +51,7 @@ DATES = {
     "net.http.message": "the field Date",
     "rpc.client": "grpc takes deadlines as dates",
     "rpc.engine.native.call": "as grpc: deadlines are dates, beside a monotonic time",
+    "rpc.engine.native.clientcall": "as grpc: deadlines are dates, beside a monotonic time",
     "rpc.middleware": "the date of a line, and the end of a window",
     "rpc.testing": "as grpc: deadlines are dates",
     "objects.accounts": "keys have the date of their end",

@@ -1,10 +1,20 @@
-"""The cases of gRPC: one connection of h2load, with several calls in flight."""
+"""The cases of gRPC: servers by one connection of h2load, and clients by calls in flight."""
 
 from bench.cases import Asked, Case
-from bench.grpc.peers import AIO, GRPCLIB, NODE
-from bench.grpc.recipe import COPIES, NATIVE, OURS, Call, withHTTP2
+from bench.grpc.peers import AIO, AIO_CLIENT, GRPCLIB, NODE, NODE_CLIENT
+from bench.grpc.recipe import (
+    COPIES,
+    NATIVE,
+    NATIVE_CLIENT,
+    OUR_CLIENT,
+    OURS,
+    Call,
+    ClientLoad,
+    withHTTP2,
+)
 
 _SERVER = withHTTP2(OURS)
+_CLIENTS = (NATIVE_CLIENT, OUR_CLIENT, AIO_CLIENT, NODE_CLIENT)
 _ALL = (_SERVER, withHTTP2(NATIVE), AIO, GRPCLIB, NODE)
 
 CASES = (
@@ -55,5 +65,31 @@ CASES = (
             Asked("", 100, figure="p99Ms", text="p99 in ms", isMost=True),
             Asked("", 40, figure="grownMegabytes", text="memory of the streams in MB", isMost=True),
         ),
+    ),
+    Case(
+        "grpc/client-unary",
+        "unary calls of a client",
+        _CLIENTS,
+        ClientLoad("once"),
+        "calls",
+        quick=(64,),
+    ),
+    Case(
+        "grpc/client-server",
+        "streams of 1,000 responses, read by a client",
+        _CLIENTS,
+        ClientLoad("repeat"),
+        "messages",
+        connections=(4,),
+        quick=(4,),
+    ),
+    Case(
+        "grpc/client-bidi",
+        "1,000 messages there and back on a stream of a client",
+        _CLIENTS,
+        ClientLoad("chat"),
+        "messages",
+        connections=(4,),
+        quick=(4,),
     ),
 )

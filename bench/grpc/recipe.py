@@ -9,14 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from attrs import evolve, frozen
 
 from bench import peers
-from bench.cases import Load, MeasureError, Server
-from bench.loads import finish, h2load, helping
-from bench.processes import Running
+from bench.cases import CLIENT_CORE, Load, MeasureError, Server
+from bench.loads import finish, h2load, helping, measuredProgram
+from bench.processes import Running, Session
 
 APPS = Path(__file__).with_name("apps")
 PROTO = APPS / "echo.proto"
@@ -126,3 +127,53 @@ def holding(running: Running, streams: int) -> Iterator[float]:
 def withHTTP2(server: Server) -> Server:
     """Return a server that is asked over HTTP/2."""
     return evolve(server, ask=askHTTP2)
+
+
+# Clients: the measured side is the program of the load.
+
+
+@contextmanager
+def _answering(session: Session) -> Iterator[Running]:
+    """Run the server of all clients, the fastest that there is, on the core of loads."""
+    server = evolve(withHTTP2(NATIVE), cores=CLIENT_CORE)
+    with Running(server, session) as running:
+        yield running
+
+
+def asClient(server: Server) -> Server:
+    """
+    Return a client, from the server that its program would be.
+
+    The program gets the port of the server that answers it, and then the method, the calls in
+    flight and the seconds.
+    """
+
+    def prepare(running: Running) -> None:
+        server.prepare(running)
+        session = running.session
+        running.port = session.once("grpc/clients", partial(_answering, session)).port
+
+    return evolve(server, command=None, prepare=prepare, data=server.command)
+
+
+@frozen
+class ClientLoad:
+    """Calls of a client, each in flight followed by the next one."""
+
+    method: str
+
+    def __call__(self, running: Running, connections: int, seconds: float) -> Load:
+        """Return the load."""
+        words = [*running.server.data(running), self.method, connections]
+        return Load(measuredProgram(words, running.server.environment))
+
+
+def ourClient(engine: str, name: str) -> Server:
+    """Return our client on an engine."""
+    app = APPS / "client_storagegate.py"
+    made = peers.ourApp(app, engine, packages=(*LIBRARIES, "twisted"))
+    return asClient(evolve(made, name=name))
+
+
+OUR_CLIENT = ourClient("grpcio", OURS.name)
+NATIVE_CLIENT = ourClient("native", NATIVE.name)

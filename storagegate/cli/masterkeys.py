@@ -7,8 +7,9 @@ one runs, because it keeps the settings of buckets in memory.
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, closing
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from storagegate.objects.encryption.masterkeys.keyfile import (
     KeyFileError,
     readKeyFile,
 )
+from storagegate.objects.encryption.masterkeys.opening import MOST_SAMPLED
 from storagegate.objects.errors import DomainError, MasterKeysUnavailable
 from storagegate.storage.files import createFile
 from storagegate.storage.layout import MASTER_KEYS
@@ -188,8 +190,8 @@ def masterKeyFile(invocation: Invocation) -> str | None:
     return os.path.abspath(store.masterKeys or os.path.join(invocation.data, MASTER_KEYS))
 
 
-def keyedBuckets(invocation: Invocation) -> int:
-    """Return the number of buckets that have encrypted objects, and so need master keys."""
+def _keyedSettings(invocation: Invocation) -> Generator[dict[str, bytes], None, None]:
+    """Yield the settings of the buckets that have wrapped keys."""
     cluster = invocation.configuration.cluster
     admin: Any
     if cluster is not None:
@@ -201,7 +203,14 @@ def keyedBuckets(invocation: Invocation) -> int:
 
         admin = openForTools(catalogPath(invocation))
     with closing(admin):
-        return sum(KEYED in documents for _, documents in admin.settings())
+        for _, documents in admin.settings():
+            if KEYED in documents:
+                yield documents
+
+
+def keyedBuckets(invocation: Invocation) -> int:
+    """Return the number of buckets that have encrypted objects, and so need master keys."""
+    return sum(1 for _ in _keyedSettings(invocation))
 
 
 def backUpKeys(invocation: Invocation, to: str) -> None:
@@ -277,8 +286,12 @@ def _provided(invocation: Invocation, act: "Callable[[IMasterKeys], Awaitable[T]
     outcome: list[T] = []
     problem: list[str | None] = []
 
-    async def hasWrapped() -> bool:
-        return keyedBuckets(invocation) > 0
+    async def wrapped() -> list[str]:
+        from storagegate.objects.encryption.bucketkeys import keysIn
+
+        with closing(_keyedSettings(invocation)) as settings:
+            some = list(islice(settings, MOST_SAMPLED))
+        return [key.wrapped for documents in some for key in keysIn(documents).values()]
 
     async def run(keys: "IMasterKeys") -> None:
         try:
@@ -295,7 +308,7 @@ def _provided(invocation: Invocation, act: "Callable[[IMasterKeys], Awaitable[T]
         if invocation.configuration.cluster is None:
             catalogPath(invocation)
         assert path is not None
-        keys = FileMasterKeys(path, Clock(), maybeDeferred, hasWrapped, False, 0)
+        keys = FileMasterKeys(path, Clock(), maybeDeferred, wrapped, False, 0)
         failures: list[Any] = []
         # Each step blocks, so the result is there at once.
         Deferred.fromCoroutine(run(keys)).addErrback(failures.append)

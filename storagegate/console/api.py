@@ -103,7 +103,8 @@ class ConsoleAPI:
         """
 
         async def admit(req: Any, res: Any, next: Any) -> None:
-            principal = await self._authenticate(req, operation)
+            with domainErrors():
+                principal = await self._authenticate(req, operation)
             params = {name: _unescaped(text) for name, text in req.params.items()}
             call = ConsoleCall(req, res, operation, params, self._services, principal)
             req.call = call

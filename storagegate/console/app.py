@@ -28,7 +28,7 @@ COOKIE = "storagegate-console"
 TOKEN_HEADER = "x-console-token"
 
 _SETTLED_MS = 2000
-"""The age of a session at which all processes know its user: they poll twice a second."""
+"""The age of a session at which all processes know its key or user: they poll twice a second."""
 
 _SESSION_TOKEN_HEADER = "x-amz-security-token"
 
@@ -52,9 +52,7 @@ class Console:
     def __init__(self, services: ConsoleServices, guard: Guard) -> None:
         self.services = services
         self.guard = guard
-        self.sessions = ConsoleSessions(
-            services.daemon.dataDirectory, services.store.pool, services.now
-        )
+        self.sessions = ConsoleSessions(services.records, services.now)
         self.throttle = SignInThrottle.make(services.makeRates, services.now)
         self.issuers = makeIssuers(services)
         services.kept["console"] = self
@@ -68,7 +66,7 @@ class Console:
         servePages(self.app)
 
     async def close(self) -> None:
-        """Close streams, jobs and the file of sessions."""
+        """Close streams, jobs and the store of sessions."""
         live = self.services.kept.pop("live", None)
         if live is not None:
             live.close()
@@ -130,14 +128,14 @@ class Console:
     async def _keyOf(self, session: ConsoleSession) -> AccountKey | None:
         """Return the current key or user of a session; L{None} if there is none."""
         accounts, grant = self.services.accounts, session.grant
+        if self.services.now() * 1000 - session.createdMs < _SETTLED_MS:
+            # Another process has just made the key or the user, or renewed the user's groups.
+            await accounts.refresh()
         if grant is None:
             return accounts.find(session.accessKey)
         issuer = self.issuers.byName.get(grant.issuer)
         if issuer is None or issuer.options.account != grant.account:
             return None
-        if self.services.now() * 1000 - session.createdMs < _SETTLED_MS:
-            # Another process has just created the user, or renewed its groups.
-            await accounts.refresh()
         return accounts.findPerson(grant.account, grant.user, grant.role)
 
     async def prove(self, accessKey: str, secretKey: str, address: str) -> Principal:

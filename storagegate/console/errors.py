@@ -61,6 +61,7 @@ STATUSES: Mapping[type[errors.DomainError], int] = {
     errors.PackedPolicyTooLarge: 400,
     errors.UnauthenticatedCall: 403,
     errors.ValidationError: 400,
+    errors.InvalidInput: 400,
     errors.MetadataTooLarge: 400,
     errors.BucketNotFound: 404,
     errors.ObjectNotFound: 404,

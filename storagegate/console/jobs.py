@@ -2,13 +2,12 @@
 Background jobs: delete, copy or move the objects below a prefix, abort its uploads, or empty a
 bucket.
 
-All workers share C{jobs.sqlite} in the data directory: each can list and cancel the jobs of
-another. A job is interrupted when its process has ended; with several workers, when it has not been
-written for 30 s. An interrupted job is not resumed, because its objects may have changed since; the
-same job, started again, continues with the remaining objects.
+Jobs are records that all workers, and all nodes of a cluster, share: each can list and cancel the
+jobs of another. A job is interrupted when its process has ended; with several processes, when it
+has not been written for 30 s. An interrupted job is not resumed, because its objects may have
+changed since; the same job, started again, continues with the remaining objects.
 """
 
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ import msgspec
 from attrs import define, field
 from msgspec import Struct
 from msgspec.structs import replace
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
@@ -39,10 +38,10 @@ from storagegate.objects.operations import (
     ListObjects,
     ListObjectVersions,
 )
+from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
 from storagegate.storage.errors import NoSuchUpload, StoreError
 from storagegate.storage.ranges import ObjectRange, UploadRange, VersionRange
 from storagegate.storage.records import ObjectRecord, WriteCondition
-from storagegate.storage.sqlite import FileKind, SQLiteFile
 
 _BATCH = 1000
 """Objects per batch; the job pauses between batches."""
@@ -63,36 +62,22 @@ _DEAD_SECONDS = 30.0
 
 _LONGEST_PAUSE_SECONDS = 1.0
 
-_BUSY_MS = 2000
+_KEPT_MS = 30 * 24 * 3600 * 1000
+"""How long a job is listed after its last write."""
+
+_JOB, _STOP = "job", "jobStop"
+"""The kinds of records: jobs, and requests to cancel them."""
+
+_UNLIMITED = 1 << 40
+
+_JOBS = RecordLimits(most=_MOST_KEPT + 1, mostOfOwner=_MOST_KEPT + 1, mostBytesOfOwner=_UNLIMITED)
+"""The jobs that were written last are kept, and with them all that run."""
+
+_STOPS = RecordLimits(most=_MOST_KEPT, mostOfOwner=1, mostBytesOfOwner=_UNLIMITED)
 
 _INSIDE = "The target must not be inside the source"
 
 Kind = Literal["deletePrefix", "copyPrefix", "movePrefix", "abortUploads", "emptyBucket"]
-
-
-class JobsUnusable(StoreError):
-    """The file of jobs is unusable."""
-
-
-_KIND = FileKind(
-    keeps="console jobs",
-    migrations=(
-        (
-            """
-            CREATE TABLE consoleJobs (
-                id TEXT PRIMARY KEY NOT NULL,
-                accessKey TEXT NOT NULL,
-                state TEXT NOT NULL,
-                wroteMs INTEGER NOT NULL,
-                document BLOB NOT NULL
-            )
-            """,
-        ),
-    ),
-    mark="consoleJobs",
-    synchronous="NORMAL",
-    error=JobsUnusable,
-)
 
 
 class NewJob(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -158,20 +143,31 @@ class Jobs(Struct):
     mayStart: bool
 
 
+class _StoredJob(Struct):
+    """
+    The content of the record of a job.
+
+    @ivar wroteMs: When the process of the job has written it.
+    """
+
+    job: JobView
+    wroteMs: int
+
+
+_decode = msgspec.json.Decoder(_StoredJob).decode
+
+
 @define(eq=False)
 class JobManager:
-    """Runs and stores jobs. Must run in the reactor thread; the file is used in threads."""
+    """Runs and stores jobs. Must run in the reactor thread."""
 
     _services: ConsoleServices
-    _file: SQLiteFile = field(init=False)
-    _lock: DeferredLock = field(factory=DeferredLock, init=False)
     _running: dict[str, "_Run"] = field(factory=dict, init=False)
     _own: set[str] = field(factory=set, init=False)
 
-    @_file.default
-    def _makeFile(self) -> SQLiteFile:
-        path = os.path.join(self._services.daemon.dataDirectory, "jobs.sqlite")
-        return SQLiteFile(path, _KIND, _BUSY_MS)
+    @property
+    def _records(self) -> IConsoleRecords:
+        return self._services.records
 
     async def jobs(self, accessKey: str | None = None) -> list[JobView]:
         """
@@ -179,17 +175,11 @@ class JobManager:
 
         @param accessKey: Return only the jobs of this key.
         """
-
-        def act() -> list[tuple[Any, ...]]:
-            select = "SELECT id, accessKey, state, wroteMs, document FROM consoleJobs"
-            return self._file.execute(select).fetchall()
-
         found = []
-        for id, owner, state, wroteMs, document in await self._perform(act, False):
-            if accessKey in (None, owner):
-                job = _decode(document)
-                job.state = self._stateOf(id, state, wroteMs)
-                found.append(job)
+        for record in await self._records.records(_JOB, accessKey):
+            stored = _decode(record.document)
+            stored.job.state = self._stateOf(stored)
+            found.append(stored.job)
         return sorted(found, key=lambda each: (-each.startedMs, each.id))
 
     async def start(self, key: AccountKey, wanted: NewJob, run: Callable[["_Run"], Any]) -> JobView:
@@ -208,29 +198,16 @@ class JobManager:
             startedMs=self._nowMs(),
             **msgspec.structs.asdict(wanted),
         )
-
-        def act() -> bool:
-            execute, nowMs = self._file.execute, self._nowMs()
-            rows = execute("SELECT accessKey, id, state, wroteMs FROM consoleJobs").fetchall()
-            running = [name for name, *row in rows if self._stateOf(*row) == "running"]
-            if len(running) >= _MOST_RUNNING or running.count(job.accessKey) >= most:
-                return False
-            execute(
-                "DELETE FROM consoleJobs WHERE id IN (SELECT id FROM consoleJobs"
-                " WHERE state != 'running' OR wroteMs <= ? ORDER BY wroteMs DESC"
-                " LIMIT -1 OFFSET ?)",
-                nowMs - int(_DEAD_SECONDS * 1000),
-                _MOST_KEPT,
-            )
-            insert = "INSERT INTO consoleJobs VALUES (?, ?, ?, ?, ?)"
-            document = msgspec.json.encode(job)
-            execute(insert, job.id, job.accessKey, job.state, nowMs, document)
-            return True
-
-        # Set before the job is in the file, so that it never looks interrupted.
+        # Set before the job is stored, so that it never looks interrupted.
         self._own.add(job.id)
         try:
-            isStarted = await self._perform(act, True)
+            isStarted = await self._isWithin(job, most)
+            if isStarted:
+                await self._records.add(self._recordOf(job), _JOBS, self._nowMs())
+                # Another process can have started one at the same time: then neither may start.
+                isStarted = await self._isWithin(job, most)
+                if not isStarted:
+                    await self._records.remove(_JOB, job.id)
         except StoreError:
             self._own.discard(job.id)
             raise
@@ -243,67 +220,66 @@ class JobManager:
         started.ended = fromCoroutine(started.run(run(started)))
         return job
 
+    async def _isWithin(self, job: JobView, most: int) -> bool:
+        """
+        Return whether the other running jobs leave a place for one.
+
+        @param most: The most jobs of its key.
+        """
+        others = [
+            each.accessKey
+            for each in await self.jobs()
+            if each.state == "running" and each.id != job.id
+        ]
+        return len(others) < _MOST_RUNNING and others.count(job.accessKey) < most
+
     async def cancel(self, id: str) -> None:
         """Cancel a running job, or delete the record of a finished job."""
-
-        def act() -> None:
-            select = "SELECT id, state, wroteMs FROM consoleJobs WHERE id = ?"
-            rows = self._file.execute(select, id).fetchall()
-            if rows and self._stateOf(*rows[0]) == "running":
-                update = "UPDATE consoleJobs SET state = 'cancelling' WHERE id = ?"
-                self._file.execute(update, id)
-            else:
-                self._file.execute("DELETE FROM consoleJobs WHERE id = ?", id)
-
-        await self._perform(act, True)
+        found = await self._records.find(_JOB, id)
+        if found is not None and self._stateOf(_decode(found.document)) == "running":
+            expiresMs = self._nowMs() + _KEPT_MS
+            stop = ConsoleRecord(_STOP, id, id, expiresMs, b"")
+            await self._records.add(stop, _STOPS, self._nowMs())
+        else:
+            await self._records.remove(_JOB, id)
         if id in self._running:
             self._running[id].isCancelled = True
 
     async def write(self, job: JobView) -> bool:
         """Write the state of a job; return whether the job may continue."""
-
-        def act() -> bool:
-            select = "SELECT state FROM consoleJobs WHERE id = ?"
-            rows = self._file.execute(select, job.id).fetchall()
-            goesOn = bool(rows) and rows[0][0] == "running"
-            state = job.state if goesOn or job.state != "running" else rows[0][0] if rows else ""
-            update = "UPDATE consoleJobs SET state = ?, wroteMs = ?, document = ? WHERE id = ?"
-            self._file.execute(update, state, self._nowMs(), msgspec.json.encode(job), job.id)
-            return goesOn
-
-        found: bool = await self._perform(act, True)
-        return found
+        isKept = await self._records.replace(self._recordOf(job))
+        return isKept and await self._records.find(_STOP, job.id) is None
 
     async def close(self) -> None:
-        """Interrupt the jobs of this process, and close the file."""
+        """Interrupt the jobs of this process."""
         for each in list(self._running.values()):
             each.isClosing = True
         for each in list(self._running.values()):
             assert each.ended is not None
             await each.ended
-        await self._lock.run(self._services.store.pool.run, self._file.close)
 
     def forget(self, id: str) -> None:
         """Remove a finished job from memory."""
         self._running.pop(id, None)
         self._own.discard(id)
 
-    def _stateOf(self, id: str, state: str, wroteMs: int) -> str:
+    def _recordOf(self, job: JobView) -> ConsoleRecord:
+        nowMs = self._nowMs()
+        document = msgspec.json.encode(_StoredJob(job, nowMs))
+        return ConsoleRecord(_JOB, job.id, job.accessKey, nowMs + _KEPT_MS, document)
+
+    def _stateOf(self, stored: _StoredJob) -> str:
         """Return the state of a job, whose process may have ended."""
-        if state not in ("running", "cancelling"):
-            return state
-        # Without workers, no other process can run the job.
-        isOthers = self._services.link is not None
+        if stored.job.state != "running":
+            return stored.job.state
+        # No other process can run a job of a daemon without workers.
+        isOthers = self._services.link is not None or self._records.isOfNodes
         # A date in the future was written before the clock was set back.
-        isAlive = isOthers and abs(self._nowMs() - wroteMs) < _DEAD_SECONDS * 1000
-        return "running" if isAlive or id in self._own else "interrupted"
+        isAlive = isOthers and abs(self._nowMs() - stored.wroteMs) < _DEAD_SECONDS * 1000
+        return "running" if isAlive or stored.job.id in self._own else "interrupted"
 
     def _nowMs(self) -> int:
         return int(self._services.now() * 1000)
-
-    async def _perform(self, act: Callable[[], Any], writes: bool) -> Any:
-        pool = self._services.store.pool
-        return await self._lock.run(pool.run, self._file.perform, act, writes)
 
 
 class _Ended(Exception):
@@ -423,10 +399,6 @@ class _Run:
                 return
             after = page.last.encode()
             await self.turn()
-
-
-def _decode(document: bytes) -> JobView:
-    return msgspec.json.decode(document, type=JobView)
 
 
 def _describe(error: Exception) -> str:

@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 from attrs import define, field
-from msgspec import Struct
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
@@ -59,27 +58,14 @@ _ABORT_SECONDS = 0.4
 """Together with the key poll and the check, less than two seconds."""
 
 
-class EventsQuery(Struct, forbid_unknown_fields=True):
+class EventsQuery(RequestFilter, frozen=True, forbid_unknown_fields=True):
     """
     The filter of a stream; all fields but C{topics} apply to requests.
 
     @ivar topics: Separated by commas: C{requests}, C{health}, C{jobs}, C{metrics}.
-    @ivar wire: C{s3}, C{http}, C{websocket}, C{grpc}, C{udp} or C{tcp}.
-    @ivar operation: Amazon's name, or C{Service.method}.
-    @ivar status: C{404}, C{4xx}, or C{error} for 400 and above.
-    @ivar key: An access key.
-    @ivar prefix: A prefix of the object's key.
-    @ivar slowerThanMs: Only requests with at least this duration.
     """
 
     topics: str = "requests"
-    wire: str = ""
-    operation: str = ""
-    status: str = ""
-    key: str = ""
-    bucket: str = ""
-    prefix: str = ""
-    slowerThanMs: float = 0.0
 
 
 async def streamEvents(call: ConsoleCall, query: EventsQuery) -> Any:

@@ -158,9 +158,12 @@ class RequestFilter(Struct, frozen=True, omit_defaults=True):
     """
     The filter of a stream; an empty text matches any value.
 
+    @ivar wire: C{s3}, C{http}, C{websocket}, C{grpc}, C{udp} or C{tcp}.
+    @ivar operation: Amazon's name, or C{Service.method}.
     @ivar status: C{404}, C{4xx}, or C{error} for 400 and above.
     @ivar key: An access key.
     @ivar prefix: A prefix of the object's key.
+    @ivar slowerThanMs: Only requests with at least this duration.
     """
 
     wire: str = ""

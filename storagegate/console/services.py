@@ -9,6 +9,7 @@ from storagegate.core.ratelimit import RateStoreMaker
 from storagegate.objects.accounts import AccessKeyStore
 from storagegate.objects.issuedkeys import KeyPair
 from storagegate.objects.service import ObjectService
+from storagegate.storage.consolerecords import IConsoleRecords
 from storagegate.storage.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class ConsoleServices:
     @ivar meters: The metrics of this process.
     @ivar link: The connection of a worker to the other workers; L{None} without workers.
     @ivar monitor: The requests and metrics of all processes.
+    @ivar records: Stores the sessions of the console, for all processes and nodes.
     @ivar now: Returns seconds since the epoch.
     @ivar makeRates: Makes rate limit stores that all processes share.
     @ivar presign: Makes a presigned URL from the key, the region, the URL, parameters, the time now
@@ -102,6 +104,7 @@ class ConsoleServices:
     monitor: "ConsoleMonitor"
     daemon: IDaemon
     options: ConsoleOptions
+    records: IConsoleRecords
     now: Callable[[], float]
     makeRates: RateStoreMaker
     presign: Callable[[KeyPair, str, str, Mapping[str, str], float, int], str]

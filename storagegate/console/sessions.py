@@ -1,32 +1,28 @@
 """
-Console sessions, in C{sessions.sqlite} of the data directory, shared by all workers.
+Console sessions, their tickets, and the sign-ins that were used, for all workers and nodes.
 
 A session has two halves: the id in a cookie, which page scripts cannot read, and a token, which the
-browser sends to no other service of the same host. The file holds the hashes of both. It also holds
-a hash of the secret of the key, so a session ends when the secret changes.
+browser sends to no other service of the same host. The record of a session holds the hashes of
+both. It also holds a hash of the secret of the key, so a session ends when the secret changes.
 
 A session of a person who signed in at an issuer has a grant instead of a key: the user, and the
 role that the issuer named.
+
+The records are in a file of the data directory or, in a cluster, in the catalog: see
+L{storagegate.storage.consolerecords}.
 """
 
 import hmac
-import os
 from collections.abc import Callable
 from hashlib import sha256
 from secrets import token_urlsafe
-from typing import Any, TypeVar
 
 import msgspec
-from attrs import evolve, frozen
 from msgspec import Struct
-from twisted.internet.defer import DeferredLock
+from msgspec.structs import replace
 
 from storagegate.objects.accounts import AccountKey
-from storagegate.storage.errors import StoreError
-from storagegate.storage.sqlite import FileKind, SQLiteFile
-from storagegate.storage.threadpool import IWorkPool
-
-T = TypeVar("T")
+from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
 
 IDLE_SECONDS = 30 * 60
 """A session ends after this time without use."""
@@ -38,62 +34,20 @@ _TOUCH_SECONDS = 60
 """The shortest interval between writes of the last use."""
 
 _MOST = 10_000
-_MOST_OF_KEY = 100
-"""Session limits, in total and per key; the least recently used sessions are evicted."""
+"""Sessions, and sign-ins of the last minutes."""
 
-_MOST_TICKETS = 1000
-_MOST_TICKET_BYTES = 4 << 20
-"""Ticket limits per session; the tickets that expire first are evicted."""
+_UNLIMITED = 1 << 40
 
-_BUSY_MS = 2000
+_SESSIONS = RecordLimits(most=_MOST, mostOfOwner=100, mostBytesOfOwner=_UNLIMITED)
+"""The limits in total and of a key; the sessions that end first are evicted."""
 
+_TICKETS = RecordLimits(most=100_000, mostOfOwner=1000, mostBytesOfOwner=4 << 20)
+"""The limits in total and of a session; the tickets that expire first are evicted."""
 
-class SessionsUnusable(StoreError):
-    """The file of sessions is unusable."""
+_SIGN_INS = RecordLimits(most=_MOST, mostOfOwner=_MOST, mostBytesOfOwner=_UNLIMITED, evicts=False)
+"""A sign-in that was evicted could be used again."""
 
-
-_KIND = FileKind(
-    keeps="console sessions",
-    migrations=(
-        (
-            """
-            CREATE TABLE consoleSessions (
-                id TEXT PRIMARY KEY NOT NULL,
-                token TEXT NOT NULL,
-                accessKey TEXT NOT NULL,
-                proof TEXT NOT NULL,
-                createdMs INTEGER NOT NULL,
-                usedMs INTEGER NOT NULL,
-                address TEXT NOT NULL,
-                agent TEXT NOT NULL
-            )
-            """,
-        ),
-        (
-            """
-            CREATE TABLE consoleTickets (
-                id TEXT PRIMARY KEY NOT NULL,
-                session TEXT NOT NULL,
-                expiresMs INTEGER NOT NULL,
-                document BLOB NOT NULL
-            )
-            """,
-        ),
-        (
-            "ALTER TABLE consoleSessions ADD COLUMN document TEXT NOT NULL DEFAULT ''",
-            """
-            CREATE TABLE consoleSignIns (
-                state TEXT PRIMARY KEY NOT NULL,
-                expiresMs INTEGER NOT NULL
-            )
-            """,
-        ),
-    ),
-    mark="consoleSessions",
-    # Signing out must be durable, too.
-    synchronous="FULL",
-    error=SessionsUnusable,
-)
+_SESSION, _TICKET, _SIGN_IN = "session", "ticket", "signIn"
 
 
 class SignInGrant(Struct, frozen=True):
@@ -115,8 +69,7 @@ class SignInGrant(Struct, frozen=True):
     isGrouped: bool
 
 
-@frozen
-class ConsoleSession:
+class ConsoleSession(Struct, frozen=True):
     """
     A session.
 
@@ -126,7 +79,7 @@ class ConsoleSession:
     @ivar proof: A keyed hash of the secret of the key and the id.
     @ivar address: The client address at sign-in.
     @ivar agent: The C{User-Agent} at sign-in.
-    @ivar document: The grant as JSON; empty for a session of a key.
+    @ivar grant: The grant of a person; L{None} for a session of a key.
     """
 
     id: str
@@ -137,12 +90,12 @@ class ConsoleSession:
     usedMs: int
     address: str
     agent: str
-    document: str = ""
+    grant: SignInGrant | None = None
 
-    @property
-    def grant(self) -> SignInGrant | None:
-        """The grant of a person; L{None} for a session of a key."""
-        return msgspec.json.decode(self.document, type=SignInGrant) if self.document else None
+    def record(self) -> ConsoleRecord:
+        """Make the record of the session, see L{readSession}."""
+        document = msgspec.json.encode(self)
+        return ConsoleRecord(_SESSION, self.id, self.accessKey, self.endMs(), document)
 
     def endMs(self) -> int:
         """Return when the session expires unless it is used before then."""
@@ -164,6 +117,14 @@ class ConsoleSession:
         return hmac.compare_digest(self.token, _hash(token))
 
 
+def readSession(record: ConsoleRecord) -> ConsoleSession:
+    """Read the record of a session."""
+    return _decode(record.document)
+
+
+_decode = msgspec.json.Decoder(ConsoleSession).decode
+
+
 def _hash(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
@@ -173,18 +134,15 @@ def _proof(id: str, key: AccountKey) -> str:
 
 
 class ConsoleSessions:
-    """Stores sessions. Must run in the reactor thread; the file is used in threads."""
+    """The sessions of all processes of the console. Must run in the reactor thread."""
 
-    def __init__(self, directory: str, pool: IWorkPool, now: Callable[[], float]) -> None:
+    def __init__(self, records: IConsoleRecords, now: Callable[[], float]) -> None:
         """
-        @param directory: The data directory.
-        @param pool: Runs blocking calls.
+        @param records: Stores the sessions.
         @param now: Returns seconds since the epoch.
         """
-        self._file = SQLiteFile(os.path.join(directory, "sessions.sqlite"), _KIND, _BUSY_MS)
-        self._pool = pool
+        self._records = records
         self._now = now
-        self._lock = DeferredLock()
 
     async def create(
         self, key: AccountKey, address: str, agent: str, grant: SignInGrant | None = None
@@ -196,8 +154,7 @@ class ConsoleSessions:
         @return: The session, its id for the cookie, and its token.
         """
         id, token = token_urlsafe(32), token_urlsafe(32)
-        nowMs = int(self._now() * 1000)
-        hashed = _hash(id)
+        nowMs, hashed = self._nowMs(), _hash(id)
         session = ConsoleSession(
             hashed,
             _hash(token),
@@ -207,40 +164,9 @@ class ConsoleSessions:
             nowMs,
             address,
             agent[:200],
-            "" if grant is None else msgspec.json.encode(grant).decode(),
+            grant,
         )
-
-        def act() -> None:
-            execute = self._file.execute
-            execute("DELETE FROM consoleSessions WHERE " + _OVER, *self._limits(nowMs))
-            execute(
-                "DELETE FROM consoleSessions WHERE id IN (SELECT id FROM consoleSessions"
-                " ORDER BY usedMs DESC LIMIT -1 OFFSET ?)",
-                _MOST - 1,
-            )
-            execute(
-                "DELETE FROM consoleSessions WHERE id IN (SELECT id FROM consoleSessions"
-                " WHERE accessKey = ? ORDER BY usedMs DESC LIMIT -1 OFFSET ?)",
-                session.accessKey,
-                _MOST_OF_KEY - 1,
-            )
-            execute(
-                "DELETE FROM consoleTickets WHERE session NOT IN (SELECT id FROM consoleSessions)"
-            )
-            execute(
-                "INSERT INTO consoleSessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                session.id,
-                session.token,
-                session.accessKey,
-                session.proof,
-                session.createdMs,
-                session.usedMs,
-                session.address,
-                session.agent,
-                session.document,
-            )
-
-        await self._perform(act, True)
+        await self._records.add(session.record(), _SESSIONS, nowMs)
         return session, id, token
 
     async def find(self, id: str) -> ConsoleSession | None:
@@ -249,16 +175,11 @@ class ConsoleSessions:
 
         @param id: The id in the cookie.
         """
-        hashed = _hash(id)
-        nowMs = int(self._now() * 1000)
-        found = await self._perform(lambda: self._select("WHERE id = ?", hashed), False)
-        if not found or found[0].endMs() <= nowMs:
-            return None
-        session: ConsoleSession = found[0]
-        if nowMs - session.usedMs >= _TOUCH_SECONDS * 1000:
-            update = "UPDATE consoleSessions SET usedMs = ? WHERE id = ?"
-            await self._perform(lambda: self._file.execute(update, nowMs, hashed), True)
-            session = evolve(session, usedMs=nowMs)
+        session = await self._valid(_hash(id))
+        nowMs = self._nowMs()
+        if session is not None and nowMs - session.usedMs >= _TOUCH_SECONDS * 1000:
+            session = replace(session, usedMs=nowMs)
+            await self._records.replace(session.record())
         return session
 
     async def exists(self, id: str) -> bool:
@@ -267,8 +188,7 @@ class ConsoleSessions:
 
         @param id: The hash of the id.
         """
-        found = await self._perform(lambda: self._select("WHERE id = ?", id), False)
-        return bool(found) and found[0].endMs() > int(self._now() * 1000)
+        return await self._valid(id) is not None
 
     async def sessions(self, accessKey: str | None = None) -> list[ConsoleSession]:
         """
@@ -276,42 +196,28 @@ class ConsoleSessions:
 
         @param accessKey: Return only the sessions of this key.
         """
-        nowMs = int(self._now() * 1000)
-        where, values = ("", ()) if accessKey is None else ("WHERE accessKey = ?", (accessKey,))
-        found = await self._perform(
-            lambda: self._select(f"{where} ORDER BY usedMs DESC, id", *values), False
-        )
-        return [each for each in found if each.endMs() > nowMs]
+        nowMs = self._nowMs()
+        found = map(readSession, await self._records.records(_SESSION, accessKey))
+        valid = [each for each in found if each.endMs() > nowMs]
+        return sorted(valid, key=lambda each: (-each.usedMs, each.id))
 
     async def end(self, id: str) -> None:
         """
-        End a session.
+        End a session, with its tickets.
 
         @param id: The hash of the id.
         """
-        delete = "DELETE FROM consoleSessions WHERE id = ?"
-        await self._perform(lambda: self._file.execute(delete, id), True)
+        await self._records.remove(_SESSION, id)
 
     async def useSignIn(self, state: str, expiresMs: int) -> bool:
         """
         Use the state of a sign-in at an issuer.
 
         @param expiresMs: When the state expires.
-        @return: Whether this is its first use on this machine.
+        @return: Whether this is its first use in all processes.
         """
-        hashed = _hash(state)
-
-        def act() -> bool:
-            execute = self._file.execute
-            nowMs = int(self._now() * 1000)
-            execute("DELETE FROM consoleSignIns WHERE expiresMs <= ?", nowMs)
-            (count,) = execute("SELECT COUNT(*) FROM consoleSignIns").fetchone()
-            if count >= _MOST:
-                return False
-            insert = "INSERT OR IGNORE INTO consoleSignIns VALUES (?, ?)"
-            return bool(execute(insert, hashed, expiresMs).rowcount)
-
-        return await self._perform(act, True)
+        record = ConsoleRecord(_SIGN_IN, _hash(state), "", expiresMs, b"")
+        return await self._records.add(record, _SIGN_INS, self._nowMs())
 
     async def addTicket(self, session: str, expiresMs: int, document: bytes) -> str:
         """
@@ -323,28 +229,8 @@ class ConsoleSessions:
         @return: The id of the ticket.
         """
         id = token_urlsafe(24)
-
-        def act() -> None:
-            execute = self._file.execute
-            nowMs = int(self._now() * 1000)
-            execute("DELETE FROM consoleTickets WHERE expiresMs <= ?", nowMs)
-            execute(
-                "DELETE FROM consoleTickets WHERE id IN (SELECT id FROM consoleTickets"
-                " WHERE session = ? ORDER BY expiresMs DESC LIMIT -1 OFFSET ?)",
-                session,
-                _MOST_TICKETS - 1,
-            )
-            execute(
-                "DELETE FROM consoleTickets WHERE id IN (SELECT id FROM (SELECT id,"
-                " SUM(LENGTH(document)) OVER (ORDER BY expiresMs DESC, id) AS bytes"
-                " FROM consoleTickets WHERE session = ?) WHERE bytes > ?)",
-                session,
-                _MOST_TICKET_BYTES - len(document),
-            )
-            insert = "INSERT INTO consoleTickets VALUES (?, ?, ?, ?)"
-            execute(insert, _hash(id), session, expiresMs, document)
-
-        await self._perform(act, True)
+        record = ConsoleRecord(_TICKET, _hash(id), session, expiresMs, document)
+        await self._records.add(record, _TICKETS, self._nowMs())
         return id
 
     async def ticket(self, session: str, id: str) -> bytes | None:
@@ -353,28 +239,19 @@ class ConsoleSessions:
 
         @param session: The hash of the session's id.
         """
-        select = (
-            "SELECT document FROM consoleTickets WHERE id = ? AND session = ? AND expiresMs > ?"
-        )
-        values = (_hash(id), session, int(self._now() * 1000))
-        row = await self._perform(lambda: self._file.execute(select, *values).fetchone(), False)
-        return None if row is None else bytes(row[0])
+        found = await self._records.find(_TICKET, _hash(id))
+        if found is None or found.owner != session or found.expiresMs <= self._nowMs():
+            return None
+        return found.document
 
     async def close(self) -> None:
-        """Close the file."""
-        await self._lock.run(self._pool.run, self._file.close)
+        """Close the store of the sessions."""
+        await self._records.close()
 
-    def _select(self, rest: str, *values: object) -> list[ConsoleSession]:
-        rows = self._file.execute(f"SELECT * FROM consoleSessions {rest}", *values).fetchall()
-        return [ConsoleSession(*row) for row in rows]
+    async def _valid(self, id: str) -> ConsoleSession | None:
+        found = await self._records.find(_SESSION, id)
+        session = None if found is None else readSession(found)
+        return None if session is None or session.endMs() <= self._nowMs() else session
 
-    def _limits(self, nowMs: int) -> tuple[int, int]:
-        return nowMs - IDLE_SECONDS * 1000, nowMs - LONGEST_SECONDS * 1000
-
-    async def _perform(self, act: Callable[[], T], writes: bool) -> T:
-        result: Any = await self._lock.run(self._pool.run, self._file.perform, act, writes)
-        found: T = result
-        return found
-
-
-_OVER = "usedMs <= ? OR createdMs <= ?"
+    def _nowMs(self) -> int:
+        return int(self._now() * 1000)

@@ -17,8 +17,8 @@ from storagegate.console.call import ConsoleCall
 from storagegate.core.errors import codedError
 from storagegate.objects.access.context import PlainCaller
 from storagegate.objects.accounts import accountNames
-from storagegate.objects.identities.operations import IdentityOperation
-from storagegate.objects.identities.table import CHANGES, OPERATIONS, READS, perform
+from storagegate.objects.identities.operations import IdentityOperation, SimulationOperation
+from storagegate.objects.identities.table import CHANGES, OPERATIONS, perform
 
 
 class IdentityQuery(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ async def readIdentities(call: ConsoleCall, query: IdentityQuery) -> Any:
 
 
 async def changeIdentities(call: ConsoleCall, body: Any) -> Any:
-    """Perform an operation of IAM that changes something."""
+    """Perform an operation of IAM that changes something, or a simulation, which has lists."""
     if not isinstance(body, dict):
         raise codedError("INVALID_ARGUMENT", "The body must be an object")
     given = dict(body)
@@ -84,7 +84,8 @@ async def _perform(
     call: ConsoleCall, given: dict[str, Any], account: str, *, isChange: bool
 ) -> Any:
     operation = makeOperation(call.params["operation"], given)
-    if type(operation) not in (CHANGES if isChange else READS):
+    isPosted = type(operation) in CHANGES or isinstance(operation, SimulationOperation)
+    if isPosted is not isChange:
         raise codedError("NOT_FOUND", "The API has no such operation")
     if call.services.store.admit is not None:
         call.services.store.admit()

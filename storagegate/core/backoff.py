@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-# 2**30 times the first delay exceeds any limit.
-_MOST_DOUBLINGS = 30
+# The first delay, so often multiplied, exceeds any limit.
+_MOST_STEPS = 64
 
 Uniform = Callable[[float, float], float]
 """C{random.uniform}: returns a random number between two others."""
@@ -14,26 +14,28 @@ Uniform = Callable[[float, float], float]
 @frozen(kw_only=True)
 class Backoff:
     """
-    A delay that doubles with each failure up to a limit, with jitter below it, so that clients that
+    A delay that grows with each failure up to a limit, with jitter below it, so that clients that
     failed together do not retry together.
 
-    @ivar firstSeconds: The longest delay before doubling.
+    @ivar firstSeconds: The longest first delay.
     @ivar maxSeconds: The limit.
     @ivar minSeconds: The shortest delay.
     @ivar jitter: The random fraction of the longest delay: 0 for none, 1 for full jitter.
+    @ivar factor: The factor between one delay and the next, at least 1.6.
     """
 
     firstSeconds: float
     maxSeconds: float
     minSeconds: float = 0.0
     jitter: float = 1.0
+    factor: float = 2.0
 
-    def seconds(self, doublings: int, uniform: Uniform) -> float:
+    def seconds(self, steps: int, uniform: Uniform) -> float:
         """
         Return the delay before the next attempt.
 
-        @param doublings: How often the delay has doubled: the number of failures, with or without
-            the last one.
+        @param steps: How often the delay has grown: the number of failures, with or without the
+            last one.
         """
-        longest = min(self.maxSeconds, self.firstSeconds * 2 ** min(doublings, _MOST_DOUBLINGS))
+        longest = min(self.maxSeconds, self.firstSeconds * self.factor ** min(steps, _MOST_STEPS))
         return uniform(max(self.minSeconds, longest * (1 - self.jitter)), longest)

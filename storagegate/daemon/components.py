@@ -19,7 +19,13 @@ from twisted.logger import Logger
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
 from storagegate.daemon.adminresource import AdminResource
-from storagegate.daemon.config import Configuration, StoreOptions, collectErrors, raiseErrors
+from storagegate.daemon.config import (
+    Configuration,
+    ListenerOptions,
+    StoreOptions,
+    collectErrors,
+    raiseErrors,
+)
 from storagegate.daemon.logs import Logs
 from storagegate.daemon.process import freezeHeap, tuneProcess
 from storagegate.net.heap import HeapTrimmer
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from storagegate.objects.encryption.interfaces import IMasterKeys
     from storagegate.objects.identities.entities import OIDCProvider
     from storagegate.storage.cluster.admin import ClusterSecrets
+    from storagegate.storage.consolerecords import IConsoleRecords
     from storagegate.storage.store import ObjectStore
 
 # S3 clients keep a connection between two commands. A reverse proxy keeps its own for a minute, and
@@ -305,7 +312,10 @@ class Components:
             )
 
         self.encryption = EncryptionOptions(
-            openMasterKeys, options.encryptAll, options.keyCacheSeconds
+            openMasterKeys,
+            options.encryptAll,
+            options.keyCacheSeconds,
+            blocksCustomerKeys=options.blockCustomerKeys,
         )
         if self._isMetered:
             from storagegate.objects.encryption.metrics import watchEncryption
@@ -432,19 +442,23 @@ class Components:
         if self._tracer is not None:
             await self._tracer.stop()
 
-    def site(self, name: str, resource: Any = None, http2: bool = True) -> "Site":
+    def site(self, name: str, listeners: ListenerOptions, resource: Any = None) -> "Site":
         """
         Make the site of a listener.
 
         @param name: C{s3} or C{admin}.
+        @param listeners: The options for HTTP/2.
         @param resource: The root resource from L{adminResource}; the S3 resource is set when the
             store is open.
-        @param http2: Whether clients may speak HTTP/2.
         """
         from storagegate.net.http.interfaces import HTTPLimits
         from storagegate.net.http.site import Site
 
-        limits = HTTPLimits(keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS, http2=http2)
+        limits = HTTPLimits(
+            keepAliveTimeout=_S3_KEEP_ALIVE_SECONDS,
+            http2=listeners.http2,
+            http2MaxStreams=listeners.http2MaxStreams,
+        )
         site = Site(resource, limits, self._reactor)
         if name == "s3":
             from storagegate.s3.errors import describeRejection
@@ -594,6 +608,7 @@ class Components:
             monitor=self._madeMonitor(),
             daemon=daemon,
             options=options,
+            records=self._consoleRecords(store, daemon.dataDirectory),
             now=time.time,
             makeRates=self._makeRates() or (lambda name, ms: MemoryRateLimitStore(ms)),
             presign=_presign,
@@ -601,6 +616,21 @@ class Components:
             sealKey=sha256(b"storagegate console sign-in\0" + root.secretKey.encode()).digest(),
         )
         return Console(services, Guard(options))
+
+    def _consoleRecords(self, store: "ObjectStore", directory: str) -> "IConsoleRecords":
+        """
+        Return the store of the console's sessions: the catalog of a cluster, for all nodes, or else
+        a file, for all workers.
+
+        @param directory: The data directory.
+        """
+        if self._cluster is not None:
+            catalog: Any = store.catalog
+            found: IConsoleRecords = catalog.consoleRecords
+            return found
+        from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
+
+        return EmbeddedConsoleRecords(directory, store.pool)
 
     def serveS3(
         self,
@@ -673,7 +703,9 @@ class Components:
             resource.observers.add(S3Log(lines))
         if self._monitor is not None:
             resource.observers.add(self._monitor.tap)
-        site.resource, site.trust = resource, resource.services.trust
+        site.trust = resource.services.trust
+        guest = None if self._gateway is None else self._gateway.guest
+        site.resource = resource if guest is None else guest.beside(resource, resource.isBucketHost)
 
     def gateway(self, configuration: Configuration) -> "DaemonGatewayService | None":
         """
@@ -688,7 +720,8 @@ class Components:
         with collectErrors(errors):
             self.monitor(configuration)
         with collectErrors(errors):
-            if any(configuration.listeners.transports.values()):
+            listeners = configuration.listeners
+            if listeners.gatewayOnS3 or any(listeners.transports.values()):
                 self._gateway = self.gatewayService(configuration)
             elif configuration.gateway or configuration.services:
                 from storagegate.daemon.gatewayservice import gatewayErrors

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import asdict, evolve, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from storagegate.core.extras import missingExtra
 from storagegate.core.files import readSmallFile
@@ -111,16 +112,40 @@ class ListenerOptions(Struct, frozen=True):
 
     @ivar transports: The addresses of the gateway's listeners, by the name of the transport.
     @ivar http2: Whether clients of the S3 and admin listeners may speak HTTP/2.
+    @ivar http2MaxStreams: The maximum number of open streams of their connections of HTTP/2.
+    @ivar gatewayOnS3: Whether the S3 listener also serves the gateway.
     """
 
     s3: str | None
     admin: str | None
     transports: Mapping[str, str | None]
     http2: bool = True
+    http2MaxStreams: int = 100
+    gatewayOnS3: bool = False
+
+    @property
+    def addresses(self) -> Mapping[str, str | None]:
+        """Return the address of each listener by name."""
+        return {"s3": self.s3, "admin": self.admin, **self.transports}
+
+    def at(self, addresses: Mapping[str, str | None]) -> "ListenerOptions":
+        """
+        Return the same options with other addresses.
+
+        @param addresses: The addresses by listener; the others are disabled.
+        """
+        transports = {name: addresses.get(name) for name in self.transports}
+        return replace(
+            self, s3=addresses.get("s3"), admin=addresses.get("admin"), transports=transports
+        )
 
     def of(self, name: str) -> str | None:
         """Return the address of a gateway transport."""
         return self.transports.get(name)
+
+    def servesGateway(self, name: str) -> bool:
+        """Return whether calls can be made over a listener."""
+        return self.of(name) is not None or (name == "s3" and self.gatewayOnS3)
 
 
 class StoreOptions(Struct, frozen=True):
@@ -131,6 +156,7 @@ class StoreOptions(Struct, frozen=True):
     @ivar encryptAll: Whether all new objects are encrypted.
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
     @ivar vault: The provider of the master keys; C{None} for their file.
+    @ivar blockCustomerKeys: Whether new buckets block the encryption keys of clients.
     """
 
     directory: str
@@ -142,6 +168,7 @@ class StoreOptions(Struct, frozen=True):
     encryptAll: bool = False
     keyCacheSeconds: int = 300
     vault: Any = None
+    blockCustomerKeys: bool = False
 
 
 class S3Options(Struct, frozen=True):
@@ -334,6 +361,8 @@ def readAll(flags: Mapping[str, object], environment: Mapping[str, str]) -> Read
     for name, item in found.items():
         with collectErrors(errors):
             values[name] = _read(item)
+    if values.get("gatewayOnS3") and values.get("s3", "") is None:
+        errors.append("gatewayOnS3: true, though the S3 listener is off")
     with collectErrors(errors):
         _trustedProxies(gateway)
     origins = {name: item.origin for name, item in found.items()}
@@ -596,6 +625,8 @@ def _assemble(
             values["admin"],
             {row.name: values[row.name] for row in listenerTransports()},
             values["http2"],
+            values["http2MaxStreams"],
+            values["gatewayOnS3"],
         ),
         store=StoreOptions(
             values["data"],
@@ -607,6 +638,7 @@ def _assemble(
             values["encryptAll"],
             values["keyCacheSeconds"],
             vault,
+            values["blockCustomerKeys"],
         ),
         s3=S3Options(
             values["region"],

@@ -17,5 +17,9 @@ def everyError(flags: Mapping[str, object], environment: Mapping[str, str]) -> l
     reading = readAll(flags, environment)
     found = [*reading.errors, *overriddenErrors(flags, environment)]
     with importingServices():
-        found += gatewayErrors(reading.values.get("service", ()), reading.gateway)
+        found += gatewayErrors(
+            reading.values.get("service", ()),
+            reading.gateway,
+            reading.values.get("gatewayOnS3", False),
+        )
     return list(dict.fromkeys(found))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from storagegate.core.addresses import SCHEMES
 from storagegate.core.options import parseDecimal, readSize
 from storagegate.gateway.transports.registry import listenerTransports
+from storagegate.net.http.interfaces import MAX_STREAMS
 from storagegate.objects.issuedkeys import CREDENTIAL, readCredential
 from storagegate.telemetry.log import LEVELS
 
@@ -231,6 +232,18 @@ KEYS = (
         "whether clients of the S3 and admin listeners may speak HTTP/2",
     ),
     Key(
+        "http2MaxStreams",
+        "100",
+        _wholeNumber(1, MAX_STREAMS, "streams"),
+        "the open streams of a connection of HTTP/2 on the S3 and admin listeners",
+    ),
+    Key(
+        "gatewayOnS3",
+        "false",
+        _readBoolean,
+        "whether the S3 listener also serves the gateway: HTTP, WebSocket and, with onHTTP, gRPC",
+    ),
+    Key(
         "console",
         "true",
         _readBoolean,
@@ -390,6 +403,13 @@ KEYS = (
         "300",
         _wholeNumber(1, DAY_SECONDS, "seconds"),
         "how long a bucket key stays open in memory; then the master key opens it again",
+        isShared=True,
+    ),
+    Key(
+        "blockCustomerKeys",
+        "false",
+        _readBoolean,
+        "whether new buckets block the encryption keys of clients (SSE-C), as at Amazon",
         isShared=True,
     ),
     Key(

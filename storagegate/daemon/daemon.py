@@ -94,6 +94,8 @@ class Daemon(ProcessService):
         for row in listenerTransports():
             if row.inherit != "reuseport":
                 self._open(row.name)
+        if listeners.gatewayOnS3 and self._gateway is not None:
+            self._join(self._gateway)
 
     def startService(self) -> None:
         """
@@ -247,7 +249,7 @@ class Daemon(ProcessService):
             self._log.failure("the gateway failed to close")
 
     def _bind(self, name: str, description: str, root: Any = None) -> None:
-        site = self._parts.site(name, root, self._configuration.listeners.http2)
+        site = self._parts.site(name, self._configuration.listeners, root)
         results: list[IListeningPort | Failure] = []
         maybeDeferred(self._parts.listen, description, site).addBoth(results.append)
         port = results[0] if results else Failure(StartError("it did not open synchronously"))
@@ -323,6 +325,13 @@ class Daemon(ProcessService):
             self._addresses[name] = self._gateway.open(name, endpoint)
         except (CannotListenError, DefinitionError, ValueError) as error:
             raise self._cannotListen(name, endpoint, error) from error
+
+    def _join(self, gateway: "DaemonGatewayService") -> None:
+        """Serve the gateway on the S3 listener."""
+        try:
+            gateway.join(self._sites["s3"], self._addresses["s3"])
+        except (DefinitionError, ValueError) as error:
+            raise self._refusal(ConfigurationError(f"gatewayOnS3: {error}")) from error
 
     def _readyText(self) -> str:
         return servingText(self._addresses)

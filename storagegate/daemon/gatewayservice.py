@@ -32,12 +32,14 @@ from storagegate.core.options import OptionError
 from storagegate.daemon.config import Configuration, ConfigurationError, collectErrors, raiseErrors
 from storagegate.daemon.configkeys import OWN_SERVICES
 from storagegate.daemon.health import Readiness
+from storagegate.daemon.s3guest import S3Guest, guestErrors
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.options import readOptions
 from storagegate.gateway.transports.registry import (
     GRPC,
     HTTP,
+    Transport,
     cutHidingTransports,
     findTransport,
     listenerTransports,
@@ -189,15 +191,18 @@ def addServices(gateway: ProtocolGateway, names: Iterable[str]) -> None:
     raiseErrors(errors)
 
 
-def gatewayErrors(services: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
+def gatewayErrors(
+    services: Sequence[str], tables: Mapping[str, Any], isOnS3: bool = False
+) -> list[str]:
     """
     Return all mistakes of services and tables, whether or not a listener of the gateway is enabled.
 
     @param services: The value of the key C{service}.
     @param tables: The tables C{[gateway.*]}, by name.
+    @param isOnS3: The value of the key C{gatewayOnS3}.
     """
     errors: list[str] = []
-    if services or tables:
+    if services or tables or isOnS3:
         gateway = ProtocolGateway({"protocols": ()})
         with collectErrors(errors):
             addServices(gateway, services)
@@ -205,6 +210,8 @@ def gatewayErrors(services: Sequence[str], tables: Mapping[str, Any]) -> list[st
             configureGateway(gateway, tables)
         with collectErrors(errors):
             checkDiscoveryFiles(gateway)
+        if isOnS3:
+            errors += guestErrors(gateway.settings)
     return errors
 
 
@@ -332,13 +339,16 @@ class DaemonGatewayService:
         self._link = link
         self._httpAddress: Any = None
         self._registration: Any = None
+        # The gateway on the S3 listener, and its address.
+        self.guest: S3Guest | None = None
+        self._s3Address: IAddress | None = None
         rows = transports()
         options: dict[str, dict[str, Any]] = {}
         for row in rows:
             options[row.name] = dict(row.daemonOptions)
             if row.inherit == "reuseport":
                 options[row.name]["reusePort"] = link is not None
-        served = [row.name for row in rows if listeners.of(row.shares or row.name) is not None]
+        served = [row.name for row in rows if self._isServed(row)]
         self._gateway = ProtocolGateway(
             {name: given for name, given in options.items() if given} | {"protocols": served},
             surroundings=surroundings,
@@ -348,14 +358,28 @@ class DaemonGatewayService:
         errors: list[str] = []
         with collectErrors(errors):
             addServices(self._gateway, named)
-        if self._own and listeners.of(GRPC.name) is not None:
+        if self._own and GRPC.name in served:
             self._useProtos()
         with collectErrors(errors):
             configureGateway(self._gateway, configuration.gateway)
         with collectErrors(errors):
             checkDiscoveryFiles(self._gateway)
+        if listeners.gatewayOnS3:
+            errors += guestErrors(self._gateway.settings)
         raiseErrors(errors)
         self._checkRegistration(listeners.of(HTTP.name))
+
+    def _isServed(self, row: Transport) -> bool:
+        """Return whether a transport is served, on a listener of its own or another one's."""
+        listeners = self._configuration.listeners
+        if listeners.of(row.shares or row.name) is not None:
+            return True
+        if not listeners.gatewayOnS3:
+            return False
+        if row.name == GRPC.name:
+            table = self._configuration.gateway.get(GRPC.name)
+            return isinstance(table, Mapping) and table.get("onHTTP") is True
+        return HTTP.name in (row.name, row.shares)
 
     def _useProtos(self) -> None:
         """Serve the reference services over gRPC with their protos."""
@@ -391,6 +415,17 @@ class DaemonGatewayService:
             self._httpAddress = address
         return address
 
+    def join(self, site: Any, address: IAddress) -> None:
+        """
+        Serve HTTP, WebSocket and, with C{onHTTP}, gRPC on the S3 listener: see L{guest}.
+
+        @param site: Its L{Site<storagegate.net.http.site.Site>}.
+        @raise DefinitionError: If a configured route names an unknown method.
+        """
+        resource = self._gateway.start(self._reactor).join(site)
+        self.guest = S3Guest(resource, self._gateway.settings)
+        self._s3Address = address
+
     def attachStore(
         self, store: Any, root: Any, region: str, directory: str, encryption: Any = None
     ) -> None:
@@ -400,7 +435,10 @@ class DaemonGatewayService:
         @param encryption: The encryption of the store's objects, see L{openDomain
             <storagegate.objects.domain.openDomain>}.
         """
-        exposed = [name for name, port in self.ports.items() if not isLoopback(port.getHost())]
+        addresses = {name: port.getHost() for name, port in self.ports.items()}
+        if self._s3Address is not None:
+            addresses["s3"] = self._s3Address
+        exposed = [name for name, address in addresses.items() if not isLoopback(address)]
         # The first of several workers warns for all of them.
         warn = _log.warn if self._link is None or not self._link.index else _log.debug
         # Anonymous callers could create, list and delete users.

@@ -230,7 +230,7 @@ class Supervisor(ProcessService):
                     mine[name] = theirs[name]
         return evolve(
             configuration,
-            listeners=started.listeners,
+            listeners=configuration.listeners.at(started.listeners.addresses),
             store=started.store,
             cluster=started.cluster,
             workers=started.workers,

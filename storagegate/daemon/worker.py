@@ -12,10 +12,9 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import Configuration, ListenerOptions, restore
+from storagegate.daemon.config import Configuration, restore
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.service import ProcessSetup
-from storagegate.gateway.transports.registry import listenerTransports
 from storagegate.net.endpoints import chooseReactor
 from storagegate.net.ipc import WorkerIPC, WorkerSetup, adopt, encode, receiveSetup
 from storagegate.net.process import oneLine, setParentDeathSignal
@@ -25,11 +24,7 @@ from storagegate.objects.issuedkeys import KeyPair
 def _readConfiguration(setup: WorkerSetup) -> Configuration:
     """Restore the configuration that a supervisor has sent."""
     configuration = restore(setup.options)
-    listeners = ListenerOptions(
-        setup.places.get("s3"),
-        setup.places.get("admin"),
-        {row.name: setup.places.get(row.name) for row in listenerTransports()},
-    )
+    listeners = configuration.listeners.at(setup.places)
     root = configuration.s3.root
     if "root" in setup.options:
         root = KeyPair(*setup.options["root"])

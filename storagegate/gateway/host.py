@@ -326,6 +326,17 @@ class TransportSet:
         @param address: The address, in the form that the listener's row names.
         @return: The port. Fails with C{CannotListenError} if the address is taken.
         """
+        carrier, guests = self._carrier(name)
+
+        def opened(port: Any) -> Any:
+            self.ports.update(dict.fromkeys((name, *guests), port))
+            return port
+
+        opening: Deferred[Any] = carrier.open(address)
+        return opening.addCallback(opened)
+
+    def _carrier(self, name: str) -> tuple[Any, list[str]]:
+        """Return the transport with the listener of a transport, and the names of its guests."""
         row = findTransport(name)
         carrier = self.get(row.shares or name)
         enabled = self.host.settings.enabled
@@ -338,13 +349,18 @@ class TransportSet:
             carried.append(self.get(GRPC.name))
         if carried:
             carrier.carry(carried, row.shares is None)
+        return carrier, guests
 
-        def opened(port: Any) -> Any:
-            self.ports.update(dict.fromkeys((name, *guests), port))
-            return port
+    def join(self, site: Any) -> Any:
+        """
+        Serve HTTP and the enabled transports that share its listener on the connections of another
+        server, in addition to a listener of their own.
 
-        opening: Deferred[Any] = carrier.open(address)
-        return opening.addCallback(opened)
+        @param site: The L{Site<storagegate.net.http.site.Site>} of the server.
+        @return: The resource that its root passes requests on to.
+        """
+        carrier, _ = self._carrier(HTTP.name)
+        return carrier.join(site)
 
     async def close(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> None:
         """

@@ -122,6 +122,8 @@ class Application(DependencyOwner, Router):
         self._runtime: Runtime | None = None
         self.tls: ServerTLSOptions | None = None
         self._serving: list[tuple[IListeningPort, Site]] = []
+        # Sites of other servers.
+        self._joined: list[Site] = []
         # The number of calls of listen that have not ended.
         self._opening = 0
         self._listenError: str | None = None
@@ -218,10 +220,7 @@ class Application(DependencyOwner, Router):
         port = self.endpoint(port, hostname)
         site = Site(self.resource, self.settings.limits(), reactor, describeRejection)
         site.trust = self.trust
-        site.servesWebSockets = True
-        calls = None if self._rpc is None else self._rpc.share(reactor)
-        if calls is not None:
-            site.openCall = calls.open
+        calls = self._equip(site)
         development = self.settings.development
         if development is not None and development.console:
             from storagegate.http.development.console import beginConsole
@@ -235,6 +234,29 @@ class Application(DependencyOwner, Router):
             raise
         self._opening += 1
         return portable(Deferred.fromCoroutine(self._serve(opening, reactor, port, site, calls)))
+
+    def _equip(self, site: Site) -> Any:
+        """Accept WebSockets and calls of gRPC on a site; return the calls, or C{None}."""
+        site.servesWebSockets = True
+        if self._rpc is None:
+            return None
+        calls = self._rpc.share(site.reactor, site.limits.http2MaxStreams)
+        site.openCall = calls.open
+        return calls
+
+    def join(self, site: Site) -> None:
+        """
+        Serve on the connections of another server as well, whose root passes requests on to
+        L{resource}: the site accepts WebSockets and calls of gRPC from now on.
+
+        L{close} also drains the site. The server closes its port before.
+        """
+        if self._runtime is None:
+            self._runtime = reactorRuntime(site.reactor)
+        calls = self._equip(site)
+        if calls is not None:
+            self._calls.append(calls)
+        self._joined.append(site)
 
     def endpoint(self, port: int | str | None = None, hostname: str | None = None) -> str:
         """
@@ -362,6 +384,7 @@ class Application(DependencyOwner, Router):
         @return: Fires when all connections are closed.
         """
         serving, self._serving = self._serving, []
+        joined, self._joined = self._joined, []
 
         def drain(result: Any, port: IListeningPort, site: Site) -> Deferred[None]:
             if self.reloader is not None:
@@ -373,11 +396,12 @@ class Application(DependencyOwner, Router):
             maybeDeferred(port.stopListening).addCallback(drain, port, site)
             for port, site in serving
         ]
+        closing.extend(site.drain(graceMs / 1000, patienceMs / 1000) for site in joined)
         closing.extend(gateway.stop(graceMs, patienceMs) for gateway, _ in self.gateways())
         if self._rpc is not None:
             closing.append(self._rpc.stop(graceMs))
         # Created if absent: a handshake may still arrive on a closing connection.
-        webSockets = self.webSockets if serving else self._webSockets
+        webSockets = self.webSockets if serving or joined else self._webSockets
         if webSockets is not None:
             closing.append(webSockets.close(graceMs / 1000, patienceMs / 1000))
 

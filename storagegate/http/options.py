@@ -17,6 +17,7 @@ from storagegate.core.extras import installHint
 from storagegate.core.options import (
     OptionError,
     changeOptions,
+    optionField,
     readFlag,
     readHostname,
     readNumber,
@@ -27,7 +28,7 @@ from storagegate.core.options import (
 )
 from storagegate.core.task import callInThread
 from storagegate.net.forwarded import TrustedProxies, compileTrust
-from storagegate.net.http.interfaces import HTTPLimits
+from storagegate.net.http.interfaces import MAX_STREAMS, HTTPLimits
 from storagegate.net.websocket.interfaces import WebSocketLimits
 
 P = ParamSpec("P")
@@ -228,6 +229,7 @@ class ApplicationOptions:
         only bodies held in memory, and streams and uploads have no total limit.
     @ivar keepAlive: Whether a connection may serve more than one request.
     @ivar http2: Whether clients may speak HTTP/2.
+    @ivar http2MaxStreams: The maximum number of open streams of a connection of HTTP/2.
     @ivar keepAliveTimeout: The idle timeout of a connection between requests.
     @ivar http2KeepAliveTimeout: The same over HTTP/2.
     @ivar headersTimeout: The timeout for the head of a request.
@@ -257,6 +259,7 @@ class ApplicationOptions:
     maxRequestBodySize: int | None = field(default=None, converter=optional(readSize))
     keepAlive: bool = field(default=True, converter=readFlag)
     http2: bool = field(default=True, converter=readFlag)
+    http2MaxStreams: int = optionField(100, readNumber, 1, MAX_STREAMS, "streams")
     keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
     http2KeepAliveTimeout: int = field(default=300_000, converter=_milliseconds)
     headersTimeout: int = field(default=60_000, converter=_milliseconds)
@@ -308,6 +311,7 @@ class ApplicationOptions:
         return HTTPLimits(
             keepAlive=self.keepAlive,
             http2=self.http2,
+            http2MaxStreams=self.http2MaxStreams,
             keepAliveTimeout=self.keepAliveTimeout / 1000,
             http2KeepAliveTimeout=self.http2KeepAliveTimeout / 1000,
             headersTimeout=self.headersTimeout / 1000,
@@ -415,6 +419,7 @@ class OptionsDict(TypedDict, total=False):
     maxRequestBodySize: int | str | None
     keepAlive: bool
     http2: bool
+    http2MaxStreams: int
     keepAliveTimeout: int
     http2KeepAliveTimeout: int
     headersTimeout: int

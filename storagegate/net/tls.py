@@ -233,6 +233,32 @@ def makeContext(options: ClientTLSOptions, host: str) -> "ServerContext":
     return _verifying(expectedName(options, host), _load(options), None)
 
 
+def contextFromPEM(
+    name: str,
+    roots: bytes | None,
+    pair: tuple[bytes, bytes] | None,
+    protocols: list[bytes] | None,
+) -> "ServerContext":
+    """
+    Make the context of connections to servers with one name.
+
+    @param name: The name or IP address that the certificate must have.
+    @param roots: Certificates of trusted authorities, PEM; C{None} for the system's.
+    @param pair: The client's certificate with its chain, and the key, PEM; C{None} without one.
+    @param protocols: The protocols to offer by ALPN (RFC 7301); C{None} for no offer.
+    @raise ValueError: If they cannot be used.
+    @raise UnicodeError: If the name cannot occur in a certificate.
+    """
+    from twisted.internet.ssl import platformTrust, trustRootFromCertificates
+
+    loaded: dict[str, Any] = {"trustRoot": platformTrust()}
+    if roots is not None:
+        loaded["trustRoot"] = trustRootFromCertificates(_parseCertificates(roots))
+    if pair is not None:
+        loaded.update(_parsePair(_parseCertificates(pair[0]), pair[1]))
+    return _verifying(name, loaded, protocols)
+
+
 class TLSContexts:
     """
     The contexts of connections to the instances of one service, by server name.
@@ -403,20 +429,38 @@ def loadPair(
     @return: Arguments of Twisted's C{CertificateOptions}.
     @raise TLSFileError: If a file cannot be used, or the key does not match the certificate.
     """
+    certificates = readCertificates(names[0], certFile)
+    try:
+        return _parsePair(certificates, _content(names[1], keyFile), certFile)
+    except ValueError as error:
+        raise TLSFileError(f"{names[1]}: {keyFile} {error}") from None
+
+
+def _parsePair(
+    certificates: "list[Certificate]", wire: bytes, place: str = "of the client"
+) -> dict[str, Any]:
+    """
+    Parse the key of a certificate.
+
+    @param certificates: The certificate with its chain.
+    @param wire: The key, PEM.
+    @param place: Where the certificate comes from, for the error.
+    @return: Arguments of Twisted's C{CertificateOptions}.
+    @raise ValueError: If the key cannot be used with the certificate.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from OpenSSL.crypto import PKey
 
-    own, *chain = (each.original for each in readCertificates(names[0], certFile))
+    own, *chain = (each.original for each in certificates)
     try:
         # No password, and no prompt for one.
-        found: Any = load_pem_private_key(_content(names[1], keyFile), None)
+        found: Any = load_pem_private_key(wire, None)
         key = PKey.from_cryptography_key(found)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise TLSFileError(f"{names[1]}: {keyFile} is not a PEM key, or needs a password") from None
+        raise ValueError("is not a PEM key, or needs a password") from None
     if own.to_cryptography().public_key() != found.public_key():
-        problem = f"{keyFile} does not belong to the certificate {certFile}"
-        raise TLSFileError(f"{names[1]}: {problem}")
+        raise ValueError(f"does not belong to the certificate {place}")
     return {"certificate": own, "privateKey": key, "extraCertChain": chain or None}
 
 
@@ -427,15 +471,22 @@ def readCertificates(option: str, file: str) -> "list[Certificate]":
     @param option: The name of the option, for errors.
     @raise TLSFileError: If the file has no certificate, or cannot be read.
     """
+    try:
+        return _parseCertificates(_content(option, file))
+    except ValueError as error:
+        raise TLSFileError(f"{option}: {file} {error}") from None
+
+
+def _parseCertificates(wire: bytes) -> "list[Certificate]":
     from OpenSSL.crypto import Error as CryptoError
     from twisted.internet.ssl import Certificate
 
     try:
-        found = [Certificate.loadPEM(each) for each in _PEM.findall(_content(option, file))]
+        found = [Certificate.loadPEM(each) for each in _PEM.findall(wire)]
     except (CryptoError, ValueError):
         found = []
     if not found:
-        raise TLSFileError(f"{option}: {file} contains no certificate")
+        raise ValueError("contains no certificate")
     return found
 
 

@@ -9,6 +9,7 @@ expired key is treated as revoked.
 import hmac
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,6 @@ class AccessKeyStore:
         self._names: dict[str, str] = {}
         self._namesGeneration = -2
         self._people: dict[tuple[str, str, str], AccountKey] = {}
-        self._sessions: SessionStore | None = None
         keys.users.add(self)
         self.setRoot(rootAccessKey, rootSecretKey)
 
@@ -138,15 +138,13 @@ class AccessKeyStore:
             return self.findPerson(identity.account, issued.userName, identity.role)
         return self.find(identity.accessKey)
 
-    @property
+    @cached_property
     def sessions(self) -> "SessionStore":
         """The sessions, which are temporary keys."""
-        if self._sessions is None:
-            # Most stores have no sessions.
-            from storagegate.objects.identities.sessions import SessionStore
+        # Most stores have no sessions.
+        from storagegate.objects.identities.sessions import SessionStore
 
-            self._sessions = SessionStore(self._keys, self.find, self._now)
-        return self._sessions
+        return SessionStore(self._keys, self.find, self._now)
 
     def takeUsed(self) -> list[str]:
         """Return the issued keys that were used since the last call."""

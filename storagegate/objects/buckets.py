@@ -3,14 +3,17 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from storagegate.objects import errors
 from storagegate.objects.access.acl import encodeList
 from storagegate.objects.access.actions import LIST_BUCKETS
 from storagegate.objects.access.decision import BUCKET_OWNER_ENFORCED, decideAlone
+from storagegate.objects.encryption.requests import SSE_C, BucketEncryption
 from storagegate.objects.names import checkBucketName, isRegion
 from storagegate.objects.operations import CreateBucket, DeleteBucket, ListBuckets
 from storagegate.objects.service import ObjectService
-from storagegate.objects.settings import ACL, TAGS, ownershipOf
+from storagegate.objects.settings import ACL, ENCRYPTION, TAGS, ownershipOf
 from storagegate.objects.tags import encodeTags
 from storagegate.storage.errors import BucketExists, BucketNotEmpty, NoSuchUpload
 from storagegate.storage.mutations import AbortUpload, AddBucket, PutSettings
@@ -88,12 +91,16 @@ async def createBucket(service: ObjectService, caller: "Caller", wanted: CreateB
         if wanted.isRepeatable and (found := await _repeated(service, caller, wanted)):
             return found
         raise errors.BucketAlreadyOwnedByYou(bucket=name) from error
+    settings: dict[str, bytes | None] = {}
     if wanted.tags:
-        document = encodeTags(wanted.tags).encode("ascii")
-        await service.catalog.commit(PutSettings(name, {TAGS: document}))
+        settings[TAGS] = encodeTags(wanted.tags).encode("ascii")
     if acl is not None:
         # The bucket is private until this point.
-        await service.catalog.commit(PutSettings(name, {ACL: acl}))
+        settings[ACL] = acl
+    if service.blocksCustomerKeys:
+        settings[ENCRYPTION] = msgspec.json.encode(BucketEncryption(blocked=(SSE_C,)))
+    if settings:
+        await service.catalog.commit(PutSettings(name, settings))
     return bucket
 
 

@@ -2,30 +2,26 @@
 
 import re
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import ceil
 from time import gmtime
 
-# A listing formats 1,000 of these: strftime takes 0.67 microseconds each, these tables 0.2.
+# A listing formats 1,000 of these: strftime takes 0.67 microseconds each, these texts 0.1.
 _SECONDS = tuple(f"{second:02}.000Z" for second in range(60))
 
 
-@cache
-def _minutes() -> tuple[str, ...]:
-    """Return the texts of all minutes of a day, which take 0.1 MB."""
-    return tuple(f"T{minute // 60:02}:{minute % 60:02}:" for minute in range(24 * 60))
-
-
 @lru_cache(maxsize=4096)
-def _day(days: int) -> str:
-    date = gmtime(days * 86400)
-    return f"{date.tm_year:04}-{date.tm_mon:02}-{date.tm_mday:02}"
+def _minute(minutes: int) -> str:
+    """Format a minute since the epoch. The objects of a listing share some minutes."""
+    date = gmtime(minutes * 60)
+    day = f"{date.tm_year:04}-{date.tm_mon:02}-{date.tm_mday:02}"
+    return f"{day}T{date.tm_hour:02}:{date.tm_min:02}:"
 
 
 def isoTimestamp(ms: int) -> str:
     """Format milliseconds since the epoch as C{2026-01-01T00:00:00.000Z}."""
-    days, second = divmod(ms // 1000, 86400)
-    return _day(days) + _minutes()[second // 60] + _SECONDS[second % 60]
+    minutes, second = divmod(ms // 1000, 60)
+    return _minute(minutes) + _SECONDS[second]
 
 
 def isoSeconds(seconds: int) -> str:

@@ -416,6 +416,12 @@ class ValidationError(DomainError):
     text = "The request is not valid."
 
 
+class InvalidInput(DomainError):
+    """A value of a simulation is invalid."""
+
+    text = "The request was rejected because an invalid input was provided."
+
+
 class PackedPolicyTooLarge(DomainError):
     """The policy and the tags of a new session are too large."""
 

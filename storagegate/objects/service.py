@@ -82,6 +82,7 @@ class ObjectService:
     @ivar accounts: The accounts that policies and ACLs can name.
     @ivar region: The region of new buckets.
     @ivar ownership: The object ownership of new buckets that name none; empty for none.
+    @ivar blocksCustomerKeys: Whether new buckets block encryption keys of clients (SSE-C).
     @ivar catalog: The catalog of the store.
     """
 
@@ -109,6 +110,7 @@ class ObjectService:
         self.ownership = ownership
         self._table = table
         self._options = encryption
+        self.blocksCustomerKeys = encryption.blocksCustomerKeys
         self._providers = providers
         self.catalog = store.catalog
         self._recentBucket = store.catalog.recentBucket

@@ -363,7 +363,7 @@ class GRPCServer(DependencyOwner):
             engine.discard()
             raise
         self._router.run = partial(callInThread, reactor)
-        accept = self._prepare(reactor)
+        accept = self._prepare(reactor, options.maxConcurrentStreams)
         own: IPv4Address | IPv6Address | UNIXAddress
         if number is None:
             own = UNIXAddress(host.removeprefix("unix:"))
@@ -377,11 +377,12 @@ class GRPCServer(DependencyOwner):
         self._ports.append(opened)
         return opened
 
-    def share(self, reactor: Any) -> "SharedCalls":
+    def share(self, reactor: Any, streams: int) -> "SharedCalls":
         """
         Serve on the port of another server, by the native engine.
 
         @param reactor: Provides C{IReactorTime}.
+        @param streams: The maximum number of open streams of a connection of the port.
         @return: The calls of the port; close them once its connections have ended.
         """
         # Imported late: applications with ports of their own may need no HTTP/2.
@@ -392,14 +393,15 @@ class GRPCServer(DependencyOwner):
         watch = LoopingCall(lambda: self._router.checkRequests(reactor.seconds()))
         watch.clock = reactor
         watch.start(CHECK_SECONDS)
-        calls.start(self._prepare(reactor), watch.stop)
+        calls.start(self._prepare(reactor, streams), watch.stop)
         return calls
 
-    def _prepare(self, clock: Any) -> Callable[[Any], None]:
+    def _prepare(self, clock: Any, streams: int | None) -> Callable[[Any], None]:
         """
         Prepare to accept the calls of an engine: add the health and reflection services.
 
         @param clock: Provides C{IReactorTime}.
+        @param streams: See L{RPCOptions.callLimits<storagegate.rpc.options.RPCOptions.callLimits>}.
         @return: The function to call with each call of the engine, an
             L{IServerCall<storagegate.rpc.interfaces.IServerCall>}.
         """
@@ -418,7 +420,7 @@ class GRPCServer(DependencyOwner):
         if self.settings.grpc.health:
             # Must be last: it reports the services added before it.
             self.health.begin(clock, self.services)
-        return partial(self._router.accept, self.settings.callLimits())
+        return partial(self._router.accept, self.settings.callLimits(streams))
 
     def hostPort(self, port: int | str | None = None, hostname: str | None = None) -> str:
         """

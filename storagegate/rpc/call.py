@@ -31,6 +31,7 @@ _FORBIDDEN = (
     "connection",
     "content-length",
     "content-type",
+    "host",
     "keep-alive",
     "proxy-connection",
     "te",
@@ -39,7 +40,7 @@ _FORBIDDEN = (
 )
 """
 Names that HTTP/2 forbids (RFC 9113 section 8.2.2) or gRPC sets itself: a peer may close the whole
-connection over one of these.
+connection over one of these. A C{host} would contradict the authority (section 8.3.1).
 """
 
 _INVALID_ARGUMENT = GRPC_STATUSES["INVALID_ARGUMENT"]

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, overload
 
-from attrs import define, frozen
+from attrs import define
+from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.python.failure import Failure
 
@@ -22,11 +23,7 @@ from storagegate.core.task import portable
 from storagegate.net.endpoints import processReactor
 from storagegate.rpc.call import wireMetadata
 from storagegate.rpc.clientcall import ClientCall
-from storagegate.rpc.credentials import (
-    makeChannelCredentials,
-    readCertificates,
-    readPEMOption,
-)
+from storagegate.rpc.credentials import GRPCClientTLS, readCertificates, readPEMOption
 from storagegate.rpc.engine import makeClientEngine
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
@@ -37,15 +34,12 @@ from storagegate.rpc.interfaces import (
 from storagegate.rpc.options import GRPCServerOptions
 from storagegate.rpc.protos import RPCMethod, RPCService
 from storagegate.rpc.reflectionclient import fetchServices
-from storagegate.version import __version__
 
 if TYPE_CHECKING:
     from storagegate.rpc.typedclient import TypedGrpcClient
 
 T = TypeVar("T")
 
-# The numbers of compression algorithms in grpcio.
-_ALGORITHMS = {"deflate": 1, "gzip": 2}
 _COMPRESSIONS = ("gzip", "deflate", "identity")
 
 # The usual files of the system's trusted authorities; OpenSSL's default comes first.
@@ -56,27 +50,16 @@ _SYSTEM_ROOTS = (
     "/etc/ssl/cert.pem",
 )
 
+_LISTS: Mapping[str, Callable[[str], bool]] = {
+    "ipv4": isIPAddress,
+    "ipv6": lambda host: host[:1] == "[" and host[-1:] == "]" and isIPv6Address(host[1:-1]),
+}
+"""The schemes of targets with several addresses, and what is an address."""
+
 _CREDENTIALS = (
     '"insecure" (clear text, for development), "tls" (the authorities of the system), '
     'or a mapping of "ca", "cert", "key" and "serverName"'
 )
-
-
-@frozen
-class GRPCClientTLS:
-    """
-    The TLS settings of a client, in PEM.
-
-    @ivar roots: The authorities that may sign the server's certificate; C{None} for grpcio's list.
-    @ivar key: The client's key.
-    @ivar chain: The client's certificate.
-    @ivar serverName: The name in the server's certificate, if not the address.
-    """
-
-    roots: bytes | None = None
-    key: bytes | None = None
-    chain: bytes | None = None
-    serverName: str | None = None
 
 
 class ClientOptionsDict(TypedDict, total=False):
@@ -86,8 +69,11 @@ class ClientOptionsDict(TypedDict, total=False):
     """
 
     compression: Literal["gzip", "deflate", "identity"] | None
+    engine: Literal["grpcio", "native"]
+    keepalivePermitWithoutCalls: bool | None
     keepaliveTimeMs: int | None
     keepaliveTimeoutMs: int | None
+    maxConnectionIdle: int | None
     maxReceiveMessageLength: int | str | None
     maxSendMessageLength: int | str | None
 
@@ -99,7 +85,9 @@ def readAddress(address: Any) -> str:
     """
     Convert an address to a gRPC target.
 
-    @param address: C{"host:port"}, C{"[::1]:port"} or C{"unix:path"}.
+    @param address: C{"host:port"}, C{"[::1]:port"} or C{"unix:path"}, or a target: C{"dns:///"} and
+        one of the former, or several addresses of one server, C{"ipv4:192.0.2.1:443,192.0.2.2:443"}
+        or C{"ipv6:[2001:db8::1]:443"}.
     @raise ValueError: If it has none of these forms.
     """
     problem = f'the address of a gRPC server is "host:port" or "unix:path", not {address!r:.80}'
@@ -110,12 +98,22 @@ def readAddress(address: Any) -> str:
         if not path:
             raise ValueError(problem)
         return f"unix:{path}"
-    host, _, port = address.rpartition(":")
+    scheme, _, rest = address.partition(":")
+    if scheme in _LISTS:
+        for each in rest.split(","):
+            host, _, port = each.rpartition(":")
+            if not (_LISTS[scheme](host) and _isPort(port)):
+                raise ValueError(problem)
+        return address
+    host, _, port = address.removeprefix("dns:///").rpartition(":")
     isBracketed = host.startswith("[") and host.endswith("]")
-    isPort = port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536
-    if not host or not isPort or (":" in host and not isBracketed) or "/" in host:
+    if not host or not _isPort(port) or (":" in host and not isBracketed) or "/" in host:
         raise ValueError(problem)
     return f"dns:///{host}:{port}"
+
+
+def _isPort(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text[:6]) < 65536
 
 
 def readCredentials(credentials: Any) -> GRPCClientTLS | None:
@@ -152,35 +150,18 @@ def readCredentials(credentials: Any) -> GRPCClientTLS | None:
     return GRPCClientTLS(roots, key, chain, serverName)
 
 
-def readArguments(
-    options: Mapping[str, Any] | None, tls: GRPCClientTLS | None
-) -> list[tuple[str, Any]]:
+def readOptions(options: Mapping[str, Any] | None) -> GRPCServerOptions:
     """
-    Return the channel arguments of a client.
+    Read the options of a client.
 
     @param options: See L{createGrpcClient}.
-    @param tls: The TLS settings; a server name becomes a channel argument.
     @raise OptionError: If an option is unknown or has an invalid value.
     """
     given = dict(options or {})
     for name in given:
         if name not in _OPTIONS:
             raise OptionError(f"a client has no option {name!r}; it has {sorted(_OPTIONS)}")
-    read = changeOptions(GRPCServerOptions(), given)
-    arguments: list[tuple[str, Any]] = [
-        ("grpc.primary_user_agent", f"storagegate/{__version__}"),
-        # Connections are not shared: each closes with its client, and is not delayed by failures of
-        # others.
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    arguments += read.arguments(_OPTIONS)
-    if read.compression is not None:
-        algorithm = _ALGORITHMS[read.compression]
-        arguments.append(("grpc.default_compression_algorithm", algorithm))
-    if tls is not None and tls.serverName is not None:
-        arguments.append(("grpc.ssl_target_name_override", tls.serverName))
-        arguments.append(("grpc.default_authority", tls.serverName))
-    return arguments
+    return changeOptions(GRPCServerOptions(), given)
 
 
 def _systemRoots() -> bytes | None:
@@ -249,7 +230,7 @@ def createGrpcClient(
 
     All parameters, or all after the address, may be passed as one mapping.
 
-    @param address: C{"host:port"} or C{"unix:path"}.
+    @param address: C{"host:port"} or C{"unix:path"}; see L{readAddress}.
     @param credentials: C{"insecure"} is plain text without authentication: for development only.
         C{"tls"} trusts the system's authorities. A mapping of C{ca}, C{cert}, C{key} (each the path
         of a PEM file, or its bytes) and C{serverName} gives the authorities and the client's own
@@ -265,7 +246,9 @@ def createGrpcClient(
     @param protoLock: With C{types}, the path of the lock that numbers the fields of the messages,
         if the server has one.
     @param options: C{maxReceiveMessageLength}, C{maxSendMessageLength} (bytes, -1 for no limit),
-        C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{compression} (C{"gzip"}).
+        C{keepaliveTimeMs}, C{keepaliveTimeoutMs}, C{keepalivePermitWithoutCalls},
+        C{maxConnectionIdle} (milliseconds), C{compression} (C{"gzip"}), C{engine} (C{"grpcio"} or
+        C{"native"}).
     @raise ValueError: If a parameter is invalid.
     """
     if isinstance(credentials, Mapping) and not _PARAMETERS.isdisjoint(credentials):
@@ -282,7 +265,7 @@ def createGrpcClient(
         return createGrpcClient({"address": address, **credentials}, **keywords)
 
     tls = readCredentials(credentials)
-    target, arguments = readAddress(address), readArguments(options, tls)
+    target, read = readAddress(address), readOptions(options)
     if service is not None and not isinstance(service, RPCService | str):
         raise ValueError(f"a service is that of a loaded proto, or a name, not {service!r:.80}")
     typed = None
@@ -294,8 +277,7 @@ def createGrpcClient(
     elif protoLock is not None:
         raise ValueError("protoLock is the lock of the messages of types, and there are none")
     reactor = processReactor(reactor)
-    secure = None if tls is None else makeChannelCredentials(tls.roots, tls.key, tls.chain)
-    engine = makeClientEngine(target, secure, arguments, reactor)
+    engine = makeClientEngine(target, tls, read, reactor)
     client = GrpcClient(engine, service, reactor)
     return client if typed is None else TypedGrpcClient(client, typed)
 

@@ -99,7 +99,7 @@ class ClientCall:
             self._response.fail(self._misused())
         self._readMore()
         if method.streaming in ("client", "bidirectional"):
-            self._sending = fromCoroutine(self._send(engineCall, method.request.encode))
+            self._sending = fromCoroutine(self._send(engineCall, method.request.encoder()))
 
     def _encodeOne(self, method: RPCMethod) -> bytes:
         return method.request.encode({} if self._request is None else self._request)

@@ -2,32 +2,39 @@
 TLS credentials of gRPC servers and clients, which follow changes of their files.
 
 grpcio requests the certificate before each handshake, in a thread of its own. Usually nothing has
-changed, which takes one C{stat} for each file.
+changed, which takes one C{stat} for each file. It is imported when a server needs it, as a client
+may have another engine.
 """
 
 import os
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grpc
+from attrs import frozen
 
 from storagegate.core.files import PEMFileError, readPEM
 from storagegate.core.options import OptionError
 from storagegate.net.tls import CertificateFiles, ServerTLSOptions, certificateEnd
 
+if TYPE_CHECKING:
+    import grpc
 
-def makeChannelCredentials(
-    roots: bytes | None, key: bytes | None, chain: bytes | None
-) -> grpc.ChannelCredentials:
-    """
-    Make the credentials of a client that speaks TLS.
 
-    @param roots: The authorities to trust; C{None} for grpcio's own list.
-    @param key: The client's own key, in PEM.
-    @param chain: The client's certificate, in PEM.
+@frozen
+class GRPCClientTLS:
     """
-    credentials: grpc.ChannelCredentials = grpc.ssl_channel_credentials(roots, key, chain)
-    return credentials
+    The TLS settings of a client, in PEM.
+
+    @ivar roots: The authorities that may sign the server's certificate; C{None} for grpcio's list.
+    @ivar key: The client's key.
+    @ivar chain: The client's certificate.
+    @ivar serverName: The name in the server's certificate, if not the address.
+    """
+
+    roots: bytes | None = None
+    key: bytes | None = None
+    chain: bytes | None = None
+    serverName: str | None = None
 
 
 class GRPCCertificates(CertificateFiles):
@@ -49,8 +56,10 @@ class GRPCCertificates(CertificateFiles):
         self._fetched = self.content
         self._requiresClient = tls.requiresClient
 
-    def credentials(self) -> grpc.ServerCredentials:
+    def credentials(self) -> "grpc.ServerCredentials":
         """Make the credentials of a server."""
+        import grpc
+
         credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
             self.content, self.fetch, self._requiresClient
         )
@@ -74,6 +83,8 @@ def readConfiguration(tls: ServerTLSOptions) -> Any:
     @return: A C{grpc.ServerCertificateConfiguration}.
     @raise OptionError: If a file cannot be used; the message names it.
     """
+    import grpc
+
     if len(tls.pairs) > 1:
         # grpcio chooses one of several by the server name alone.
         raise OptionError("the option tls.cert: grpcio serves one certificate")

@@ -283,7 +283,9 @@ class CallDispatch(Task):
             # Not a reference to this object, which would be a cycle.
             codec, run = method.request, router.run
             self._call.requests = RequestStream(
-                engineCall, codec.decode, None if run is None else partial(run, _decodeLarge, codec)
+                engineCall,
+                codec.decoder(),
+                None if run is None else partial(run, _decodeLarge, codec),
             )
             self._callHandler()
         else:
@@ -456,7 +458,7 @@ class CallDispatch(Task):
     async def _sendAll(self, results: Any) -> None:
         """Send a stream of responses, no faster than the client reads them."""
         engineCall, call, compressAbove = self._engineCall, self._call, self._compressAbove
-        encode, send = self._route.method.response.encode, engineCall.send
+        encode, send = self._route.method.response.encoder(), engineCall.send
         async with ResultStream(results, engineCall.path) as items:
             async for result in items:
                 try:

@@ -264,7 +264,10 @@ class IClientCall(Interface):
         """Wait for the initial metadata; empty if the call ended without any."""
 
     def ended() -> Deferred[tuple[int, str, Metadata]]:
-        """Wait for the end: the status, its message, and the trailers."""
+        """
+        Wait for the end: the status, its message, and the trailers. A status that the server has
+        sent comes after the messages before it have been read.
+        """
 
     def cancel() -> None:
         """Cancel the call."""

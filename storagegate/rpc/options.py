@@ -247,10 +247,13 @@ class RPCOptions:
     grpc: GRPCServerOptions = groupField(GRPCServerOptions)
     tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
 
-    def callLimits(self) -> CallLimits:
-        """Return the options that the calls of a port need."""
+    def callLimits(self, streams: int | None) -> CallLimits:
+        """
+        Return the options that the calls of a port need.
+
+        @param streams: The maximum number of concurrent calls on a connection of the port.
+        """
         grpc = self.grpc
-        streams = grpc.maxConcurrentStreams
         return CallLimits(
             grpc.maxConcurrentRpcs,
             inf if streams is None else _RESET_FACTOR * streams,

@@ -292,7 +292,7 @@ class MemoryEngine:
 
     def __init__(self, server: GRPCServer, clock: Clock, address: str) -> None:
         self.clock = clock
-        self.accept = server._prepare(clock)
+        self.accept = server._prepare(clock, server.settings.grpc.maxConcurrentStreams)
         self.peer = f"ipv6:[{address}]:50000" if ":" in address else f"ipv4:{address}:50000"
         self.maxRequest = server.settings.grpc.maxReceiveMessageLength
         self.traffic = server.traffic

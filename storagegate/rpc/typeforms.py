@@ -27,6 +27,7 @@ from msgspec import Struct, ValidationError, convert
 
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError, quoted, wrongType
+from storagegate.rpc.flatmessages import Decode, Encode
 
 Convert = Callable[[Any], Any]
 """Returns a value in the other form."""
@@ -434,6 +435,14 @@ class TypeCodec(MessageCodec):
         super().__attrs_post_init__()
         object.__setattr__(self, "_toPlain", self.node.function(True) or _same)
         object.__setattr__(self, "_toFields", self.node.function(False) or _same)
+
+    def encoder(self) -> Encode:
+        """Return L{encode}."""
+        return self.encode
+
+    def decoder(self) -> Decode:
+        """Return L{decode}."""
+        return self.decode
 
     def decode(self, wire: bytes) -> Any:
         """Decode a message to the values of its type, see L{MessageCodec.decode}."""

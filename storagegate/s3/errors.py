@@ -75,6 +75,7 @@ _LINES = {
     "InvalidBucketState": ("409 The request is not valid for the current state of the bucket."),
     "InvalidClientTokenId": "403 The security token included in the request is invalid.",
     "InvalidDigest": "400 The Content-MD5 you specified was invalid.",
+    "InvalidInput": "400 The request was rejected because an invalid input was provided.",
     "InvalidLocationConstraint": "400 The specified location-constraint is not valid",
     "InvalidPart": (
         "400 One or more of the specified parts could not be found.  The part may not have been "
@@ -310,6 +311,7 @@ _CODES: Mapping[type[errors.DomainError], str] = {
     errors.LimitExceeded: "LimitExceeded",
     errors.UnmodifiableEntity: "UnmodifiableEntity",
     errors.ValidationError: "ValidationError",
+    errors.InvalidInput: "InvalidInput",
     errors.InvalidToken: "InvalidToken",
     errors.InvalidIdentityToken: "InvalidIdentityToken",
     errors.ExpiredWebIdentity: "ExpiredTokenException",

@@ -117,6 +117,11 @@ class S3Resource(CoroutineResource):
         self._commonHeaders = b"x-amz-request-id: %%b\r\n%b: %%b\r\n" % self._traceName
         self._traceKey = self._traceName.lower()
 
+    def isBucketHost(self, host: bytes) -> bool:
+        """Return whether a C{Host} field names a bucket, so that its paths are keys."""
+        domain = self.services.s3Domain
+        return domain is not None and bucketOfHost(host, domain) is not None
+
     async def serve(self, request: ChannelRequest) -> None:
         """Respond to a request, or raise an error for L{describeError}."""
         if request.path in HEALTH_PATHS and await self._answerHealthCheck(request):
@@ -265,13 +270,12 @@ class S3Resource(CoroutineResource):
         @return: Whether the request was a health check.
         """
         host = request.headers.get(b"host", b"")
-        domain = self.services.s3Domain
         if (
             self.healthCheck is None
             or request.method not in (b"GET", b"HEAD")
             or b"?" in request.uri
             or not isUnsigned(request.queryString, request.headers)
-            or (domain is not None and bucketOfHost(host, domain) is not None)
+            or self.isBucketHost(host)
         ):
             return False
         bucket, _ = splitTarget(request.path, host, None)

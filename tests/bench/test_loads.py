@@ -63,6 +63,12 @@ class H2loadTests(SynchronousTestCase):
         self.assertEqual((seen.requests, seen.seconds), (300, 2.0))
         self.assertEqual((seen.p50Ms, seen.p99Ms, seen.fault), (51.0, 100.0, ""))
 
+    def test_units(self) -> None:
+        """A run of less than a second is reported in milliseconds or microseconds."""
+        for text, seconds in ((b"998.50ms", 0.9985), (b"250.00us", 0.00025)):
+            report = (H2LOAD % (100, 0, 3000)).replace(b"2.00s", text)
+            self.assertEqual(loads.readH2load(report, LOG, 30, 10).seconds, seconds)
+
     def test_faults(self) -> None:
         """Failed calls, and short answers, make the measurement invalid."""
         found = loads.readH2load(H2LOAD % (98, 2, 3000), LOG, 30, 10)

@@ -3,9 +3,12 @@
 import atexit
 import json
 from functools import cache
+from typing import Any
+
+from attrs import frozen
 
 from tests.browser.fixture import ConsoleBrowser
-from tests.console.test_issuersignin import CONFIGURATION, IssuerCase
+from tests.console.test_issuersignin import CONFIGURATION, IssuerCase, Nodes, startNodes
 from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.issuer import NodeIssuer
@@ -130,6 +133,53 @@ class IssuerSignInPageTests(PageCase):
         self.page.visit("/console/?state=x&error=%3Cb%3Ecall%20555&error_description=now")
         self.page.waitText("The sign-in did not begin in this browser")
         self.assertNotIn("555", self.page.evaluate("document.body.innerText"))
+
+
+@frozen
+class _Balancer:
+    """The proxy before the nodes, in the place of a daemon."""
+
+    _servers: Nodes
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Return the address of the proxy."""
+        return "127.0.0.1", self._servers.port
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._servers.nodes[0], name)
+
+
+@long("drives Chromium, and starts PostgreSQL, HAProxy and an issuer")
+@needs("chromium", "haproxy")
+class NodesPageTests(PageCase):
+    """The console of two nodes behind a proxy that sends each request to the next node."""
+
+    def startDaemon(self) -> Any:
+        """Return the proxy."""
+        self.issuer, servers = startNodes()
+        return _Balancer(servers)
+
+    def test_signIn(self) -> None:
+        """
+        A person signs in, makes a key, reloads the page, sees its session and signs out, though
+        no two requests reach the same node.
+        """
+        self.issuer.put("jim", {"realm": {"groups": ["engineers"]}})
+        self.page.evaluate("location.hash = '#/keys'")
+        self.goToIssuer("sub")
+        self.page.fill("input[name=sub]", "jim")
+        self.page.press("Authorize")
+        self.arriveText("user/corporate/jim")
+        self.page.press("New key")
+        self.page.wait("document.querySelector('#secretKey')")
+        self.page.press("I have stored it")
+        for _ in range(3):
+            self.page.evaluate("location.reload(); undefined")
+            self.arriveText("user/corporate/jim")
+        self.page.evaluate("location.hash = '#/sessions'")
+        self.page.waitText("by corporate")
+        self.page.press("Sign out")
+        self.page.waitText("Sign in with Example Corp")
 
 
 @long("drives Chromium")

@@ -7,12 +7,15 @@ import shlex
 import socket
 import subprocess
 from functools import cache
+from pathlib import Path
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from attrs import frozen
+
 from tests.console.fixture import ConsoleCase, Reply
-from tests.support.clients import Account, botoClient
+from tests.support.clients import ROOT, Account, botoClient
 from tests.support.cluster import Cluster
 from tests.support.daemon import Daemon
 from tests.support.documents import DOCS, codeBlocks
@@ -41,6 +44,7 @@ owners = "admin"
 """
 
 PAGE = DOCS / "signin.rst"
+CLUSTER_PAGE = DOCS / "cluster.rst"
 _numbers = itertools.count(1)
 
 GROUPS, POLICIES = ["storagegate", "groups"], ["storagegate", "policies"]
@@ -202,7 +206,8 @@ class IssuerSignInTests(IssuerCase):
         halves, shown = self.person("gina", realm={"groups": ["engineers"]})
         self.assertRegex(shown["user"], r"\Agina=[0-9a-f]{20}\Z")
         self.assertEqual(status(halves), 200)
-        self.assertEqual(status(pair), 403)
+        # The other worker learns of the key within a second.
+        self.assertTrue(eventually(lambda: status(pair) == 403))
         _, again = self.person("gina", realm={"groups": ["engineers"]})
         self.assertEqual(again["user"], shown["user"])
 
@@ -408,31 +413,39 @@ def _configured(url: str, options: tuple[str, str, str]) -> Daemon:
     return daemon.start()
 
 
-_BALANCER = """\
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 60s
-    timeout server 60s
-frontend console
-    bind 127.0.0.1:{port}
-    default_backend nodes
-backend nodes
-    balance roundrobin
-    http-response set-header X-Node %s
-    server node0 127.0.0.1:{first}
-    server node1 127.0.0.1:{second}
-"""
+def balancerFile(port: int, nodes: list[Daemon]) -> str:
+    """Return the file of C{docs/cluster.rst}, without TLS, that says which node answers."""
+    [block] = [each for each in codeBlocks(CLUSTER_PAGE, "haproxy") if "consoles" in each.code]
+    places = ("10.0.0.1:9001 check", "10.0.0.2:9001 check")
+    pairs = [("bind :443 ssl crt /etc/ssl/example.both.pem", f"bind 127.0.0.1:{port}")]
+    for place, node in zip(places, nodes, strict=True):
+        pairs.append((place, f"127.0.0.1:{node.address('admin')[1]} check"))
+    pairs += [("server one", "server node0"), ("server two", "server node1")]
+    text = block.code
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text.replace("balance", "http-response set-header X-Node %s\n    balance")
+
+
+@frozen
+class Nodes:
+    """
+    Two nodes of a cluster.
+
+    @ivar configuration: The file for further nodes.
+    @ivar port: The port of HAProxy, which sends each request to the next node.
+    """
+
+    cluster: Cluster
+    configuration: Path
+    nodes: list[Daemon]
+    port: int
 
 
 @cache
-def _nodes() -> tuple[Issuer, list[Daemon], int]:
-    """
-    Start an issuer, and two nodes behind HAProxy, which sends each request to the next node. All
-    run until the run ends.
-
-    @return: The issuer, the nodes and the port of HAProxy.
-    """
+def startNodes() -> tuple[Issuer, Nodes]:
+    """Start an issuer, and two nodes behind HAProxy. All run until the run ends."""
     program = needProgram("haproxy")
     issuer = Issuer().start()
     cluster = Cluster()
@@ -447,37 +460,53 @@ def _nodes() -> tuple[Issuer, list[Daemon], int]:
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
     port = held.getsockname()[1]
-    first, second = (node.address("admin")[1] for node in nodes)
     path = cluster.directory / "haproxy.cfg"
-    path.write_text(_BALANCER.format(port=port, first=first, second=second))
+    path.write_text(balancerFile(port, nodes))
     process = subprocess.Popen([program, "-db", "-f", path])
     atexit.register(held.close)
     atexit.register(process.kill)
     waitForPort(port, process)
-    return issuer, nodes, port
+    return issuer, Nodes(cluster, configuration, nodes, port)
 
 
-@long("starts PostgreSQL, HAProxy and an issuer")
-class ClusterSignInTests(IssuerCase):
-    """Signing in at the nodes of a cluster, behind a proxy that spreads the requests."""
+class NodesCase(IssuerCase):
+    """Tests of the nodes of a cluster, behind a proxy that spreads the requests."""
 
     def startDaemon(self) -> Daemon:
         """Return the first node."""
-        self.issuer, self.nodes, self.port = _nodes()
+        self.issuer, self.servers = startNodes()
+        self.nodes = self.servers.nodes
         return self.nodes[0]
+
+    def at(self, number: int, *request: Any) -> Reply:
+        """Send a request to a node."""
+        self.admin = self.nodes[number].address("admin")
+        return self.send(*request)
 
     def status(self, number: int, halves: dict[str, str]) -> int:
         """Return the status of a request to a node."""
-        self.admin = self.nodes[number].address("admin")
-        return self.send("GET", "buckets", None, halves).status
+        return self.at(number, "GET", "buckets", None, halves).status
+
+    def statuses(self, halves: dict[str, str]) -> list[int]:
+        """Return the status of a request to each node."""
+        return [self.status(number, halves) for number in (0, 1)]
+
+    def balance(self) -> None:
+        """Send requests through the proxy from now on."""
+        self.admin = ("127.0.0.1", self.servers.port)
+
+
+@long("starts PostgreSQL, HAProxy and an issuer")
+class ClusterSignInTests(NodesCase):
+    """Signing in at the nodes of a cluster."""
 
     def spread(self, subject: str, groups: list[str]) -> tuple[int, dict[str, str], Any]:
         """
-        Sign a person in through the proxy.
+        Sign a person in through the proxy, beginning at one node and ending at the other.
 
-        @return: The number of the node that has the session, the session and its description.
+        @return: The number of the node where it ends, the session and its description.
         """
-        self.admin = ("127.0.0.1", self.port)
+        self.balance()
         self.issuer.put(subject, {"realm": {"groups": groups}})
         started = self.send("POST", "session/issuers/corporate")
         cookie = started.headers["Set-Cookie"].partition(";")[0]
@@ -488,23 +517,20 @@ class ClusterSignInTests(IssuerCase):
 
     def test_spread(self) -> None:
         """
-        A sign-in that begins at one node ends at the other. The session is of that node; the user
-        and its keys are of all nodes, and disabling it ends everything within a second.
+        A sign-in that begins at one node ends at the other. The session, the user and its keys are
+        valid on all nodes, and disabling the user ends everything within a second.
         """
         first, halves, shown = self.spread("ann", ["engineers"])
-        # One more request, so that the turn of the nodes is the other way round.
+        # The turn of the nodes is the other way round after one more request.
         self.send("GET", "session")
         second, others, again = self.spread("ann", ["engineers"])
         self.assertEqual({first, second}, {0, 1})
         self.assertEqual((shown["user"], again["user"]), ("ann", "ann"))
-        self.assertEqual((self.status(first, halves), self.status(second, others)), (200, 200))
-        self.assertEqual((self.status(second, halves), self.status(first, others)), (401, 401))
-        self.admin = self.nodes[first].address("admin")
-        made = self.send("POST", "keys", {"account": ACCOUNT, "parent": "user/ann"}, halves)
+        self.assertEqual((self.statuses(halves), self.statuses(others)), ([200, 200], [200, 200]))
+        made = self.at(first, "POST", "keys", {"account": ACCOUNT, "parent": "user/ann"}, halves)
         self.assertEqual(made.status, 200, made.body)
         pair = Account(made.json["accessKey"], made.json["secretKey"]).plainHeaders()
-        for number in (0, 1):
-            self.assertTrue(eventually(lambda number=number: self.status(number, pair) == 200))
+        self.assertTrue(eventually(lambda: self.statuses(pair) == [200, 200]))
         own = Account(made.json["accessKey"], made.json["secretKey"])
         sts = botoClient(self.nodes[0].url(), own, patient=False, service="sts")
         given = sts.get_session_token()["Credentials"]
@@ -524,23 +550,147 @@ class ClusterSignInTests(IssuerCase):
         self.change("UpdateUserStatus", userName="ann", status="Inactive")
         start = monotonic()
         self.assertTrue(eventually(lambda: answers() == [(400, "InvalidToken")] * 2))
-        ends = [(first, halves), (second, others), (0, pair), (1, pair)]
-        self.assertTrue(eventually(lambda: all(self.status(*each) == 401 for each in ends)))
+        ends = (halves, others, pair)
+        self.assertTrue(eventually(lambda: all(self.statuses(each) == [401, 401] for each in ends)))
         self.assertLess(monotonic() - start, 1)
         self.change("UpdateUserStatus", userName="ann", status="Active")
-        self.assertTrue(eventually(lambda: all(self.status(*each) == 200 for each in ends[2:])))
-        self.assertEqual([self.status(*each) for each in ends[:2]], [401, 401])
+        self.assertTrue(eventually(lambda: self.statuses(pair) == [200, 200]))
+        self.assertEqual((self.statuses(halves), self.statuses(others)), ([401, 401], [401, 401]))
         self.assertEqual(answers(), [(400, "InvalidToken")] * 2)
 
     def test_replayed(self) -> None:
-        """A response that was used at one node is refused by the other: its code is used."""
-        self.admin = ("127.0.0.1", self.port)
+        """A response that was used at one node is refused by both, without asking the issuer."""
+        self.balance()
         self.issuer.put("bob", {"realm": {"groups": ["engineers"]}})
         url, cookie = self.begin()
         answer = self.issuer.authorize(url, "bob")
         self.assertEqual(self.finish(cookie, answer).status, 200)
+        nodes = set()
         for _ in range(2):
-            self.assertEqual(self.finish(cookie, answer).status, 401)
+            reply = self.finish(cookie, answer)
+            self.assertEqual(reply.status, 401)
+            self.assertIn("was used before", reply.json["message"])
+            nodes.add(reply.headers["X-Node"])
+        self.assertEqual(len(nodes), 2)
+
+
+@long("starts PostgreSQL, HAProxy and an issuer")
+class ClusterSessionTests(NodesCase):
+    """The sessions of key pairs at the nodes of a cluster."""
+
+    def signIn(self, account: Account = ROOT, number: int = 0) -> dict[str, str]:
+        """Sign in at a node; return both halves of the session."""
+        self.admin = self.nodes[number].address("admin")
+        return super().signIn(account)
+
+    def issue(self) -> Account:
+        """Issue a key at the first node, which the second may not know yet."""
+        reply = self.at(0, "POST", "keys", {"account": ACCOUNT}, ROOT.plainHeaders())
+        self.assertEqual(reply.status, 200, reply.body)
+        return Account(reply.json["accessKey"], reply.json["secretKey"])
+
+    def test_signOut(self) -> None:
+        """A session is valid on both nodes at once, and signing out at one ends it on both."""
+        for number in (0, 1):
+            halves = self.signIn(self.issue(), 0)
+            self.assertEqual(self.status(1, halves), 200)
+            self.assertEqual(self.status(0, halves), 200)
+            self.assertEqual(self.at(number, "DELETE", "session", None, halves).status, 204)
+            self.assertEqual(
+                (self.status(1 - number, halves), self.status(number, halves)), (401, 401)
+            )
+
+    def test_halves(self) -> None:
+        """Every node needs both halves, and refuses those of two sessions."""
+        one, two = self.signIn(number=0), self.signIn(number=1)
+        mixed = {**one, "X-Console-Token": two["X-Console-Token"]}
+        for wrong in ({"Cookie": one["Cookie"]}, mixed):
+            self.assertEqual(self.statuses(wrong), [401, 401])
+
+    def test_key(self) -> None:
+        """A new secret of the key, and its removal, end its sessions on both nodes."""
+        account = self.issue()
+        before = self.signIn(account)
+        self.assertEqual(self.statuses(before), [200, 200])
+        path = f"keys/{account.accessKey}"
+        renewed = self.at(1, "PATCH", path, {"newSecret": True}, ROOT.plainHeaders())
+        self.assertEqual(renewed.status, 200, renewed.body)
+        self.assertTrue(eventually(lambda: self.statuses(before) == [401, 401]))
+        after = self.signIn(Account(account.accessKey, renewed.json["secretKey"]), 1)
+        self.assertEqual(self.statuses(after), [200, 200])
+        self.assertEqual(self.at(0, "DELETE", path, None, ROOT.plainHeaders()).status, 204)
+        self.assertTrue(eventually(lambda: self.statuses(after) == [401, 401]))
+
+    def test_ended(self) -> None:
+        """Both nodes list the sessions of a key; one that is ended at the other node is over."""
+        account = self.issue()
+        mine, other = self.signIn(account, 0), self.signIn(account, 1)
+        listed = [self.at(number, "GET", "sessions", None, mine).json["items"] for number in (0, 1)]
+        self.assertEqual(listed[0], listed[1])
+        [id] = [each["id"] for each in listed[0] if not each["current"]]
+        self.assertEqual(self.at(0, "DELETE", f"sessions/{id}", None, mine).status, 204)
+        self.assertEqual((self.statuses(other), self.statuses(mine)), ([401, 401], [200, 200]))
+
+    def test_ticket(self) -> None:
+        """A ticket of one node fetches the object from the other one, while the session lives."""
+        halves = self.signIn()
+        bucket = self.makeName()
+        self.assertEqual(self.at(0, "POST", "buckets", {"name": bucket}, halves).status, 200)
+        path = self.objectPath(bucket, "a")
+        self.assertEqual(self.at(0, "PUT", path, b"bytes", halves).status, 200)
+        wanted = {"bucket": bucket, "key": "a", "purpose": "download"}
+        url = self.at(0, "POST", "tickets", wanted, halves).json["url"].removeprefix("api/v1/")
+        cookie = {"Cookie": halves["Cookie"]}
+        self.assertEqual(self.at(1, "GET", url, None, cookie).body, b"bytes")
+        self.assertEqual(self.at(1, "GET", url, None, {}).status, 401)
+        self.assertEqual(self.at(1, "DELETE", "session", None, halves).status, 204)
+        self.assertEqual(self.at(0, "GET", url, None, cookie).status, 401)
+
+    def test_jobs(self) -> None:
+        """A job of one node is listed and stopped at the other one."""
+        halves = self.signIn()
+        bucket = self.makeName()
+        self.assertEqual(self.at(0, "POST", "buckets", {"name": bucket}, halves).status, 200)
+        s3 = botoClient(self.nodes[0].url(), ROOT, patient=False)
+        for number in range(1500):
+            s3.put_object(Bucket=bucket, Key=f"{number}", Body=b"")
+        wanted = {"kind": "copyPrefix", "bucket": bucket, "toPrefix": "copy/", "prefix": ""}
+        wanted = {**wanted, "toBucket": self.makeName()}
+        self.at(0, "POST", "buckets", {"name": wanted["toBucket"]}, halves)
+        id = self.at(0, "POST", "jobs", wanted, halves).json["id"]
+
+        def states() -> list[str]:
+            """Return the state of the job at each node."""
+            found = [self.at(number, "GET", "jobs", None, halves).json for number in (0, 1)]
+            return [job["state"] for each in found for job in each["items"] if job["id"] == id]
+
+        self.assertEqual(states(), ["running", "running"])
+        self.assertEqual(self.at(1, "DELETE", f"jobs/{id}", None, halves).status, 204)
+        self.assertTrue(eventually(lambda: states() == ["cancelled", "cancelled"]))
+
+    def test_killed(self) -> None:
+        """The sessions of a node that was killed go on at the others."""
+        node = self.servers.cluster.node(configuration=self.servers.configuration).start()
+        self.admin = node.address("admin")
+        halves = ConsoleCase.signIn(self)
+        node.kill()
+        self.assertEqual(self.statuses(halves), [200, 200])
+
+    def test_secrets(self) -> None:
+        """The catalog has neither half of a session, nor a secret, nor a ticket."""
+        account = self.issue()
+        halves = self.signIn(account)
+        wanted = {"bucket": "none", "prefix": "", "purpose": "zip"}
+        url = self.at(0, "POST", "tickets", wanted, halves).json["url"]
+        rows = self.servers.cluster.rows("SELECT kind, id, owner, document FROM consolerecords")
+        self.assertTrue({"session", "ticket"} <= {row[0] for row in rows})
+        stored = b"\n".join(
+            each if isinstance(each, bytes) else each.encode() for row in rows for each in row
+        )
+        self.assertIn(account.accessKey.encode(), stored)
+        id = halves["Cookie"].partition("=")[2]
+        for secret in (id, halves["X-Console-Token"], account.secretKey, url.rpartition("/")[2]):
+            self.assertNotIn(secret.encode(), stored)
 
 
 @long("starts an issuer and a daemon")

@@ -13,6 +13,7 @@ from storagegate.console.jobs import JobManager, JobView, NewJob
 from storagegate.core.errors import ServiceError
 from storagegate.objects.accounts import AccountKey, Identity
 from storagegate.objects.errors import AccessDenied
+from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
 from storagegate.storage.records import AccessKey
 
 
@@ -40,8 +41,7 @@ class JobManagerTests(SynchronousTestCase):
     def makeManager(self, *, link: object = None) -> JobManager:
         """Make a manager, as a process that starts."""
         services: Any = SimpleNamespace(
-            daemon=SimpleNamespace(dataDirectory=self.directory),
-            store=SimpleNamespace(pool=_Pool()),
+            records=EmbeddedConsoleRecords(self.directory, _Pool()),  # type: ignore[arg-type]
             accounts=SimpleNamespace(renew=self.renew),
             reactor=self.clock,
             now=lambda: 1_000_000.0 + self.clock.seconds(),
@@ -142,6 +142,29 @@ class JobManagerTests(SynchronousTestCase):
         self.wait(second.cancel(id))
         self.clock.advance(1.0)
         self.assertEqual(self.job(id, second).state, "cancelled")
+
+    def test_race(self) -> None:
+        """Processes that start the fourth job at the same time never run five."""
+        first, second = self.makeManager(link=object()), self.makeManager(link=object())
+        for _ in range(3):
+            self.start(manager=first)
+        records: Any = first._services.records
+        add = records.add
+
+        async def addLater(*arguments: Any) -> bool:
+            """Store a job after the other process has started one."""
+            records.add = add
+            self.start(manager=second)
+            isStored: bool = await add(*arguments)
+            return isStored
+
+        records.add = addLater
+        wanted = NewJob(kind="copyPrefix", bucket="b")
+        starting = Deferred.fromCoroutine(first.start(self.key, wanted, lambda run: None))
+        failure = self.failureResultOf(starting, ServiceError)
+        self.assertEqual(failure.value.code, "RATE_LIMITED")
+        running = [each.id for each in self.wait(second.jobs()) if each.state == "running"]
+        self.assertEqual(len(running), 4)
 
     def test_stop(self) -> None:
         """A stop leaves jobs interrupted."""

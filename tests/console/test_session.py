@@ -16,6 +16,7 @@ from storagegate.console.sessions import (
 from storagegate.objects.accounts import AccountKey, Identity
 from storagegate.objects.identities.entities import IAMUser
 from storagegate.objects.identities.rights import Rights
+from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
 from tests.console.fixture import API, ConsoleCase
 from tests.support.clients import ROOT
 from tests.support.selection import long
@@ -38,7 +39,8 @@ class ConsoleSessionsTests(SynchronousTestCase):
         self.now = 1_000_000.0
         path = self.mktemp()
         __import__("os").mkdir(path)
-        self.sessions = ConsoleSessions(path, _Pool(), lambda: self.now)  # type: ignore[arg-type]
+        records = EmbeddedConsoleRecords(path, _Pool())  # type: ignore[arg-type]
+        self.sessions = ConsoleSessions(records, lambda: self.now)
         self.addCleanup(lambda: self.wait(self.sessions.close()))
         self.key = AccountKey(Identity("KEY", "account"), "secret")
 

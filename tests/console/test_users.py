@@ -43,6 +43,21 @@ class UserTests(ConsoleCase):
         self.assertIn("Ann", [user["userName"] for user in listed])
         self.assertIn(self.account, self.call("GET", "accounts").json["accounts"])
 
+    def test_simulation(self) -> None:
+        """A simulation, whose fields are lists, is posted."""
+        self.change("CreateUser", userName="ann")
+        self.change("PutUserPolicy", 204, userName="ann", policyName="p", policyDocument=DOCUMENT)
+        fields = {
+            "policySourceArn": f"arn:aws:iam::{self.account}:user/ann",
+            "actionNames": ["s3:GetObject", "s3:PutObject"],
+            "contextEntries": [{"contextKeyName": "s3:prefix", "contextKeyValues": ["a"]}],
+        }
+        found = self.change("SimulatePrincipalPolicy", **fields)["evaluationResults"]
+        self.assertEqual([each["evalDecision"] for each in found], ["allowed", "implicitDeny"])
+        wrong = self.change("SimulatePrincipalPolicy", 400, **{**fields, "actionNames": ["s3:x"]})
+        self.assertEqual(wrong["error"], "InvalidInput")
+        self.assertEqual(self.call("GET", "identities/SimulateCustomPolicy").status, 400)
+
     def test_refused(self) -> None:
         """Unknown operations and fields, and values that IAM refuses, are refused with a reason."""
         self.assertEqual(self.change("Nonsense", 404)["error"], "NOT_FOUND")

@@ -72,7 +72,7 @@ class Servicer(grpc.GenericRpcHandler):
 class ClientEngineContract(EngineCase):
     """Cases of a client's engine, whose server is grpcio's."""
 
-    def makeClient(self, target: str, credentials: Any) -> Any:
+    def makeClient(self, target: str, tls: Any) -> Any:
         """Make the engine."""
         raise NotImplementedError
 
@@ -169,6 +169,17 @@ class ClientEngineContract(EngineCase):
         engine = self.connect(await self.serve())
         call = self.call(engine, "echo", b"request")
         self.assertEqual([await read(call), await read(call)], [b"request", None])
+
+    async def test_statusLast(self) -> None:
+        """A status comes after the messages before it have been read."""
+        engine = self.connect(await self.serve())
+        call = self.call(engine, "fail", b"request")
+        ended = call.ended()
+        await call.begun()
+        await deferLater(self.reactor, 0.2, lambda: None)
+        self.assertNoResult(ended)
+        self.assertEqual(await read(call), b"request")
+        self.assertEqual((await ended)[:2], (11, "enough: ä"))
 
     async def test_statusWhileSending(self) -> None:
         """The status of a server that has enough is told, whatever is being sent."""

@@ -58,7 +58,9 @@ class ServerEngineContract(EngineCase):
         if credentials is None:
             channel = grpc.insecure_channel(place, OWN)
         else:
-            channel = grpc.secure_channel(place, credentials[1], OWN)
+            own = credentials[1]
+            secure = grpc.ssl_channel_credentials(own.roots, own.key, own.chain)
+            channel = grpc.secure_channel(place, secure, OWN)
         self.addCleanup(deferToThread, channel.close)
         return channel
 

@@ -9,7 +9,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from storagegate.net.tls import ServerTLSOptions
-from storagegate.rpc.credentials import makeChannelCredentials
+from storagegate.rpc.credentials import GRPCClientTLS
 from tests.support.certificates import Authority
 
 PATIENCE = 30.0
@@ -44,7 +44,7 @@ class EngineCase(TestCase):
         tls = ServerTLSOptions(
             cert=str(cert), key=str(key), ca=str(authority.path), clientAuth="require"
         )
-        return tls, makeChannelCredentials(
+        return tls, GRPCClientTLS(
             authority.path.read_bytes(), ownKey.read_bytes(), ownCert.read_bytes()
         )
 

@@ -25,6 +25,12 @@ class BackoffTests(SynchronousTestCase):
         self.assertEqual(delays, [1, 2, 4, 8, 10, 10])
         self.assertEqual(backoff.seconds(4, shortest), 0)
 
+    def test_factor(self) -> None:
+        """The factor between delays may be smaller."""
+        backoff = Backoff(firstSeconds=1.0, maxSeconds=120.0, factor=1.6)
+        delays = [round(backoff.seconds(at, longest), 3) for at in (0, 1, 2, 10, 11, 10**9)]
+        self.assertEqual(delays, [1, 1.6, 2.56, 109.951, 120, 120])
+
     def test_jitter(self) -> None:
         """A part of the delay is random, or none; no delay is below the shortest."""
         part = Backoff(firstSeconds=10.0, maxSeconds=100.0, jitter=0.2)

@@ -192,9 +192,12 @@ class RefusalTests(ConfigurationCase):
             "metricsToken": "x",
             "verifyReads": "yes",
             "http2": "2",
+            "http2MaxStreams": "1025",
+            "gatewayOnS3": "yes",
             "masterKeys": "",
             "encryptAll": "yes",
             "keyCacheSeconds": "0",
+            "blockCustomerKeys": "yes",
             "customerKeysOverHTTP": "yes",
         }
         self.assertEqual(set(bad), {key.name for key in KEYS})

@@ -113,9 +113,7 @@ class ContentionTests(SynchronousTestCase):
         """Make a scheduler, and the time that the process has waited for a CPU."""
         self.clock = Clock()
         self.waited = self.othersRan = 0.0
-        contention = CPUContention(
-            lambda: self.waited, self.clock.seconds, lambda: self.othersRan
-        )
+        contention = CPUContention(lambda: self.waited, self.clock.seconds, lambda: self.othersRan)
         self.scheduler = InputScheduler(self.clock, contention)
 
     def passTime(self, seconds: float, share: float) -> float:

@@ -43,7 +43,7 @@ class AddTests(SynchronousTestCase):
         """Let a call be answered."""
         call = FakeServerCall(path)
         call.arrive(request, None)
-        self.app._router.accept(self.app.settings.callLimits(), call)
+        self.app._router.accept(self.app.settings.callLimits(100), call)
         return call
 
     def test_forms(self) -> None:
@@ -157,7 +157,7 @@ class AcceptTests(SynchronousTestCase):
     def statusOf(self, path: str) -> tuple[int, str]:
         """Tell how a call ends."""
         call = FakeServerCall(path)
-        self.app._router.accept(self.app.settings.callLimits(), call)
+        self.app._router.accept(self.app.settings.callLimits(100), call)
         assert call.status is not None
         return call.status[0], call.status[1]
 
@@ -171,23 +171,23 @@ class AcceptTests(SynchronousTestCase):
         """Calls over the limit are refused, and there is room again when others have ended."""
         self.app.withOptions(grpc={"maxConcurrentRpcs": 1})
         first = FakeServerCall("/pkg.A/echo")
-        self.app._router.accept(self.app.settings.callLimits(), first)
+        self.app._router.accept(self.app.settings.callLimits(100), first)
         self.assertEqual(self.app.activeCalls, 1)
         self.assertEqual(self.statusOf("/pkg.A/echo"), (8, "too many calls at a time"))
         first.arrive(b"")
         self.assertEqual(self.app.activeCalls, 0)
         third = FakeServerCall("/pkg.A/echo")
         third.arrive(b"")
-        self.app._router.accept(self.app.settings.callLimits(), third)
+        self.app._router.accept(self.app.settings.callLimits(100), third)
         self.assertEqual(third.messages, [b""])
 
     def test_oneConnection(self) -> None:
         """A connection that has twice its calls at work is refused more, and no other is."""
-        self.app.withOptions(grpc={"maxConcurrentStreams": 2})
+        limits = self.app.settings.callLimits(2)
 
         def begin(address: str) -> FakeServerCall:
             call = FakeServerCall("/pkg.A/echo", address=address)
-            self.app._router.accept(self.app.settings.callLimits(), call)
+            self.app._router.accept(limits, call)
             return call
 
         one, other, unix = "ipv4:127.0.0.1:5000", "ipv4:127.0.0.1:5001", "unix:"
@@ -230,7 +230,7 @@ class AcceptTests(SynchronousTestCase):
     def begin(self, address: str, metadata: Any = ()) -> FakeServerCall:
         """Begin a call from an address."""
         call = FakeServerCall("/pkg.A/echo", metadata, address=address)
-        self.app._router.accept(self.app.settings.callLimits(), call)
+        self.app._router.accept(self.app.settings.callLimits(100), call)
         return call
 
     def test_lateRequest(self) -> None:
@@ -244,7 +244,7 @@ class AcceptTests(SynchronousTestCase):
         )
         calls = {name: FakeServerCall(f"/pkg.{name}") for name in ("A/echo", "B/wait", "B/collect")}
         for call in calls.values():
-            self.app._router.accept(self.app.settings.callLimits(), call)
+            self.app._router.accept(self.app.settings.callLimits(100), call)
         calls["B/wait"].arrive(b"")
         router = self.app._router
         for seconds in (0.0, REQUEST_SECONDS - 1):
@@ -268,7 +268,7 @@ class AcceptTests(SynchronousTestCase):
         self.app.withOptions(grpc={"maxConcurrentRpcs": 1})
         self.statusOf("/pkg.A/no")
         self.statusOf("no")
-        self.app._router.accept(self.app.settings.callLimits(), FakeServerCall("/pkg.A/echo"))
+        self.app._router.accept(self.app.settings.callLimits(100), FakeServerCall("/pkg.A/echo"))
         self.statusOf("/pkg.A/echo")
         self.assertEqual(
             told,

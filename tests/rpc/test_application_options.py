@@ -198,7 +198,7 @@ class CompressesTests(SynchronousTestCase):
             RPCOptions(), {"grpc": {"compression": "gzip", "compressionOptions": {"threshold": 10}}}
         )
         self.assertEqual(
-            [size > options.callLimits().compressAbove for size in (9, 10, 11)],
+            [size > options.callLimits(100).compressAbove for size in (9, 10, 11)],
             [False, False, True],
         )
 
@@ -206,7 +206,7 @@ class CompressesTests(SynchronousTestCase):
         """Without a threshold a kilobyte is not worth it."""
         options = changeOptions(RPCOptions(), {"grpc": {"compression": "deflate"}})
         self.assertEqual(
-            [size > options.callLimits().compressAbove for size in (1024, 1025)], [False, True]
+            [size > options.callLimits(100).compressAbove for size in (1024, 1025)], [False, True]
         )
 
     def test_off(self) -> None:
@@ -216,7 +216,7 @@ class CompressesTests(SynchronousTestCase):
                 RPCOptions(),
                 {"grpc": {"compression": name, "compressionOptions": {"threshold": 0}}},
             )
-            self.assertEqual(options.callLimits().compressAbove, inf)
+            self.assertEqual(options.callLimits(100).compressAbove, inf)
 
 
 class TLSTests(SynchronousTestCase):

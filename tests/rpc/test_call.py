@@ -46,6 +46,7 @@ class MetadataTests(SynchronousTestCase):
             ("transfer-encoding", "chunked"),
             ("connection", "close"),
             ("te", "gzip"),
+            ("Host", "elsewhere"),
             ("content-type", "text/html"),
             ("a\r\n", "1"),
             ("a", "1\r\nb: 2"),

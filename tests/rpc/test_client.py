@@ -7,12 +7,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.options import OptionError
 from storagegate.rpc.client import (
-    GRPCClientTLS,
     createGrpcClient,
     readAddress,
-    readArguments,
     readCredentials,
+    readOptions,
 )
+from storagegate.rpc.credentials import GRPCClientTLS
+from storagegate.rpc.engine.client import channelArguments
 from tests.support.certificates import Authority, keyText
 
 
@@ -27,13 +28,18 @@ class AddressTests(SynchronousTestCase):
             ("[::1]:65535", "dns:///[::1]:65535"),
             ("unix:/run/x.sock", "unix:/run/x.sock"),
             ("unix:x.sock", "unix:x.sock"),
+            ("dns:///localhost:1", "dns:///localhost:1"),
+            ("ipv4:127.0.0.1:1,127.0.0.2:2", "ipv4:127.0.0.1:1,127.0.0.2:2"),
+            ("ipv6:[::1]:1,[::2]:2", "ipv6:[::1]:1,[::2]:2"),
         ):
             self.assertEqual(readAddress(address), expected)
 
     def test_bad(self) -> None:
         """What is none is refused, and said how it has to look."""
         bad: tuple[Any, ...] = ("", "x", "x:", ":1", "x:0", "x:65536", "x:1a", "::1:5", "unix:")
-        for address in (*bad, "http://x:80", "x:+1", "x:" + "9" * 5000, None, 50051, b"x:1"):
+        lists = ("dns:///x", "ipv4:x:1", "ipv4:1.2.3.4:1,", "ipv6:::1:5", "ipv6:[1.2.3.4]:5")
+        odd = ("http://x:80", "x:+1", "x:" + "9" * 5000, None, 50051, b"x:1")
+        for address in (*bad, *lists, *odd):
             error = self.assertRaises(ValueError, readAddress, address)
             self.assertIn('"host:port"', str(error))
             self.assertLess(len(str(error)), 200)
@@ -98,14 +104,18 @@ class OptionTests(SynchronousTestCase):
     def test_given(self) -> None:
         """Options have the names of the server's, and go to grpcio under its own."""
         arguments = dict(
-            readArguments(
-                {
-                    "maxReceiveMessageLength": "1mb",
-                    "maxSendMessageLength": -1,
-                    "keepaliveTimeMs": 5000,
-                    "keepaliveTimeoutMs": 100,
-                    "compression": "gzip",
-                },
+            channelArguments(
+                readOptions(
+                    {
+                        "maxReceiveMessageLength": "1mb",
+                        "maxSendMessageLength": -1,
+                        "keepaliveTimeMs": 5000,
+                        "keepaliveTimeoutMs": 100,
+                        "keepalivePermitWithoutCalls": True,
+                        "maxConnectionIdle": 7000,
+                        "compression": "gzip",
+                    }
+                ),
                 GRPCClientTLS(serverName="name"),
             )
         )
@@ -114,6 +124,8 @@ class OptionTests(SynchronousTestCase):
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", 5000),
             ("grpc.keepalive_timeout_ms", 100),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.client_idle_timeout_ms", 7000),
             ("grpc.default_compression_algorithm", 2),
             ("grpc.ssl_target_name_override", "name"),
             ("grpc.default_authority", "name"),
@@ -122,7 +134,7 @@ class OptionTests(SynchronousTestCase):
 
     def test_defaults(self) -> None:
         """Messages are 4 MiB at most, as the server's are."""
-        arguments = dict(readArguments(None, None))
+        arguments = dict(channelArguments(readOptions(None), None))
         self.assertEqual(arguments["grpc.max_receive_message_length"], 4 * 1024 * 1024)
         self.assertNotIn("grpc.default_compression_algorithm", arguments)
 
@@ -133,9 +145,10 @@ class OptionTests(SynchronousTestCase):
             {"keepaliveTime": 5},
             {"keepaliveTimeMs": 0},
             {"compression": "br"},
+            {"engine": "aio"},
         )
         for options in bad:
-            error = self.assertRaises(OptionError, readArguments, options, None)
+            error = self.assertRaises(OptionError, readOptions, options)
             self.assertIn(next(iter(options)), str(error))
 
     def test_service(self) -> None:

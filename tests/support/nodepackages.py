@@ -17,6 +17,9 @@ AXE = "axe-core@4.14.1"
 MINIO = "minio@8.0.7"
 """MinIO's client."""
 
+HPACK = "hpack@1.0.0"
+"""Has the header blocks of several encoders among its tests."""
+
 CONNECT = (
     "@connectrpc/connect@2.3.0",
     "@connectrpc/connect-node@2.3.0",

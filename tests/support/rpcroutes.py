@@ -28,6 +28,14 @@ class TextCodec:
             raise ConversionError("name", "is no text")
         return value.encode()
 
+    def decoder(self) -> Callable[[bytes], str]:
+        """Return the decoder of a stream."""
+        return self.decode
+
+    def encoder(self) -> Callable[[Any], bytes]:
+        """Return the encoder of a stream."""
+        return self.encode
+
 
 def textMethod(name: str = "Method", streaming: str = "none", service: str = "test.Service") -> Any:
     """Make a method."""

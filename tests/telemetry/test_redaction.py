@@ -2,17 +2,33 @@
 
 import base64
 import json
+from itertools import product
 from urllib.parse import quote
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.telemetry.redaction import Redactor
+from storagegate.telemetry.redaction import Redactor, _shapes
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
 
 SECRET = "f00BAR/5ecret+value"
+
+
+NAMES = (
+    *("secret", "secretKey", "secret_access_key", "passwd", "password", "pwd", "passphrase"),
+    *("token", "signature", "api-key", "private_key", "customerKey", "jwt", "session-id"),
+    *("authorization", "Proxy-Authorization", "cookie", "Set-Cookie2", "Bearer", "Basic", "AWS"),
+    *("https://me", "-----BEGIN PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----"),
+    *("monkey", "design", "author"),
+)
+"""What comes before a secret, or looks like it."""
+
+FORMS = (
+    *("{}={}", "{}={}\n", "{}: {}", "{}:{}", "{} {}", "{}\t{}", "{}\n{}", "{}/{}", "{}{}"),
+    *('"{}":"{}"', "'{}','{}'", "(b'{}', b'{}')", '\\"{}\\": \\"{}\\"', "{} AKID:{}", "{}:{}@host"),
+)
 
 
 class ShapeTests(SynchronousTestCase):
@@ -65,6 +81,19 @@ class ShapeTests(SynchronousTestCase):
             "the basic rules",
         ):
             self.assertEqual(Redactor().redact(text), text)
+
+    def test_searched(self) -> None:
+        """A shape is passed over only where it would find nothing."""
+        hidden = set()
+        for name, form, secret in product(NAMES, FORMS, (SECRET, JWT, "word", "a1b2c3d4")):
+            for text in (form.format(name, secret), form.format(f"X-{name.upper()}", secret)):
+                expected = text
+                for pattern, replacement, _ in _shapes():
+                    if pattern.search(expected) is not None:
+                        hidden.add(pattern)
+                    expected = pattern.sub(replacement, expected)
+                self.assertEqual(Redactor().redact(text), expected)
+        self.assertEqual(len(hidden), len(_shapes()))
 
     def test_surroundings(self) -> None:
         """Only the secret goes: what stands around it tells what happened."""

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import grpc
+import httpx
 from twisted.trial.unittest import SynchronousTestCase
 from websockets.sync.client import connect
 
@@ -18,6 +19,7 @@ from tests.support.certificates import Authority
 from tests.support.clients import Account, botoClient
 from tests.support.daemon import ACCESS_KEY, SECRET_KEY, Daemon
 from tests.support.documents import DOCS, codeBlocks
+from tests.support.http import ROOT_HEADERS
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needNginxModule, needs
 from tests.support.selection import long
@@ -38,10 +40,19 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @cache
-def sharedDaemon() -> Daemon:
-    """Start a daemon with all listeners for the rest of the run."""
+def sharedDaemon(engine: str) -> Daemon:
+    """
+    Start a daemon with all listeners for the rest of the run.
+
+    @param engine: The engine of gRPC.
+    """
+    directory = ownDirectory(f"proxies-{engine}")
+    path = directory.with_suffix(".toml")
+    path.write_text(f'[gateway.grpc]\nengine = "{engine}"\n')
     daemon = Daemon(
-        ownDirectory("proxies"),
+        directory,
+        "--config",
+        str(path),
         *(flag for name in ("http", "tcp") for flag in (f"--{name}", "tcp:0:interface=127.0.0.1")),
         *(flag for name in ("grpc", "udp") for flag in (f"--{name}", "127.0.0.1:0")),
         expect=tuple(LISTENERS),
@@ -54,6 +65,7 @@ class ProxyTests:
     """The daemon, one proxy, and a client of each kind."""
 
     language = ""
+    engine = "grpcio"
     forwardsTCP = True
     forwardsUDP = False
     forwardsWebSockets = True
@@ -62,7 +74,7 @@ class ProxyTests:
         """Start the proxy with the file of the page, its names and ports set."""
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
-        self.daemon = sharedDaemon()
+        self.daemon = sharedDaemon(self.engine)
         authority = Authority(self.directory)
         certificate, key = authority.issue("*.example.com")
         both = self.directory / "both.pem"
@@ -156,6 +168,27 @@ class ProxyTests:
                 reply = json.loads(websocket.recv(SECONDS))
                 self.assertEqual((reply["id"], reply["type"]), (number, "stream_end"))
 
+    def test_http2(self) -> None:
+        """A client of HTTP/2 makes calls, and reads and writes objects, on one connection each."""
+        resolve = socket.getaddrinfo
+        self.patch(socket, "getaddrinfo", lambda host, *rest: resolve("127.0.0.1", *rest))
+        context = ssl.create_default_context(cafile=str(self.authority))
+        body = bytes(range(256)) * 4096 * 3
+        port = self.ports["443"]
+        path = f"https://s3.example.com:{port}/h2-{type(self).__name__.lower()}"
+        with httpx.Client(http1=False, http2=True, verify=context, timeout=SECONDS) as client:
+            call = f"https://api.example.com:{port}/api/UserService/ListUsers"
+            answers = [client.post(call, json={}) for _ in range(3)]
+            answers.append(client.put(path, headers=ROOT_HEADERS))
+            answers.append(client.put(f"{path}/a b", content=body, headers=ROOT_HEADERS))
+            answers.append(client.get(f"{path}/a b", headers=ROOT_HEADERS))
+            part = {**ROOT_HEADERS, "Range": "bytes=100-1999999"}
+            answers.append(client.get(f"{path}/a b", headers=part))
+        self.assertEqual([each.status_code for each in answers], [200] * 6 + [206])
+        self.assertEqual({each.http_version for each in answers}, {"HTTP/2"})
+        self.assertEqual(answers[-2].content, body)
+        self.assertEqual(answers[-1].content, body[100:2_000_000])
+
     def test_grpc(self) -> None:
         """A call and its status."""
         credentials = grpc.ssl_channel_credentials(self.authority.read_bytes())
@@ -223,6 +256,12 @@ class NginxTests(ProxyTests, SynchronousTestCase):
         self.runProxy("nginx", "-p", str(self.directory), "-c", "nginx.conf", "-e", "stderr")
 
 
+class NginxNativeTests(NginxTests):
+    """nginx, before the native engine of gRPC."""
+
+    engine = "native"
+
+
 @long("starts nginx, HAProxy and Caddy")
 @needs("haproxy")
 class HaproxyTests(ProxyTests, SynchronousTestCase):
@@ -237,7 +276,9 @@ class HaproxyTests(ProxyTests, SynchronousTestCase):
 
 
 class HaproxyHTTP2Tests(HaproxyTests):
-    """haproxy, which speaks HTTP/2 with S3 and the gateway."""
+    """haproxy, which speaks HTTP/2 with S3 and the gateway, and with the native engine of gRPC."""
+
+    engine = "native"
 
     def start(self, text: str) -> None:
         """Start it, with the words of the page on HTTP/2."""
@@ -267,8 +308,12 @@ class CaddyTests(ProxyTests, SynchronousTestCase):
 
 
 class CaddyHTTP2Tests(CaddyTests):
-    """Caddy, which speaks HTTP/2 with every listener of HTTP, and then has no WebSockets."""
+    """
+    Caddy, which speaks HTTP/2 with every listener of HTTP, and then has no WebSockets, and with the
+    native engine of gRPC.
+    """
 
+    engine = "native"
     forwardsWebSockets = False
 
     def start(self, text: str) -> None:

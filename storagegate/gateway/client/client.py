@@ -18,6 +18,7 @@ from storagegate.core.options import (
     readNames,
     readNumber,
     readSize,
+    readWord,
 )
 from storagegate.core.task import portable
 from storagegate.gateway.client.call import CallResources, GatewayCall, Requests
@@ -71,6 +72,7 @@ class GatewayClientOptions:
     @ivar format: The format of messages: C{json}, C{binary} or C{msgpack} of WebSocket, C{frames}
         or C{lines} of TCP.
     @ivar maxMessageBytes: Limit of a received message.
+    @ivar grpcEngine: The engine of gRPC: C{"grpcio"}, or C{"native"} for the project's own HTTP/2.
     """
 
     token: str = optionField("", _text)
@@ -83,6 +85,7 @@ class GatewayClientOptions:
     retryPercent: int = optionField(20, readNumber, 0, 100)
     format: str = optionField("", _text)
     maxMessageBytes: int = optionField(1024 * 1024, readSize)
+    grpcEngine: str = optionField("grpcio", readWord, ("grpcio", "native"))
 
 
 class GatewayClientOptionsDict(TypedDict, total=False):
@@ -98,6 +101,7 @@ class GatewayClientOptionsDict(TypedDict, total=False):
     retryPercent: int
     format: Literal["json", "binary", "msgpack", "frames", "lines"]
     maxMessageBytes: int | str
+    grpcEngine: Literal["grpcio", "native"]
 
 
 def readCredential(text: str) -> GatewayClientOptionsDict:
@@ -163,6 +167,7 @@ def readTarget(url: str, options: GatewayClientOptions, reactor: Any) -> tuple[s
         checkedFields(options.headers),
         options.format,
         f"storagegate/{__version__}",
+        grpcEngine=options.grpcEngine,
     )
     return row.name, target
 

@@ -129,6 +129,7 @@ class ClientTarget:
     @ivar headers: Further header fields of WebSocket's handshake.
     @ivar format: The format of messages; empty for the default of the transport.
     @ivar userAgent: The value of C{User-Agent}.
+    @ivar grpcEngine: The engine of gRPC, as of a client of gRPC.
     @ivar unixAddress: The address of a UNIX socket, which takes the place of host and port.
     @ivar methods: The gRPC methods by service and name, each an
         L{RPCMethod<storagegate.rpc.protos.RPCMethod>}; C{None} for reflection.
@@ -145,6 +146,7 @@ class ClientTarget:
     userAgent: str = "storagegate"
     methods: Mapping[tuple[str, str], Any] | None = None
     unixAddress: UNIXAddress | None = None
+    grpcEngine: str = "grpcio"
     _contexts: TLSContexts | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -226,6 +226,10 @@ class IChannelOwner(Interface):
         """
 
 
+MAX_STREAMS = 1024
+"""The maximum of L{HTTPLimits.http2MaxStreams}: a listener has no more requests in flight."""
+
+
 class HTTPLimits(Struct, frozen=True, kw_only=True):
     """
     The limits of a listener. Sizes are bytes, times are seconds.
@@ -246,6 +250,8 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     @ivar bodyTimeout: Timeout of a body whose reader waits for all of it.
     @ivar keepAlive: Whether a connection may serve more than one request.
     @ivar http2: Whether clients may speak HTTP/2.
+    @ivar http2MaxStreams: Open streams of a connection of HTTP/2. Browsers and proxies expect about
+        100.
     @ivar keepAliveTimeout: Idle timeout of a connection between requests.
     @ivar http2KeepAliveTimeout: The same over HTTP/2, whose clients keep one connection for all
         requests; browsers and proxies keep it for some minutes. While more than half of
@@ -281,6 +287,7 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     bodyTimeout: float = REQUEST_SECONDS
     keepAlive: bool = True
     http2: bool = True
+    http2MaxStreams: int = 100
     keepAliveTimeout: float = 5.0
     http2KeepAliveTimeout: float = 300.0
     pipelinedRequests: int = 16

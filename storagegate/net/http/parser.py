@@ -132,8 +132,9 @@ def lowerName(name: bytes) -> bytes:
     return lowered
 
 
-# Cache of parsed fields by line with its CR: most are the same in all requests of a client. Long lines are
-# excluded, so that no token stays in memory, except for S3's: it is of no use without a secret key.
+# Cache of parsed fields by line with its CR: most are the same in all requests of a client. Long
+# lines are excluded, so that no token stays in memory, except for S3's: it is of no use without a
+# secret key.
 _lines: dict[bytes, tuple[bytes, bytes]] = {}
 _MAX_LINES = 1024
 _MAX_LINE = 96

@@ -87,6 +87,7 @@ class HTTP2Connection(HTTP2Core):
         super().__init__(
             HTTP2Limits(
                 headerList=limits.headSize,
+                streams=limits.http2MaxStreams,
                 progress=limits.progressSize,
                 stallTimeout=limits.requestTimeout,
             ),

@@ -45,7 +45,12 @@ from storagegate.net.http2.frames import (
     readHeader,
 )
 from storagegate.net.http2.headerblocks import HeaderBlockAssembler, sizeWithoutPadding
-from storagegate.net.http2.hpack import HeaderDecoder, ReceivedFields, tableSizeUpdate
+from storagegate.net.http2.hpack import (
+    HeaderDecoder,
+    HeaderEncoder,
+    ReceivedFields,
+    tableSizeUpdate,
+)
 from storagegate.net.http2.interfaces import (
     ConnectionFailure,
     ErrorCode,
@@ -77,6 +82,9 @@ _STREAM_BYTES = 2048
 # Streams that were reset: frames of the peer that crossed the reset are ignored. At least so many
 # are remembered, and two for each stream that may be open.
 _REMEMBERED = 256
+
+# Debug data of a GOAWAY that is kept: a sentence.
+_MOST_DEBUG_DATA = 200
 
 _log = Logger()
 
@@ -110,6 +118,8 @@ class HTTP2Core:
     @ivar failure: The error that ended the connection.
     @ivar isGoingAway: Whether no further stream of the peer is accepted.
     @ivar peerLastStream: The last stream of a GOAWAY of the peer; C{None} before one.
+    @ivar peerFailure: The code and the start of the debug data of that GOAWAY.
+    @ivar encoder: The encoder of a client's requests; C{None} for a server.
     @ivar failures: The number of errors by L{ErrorCode}.
     @ivar budget: Counts the queued output; C{None} for no limit.
     @ivar waiting: The number of queued bytes of all streams.
@@ -135,6 +145,7 @@ class HTTP2Core:
         """
         self.limits = limits
         self.isClient = openStream is None
+        self.encoder = HeaderEncoder() if self.isClient else None
         self.streams: dict[int, Stream] = {}
         self.lastStream = 0
         self.initialSendWindow = INITIAL_WINDOW
@@ -142,6 +153,7 @@ class HTTP2Core:
         self.failure: Exception | None = None
         self.isGoingAway = False
         self.peerLastStream: int | None = None
+        self.peerFailure: tuple[int, bytes] = (ErrorCode.NO_ERROR, b"")
         self.failures: dict[int, int] = {}
         self.budget: HeldBytes | None = None
         self.waiting = 0
@@ -617,7 +629,9 @@ class HTTP2Core:
             return
         values = readSettings(payload, self.isClient)
         for name, value in values.items():
-            if name == frames.HEADER_TABLE_SIZE and value < self._tableSize:
+            if name == frames.HEADER_TABLE_SIZE and self.encoder is not None:
+                self._output.prefix = self.encoder.resize(value)
+            elif name == frames.HEADER_TABLE_SIZE and value < self._tableSize:
                 # RFC 7541 section 4.2: our encoder uses no table, and has to say so once.
                 self._tableSize = 0
                 self._output.prefix = tableSizeUpdate(0)
@@ -631,7 +645,7 @@ class HTTP2Core:
         """Section 6.9.2"""
         change = size - self.initialSendWindow
         self.initialSendWindow = size
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             stream.sendWindow += change
             if stream.sendWindow > MAX_WINDOW:
                 raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window over 2**31 - 1")
@@ -661,6 +675,7 @@ class HTTP2Core:
         if self.peerLastStream is not None and last > self.peerLastStream:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "GOAWAY with a higher stream")
         self.peerLastStream = last
+        self.peerFailure = code, payload[8 : 8 + _MOST_DEBUG_DATA]
         if self.isClient:
             for stream in [each for number, each in self.streams.items() if number > last]:
                 self._abandon(stream, StreamReset(code, isUnprocessed=True))
@@ -864,6 +879,7 @@ class HTTP2Core:
     def _forget(self, stream: Stream) -> None:
         """Forget a stream that both sides have ended."""
         self.streams.pop(stream.id, None)
+        self._fresh.pop(stream, None)
 
     def _end(self, stream: Stream) -> bool:
         """End a stream early; return whether its subclass does not know of its end."""
@@ -987,6 +1003,14 @@ class HTTP2Core:
             and len(self.streams) < self.peerStreams
             and self._nextStream <= _MAX_STREAM
         )
+
+    @property
+    def isRetired(self) -> bool:
+        """
+        Return whether no further stream can ever be opened: the peer has sent GOAWAY, or all
+        numbers are used (section 5.1.1).
+        """
+        return self.peerLastStream is not None or self._nextStream > _MAX_STREAM
 
     def open(self, make: Callable[["HTTP2Core", int], Stream]) -> Any:
         """

@@ -19,7 +19,14 @@ from typing import Any
 from attrs import frozen
 
 from storagegate.core.addresses import LONGEST_ADDRESS, readAddress, readNetwork
-from storagegate.objects.access.context import AccessContext, ConditionKey, Value, findKey
+from storagegate.objects.access.context import (
+    AccessContext,
+    ConditionKey,
+    Value,
+    findKey,
+    sentValue,
+    valueOf,
+)
 from storagegate.objects.access.patterns import (
     Tokens,
     Variable,
@@ -50,13 +57,23 @@ def parseNumber(text: str) -> Fraction | int:
     return Fraction(text) if "." in text else int(text)
 
 
-def _parseBool(text: str) -> bool:
+def parseBool(text: str) -> bool:
+    """
+    Read a truth value.
+
+    @raise ValueError: The text is neither C{true} nor C{false}, in any case.
+    """
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!a:.80} is neither true nor false")
     return text.lower() == "true"
 
 
-def _parseBinary(text: str) -> bytes:
+def parseBinary(text: str) -> bytes:
+    """
+    Read bytes in Base64.
+
+    @raise ValueError: The text is not Base64.
+    """
     try:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -70,7 +87,7 @@ _KNOWN_ADDRESSES = 64
 def _variableValue(context: AccessContext) -> Callable[[str], str | None]:
     def value(name: str) -> str | None:
         key = findKey(name)
-        found = None if key is None else key.read(context)
+        found = None if key is None else valueOf(key, context)
         return found if isinstance(found, str) else None
 
     return value
@@ -261,8 +278,8 @@ OPERATORS: Mapping[str, Operator] = {
     },
     "NumericNotEquals": Operator(_parsed(parseNumber, _equal), True),
     "DateNotEquals": Operator(_parsed(parseDate, _equal), True),
-    "Bool": Operator(_parsed(_parseBool, _equal)),
-    "BinaryEquals": Operator(_parsed(_parseBinary, _equal)),
+    "Bool": Operator(_parsed(parseBool, _equal)),
+    "BinaryEquals": Operator(_parsed(parseBinary, _equal)),
     "IpAddress": Operator(_addresses),
     "NotIpAddress": Operator(_addresses, True),
     "ArnEquals": Operator(_arn),
@@ -312,7 +329,7 @@ class Condition:
         if key is None:
             raise ValueError(f"Policy has an invalid condition key: {self.key}")
         if bare == "Null":
-            return _null(key, {_parseBool(value) for value in self.values})
+            return _null(key, {parseBool(value) for value in self.values})
         operator = OPERATORS[bare]
         values = [key.canonical(value) for value in self.values]
         match = operator.make(values, variables)
@@ -330,8 +347,7 @@ def _several(value: Value) -> tuple[str, ...]:
 
 
 def _null(key: ConditionKey, wanted: set[bool]) -> Test:
-    read = key.sent or key.read
-    return lambda context: (not _several(read(context))) in wanted
+    return lambda context: (not _several(sentValue(key, context))) in wanted
 
 
 def _single(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) -> Test:
@@ -354,7 +370,7 @@ def _ofAny(key: ConditionKey, match: _Match, isNegated: bool, ifExists: bool) ->
     """Compare a multi-valued key without a qualifier: one equal value is enough."""
 
     def holds(context: AccessContext) -> bool:
-        values = _several(key.read(context))
+        values = _several(valueOf(key, context))
         if not values:
             return isNegated or ifExists
         return any(match(value, context) for value in values) is not isNegated
@@ -366,7 +382,7 @@ def _ofSet(
     key: ConditionKey, match: _Match, isNegated: bool, isForAll: bool, ifExists: bool
 ) -> Test:
     def holds(context: AccessContext) -> bool:
-        values = _several(key.read(context))
+        values = _several(valueOf(key, context))
         if not values:
             return isForAll or ifExists
         judged = (match(value, context) is not isNegated for value in values)

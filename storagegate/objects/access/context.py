@@ -167,7 +167,8 @@ class AccessContext(Struct, frozen=True, eq=False):
     @ivar operation: Amazon's name; a copy reads its source as C{GetObject} does.
     @ivar versionId: The version that the request names; L{None} for none.
     @ivar existingTags: The tags of the stored object.
-    @ivar values: The values of condition keys that were already read, by name.
+    @ivar values: The values of condition keys that were already read, by name; or, in a simulation,
+        L{SimulatedValues}.
     """
 
     identity: Identity
@@ -204,6 +205,85 @@ class ConditionKey:
     isClaim: bool = False
     canonical: Callable[[str], str] = str
     sent: Callable[[AccessContext], Value] | None = None
+
+
+_ALWAYS_KNOWN = frozenset(
+    {
+        "aws:currenttime",
+        "aws:epochtime",
+        "aws:principalaccount",
+        "aws:resourceaccount",
+        "s3:resourceaccount",
+    }
+)
+_OF_PRINCIPAL = frozenset({"aws:principalarn", "aws:principaltype", "aws:userid", "aws:username"})
+
+
+class SimulatedValues(dict[str, Any]):
+    """
+    The values of condition keys in a simulation, as L{AccessContext.values}: given values, and
+    otherwise those of the identity, the owner and the clock. There is no request to read others
+    from.
+
+    @ivar missing: The names of the keys that were read and have no value.
+    """
+
+    context: "AccessContext"
+
+    def __init__(self, given: Mapping[str, Any], *, isNamed: bool) -> None:
+        """
+        @param given: The given values, by the names of L{nameOf}.
+        @param isNamed: Whether the identity has a name.
+        """
+        super().__init__()
+        self.missing: set[str] = set()
+        self._given = given
+        self._isNamed = isNamed
+
+    @staticmethod
+    def nameOf(name: str) -> str:
+        """Return the name of a key as it is compared: without case, but for tags of objects."""
+        kind, slash, tag = name.lower().partition("/")
+        return kind + slash + (tag if kind in _IN_ANY_CASE else name.partition("/")[2])
+
+    def __missing__(self, name: str) -> Any:
+        compared = self.nameOf(name)
+        value = self._given.get(compared)
+        if value is None and self._isOfIdentity(compared):
+            key = findKey(name)
+            value = None if key is None else key.read(self.context)
+        if value is None:
+            self.missing.add(name)
+        self[name] = value
+        return value
+
+    def _isOfIdentity(self, name: str) -> bool:
+        if name in _ALWAYS_KNOWN:
+            return True
+        isOfPrincipal = name in _OF_PRINCIPAL or name.startswith("aws:principaltag/")
+        if not (self._isNamed and isOfPrincipal):
+            return False
+        if name != "aws:userid":
+            return True
+        # The id of a role is part of those of its sessions; a caller that was only named has none.
+        rights = self.context.identity.rights
+        return rights is not None and rights.user is not None and bool(rights.user.id)
+
+
+def valueOf(key: ConditionKey, context: "AccessContext") -> Value:
+    """Return the value of a condition key, which is read once."""
+    try:
+        found: Value = context.values[key.name]
+    except KeyError:
+        found = context.values[key.name] = key.read(context)
+    return found
+
+
+def sentValue(key: ConditionKey, context: "AccessContext") -> Value:
+    """Return the value of a condition key as it was sent, for C{Null}."""
+    if isinstance(context.values, SimulatedValues):
+        return valueOf(key, context)
+    return (key.sent or key.read)(context)
 
 
 def principalArn(identity: Identity) -> str | None:

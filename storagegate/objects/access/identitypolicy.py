@@ -170,6 +170,11 @@ class IdentityPolicy:
         self.document = document
         self._statements = tuple(statements)
 
+    def alone(self) -> "Iterator[IdentityPolicy]":
+        """Give each statement as a policy of its own."""
+        for statement in self._statements:
+            yield IdentityPolicy(self.document, (statement,))
+
     def rows(self, action: str, isAllow: bool) -> Iterator[Row]:
         """Compile the statements with one effect on an action."""
         for statement in self._statements:

@@ -275,10 +275,15 @@ class BucketPolicy:
             for statement, _, keys, conditions in self._compiled
             if statement.isAllow and statement.principals.sessions
         )
-        # The rules of each statement alone, made when a refusal is first explained.
         self._alone: tuple[_RulesByAction, ...] = ()
         self.isPublic = any(statement.isPublic for statement in found)
         self.hasAllow = any(statement.isAllow for statement in found)
+
+    @property
+    def alone(self) -> tuple[Mapping[str, tuple[Rules, Rules]], ...]:
+        """The rules of each statement, made when a decision is first explained."""
+        self._alone = self._alone or tuple(_RulesByAction([each]) for each in self._compiled)
+        return self._alone
 
     def evaluate(self, action: str, context: AccessContext) -> bool | None:
         """
@@ -339,8 +344,7 @@ class BucketPolicy:
 
         @return: Its number, from 1, and its C{Sid}, which may be empty; L{None} if none does.
         """
-        self._alone = self._alone or tuple(_RulesByAction([each]) for each in self._compiled)
-        for place, rules in enumerate(self._alone):
+        for place, rules in enumerate(self.alone):
             denies, _ = rules[action]
             if denies.rows and denies.hold(context, context.key):
                 statement = statementsOf(parsePolicy(self.document, POLICY_LIMIT))[place]

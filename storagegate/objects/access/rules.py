@@ -67,6 +67,20 @@ class Rules(Struct, frozen=True):
                 return True
         return False
 
+    def readConditions(self, context: AccessContext, resource: str) -> None:
+        """
+        Read the condition keys of all statements on a resource, those after an untrue condition
+        too. See L{hold} for the parameters.
+        """
+        for starts, test, _, conditions in self.rows:
+            isOn = (
+                resource.startswith(starts)
+                if starts is not None
+                else (test is None or test(resource, context))
+            )
+            for condition in conditions if isOn else ():
+                condition(context)
+
     def couldHold(self, identity: Identity) -> bool:
         """Return whether any of the statements names an identity."""
         return any(principals is None or principals(identity) for _, _, principals, _ in self.rows)

@@ -30,6 +30,7 @@ class EncryptionOptions:
     @ivar keyCacheSeconds: How long a bucket key stays open in memory.
     @ivar seconds: Returns the monotonic time, by which it stays open: a clock that is set back must
         not prolong that beyond the provider's watch for disabled keys.
+    @ivar blocksCustomerKeys: Whether new buckets block the keys of clients (SSE-C).
     @ivar opened: The encryption, after the first encrypted object.
     """
 
@@ -37,6 +38,7 @@ class EncryptionOptions:
     encryptAll: bool = False
     keyCacheSeconds: float = KEY_CACHE_SECONDS
     seconds: Callable[[], float] = monotonic
+    blocksCustomerKeys: bool = False
     opened: "Encryption | None" = field(default=None, init=False)
 
     def open(self, catalog: ICatalog, now: Callable[[], float]) -> "Encryption":

@@ -377,3 +377,64 @@ class NoInstanceProfiles(IdentityPage, frozen=True, kw_only=True):
     """The instance profiles of a role, which do not exist."""
 
     instanceProfiles: tuple[str, ...] = ()
+
+
+class Position(Struct, frozen=True):
+    """A position in the text of a policy, from 1."""
+
+    line: int
+    column: int
+
+
+class StatementView(Struct, frozen=True, kw_only=True):
+    """
+    A statement that determined a decision.
+
+    @ivar sourcePolicyId: The name of its policy.
+    @ivar sourcePolicyType: C{"IAM Policy"} or C{"Resource Policy"}.
+    """
+
+    sourcePolicyId: str
+    sourcePolicyType: str
+    startPosition: Position
+    endPosition: Position
+
+
+class ResourceSpecificResult(Struct, frozen=True, kw_only=True):
+    """
+    The decision on an action on one resource.
+
+    @ivar evalResourceDecision: C{"allowed"}, C{"explicitDeny"} or C{"implicitDeny"}.
+    @ivar evalDecisionDetails: The decisions by type of policy, if the resource is of another
+        account; otherwise empty.
+    """
+
+    evalResourceName: str
+    evalResourceDecision: str
+    matchedStatements: tuple[StatementView, ...]
+    missingContextValues: tuple[str, ...]
+    evalDecisionDetails: Mapping[str, str]
+
+
+class EvaluationResult(Struct, frozen=True, kw_only=True):
+    """
+    The decision on an action: the most restrictive one on its resources.
+
+    @ivar evalResourceName: The form of the ARNs of the resources; C{*} for every resource.
+    @ivar evalDecisionDetails: See L{ResourceSpecificResult}; L{None} for every resource.
+    @ivar resourceSpecificResults: The decisions by resource; L{None} for every resource.
+    """
+
+    evalActionName: str
+    evalResourceName: str
+    evalDecision: str
+    matchedStatements: tuple[StatementView, ...]
+    missingContextValues: tuple[str, ...]
+    evalDecisionDetails: Mapping[str, str] | None = None
+    resourceSpecificResults: tuple[ResourceSpecificResult, ...] | None = None
+
+
+class SimulationPage(IdentityPage, frozen=True, kw_only=True):
+    """The decisions on actions, in the order of the call."""
+
+    evaluationResults: tuple[EvaluationResult, ...]

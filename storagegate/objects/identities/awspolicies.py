@@ -48,7 +48,12 @@ _POLICIES = (
         "ANPAJKSO7NDY4T57MWDSQ",
         "Provides read only access to users, groups, roles and policies.",
         _CREATED_MS,
-        _allow("iam:Get*", "iam:List*"),
+        _allow(
+            "iam:Get*",
+            "iam:List*",
+            "iam:SimulateCustomPolicy",
+            "iam:SimulatePrincipalPolicy",
+        ),
     ),
 )
 

@@ -10,6 +10,7 @@ from storagegate.objects.identities.lookup import (
     IdentityRequest,
     changeableUser,
     checkCount,
+    checkUnattached,
     groupOf,
     newId,
     pageOf,
@@ -88,10 +89,7 @@ def deleteGroup(
     group = groupOf(state, operation.groupName)
     if any(group.key in user.groups for user in state.users()):
         raise DeleteConflict("Cannot delete entity, must remove users from group first.")
-    if group.policies:
-        raise DeleteConflict("Cannot delete entity, must delete policies first.")
-    if group.attached:
-        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+    checkUnattached(group)
     return state.withoutEntity(group), None
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from storagegate.objects.errors import (
     AccessDenied,
+    DeleteConflict,
     LimitExceeded,
     NoSuchEntity,
     UnmodifiableEntity,
@@ -231,6 +232,18 @@ def checkCount(count: int, name: str, most: int) -> None:
         raise LimitExceeded(f"Cannot exceed quota for {name}: {most}")
 
 
+def checkUnattached(holder: PolicyHolder) -> None:
+    """
+    Check that an entity that is to be deleted has no policies.
+
+    @raise DeleteConflict: It has some.
+    """
+    if holder.policies:
+        raise DeleteConflict("Cannot delete entity, must delete policies first.")
+    if holder.attached:
+        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+
+
 def withoutSessions(holder: H, request: IdentityRequest) -> H:
     """
     End all sessions of a user or a role.
@@ -240,6 +253,15 @@ def withoutSessions(holder: H, request: IdentityRequest) -> H:
     """
     ended = max(holder.revokedBeforeMs, request.nowMs + 1)
     return replace(holder, revokedBeforeMs=ended)
+
+
+def withStatus(holder: H, status: str, request: IdentityRequest) -> H:
+    """Enable a user or a role, or disable it; both end its sessions."""
+    disabled = status == INACTIVE
+    if not (disabled or holder.disabled):
+        return holder
+    # Before it is enabled, another node can have made a session, not knowing that it is disabled.
+    return replace(withoutSessions(holder, request), disabled=disabled)
 
 
 def newId(state: AccountState, kind: type[Entity]) -> str:

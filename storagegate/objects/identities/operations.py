@@ -13,7 +13,7 @@ in any case.
 
 from typing import Generic, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from storagegate.objects.identities.answers import (
     AccessKeyPage,
@@ -42,6 +42,7 @@ from storagegate.objects.identities.answers import (
     RolePage,
     RolePolicyResult,
     RoleResult,
+    SimulationPage,
     Summary,
     TagPage,
     Tags,
@@ -710,6 +711,59 @@ class ListOpenIDConnectProviderTags(PagedOperation[TagPage], frozen=True, kw_onl
 
 class GetAccountSummary(IdentityOperation[Summary], frozen=True, kw_only=True):
     """Return numbers of identities, and their limits."""
+
+
+class ContextEntry(Struct, frozen=True):
+    """
+    The value of a condition key in a simulation.
+
+    @ivar contextKeyType: C{string}, C{numeric}, C{boolean}, C{ip}, C{binary} or C{date}; with
+        C{List} for several values.
+    """
+
+    contextKeyName: str
+    contextKeyValues: tuple[str, ...] = ()
+    contextKeyType: str = "string"
+
+
+class SimulationOperation(PagedOperation[SimulationPage], frozen=True, kw_only=True):
+    """
+    Decide by policies, as for a real request, on actions on resources; nothing is done.
+
+    @ivar actionNames: The actions, such as C{s3:GetObject}; a page has a result for each.
+    @ivar policyInputList: Further policies of the simulated caller.
+    @ivar resourceArns: The resources; every resource if there are none.
+    @ivar resourcePolicy: The policy of the bucket; empty for none.
+    @ivar resourceOwner: C{arn:aws:iam::ACCOUNT:root}, the owner of the resources; empty for the
+        account of the simulated caller.
+    @ivar callerArn: The user or the role that condition keys and principals are about.
+    @ivar contextEntries: The values of condition keys.
+    @raise InvalidInput: A policy, an action, an ARN or a context key is invalid.
+    """
+
+    actionNames: tuple[str, ...]
+    policyInputList: tuple[str, ...] = ()
+    resourceArns: tuple[str, ...] = ()
+    resourcePolicy: str = ""
+    resourceOwner: str = ""
+    callerArn: str = ""
+    contextEntries: tuple[ContextEntry, ...] = ()
+
+
+class SimulateCustomPolicy(SimulationOperation, frozen=True, kw_only=True):
+    """Decide by policies that the call names."""
+
+    policyInputList: tuple[str, ...]
+
+
+class SimulatePrincipalPolicy(SimulationOperation, frozen=True, kw_only=True):
+    """
+    Decide by the policies of a user with those of its groups, of a group, or of a role.
+
+    @ivar policySourceArn: The ARN of the user, the group or the role.
+    """
+
+    policySourceArn: str
 
 
 # Reads of what does not exist here. Clients make them before they delete a user or a role.

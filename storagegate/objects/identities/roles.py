@@ -3,7 +3,7 @@
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from storagegate.objects.errors import DeleteConflict, EntityAlreadyExists
+from storagegate.objects.errors import EntityAlreadyExists
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import Done, RolePage, RoleResult, RoleView
 from storagegate.objects.identities.entities import AccountState, Role
@@ -11,11 +11,13 @@ from storagegate.objects.identities.lookup import (
     INACTIVE,
     IdentityRequest,
     checkCount,
+    checkUnattached,
     newId,
     pageOf,
     roleOf,
     tagsOf,
     withoutSessions,
+    withStatus,
 )
 from storagegate.objects.identities.rights import checkTrustPolicy
 
@@ -114,10 +116,7 @@ def deleteRole(
 ) -> tuple[AccountState, None]:
     """Delete a role without policies."""
     role = roleOf(state, operation.roleName)
-    if role.policies:
-        raise DeleteConflict("Cannot delete entity, must delete policies first.")
-    if role.attached:
-        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+    checkUnattached(role)
     return state.withoutEntity(role), None
 
 
@@ -126,12 +125,7 @@ def updateRoleStatus(
 ) -> tuple[AccountState, None]:
     """Enable a role, or disable it and end its sessions."""
     role = roleOf(state, operation.roleName)
-    if operation.status == INACTIVE:
-        role = replace(withoutSessions(role, request), disabled=True)
-    elif role.disabled:
-        # Another node can have made a session before it learnt of the change.
-        role = replace(withoutSessions(role, request), disabled=False)
-    return state.withEntity(role), None
+    return state.withEntity(withStatus(role, operation.status, request)), None
 
 
 def revokeRoleSessions(

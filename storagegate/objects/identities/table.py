@@ -21,6 +21,7 @@ from storagegate.objects.identities import (
     policies,
     providers,
     roles,
+    simulation,
     users,
 )
 from storagegate.objects.identities.answers import (
@@ -133,6 +134,8 @@ READS: Mapping[type[IdentityOperation[Any]], Function] = {
     operations.ListOpenIDConnectProviders: providers.listProviders,
     operations.ListOpenIDConnectProviderTags: entitytags.listTags,
     operations.GetAccountSummary: _getAccountSummary,
+    operations.SimulateCustomPolicy: simulation.simulateCustomPolicy,
+    operations.SimulatePrincipalPolicy: simulation.simulatePrincipalPolicy,
     operations.GetLoginProfile: _noLoginProfile,
     operations.DeleteLoginProfile: _noLoginProfile,
     operations.ListMFADevices: _nothing(NoDevices),
@@ -321,6 +324,8 @@ def resourcesOf(
             yield arn + _renamed(found, operation.newPath, operation.newUserName)
     elif hasattr(operation, "policyArn"):
         yield operation.policyArn
+    elif hasattr(operation, "policySourceArn"):
+        yield operation.policySourceArn
     elif hasattr(operation, "openIDConnectProviderArn"):
         yield operation.openIDConnectProviderArn
     else:

@@ -13,11 +13,11 @@ from storagegate.objects.identities.answers import (
 )
 from storagegate.objects.identities.entities import AccountState, IAMUser
 from storagegate.objects.identities.lookup import (
-    INACTIVE,
     IdentityRequest,
     allUsers,
     changeableUser,
     checkCount,
+    checkUnattached,
     newId,
     operatorKey,
     pageOf,
@@ -25,6 +25,7 @@ from storagegate.objects.identities.lookup import (
     viewGroup,
     viewUser,
     withoutSessions,
+    withStatus,
 )
 
 USERS_LIMIT = 5000
@@ -139,10 +140,7 @@ def deleteUser(
     user = changeableUser(state, operation.userName)
     if state.keysOf(user) or state.serviceKeysOf(f"user/{user.key}"):
         raise DeleteConflict("Cannot delete entity, must delete access keys first.")
-    if user.policies:
-        raise DeleteConflict("Cannot delete entity, must delete policies first.")
-    if user.attached:
-        raise DeleteConflict("Cannot delete entity, must detach all policies first.")
+    checkUnattached(user)
     if user.groups:
         raise DeleteConflict("Cannot delete entity, must remove users from group first.")
     return state.withoutEntity(user), None
@@ -153,12 +151,7 @@ def updateUserStatus(
 ) -> tuple[AccountState, None]:
     """Enable a user, or disable it and end its sessions."""
     user = changeableUser(state, operation.userName)
-    if operation.status == INACTIVE:
-        user = replace(withoutSessions(user, request), disabled=True)
-    elif user.disabled:
-        # Another node can have made a session before it learnt of the change.
-        user = replace(withoutSessions(user, request), disabled=False)
-    return state.withEntity(user), None
+    return state.withEntity(withStatus(user, operation.status, request)), None
 
 
 def revokeUserSessions(

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from storagegate.objects.errors import LimitExceeded, ValidationError
 from storagegate.objects.identities.answers import Tag
-from storagegate.objects.identities.operations import IdentityOperation
+from storagegate.objects.identities.operations import ContextEntry, IdentityOperation
 from storagegate.objects.tags import isTagText
 
 TAGS_LIMIT = 50
@@ -79,9 +79,21 @@ _RULES = {
     "webIdentityToken": _Rule(r"[!-~]+", 20_000, 4),
     "externalId": _Rule(r"[\w+=,.@:/-]+", 1224, 2),
     "policy": _Rule(_TEXT, 131_072),
+    "policySourceArn": _Rule(r"[ -~]*", 2048, 20),
+    "callerArn": _Rule(r"[ -~]+", 2048),
+    "resourceOwner": _Rule(r"[ -~]+", 2048),
+    "resourcePolicy": _Rule(_TEXT, 131_072),
+    "contextKeyName": _Rule(r"[!-~]+", 256, 5),
+    "contextKeyType": _Rule(r"(string|numeric|boolean|ip|binary|date)(List)?", 11),
 }
 
-_PLURALS = {"clientIDList": _Rule(r"[ -~]+", 255), "thumbprintList": _Rule(r"[0-9A-Za-z]+", 40, 40)}
+_PLURALS = {
+    "clientIDList": _Rule(r"[ -~]+", 255),
+    "thumbprintList": _Rule(r"[0-9A-Za-z]+", 40, 40),
+    "actionNames": _Rule(r"[ -~]+", 128, 3),
+    "resourceArns": _Rule(r"[^\x00-\x08\x0b\x0c\x0e-\x1f]+", 2048),
+    "policyInputList": _Rule(_TEXT, 131_072),
+}
 
 _NUMBERS = {
     "maxItems": (1, 1000),
@@ -95,6 +107,11 @@ _LENGTHS = {
     "thumbprintList": 5,
     "tagKeys": TAGS_LIMIT,
     "transitiveTagKeys": TAGS_LIMIT,
+    # The parameters of a call are limited, too.
+    "actionNames": 1000,
+    "resourceArns": 1000,
+    "policyInputList": 20,
+    "contextEntries": 250,
 }
 
 
@@ -158,7 +175,11 @@ def _checkList(name: str, values: tuple[Any, ...]) -> None:
     if len(values) > _LENGTHS[name]:
         raise LimitExceeded(f"Cannot exceed {_LENGTHS[name]} members of {name}")
     for value in values:
-        if name in ("tagKeys", "transitiveTagKeys"):
+        if isinstance(value, ContextEntry):
+            for field in ("contextKeyName", "contextKeyType"):
+                text = getattr(value, field)
+                _check(field, text, _RULES[field].problem(text))
+        elif name in ("tagKeys", "transitiveTagKeys"):
             _check(name, value, "" if value and isTagText(value, 128) else _TAG)
         else:
             _check(name, value, _PLURALS[name].problem(value))

@@ -1,13 +1,12 @@
 """
 The engines that carry gRPC calls, and the check of the installed grpcio.
 
-Clients, and one engine of servers, drive grpc core through private names of grpcio. They are
-checked before the first of these in a process: if one is missing, or behaves differently, clients
-do not start, and servers take the native engine.
+One engine of servers and one of clients drive grpc core through private names of grpcio. They are
+checked before the first of these in a process: if one is missing, or behaves differently, the
+native engine takes over.
 """
 
 import os
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ from storagegate.core.heldbytes import HeldBytes
 from storagegate.rpc.interfaces import IClientEngine, MessageByteCounter
 
 ENGINES = ("grpcio", "native")
-"""The engines of servers: grpc core, and the project's own HTTP/2."""
+"""The engines of servers and clients: grpc core, and the project's own HTTP/2."""
 
 ENGINE_VARIABLE = "STORAGEGATE_GRPC_ENGINE"
 """The environment variable that once selected an engine, which the option C{grpc.engine} does."""
@@ -102,6 +101,23 @@ def checkEngine() -> None:
         )
 
 
+def _chooseEngine(name: str, instead: str) -> str:
+    """
+    Return the engine to use.
+
+    @param name: The wanted engine.
+    @param instead: The start of the log line if grpcio cannot be used.
+    @raise EngineError: If the environment names another engine.
+    """
+    if name == "grpcio":
+        try:
+            checkEngine()
+        except UnusableGrpcioError as error:
+            _log.warn("{instead}: {error}", instead=instead, error=str(error))
+            return "native"
+    return name
+
+
 def makeServerEngine(
     reactor: Any, options: Any, traffic: MessageByteCounter, budget: HeldBytes
 ) -> Any:
@@ -117,14 +133,7 @@ def makeServerEngine(
         used, the native engine.
     @raise EngineError: If the environment names another engine.
     """
-    name = options.engine
-    if name == "grpcio":
-        try:
-            checkEngine()
-        except UnusableGrpcioError as error:
-            _log.warn("the native engine serves gRPC: {error}", error=str(error))
-            name = "native"
-    if name == "native":
+    if _chooseEngine(options.engine, "the native engine serves gRPC") == "native":
         from storagegate.rpc.engine.native.server import NativeServer
 
         return NativeServer(reactor, options, traffic, budget)
@@ -134,19 +143,22 @@ def makeServerEngine(
     return GrpcioServer(reactor, options.channelArguments(), traffic)
 
 
-def makeClientEngine(
-    target: str, credentials: Any, arguments: Sequence[tuple[str, Any]], reactor: Any
-) -> IClientEngine:
+def makeClientEngine(target: str, tls: Any, options: Any, reactor: Any) -> IClientEngine:
     """
     Make the engine of a client; it connects on first use.
 
     @param target: The server, as a gRPC target.
-    @param credentials: C{grpc.ChannelCredentials}; C{None} for plain text.
-    @param arguments: The channel arguments.
+    @param tls: L{GRPCClientTLS<storagegate.rpc.credentials.GRPCClientTLS>}; C{None} for plain text.
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
     @param reactor: The reactor that makes calls; see L{makeServerEngine}.
-    @raise EngineError: See L{checkEngine}.
+    @return: Where grpcio cannot be used, the native engine.
+    @raise EngineError: If the environment names another engine.
+    @raise ValueError: If the certificates cannot be used.
     """
-    checkEngine()
-    from storagegate.rpc.engine.client import ChannelEngine
+    if _chooseEngine(options.engine, "the native engine makes gRPC calls") == "native":
+        from storagegate.rpc.engine.native.channel import NativeChannel
 
-    return ChannelEngine(target, credentials, arguments, reactor)
+        return NativeChannel(target, tls, options, reactor)
+    from storagegate.rpc.engine.client import ChannelEngine, channelArguments
+
+    return ChannelEngine(target, tls, channelArguments(options, tls), reactor)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import grpc
 from attrs import define, field
 from grpc._cython import cygrpc
 from twisted.internet.defer import Deferred
@@ -18,6 +19,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from storagegate.core.streams import SharedFuture
+from storagegate.rpc.credentials import GRPCClientTLS
 from storagegate.rpc.engine.base import MESSAGE_COST, ClientCallBase, callMetadata
 from storagegate.rpc.interfaces import (
     CANCELLED_MESSAGE,
@@ -27,15 +29,53 @@ from storagegate.rpc.interfaces import (
     IClientEngine,
     UnaryResult,
 )
+from storagegate.version import __version__
 
 _WAIT_FOR_READY = (
     cygrpc.InitialMetadataFlags.wait_for_ready
     | cygrpc.InitialMetadataFlags.wait_for_ready_explicitly_set
 )
 
+_OPTIONS = (
+    "keepalivePermitWithoutCalls",
+    "keepaliveTimeMs",
+    "keepaliveTimeoutMs",
+    "maxReceiveMessageLength",
+    "maxSendMessageLength",
+)
+"""The options of a client that are channel arguments under the same names as a server's."""
+
+_ALGORITHMS = {"deflate": 1, "gzip": 2}
+"""The numbers of compression algorithms in grpcio."""
+
 _CLOSED = "The client is closed"
 
 _log = Logger()
+
+
+def channelArguments(options: Any, tls: GRPCClientTLS | None) -> list[tuple[str, Any]]:
+    """
+    Return the channel arguments of a client.
+
+    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
+    @param tls: The TLS settings; a server name becomes a channel argument.
+    """
+    arguments: list[tuple[str, Any]] = [
+        ("grpc.primary_user_agent", f"storagegate/{__version__}"),
+        # Connections are not shared: each closes with its client, and is not delayed by failures of
+        # others.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    arguments += options.arguments(_OPTIONS)
+    if options.maxConnectionIdle is not None:
+        arguments.append(("grpc.client_idle_timeout_ms", options.maxConnectionIdle))
+    if options.compression is not None:
+        algorithm = _ALGORITHMS[options.compression]
+        arguments.append(("grpc.default_compression_algorithm", algorithm))
+    if tls is not None and tls.serverName is not None:
+        arguments.append(("grpc.ssl_target_name_override", tls.serverName))
+        arguments.append(("grpc.default_authority", tls.serverName))
+    return arguments
 
 
 @define(eq=False)
@@ -138,13 +178,19 @@ class ChannelEngine:
     def __init__(
         self,
         target: str,
-        credentials: Any,
+        tls: GRPCClientTLS | None,
         arguments: Sequence[tuple[str, Any]],
         reactor: IReactorFromThreads,
     ) -> None:
+        """
+        @param tls: C{None} for plain text.
+        @param arguments: The result of L{channelArguments}.
+        """
         self.isClosed = False
         self.counted: set[str] = set()
-        secure = None if credentials is None else credentials._credentials
+        secure = None
+        if tls is not None:
+            secure = grpc.ssl_channel_credentials(tls.roots, tls.key, tls.chain)._credentials
         self._channel = cygrpc.Channel(target.encode(), tuple(arguments), secure)
         self._poller = ChannelPoller(
             reactor,

@@ -575,7 +575,8 @@ class SigningKey:
         inner.update(stringToSign)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return outer.hexdigest()
+        signature: str = outer.hexdigest()
+        return signature
 
 
 class SigningKeys:

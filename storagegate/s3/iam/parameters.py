@@ -7,6 +7,7 @@ A call is a form::
     scalar = Name "=" text                        ; UserName=ann
     list   = Name ".member." number "=" text      ; TagKeys.member.1=team
     tags   = "Tags.member." number ".Key=" text, "Tags.member." number ".Value=" text
+    rows   = Name ".member." number "." Field "=" text / Name ".member." number "." list
 
 A parameter is the field of the operation whose name has a small first letter, so operations of
 L{storagegate.objects.identities.operations} need no table here.
@@ -14,14 +15,14 @@ L{storagegate.objects.identities.operations} need no table here.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qsl
 
+from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
 from storagegate.core.options import parseDecimal
 from storagegate.objects.errors import ValidationError
-from storagegate.objects.identities.answers import Tag
 from storagegate.objects.identities.operations import IdentityOperation
 from storagegate.objects.identities.validation import invalid
 from storagegate.s3.errors import S3Error
@@ -88,8 +89,8 @@ def readOperation(parameters: Parameters, api: QueryAPI) -> IdentityOperation[An
 
 
 @cache
-def _parametersOf(kind: type[IdentityOperation[Any]]) -> Mapping[str, FieldInfo]:
-    """Return the fields of an operation by the names of their parameters."""
+def _parametersOf(kind: type[Struct]) -> Mapping[str, FieldInfo]:
+    """Return the fields of an operation, or of a member, by the names of their parameters."""
     return {amazonName(field.name): field for field in fields(kind)}
 
 
@@ -120,11 +121,18 @@ def _values(parameters: Parameters, known: Mapping[str, FieldInfo]) -> dict[str,
                 raise invalid(text, field.name, "Member must be a list")
             members.setdefault(field.name, {})
         else:
-            number, part = _place(name, rest, "Tag" in kind)
+            number, part = _place(name, rest, _rowOf(field))
             members.setdefault(field.name, {}).setdefault(number, {})[part] = text
     for name, rows in members.items():
-        found[name] = tuple(_member(name, rows[number]) for number in sorted(rows))
+        row = _rowOf(known[amazonName(name)])
+        found[name] = tuple(_member(name, row, rows[number]) for number in sorted(rows))
     return found
+
+
+def _rowOf(field: FieldInfo) -> type[Struct] | None:
+    """Return the type of the members of a list; L{None} for texts."""
+    (member, *_) = get_args(field.type)
+    return member if isinstance(member, type) and issubclass(member, Struct) else None
 
 
 def _scalar(field: FieldInfo, kind: str, text: str) -> Any:
@@ -140,23 +148,28 @@ def _scalar(field: FieldInfo, kind: str, text: str) -> Any:
     return text
 
 
-def _place(name: str, rest: list[str], isTag: bool) -> tuple[int, str]:
-    """Return the number of a member, and the name of its part; empty for a member of one part."""
+def _place(name: str, rest: list[str], row: type[Struct] | None) -> tuple[int, str]:
+    """
+    Return the number of a member, and the rest of the name; empty for a text.
+
+    @param row: The type of the members; L{None} for texts.
+    """
     try:
-        if rest[0] == "member" and len(rest) == 2 + isTag:
-            part = rest[2] if isTag else ""
-            if part in ("Key", "Value", ""):
+        if rest[0] == "member" and (len(rest) == 2 if row is None else len(rest) > 2):
+            part = ".".join(rest[2:])
+            if row is None or part.partition(".")[0] in _parametersOf(row):
                 return parseDecimal(rest[1], _MOST_NUMBER), part
     except ValueError:
         pass
     raise invalid(None, name[:100], "Member must be numbered, as in Name.member.1")
 
 
-def _member(name: str, parts: Mapping[str, str]) -> str | Tag:
-    if "" in parts:
+def _member(name: str, row: type[Struct] | None, parts: Mapping[str, str]) -> Any:
+    if row is None:
         return parts[""]
-    if "Key" not in parts or "Value" not in parts:
-        raise invalid(
-            None, f"{name}.member.{'value' if 'Key' in parts else 'key'}", "Member must not be null"
-        )
-    return Tag(parts["Key"], parts["Value"])
+    known = _parametersOf(row)
+    values = _values(parts, known)
+    for field in known.values():
+        if field.required and field.name not in values:
+            raise invalid(None, f"{name}.member.{field.name}", "Member must not be null")
+    return row(**values)

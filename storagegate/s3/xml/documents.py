@@ -422,16 +422,18 @@ def _page(delimiter: str, url: bool, truncated: bool) -> str:
 
 
 def _properties(row: ListedObject | ListedVersion) -> str:
-    checksum = ""
-    if row.checksumAlgorithm:
-        checksum = (
-            f"<ChecksumAlgorithm>{row.checksumAlgorithm}</ChecksumAlgorithm>"
-            f"<ChecksumType>{row.checksumKind}</ChecksumType>"
-        )
     return (
-        f"<LastModified>{isoTimestamp(row.modifiedMs)}</LastModified>"
-        f"<ETag>&quot;{row.etag}&quot;</ETag>{checksum}<Size>{row.size}</Size>"
+        f"<LastModified>{isoTimestamp(row.modifiedMs)}</LastModified><ETag>&quot;{row.etag}&quot;"
+        f"</ETag>{_checksumNames(row.checksumAlgorithm, row.checksumKind)}<Size>{row.size}</Size>"
     )
+
+
+# There are a dozen, and each row of a list has one.
+@lru_cache(maxsize=64)
+def _checksumNames(algorithm: str, kind: str) -> str:
+    if not algorithm:
+        return ""
+    return f"<ChecksumAlgorithm>{algorithm}</ChecksumAlgorithm><ChecksumType>{kind}</ChecksumType>"
 
 
 def _commonPrefixes(prefixes: Sequence[str], url: bool) -> str:

@@ -21,6 +21,7 @@ from storagegate.storage.blobids import readBlobId
 from storagegate.storage.clock import bootSeconds
 from storagegate.storage.cluster import mutations
 from storagegate.storage.cluster.connection import Connection
+from storagegate.storage.cluster.consolerecords import ClusterConsoleRecords
 from storagegate.storage.cluster.databaselocks import AdvisoryLocks, Locks
 from storagegate.storage.cluster.eventfunctions import EVENTS
 from storagegate.storage.cluster.events import ChangeJournal
@@ -87,6 +88,7 @@ class PostgreSQLCatalog:
     @ivar leases: The lease of this node, which its owner renews.
     @ivar cleanup: The work for all nodes.
     @ivar journal: The changes of watched buckets.
+    @ivar consoleRecords: The records of the console.
     @ivar primary: Finds the primary server.
     @ivar others: The conninfos of the additional shards, as of the opening of this one.
     @ivar onBucketChanged: Called with the name of a bucket that any node has changed, created or
@@ -145,6 +147,7 @@ class PostgreSQLCatalog:
         self.cleanup = Cleanup(self._forLists, locks)
         self.writer = Writer(reactor, self.primary, locks)
         self.journal = ChangeJournal(self._forLists, self._ids, self._submit)
+        self.consoleRecords = ClusterConsoleRecords(self._forLookups, self._submit)
         self.writer.onUnknown = self.leases.giveUp
         self.primary.onPromotion = self._promoted
         for each in (self._forLookups, self._forLists, self.writer):

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from attrs import frozen
 from zope.interface import Attribute, Interface
 
+from storagegate.storage.consolerecords import IConsoleRecords
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import ObjectChange
 
@@ -286,6 +287,7 @@ class IClusterCatalog(ICatalog):
     leases: INodeLeases = Attribute("The lease of this node, which its owner renews.")
     cleanup: ICleanup = Attribute("The work of one node for all nodes.")
     journal: IChangeJournal = Attribute("The changes of buckets that nodes watch.")
+    consoleRecords: IConsoleRecords = Attribute("The records of the console, for all nodes.")
     onBlobCleared: Callable[[str], object] = Attribute(
         "Called with a blob that any node, or fsck, has found to be correct again."
     )
@@ -313,6 +315,7 @@ class IShardedCatalog(ICatalog):
     shards: Mapping[int, IClusterCatalog] = Attribute(
         "The shards by number; shard 0 always exists."
     )
+    consoleRecords: IConsoleRecords = Attribute("See L{IClusterCatalog}.")
 
     async def shard(bucket: str) -> int | None:
         """See L{IClusterCatalog.shard}."""

@@ -9,7 +9,7 @@ B{Shards.} A bucket lives in one database, whose shard number is in its C{meta}.
 shard 0 maps each bucket name to a row of C{shards}. New buckets are spread over the shards with
 C{takesbuckets}. Once there are two shards, rows of C{directory} are never changed or removed, so
 that nodes can cache them: a name that was once used stays in its shard. A row alone does not make a
-bucket. Shard 0 also has the keys, the secrets and the list of shards.
+bucket. Shard 0 also has the keys, the secrets, the records of the console and the list of shards.
 
 B{Tables.} C{objects} has only the current objects; C{versions} has noncurrent versions and all
 delete markers. Keys are bytes, because PostgreSQL text cannot contain NUL. A version id is derived
@@ -35,6 +35,7 @@ from psycopg import Cursor
 from psycopg.rows import TupleRow
 
 from storagegate.storage.blobids import SHARDS
+from storagegate.storage.cluster.consolerecords import CONSOLE_RECORDS
 from storagegate.storage.cluster.eventfunctions import EVENT_TABLES
 from storagegate.storage.cluster.functions import ENCRYPTION, FUNCTIONS
 from storagegate.storage.cluster.identityfunctions import IDENTITIES
@@ -279,7 +280,11 @@ _FIRST = (
     *FUNCTIONS,
 )
 
-MIGRATIONS: tuple[Sequence[str], ...] = (_FIRST, (*IDENTITIES, *ENCRYPTION))
+MIGRATIONS: tuple[Sequence[str], ...] = (
+    _FIRST,
+    (*IDENTITIES, *ENCRYPTION),
+    CONSOLE_RECORDS,
+)
 
 
 def migrate(conninfo: str, mayCreate: bool = True, evenMoved: bool = False) -> None:

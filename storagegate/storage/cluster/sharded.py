@@ -101,6 +101,7 @@ class ShardedCatalog:
         self.identities = self._first.identities
         self.progress = self._first.progress
         self.health = self._first.health
+        self.consoleRecords = self._first.consoleRecords
 
     @property
     def onKeysChanged(self) -> Callable[[], object] | None:

@@ -119,6 +119,12 @@ WRITES = {
     b"startwatch": _call("startwatch", 2),
     b"stopwatch": _call("stopwatch", 2),
     b"movewatches": _call("movewatches", 2),
+    b"addconsolerecord": _call("addconsolerecord", 10),
+    b"replaceconsolerecord": """
+        UPDATE consolerecords SET expiresms = greatest(expiresms, $3::bigint), document = $4::bytea
+        WHERE kind = $1::text AND id = $2::text RETURNING true
+    """,
+    b"removeconsolerecord": _call("removeconsolerecord", 2),
     b"putprogress": """
         INSERT INTO progress VALUES ($1::text, $2::bytea)
         ON CONFLICT (task) DO UPDATE SET document = excluded.document
@@ -200,6 +206,14 @@ LOOKUPS = {
     b"keysgeneration": "SELECT number FROM meta WHERE name = 'keysgeneration'",
     b"knownblobs": "SELECT id FROM blobs WHERE id = ANY ($1::text[])",
     b"blobrow": "SELECT size, crc, refs, damaged FROM blobs WHERE id = $1::text",
+    b"consolerecord": """
+        SELECT kind, id, owner, expiresms, document FROM consolerecords
+        WHERE kind = $1::text AND id = $2::text
+    """,
+    b"consolerecords": """
+        SELECT kind, id, owner, expiresms, document FROM consolerecords
+        WHERE kind = $1::text AND ($2::text IS NULL OR owner = $2::text)
+    """,
     b"progress": "SELECT document FROM progress WHERE task = $1::text",
     b"takelease": """
         INSERT INTO leases (node, expires, high, readsfrom) VALUES ($1::text,

@@ -221,6 +221,18 @@ class CommandTests(ScriptCase):
             )
             self.assertEqual(others, [text] if methods else [])
 
+    def test_gatewayOnS3(self) -> None:
+        """The S3 listener is warned of if it serves the gateway, whose paths are checked."""
+        path = self.data.parent / "storagegate.toml"
+        flags = ("--config", str(path), "--s3", "tcp:0", "--service", "UserService")
+        methods = "other machines can call these methods over s3 without credentials"
+        for table, isValid in (('[gateway.http]\nbasePath = "/_api"\n', True), ("", False)):
+            path.write_text("gatewayOnS3 = true\n" + table)
+            _code, found = self.doctor(*flags)
+            self.assertEqual(len([line for line in found if methods in line]), 1, found)
+            wrong = [line for line in found if "gateway.http.basePath: with gatewayOnS3" in line]
+            self.assertEqual(len(wrong), 0 if isValid else 1, found)
+
     def test_secretInFile(self) -> None:
         """A file with the secret key that everybody may read is a problem."""
         path = self.data.parent / "storagegate.toml"

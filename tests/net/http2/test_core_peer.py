@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.net.http2 import frames
 from storagegate.net.http2.core import HTTP2Core
-from tests.support.http2 import OK, POST, TRAILERS, Peer, RecordingStream
+from tests.support.http2 import FOREVER, OK, POST, TRAILERS, Peer, RecordingStream, readFrames
 from tests.support.selection import rounds
 
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")]
@@ -279,3 +280,89 @@ class PeerTests(SynchronousTestCase):
     def test_client(self, window: int, split: int, budget: int, actions: Any) -> None:
         """A server sends and gets what it should, and nothing is left."""
         self.check(True, window, split, budget, actions)
+
+
+def continued(wire: bytes) -> bytes:
+    """Cut each header block in two, after its first byte."""
+    found = b""
+    for kind, flags, number, payload in readFrames(wire):
+        if kind == frames.HEADERS and not flags & frames.PADDED:
+            first = 6 if flags & 0x20 else 1
+            found += frames.frame(kind, flags & ~frames.END_HEADERS, number, payload[:first])
+            kind, flags, payload = frames.CONTINUATION, frames.END_HEADERS, payload[first:]
+        found += frames.frame(kind, flags, number, payload)
+    return found
+
+
+class SplitTests(SynchronousTestCase):
+    """One exchange with h2, cut at every byte."""
+
+    def clientWire(self) -> bytes:
+        """Return what a client sends: requests of all kinds, frame by frame."""
+        client: Any = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        client.initiate_connection()
+        client.ping(b"12345678")
+        client.send_headers(1, REQUEST, end_stream=True)
+        client.send_headers(3, REQUEST, priority_weight=200)
+        client.send_data(3, b"body", pad_length=7)
+        client.send_data(3, b"")
+        client.send_headers(3, [("x-trailer", "a" * 40)], end_stream=True)
+        client.send_headers(5, REQUEST)
+        client.update_settings({WINDOW: 1})
+        client.increment_flow_control_window(1000)
+        client.increment_flow_control_window(1, 5)
+        client.send_data(5, b"c" * 50, end_stream=True)
+        client.send_headers(7, REQUEST)
+        client.reset_stream(7, h2.errors.ErrorCodes.CANCEL)
+        client.close_connection(last_stream_id=0)
+        wire = bytes(client.data_to_send())
+        return wire[:24] + continued(wire[24:])
+
+    def serverWire(self) -> bytes:
+        """Return what a server sends in answer to two requests."""
+        ours = Peer(True)
+        for _ in range(2):
+            ours.core.open(ours.openStream).sendHead(POST)
+        server: Any = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        server.initiate_connection()
+        server.receive_data(ours.core.takeOutput(FOREVER))
+        server.send_headers(1, [(":status", "103"), ("link", "</a>")])
+        server.send_headers(1, [(":status", "200"), ("x-field", "b" * 20)])
+        server.send_data(1, b"body", pad_length=3)
+        server.send_headers(1, [("grpc-status", "0")], end_stream=True)
+        server.ping(bytes(8))
+        server.send_headers(3, [(":status", "200")])
+        server.reset_stream(3, h2.errors.ErrorCodes.INTERNAL_ERROR)
+        server.close_connection(last_stream_id=3)
+        return continued(bytes(server.data_to_send()))
+
+    def outcome(self, isClient: bool, *pieces: bytes) -> Any:
+        """Receive pieces; return what the streams have heard, and what was sent."""
+        peer = Peer(isClient)
+        if isClient:
+            for _ in range(2):
+                peer.core.open(peer.openStream).sendHead(POST)
+        for piece in pieces:
+            peer.core.receive(piece)
+        heard = {
+            number: [event if event[0] != "lost" else str(event[1]) for event in stream.heard]
+            for number, stream in peer.opened.items()
+        }
+        return peer.core.failure, heard, sorted(peer.sent())
+
+    def check(self, isClient: bool, wire: bytes) -> None:
+        """Cut an exchange in two at each byte, and into bytes."""
+        whole = self.outcome(isClient, wire)
+        self.assertIsNone(whole[0])
+        for cut in range(1, len(wire)):
+            self.assertEqual(self.outcome(isClient, wire[:cut], wire[cut:]), whole, cut)
+        octets = [wire[index : index + 1] for index in range(len(wire))]
+        self.assertEqual(self.outcome(isClient, *octets), whole)
+
+    def test_server(self) -> None:
+        """The requests of a client arrive as they do in one piece."""
+        self.check(False, self.clientWire())
+
+    def test_client(self) -> None:
+        """So do the responses of a server."""
+        self.check(True, self.serverWire())

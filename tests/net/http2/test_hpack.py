@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.net.http2 import hpack as ours
 from storagegate.net.http2.hpack import (
     HeaderDecoder,
+    HeaderEncoder,
     Pair,
     encodeHead,
     encodeInteger,
@@ -384,6 +385,47 @@ class CacheTests(SynchronousTestCase):
             self.assertLessEqual(kept, 8 * 1024)
         for cache in (ours._strings, ours._fields, ours._lines, ours._lineNames):
             self.assertLessEqual(len(cache), 1024)
+
+
+class EncoderTests(SynchronousTestCase):
+    """L{HeaderEncoder}, whose table has entries."""
+
+    @given(st.lists(st.tuples(PAIRS, st.sampled_from([None, 0, 100, 500, 4096, 10_000]))))
+    def test_peer(self, steps: list[tuple[list[Pair], int | None]]) -> None:
+        """The blocks of a connection are read by another decoder, whatever its limits are."""
+        encoder, decoder = HeaderEncoder(), hpack.Decoder()
+        decoder.max_header_list_size = 1 << 30
+        for pairs, size in steps:
+            start = b""
+            if size is not None:
+                decoder.max_allowed_table_size = size
+                start = encoder.resize(size)
+            found = decoder.decode(start + encoder.encode(pairs), raw=True)
+            self.assertEqual([tuple(each) for each in found], pairs)
+            version, again = encoder.version, encoder.encode(pairs)
+            if encoder.version == version:
+                found = decoder.decode(again, raw=True)
+                self.assertEqual([tuple(each) for each in found], pairs)
+            else:
+                decoder.decode(again)
+
+    def test_bounded(self) -> None:
+        """The table is full at some time; fields that do not fit are literals."""
+        encoder = HeaderEncoder()
+        for number in range(1000):
+            encoder.encode([(b"x-a", b"%d" % number)])
+        version = encoder.version
+        self.assertLess(version, 4096 // 36 + 1)
+        block = encoder.encode([(b"x-a", b"new"), (b"x-a", b"0")])
+        self.assertEqual(encoder.version, version)
+        self.assertIn(b"new", block)
+
+    def test_secrets(self) -> None:
+        """Secrets enter no table, at any hop."""
+        encoder = HeaderEncoder()
+        blocks = {encoder.encode([(b"authorization", b"Bearer x")]) for _ in range(3)}
+        [block] = blocks
+        self.assertEqual((block[0] & 0xF0, encoder.version), (0x10, 0))
 
 
 class EncodingTests(SynchronousTestCase):

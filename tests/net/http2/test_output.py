@@ -138,6 +138,29 @@ class WindowTests(_Case):
             ],
         )
 
+    def test_wholeWithTrailers(self) -> None:
+        """Trailers follow the body of a response, at once or when its window allows."""
+        self.begin(100, count=3)
+        for stream, body in zip(self.streams, (b"x" * 100, b"y" * 101, b""), strict=True):
+            stream.sendWhole(OK, body, TRAILERS)
+        sent = [(each.stream, len(each.payload), each.flags) for each in self.peer.sent()]
+        head, last = len(OK), len(TRAILERS)
+        self.assertEqual(
+            sent,
+            [
+                (1, head, 4),
+                (1, 100, 0),
+                (1, last, ENDS),
+                (3, head, 4),
+                (5, head, 4),
+                (5, last, ENDS),
+                (3, 100, 0),
+            ],
+        )
+        sent = [(each.flags, each.payload) for each in self.peer.feed(windowUpdate(3, 1))]
+        self.assertEqual(sent, [(0, b"y"), (ENDS, TRAILERS)])
+        self.assertEqual(self.peer.core.streams, {})
+
 
 class FrameTests(_Case):
     """How DATA is cut."""

@@ -61,11 +61,11 @@ class RewrapTests(SynchronousTestCase):
         directory.mkdir()
         self.catalog: Any = SettingsCatalog()
 
-        async def isUsed() -> bool:
-            return False
+        async def nothing() -> list[str]:
+            return []
 
         path = str(directory.absolute() / "master-keys")
-        self.masterKeys = FileMasterKeys(path, Clock(), maybeDeferred, isUsed, True, 0)
+        self.masterKeys = FileMasterKeys(path, Clock(), maybeDeferred, nothing, True, 0)
         self.catalog.buckets = {f"b{number:03}": {} for number in range(PAGE + 5)}
         self.keys = {name: self.open(name) for name in self.catalog.buckets}
         self.catalog.buckets["plain"] = {}

@@ -43,7 +43,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(found, {*READS, *CHANGES})
         self.assertEqual(set(READS) & set(CHANGES), set())
         for kind in READS:
-            isRead = kind.__name__.startswith(("Get", "List"))
+            isRead = kind.__name__.startswith(("Get", "List", "Simulate"))
             self.assertTrue(isRead or kind is operations.DeleteLoginProfile, kind)
         for kind in CHANGES:
             self.assertFalse(kind.__name__.startswith(("Get", "List")), kind)

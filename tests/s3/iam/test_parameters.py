@@ -9,8 +9,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.objects.errors import ValidationError
 from storagegate.objects.identities.answers import Tag
 from storagegate.objects.identities.operations import (
+    ContextEntry,
     CreateUser,
     ListPolicies,
+    SimulateCustomPolicy,
     UntagUser,
     UpdateRole,
 )
@@ -63,6 +65,42 @@ class ParameterTests(SynchronousTestCase):
         self.assertEqual(found, ListPolicies(onlyAttached=True, maxItems=7))
         found = read(Action="UpdateRole", RoleName="r", MaxSessionDuration="3600")
         self.assertEqual(found, UpdateRole(roleName="r", maxSessionDuration=3600))
+
+    def test_rows(self) -> None:
+        """Members with lists become values of their type."""
+        entry = "ContextEntries_member_"
+        found = read(
+            Action="SimulateCustomPolicy",
+            ActionNames_member_1="s3:GetObject",
+            PolicyInputList_member_1="{}",
+            **{f"{entry}2_ContextKeyName": "aws:username", f"{entry}2_ContextKeyValues": ""},
+            **{f"{entry}1_ContextKeyName": "aws:TagKeys"},
+            **{f"{entry}1_ContextKeyType": "stringList"},
+            **{f"{entry}1_ContextKeyValues_member_2": "b"},
+            **{f"{entry}1_ContextKeyValues_member_1": "a"},
+        )
+        entries = (
+            ContextEntry("aws:TagKeys", ("a", "b"), "stringList"),
+            ContextEntry("aws:username"),
+        )
+        expected = SimulateCustomPolicy(
+            actionNames=("s3:GetObject",), policyInputList=("{}",), contextEntries=entries
+        )
+        self.assertEqual(found, expected)
+        for wrong in (
+            f"{entry}1",
+            f"{entry}1_Nonsense",
+            f"{entry}1_ContextKeyName_member_1",
+            f"{entry}1_ContextKeyValues_member_x",
+            f"{entry}1_ContextKeyType",
+        ):
+            with self.assertRaises(ValidationError):
+                read(
+                    Action="SimulateCustomPolicy",
+                    ActionNames_member_1="s3:GetObject",
+                    PolicyInputList_member_1="{}",
+                    **{wrong: "a"},
+                )
 
     def test_empty(self) -> None:
         """An SDK sends an empty list as an empty text."""

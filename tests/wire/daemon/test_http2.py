@@ -10,6 +10,7 @@ import httpx
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from hyperframe.frame import SettingsFrame
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
@@ -17,6 +18,7 @@ from twisted.trial.unittest import TestCase
 from tests.support.certificates import Authority
 from tests.support.daemon import ACCESS_KEY, CHECKOUT, SECRET_KEY
 from tests.support.daemonprocess import DaemonProcess
+from tests.support.h2client import H2Client
 from tests.support.selection import long
 
 CONTENT = bytes(range(256)) * 4096
@@ -41,15 +43,15 @@ class ListenerTests(TestCase):
 
     timeout = 120
 
-    async def start(self, settings: str = "") -> None:
-        """Start a daemon, with settings of its file."""
+    async def start(self, settings: str = "", *arguments: str) -> None:
+        """Start a daemon, with settings of its file and more flags."""
         folder = Path(self.mktemp()).absolute()
         folder.mkdir()
         (folder / "things.py").write_text(SERVICE)
         self.authority = Authority(folder / "authority")
         certificate, key = self.authority.issue(file="served", days=30)
         tls = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
-        path = folder / "storagegate.toml"
+        path = self.settings = folder / "storagegate.toml"
         path.write_text(settings)
         self.daemon = DaemonProcess(reactor, expect=("s3", "admin", "http"))
         self.addCleanup(self.daemon.kill)
@@ -61,6 +63,7 @@ class ListenerTests(TestCase):
             "--service",
             "things:Things",
             *listeners,
+            *arguments,
             environment={"PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}"},
         )
         self.context = ssl.create_default_context(cafile=str(self.authority.path))
@@ -124,3 +127,35 @@ class ListenerTests(TestCase):
                     self.assertEqual(client.get(path).http_version, "HTTP/1.1", name)
 
         await deferToThread(run)
+
+    async def test_workers(self) -> None:
+        """Workers have the same switch; new ones, after SIGHUP, have its new value."""
+        await self.start("http2 = false\n", "--workers", "2")
+
+        def version() -> str:
+            with self.client("s3") as client:
+                return client.get("/").http_version
+
+        self.assertEqual(await deferToThread(version), "HTTP/1.1")
+        self.settings.write_text("http2 = true\n")
+        self.daemon.signal("HUP")
+        await self.daemon.waitForLog("2 workers replaced")
+        # One that is being replaced may accept the last connections of its queue.
+        for _ in range(100):
+            if await deferToThread(version) == "HTTP/2":
+                break
+        else:
+            self.fail("the new workers speak HTTP/1.1")
+
+    async def test_streams(self) -> None:
+        """http2MaxStreams limits the open streams: at the top level, and in gateway.http."""
+        await self.start("http2MaxStreams = 7\n[gateway.http]\nhttp2MaxStreams = 5\n")
+
+        def announced(name: str) -> int:
+            port = self.daemon.address(name)[1]
+            with H2Client(port, context=self.context, serverName="127.0.0.1") as client:
+                found: int = client.waitFor(SettingsFrame).settings[3]
+                return found
+
+        for name, streams in (("s3", 7), ("admin", 7), ("http", 5)):
+            self.assertEqual(await deferToThread(announced, name), streams, name)

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 from botocore.exceptions import ClientError
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.objects.encryption.masterkeys.keyfile import readKeyFile
+from storagegate.objects.encryption.masterkeys.keyfile import createKeyFile, readKeyFile
 from tests.support.clients import botoClient
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.openbao import OpenBao
@@ -218,6 +218,28 @@ class FileTests(MasterKeyCase):
         self.keyFile.chmod(0o600)
         self.assertEqual(self.get("a"), BODY)
         self.within(12, lambda: "warnings" not in self.readiness()[1])
+
+    def test_foreign(self) -> None:
+        """The file of another store, as of a wrong path, seals nothing, and is named."""
+        self.put("a", **SSE_S3)
+        kept = self.keyFile.read_bytes()
+        self.keyFile.unlink()
+        createKeyFile(str(self.keyFile))
+        self.assertEqual(self.daemon.stop(), 0)
+        self.daemon.start()
+        self.within(5, lambda: "warnings" in self.readiness()[1])
+        self.assertIn("another store", self.readiness()[1]["warnings"]["masterKeys"])
+        self.s3.create_bucket(Bucket="two")
+        for bucket in ("one", "two"):
+            self.refused("ServiceUnavailable", self.put, "b", bucket, **SSE_S3)
+        self.refused("ServiceUnavailable", self.get, "a")
+        self.script("masterkeys", "rewrap", expected=1)
+        self.put("plain", "two")
+        self.keyFile.write_bytes(kept)
+        self.assertEqual(self.get("a"), BODY)
+        self.put("b", "two", **SSE_S3)
+        self.within(12, lambda: "warnings" not in self.readiness()[1])
+        self.assertEqual(self.script("masterkeys", "rewrap")["current"], 2)
 
     def test_backup(self) -> None:
         """A backup takes the keys only if it is told to, and says that it has not."""

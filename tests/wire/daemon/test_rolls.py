@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.daemon import Daemon
 from tests.support.gatewayclients import UDPClient
+from tests.support.http import request
 from tests.support.load import SECONDS
 from tests.support.rollload import GRPCLoad, HTTP2Load, RollLoad, TCPLoad, UDPLoad, WebSocketLoad
 from tests.support.selection import long
@@ -202,5 +203,37 @@ class NativeRollTests(RollCase):
         # Both have the same keys.
         answered = Counter(key for load in loads for key in load.answered)
         self.assertEqual({key: ran[key] for key in answered}, dict(answered))
+        self.assertEqual(self.daemon.stop(), 0)
+        self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")
+
+
+class OnePortRollTests(RollCase):
+    """SIGHUP, while clients call the gateway on the S3 listener."""
+
+    settings = """
+        gatewayOnS3 = true
+        [gateway.http]
+        basePath = "/_api"
+        [gateway.grpc]
+        onHTTP = true
+    """
+
+    @long("takes seconds")
+    def test_calls(self) -> None:
+        """Each call of gRPC runs once and is answered, and the new workers serve S3 as well."""
+        load = GRPCLoad(self.port("s3"), 3)
+        self.roll(load, item="")
+        ran = self.ran()
+        self.assertEqual(load.failures, [])
+        self.assertEqual({key: ran[key] for key in load.answered}, dict.fromkeys(load.answered, 1))
+        self.assertEqual(request(self.daemon.address(), "PUT", "/bucket")[0], 200)
+        status, body = request(
+            self.daemon.address(),
+            "POST",
+            "/_api/Marks/now",
+            b'{"key":"last"}',
+            {"Content-Type": "application/json"},
+        )
+        self.assertEqual((status, body), (200, b'{"data":{"key":"last"}}\n'))
         self.assertEqual(self.daemon.stop(), 0)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")

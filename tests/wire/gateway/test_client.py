@@ -30,8 +30,9 @@ FORMS: tuple[tuple[str, str], ...] = (
     ("tcp", "lines"),
     ("udp", ""),
     ("grpc", ""),
+    ("grpc", "native"),
 )
-"""The schemes and formats that a client has."""
+"""The schemes and formats, or engines, that a client has."""
 
 WIRES = {"http": "http", "ws": "http", "tcp": "tcp", "udp": "udp", "grpc": "grpc"}
 
@@ -69,6 +70,8 @@ class ClientCase(TestCase):
     def client(self, scheme: str, format: str = "", **options: Any) -> RemoteGateway:
         """Make a client, which is closed at the end."""
         given: Any = {"format": format} if format else {}
+        if format == "native":
+            given = {"grpcEngine": format}
         client = createGatewayClient(self.url(scheme), reactor=self.reactor, **given, **options)
         self.addCleanup(client.close)
         return client
@@ -239,7 +242,7 @@ class CallTests(ClientCase):
     async def test_metadata(self) -> None:
         """Header fields are sent where a transport has them, and refused elsewhere."""
         trace = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
-        for scheme, format in FORMS[:-1]:
+        for scheme, format in FORMS:
             client = self.client(scheme, format)
             found = await client.call("Probe", "whoami", metadata=trace)
             self.assertEqual(found["traceId"], "1" * 32, scheme)

@@ -11,6 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import GrpcClient, createGrpcClient
+from storagegate.rpc.engine.native.channel import NativeChannel
 from tests.support.grpcioserver import GrpcioServer
 
 T = TypeVar("T")
@@ -63,13 +64,22 @@ class ClientCase(TestCase):
         await client.close()
         pump = getattr(client._engine, "_pump", None)
         self.assertFalse(pump and pump._thread and pump._thread.is_alive())
-        self.assertEqual(client._engine._handles, set())
+        self.assertEqual(openCalls(client), [])
 
     async def assertEnds(self, call: Any, status: str) -> GrpcError:
         """See that a call of one response ends with a status."""
         error: GrpcError = await self.assertFailure(call.deferred(), GrpcError)
         self.assertEqual(error.statusName, status)
         return error
+
+
+def openCalls(client: GrpcClient) -> list[Any]:
+    """Return the calls that a client's engine has."""
+    engine: Any = client._engine
+    if isinstance(engine, NativeChannel):
+        streams = [each for one in engine._connections for each in one.core.streams.values()]
+        return [*engine.waiting, *streams]
+    return list(engine._handles)
 
 
 def clientThreads() -> list[threading.Thread]:

@@ -18,7 +18,7 @@ from twisted.internet.threads import deferToThread
 from storagegate.core.errors import GrpcError
 from tests.support.modules import CHECKOUT
 from tests.support.selection import long, rounds
-from tests.wire.rpc.clientcase import ClientCase, clientThreads, spawn, until
+from tests.wire.rpc.clientcase import ClientCase, clientThreads, openCalls, spawn, until
 
 
 class DeadlineTests(ClientCase):
@@ -96,7 +96,7 @@ class CancelTests(ClientCase):
             each.cancel()
             await self.assertFailure(each, CancelledError)
         await self.assertEnds(call, "CANCELLED")
-        await until(lambda: not self.client._engine._handles)  # type: ignore[attr-defined]
+        await until(lambda: not openCalls(self.client))
 
     async def test_break(self) -> None:
         """To leave the loop over a stream cancels its call."""
@@ -236,9 +236,14 @@ class _ServerProcess(ProcessProtocol):
 
 
 class ManyTests(ClientCase):
-    """Very many calls."""
+    """
+    Very many calls.
+
+    @cvar threads: How many threads a client has.
+    """
 
     timeout = 100
+    threads = 1
 
     def begin(self, kind: int, count: int, requests: Any) -> Any:
         """Make a call of a kind."""
@@ -283,9 +288,8 @@ class ManyTests(ClientCase):
         clock: Any = reactor
         results = await DeferredList([spawn(work()) for _ in range(20)], fireOnOneErrback=True)
         self.assertEqual(len(results), 20)
-        engine: Any = self.client._engine
-        await until(lambda: not engine._handles)
+        await until(lambda: not openCalls(self.client))
         gc.collect()
         # Those that were to be cancelled later are held by the reactor for 10 ms.
         await until(lambda: not any(each() for each in made))
-        self.assertEqual(len(clientThreads()), 1)
+        self.assertEqual(len(clientThreads()), self.threads)

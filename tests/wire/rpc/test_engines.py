@@ -10,8 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.rpc import engine
 from storagegate.rpc.engine.client import ChannelEngine
+from storagegate.rpc.engine.native.channel import NativeChannel
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.engine.server import GrpcioServer
+from storagegate.rpc.options import GRPCServerOptions
 from tests.contract.rpcclientengine import ClientEngineContract
 from tests.contract.rpcengine import ServerEngineContract
 from tests.contract.rpcenginecase import OWN
@@ -39,9 +41,17 @@ class NativeServerTests(ServerEngineContract):
 class ClientTests(ClientEngineContract):
     """The client's engine on grpc core."""
 
-    def makeClient(self, target: str, credentials: Any) -> Any:
+    def makeClient(self, target: str, tls: Any) -> Any:
         """Make the engine."""
-        return ChannelEngine(target, credentials, OWN, self.reactor)
+        return ChannelEngine(target, tls, OWN, self.reactor)
+
+
+class NativeClientTests(ClientEngineContract):
+    """The client's engine on our own HTTP/2."""
+
+    def makeClient(self, target: str, tls: Any) -> Any:
+        """Make the engine."""
+        return NativeChannel(target, tls, GRPCServerOptions(), self.reactor)
 
 
 del ServerEngineContract, ClientEngineContract
@@ -52,11 +62,15 @@ from grpc._cython import cygrpc
 for name in sys.argv[1:]:
     delattr(cygrpc, name)
 
+from twisted.logger import globalLogBeginner, textFileLogObserver
+
+globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+
 from storagegate.rpc import createGrpcClient
 
 try:
-    createGrpcClient("127.0.0.1:1", "insecure", "Probe")
-    print("fits")
+    client = createGrpcClient("127.0.0.1:1", "insecure", "Probe")
+    print("uses", type(client._engine).__name__)
 except ValueError as error:
     print(error)
 """
@@ -108,11 +122,13 @@ class CheckTests(SynchronousTestCase):
         return done.stdout.strip()
 
     def test_missing(self) -> None:
-        """A grpcio without a private name is an error that names it, and a version that has it."""
-        error = self.line("channelz_get_servers")
-        self.assertIn("because it has no channelz_get_servers: install", error)
-        self.assertIn(f"grpcio=={engine.KNOWN_GRPCIO}", error)
-        self.assertIn(grpc.__version__, error)
+        """Without a private name of grpcio, the log names it, and a version that has it."""
+        lines = self.line("channelz_get_servers")
+        self.assertIn("the native engine makes gRPC calls: grpcio", lines)
+        self.assertIn("because it has no channelz_get_servers: install", lines)
+        self.assertIn(f"grpcio=={engine.KNOWN_GRPCIO}", lines)
+        self.assertIn(grpc.__version__, lines)
+        self.assertIn("uses NativeChannel", lines)
         self.assertIn("CompletionQueue", self.line("CompletionQueue"))
 
     def test_native(self) -> None:
@@ -125,7 +141,7 @@ class CheckTests(SynchronousTestCase):
     def test_variable(self) -> None:
         """The variable that selected another engine is refused."""
         for name, line in (
-            ("native", "fits"),
+            ("native", "uses ChannelEngine"),
             ("aio", "unset STORAGEGATE_GRPC_ENGINE: there is no engine aio of gRPC"),
         ):
             self.assertEqual(self.line(STORAGEGATE_GRPC_ENGINE=name), line)

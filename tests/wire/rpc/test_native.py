@@ -14,12 +14,11 @@ from hyperframe.frame import DataFrame, WindowUpdateFrame
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import TestCase
 
 from storagegate import server
 from storagegate.core.options import OptionError
 from tests.support.h2client import PREFACE, H2Client, H2Stream, framed
-from tests.support.nativeengine import OnNativeEngine
+from tests.support.nativeengine import OnNativeEngine, casesWith
 from tests.support.rpcroutes import textService
 from tests.support.selection import long
 from tests.wire.rpc import (
@@ -496,19 +495,4 @@ class NativeListenTests(OnNativeEngine, test_application.ListenTests):
         await stopped
 
 
-def _cases() -> dict[str, type[TestCase]]:
-    """Make the cases of all modules on this engine, except those above."""
-    made = {}
-    for module in _MODULES:
-        for name, case in vars(module).items():
-            isCase = isinstance(case, type) and issubclass(case, TestCase)
-            if not isCase or case.__module__ != module.__name__ or not name.endswith("Tests"):
-                continue
-            own = f"Native{name}"
-            if name not in _OTHERS and own not in globals():
-                words = {"__doc__": case.__doc__, "__module__": __name__}
-                made[own] = type(own, (OnNativeEngine, case), words)
-    return made
-
-
-globals().update(_cases())
+globals().update(casesWith(OnNativeEngine, "Native", _MODULES, __name__, {*_OTHERS, *globals()}))

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import grpc
+from hyperframe.frame import SettingsFrame
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
@@ -200,3 +201,24 @@ class SharedPortTests(TestCase):
 
         self.assertEqual(await deferToThread(use), [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2)
         self.assertNotEqual(port, opened.getHost().port)
+
+    async def test_streams(self) -> None:
+        """The open streams of a connection, and so its calls, are limited by HTTP's option."""
+        await self.serve()
+        self.rpc.withOptions(grpc={"maxConcurrentStreams": 1})
+        other = server.http().useRPC(self.rpc).withOptions(http2MaxStreams=3)
+        opened: Any = await other.listen(0, "127.0.0.1")
+        self.addCleanup(other.close, 0)
+
+        def use() -> list[Any]:
+            with H2Client(opened.getHost().port) as client:
+                settings = client.waitFor(SettingsFrame).settings
+                calls = [client.begin("/Probe/all") for _ in range(4)]
+                client.finish(calls[3])
+                for call in calls[:3]:
+                    client.sendMessage(call, struct(a="b"), isLast=True)
+                    client.finish(call)
+                return [settings[3], calls[3].resetCode, *[call.status for call in calls[:3]]]
+
+        refused = 7
+        self.assertEqual(await deferToThread(use), [3, refused, 0, 0, 0])

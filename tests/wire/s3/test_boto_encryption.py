@@ -826,3 +826,40 @@ class ClearTextTests(SynchronousTestCase):
                 found = error.response["Error"]["Code"]
             self.assertEqual(found, code)
             daemon.stop()
+
+
+@long("starts a daemon")
+class BlockingDefaultTests(SynchronousTestCase):
+    """New buckets as at Amazon since April 2026."""
+
+    def test_newBuckets(self) -> None:
+        """
+        With C{blockCustomerKeys}, new buckets block clients' keys until they are allowed; buckets
+        that exist, other kinds of encryption and other settings of new buckets stay as they are.
+        """
+        data = ownDirectory("blocking") / "data"
+        daemon = makeDaemon(data)
+        self.addCleanup(daemon.kill)
+        s3 = botoClient(daemon.start().url(), patient=False)
+        s3.create_bucket(Bucket="before")
+        daemon.stop()
+        daemon = makeDaemon(data, STORAGEGATE_BLOCK_CUSTOMER_KEYS="true")
+        self.addCleanup(daemon.kill)
+        s3 = botoClient(daemon.start().url(), patient=False)
+        s3.put_object(Bucket="before", Key="k", Body=b"x", **SSE_C)
+        tags = [{"Key": "team", "Value": "red"}]
+        s3.create_bucket(Bucket="new", CreateBucketConfiguration={"Tags": tags}, ACL="public-read")
+        self.assertEqual(s3.get_bucket_tagging(Bucket="new")["TagSet"], tags)
+        self.assertEqual(len(s3.get_bucket_acl(Bucket="new")["Grants"]), 2)
+        found = s3.get_bucket_encryption(Bucket="new")["ServerSideEncryptionConfiguration"]
+        block = {"BlockedEncryptionTypes": {"EncryptionType": ["SSE-C"]}}
+        self.assertEqual(found, {"Rules": [block]})
+        with self.assertRaises(ClientError) as caught:
+            s3.put_object(Bucket="new", Key="k", Body=b"x", **SSE_C)
+        self.assertEqual(caught.exception.response["Error"]["Code"], "AccessDenied")
+        s3.put_object(Bucket="new", Key="k", Body=b"x", **SSE_S3)
+        s3.put_object(Bucket="new", Key="plain", Body=b"x")
+        allowed = {"Rules": [{"BlockedEncryptionTypes": {"EncryptionType": ["NONE"]}}]}
+        s3.put_bucket_encryption(Bucket="new", ServerSideEncryptionConfiguration=allowed)
+        s3.put_object(Bucket="new", Key="k", Body=b"x", **SSE_C)
+        daemon.stop()

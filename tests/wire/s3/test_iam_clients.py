@@ -1,6 +1,7 @@
 """IAM with programs: aws-cli, Ansible, and the page of the documentation as a reader pastes it."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -188,11 +189,13 @@ class ProgramTests(IAMCase):
         }
         lines = [f"export {name}='{value}'" for name, value in variables.items()]
         blocks = [block.code for block in codeBlocks(DOCS / "iam.rst", "sh")]
-        self.assertEqual(len(blocks), 7)
+        self.assertEqual(len(blocks), 8)
         printed = runShell(self, "\n".join([*lines, *blocks]), directory, scripts)
         self.assertIn('"GroupName": "readers"', printed)
         self.assertIn("AmazonS3ReadOnlyAccess", printed)
         self.assertIn("assumed-role/ops/work", printed)
+        decisions = re.findall(r'"EvalResourceDecision": "(\w+)"', printed)
+        self.assertEqual(decisions, ["allowed", "implicitDeny"] * 2 + ["allowed"])
         iam = self.client(admin)
         keys = iam.list_access_keys(UserName="ann")["AccessKeyMetadata"]
         self.assertEqual(len(keys), 2, "its own key, and a service key")

@@ -32,6 +32,9 @@ VALUES = {
     "tags": {"member.1.Key": "a", "member.1.Value": "b"},
     "tagKeys": {"member.1": "a"},
     "thumbprintList": {"member.1": "0" * 40},
+    "actionNames": {"member.1": "s3:GetObject"},
+    "policyInputList": {"member.1": policy("s3:GetObject")},
+    "policySourceArn": "arn:aws:iam::acme:user/ann",
 }
 """Valid values of required fields."""
 
@@ -117,6 +120,11 @@ class RefusalTests(IAMCase):
             parameters = parametersOf(kind)
             if not parameters or name.startswith(("Create", "GetAccessKeyLastUsed")):
                 continue
+            if name == "SimulateCustomPolicy":
+                # It names no identity.
+                continue
+            if "PolicySourceArn" in parameters:
+                parameters["PolicySourceArn"] = f"arn:aws:iam::{self.account}:user/ann"
             if "PolicyArn" in parameters and len(parameters) == 1:
                 parameters["PolicyArn"] = f"arn:aws:iam::{self.account}:policy/none"
             if name in ("TagPolicy", "UntagPolicy") or "PolicyVersion" in name:

@@ -463,14 +463,7 @@ class RoleTests(STSCase):
         path = link.partition(self.endpoint)[2]
         self.assertEqual(self.send(Outgoing("GET", path, {})).status, 200)
 
-        def code(s3: Any) -> str:
-            try:
-                s3.get_object(Bucket=self.bucket, Key="k")
-            except ClientError as error:
-                found: str = error.response["Error"]["Code"]
-                return found
-            return ""
-
+        code = self.codeOf
         runCommand("users", "disable", "ann", *arguments)
         start = monotonic()
         self.assertTrue(eventually(lambda: code(own) == "InvalidAccessKeyId"))
@@ -479,7 +472,7 @@ class RoleTests(STSCase):
         self.assertEqual(code(user), "InvalidToken")
         self.assertEqual(self.send(Outgoing("GET", path, {})).status, 400)
         self.assertRefused(403, "InvalidClientTokenId", self.sts.get_caller_identity)
-        # Another caller has assumed the role: its session goes on.
+        # The session of the role does not depend on the user that has assumed it.
         self.assertEqual(code(role), "")
         self.assertEqual(self.iam.get_user(UserName="ann")["User"]["UserName"], "ann")
         for shown in (("show", "ann"), ("list",)):
@@ -494,6 +487,40 @@ class RoleTests(STSCase):
             self.assertEqual(code(s3), "InvalidToken")
         self.assertMay(self.using(self.sts.get_session_token()), read=True, write=False)
         self.assertMay(self.using(self.assume(arn)), read=True, write=True)
+
+    @long("runs commands")
+    def test_assumer(self) -> None:
+        """
+        The session of a role goes on without the user that has assumed it, as at Amazon: when its
+        sessions are revoked, its key is removed, and it is disabled and deleted. Revoking the
+        sessions of the role ends it.
+        """
+        arn = self.makeRole()
+        arguments = [*self.daemon.storeArguments, "--account", self.account]
+        own, session = self.using(self.sts.get_session_token()), self.using(self.assume(arn))
+        self.assertMay(session, read=True, write=True)
+        runCommand("users", "revoke-sessions", "ann", *arguments)
+        self.assertTrue(eventually(lambda: self.codeOf(own) == "InvalidToken"))
+        self.assertMay(session, read=True, write=True)
+        runCommand("users", "disable", "ann", *arguments)
+        self.assertTrue(eventually(lambda: self.codeOf(self.client(self.ann, "s3")) != ""))
+        self.assertMay(session, read=True, write=True)
+        self.iam.delete_access_key(UserName="ann", AccessKeyId=self.ann.accessKey)
+        for name in self.iam.list_user_policies(UserName="ann")["PolicyNames"]:
+            self.iam.delete_user_policy(UserName="ann", PolicyName=name)
+        self.iam.delete_user(UserName="ann")
+        self.assertMay(session, read=True, write=True)
+        runCommand("users", "revoke-sessions", "ops", "--role", *arguments)
+        self.assertTrue(eventually(lambda: self.codeOf(session) == "InvalidToken"))
+
+    def codeOf(self, s3: Any) -> str:
+        """Read the object; return the code of the error, or nothing."""
+        try:
+            s3.get_object(Bucket=self.bucket, Key="k")
+        except ClientError as error:
+            found: str = error.response["Error"]["Code"]
+            return found
+        return ""
 
     def test_statusRights(self) -> None:
         """A user needs the right to disable another, over IAM as in the console."""

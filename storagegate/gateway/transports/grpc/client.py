@@ -25,10 +25,9 @@ from storagegate.gateway.client.transports import (
 )
 from storagegate.gateway.messages.frames import END, ERROR, ITEM, RESPONSE
 from storagegate.rpc.call import CallMetadata, wireMetadata
-from storagegate.rpc.client import readAddress, readArguments, readCredentials
+from storagegate.rpc.client import readAddress, readCredentials, readOptions
 from storagegate.rpc.clientcall import statusError
 from storagegate.rpc.converters import ConversionError
-from storagegate.rpc.credentials import makeChannelCredentials
 from storagegate.rpc.engine import makeClientEngine
 from storagegate.rpc.interfaces import CallOptions, ClientClosedError, IClientCall, IClientEngine
 from storagegate.rpc.protos import RPCMethod, RPCService
@@ -46,20 +45,20 @@ def makeEngine(target: ClientTarget) -> IClientEngine:
 
     @raise ValueError: If the options of TLS do not fit.
     """
-    tls = secure = None
+    tls = None
     if target.tls is not None:
         given = target.tls
         if not given.verify:
             raise ValueError("gRPC verifies every certificate: tls.verify cannot be false")
         files = {"ca": given.caFile, "cert": given.certFile, "key": given.keyFile}
         tls = readCredentials({**files, "serverName": given.serverName})
-    if tls is not None:
-        secure = makeChannelCredentials(tls.roots, tls.key, tls.chain)
     address = target.authority
     if target.unixAddress is not None and target.unixAddress.name is not None:
         address = f"unix:{os.fsdecode(target.unixAddress.name)}"
-    arguments = readArguments({"maxReceiveMessageLength": target.maxMessageBytes}, tls)
-    return makeClientEngine(readAddress(address), secure, arguments, target.reactor)
+    options = readOptions(
+        {"maxReceiveMessageLength": target.maxMessageBytes, "engine": target.grpcEngine}
+    )
+    return makeClientEngine(readAddress(address), tls, options, target.reactor)
 
 
 class GRPCGatewayCall:

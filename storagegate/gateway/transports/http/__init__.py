@@ -20,6 +20,7 @@ from storagegate.core.options import (
     readFlag,
     readFunction,
     readNames,
+    readNumber,
     readPath,
     readSize,
 )
@@ -30,6 +31,7 @@ from storagegate.gateway.transports.metrics import (
     TransportMetrics,
     byLabel,
 )
+from storagegate.net.http.interfaces import MAX_STREAMS
 from storagegate.net.tls import ServerTLSOptions, TLSOptionsDict, readTLS
 from storagegate.telemetry.metrics import MetricsRegistry
 
@@ -130,6 +132,7 @@ class HTTPOptions:
     @ivar tls: The certificate of the listener, and whether clients need one; C{None} for plain
         text.
     @ivar http2: Whether clients may speak HTTP/2 on the listener.
+    @ivar http2MaxStreams: The maximum number of open streams of a connection of HTTP/2.
     @ivar enableCORS: Whether pages of any origin may make calls.
     @ivar routes: Further paths, C{"GET /users/:id"} to C{"UserService.GetUser"}; they are also
         served below C{basePath}.
@@ -142,6 +145,7 @@ class HTTPOptions:
     basePath: str = optionField("/api", readPath)
     tls: ServerTLSOptions | None = field(default=None, converter=readTLS)
     http2: bool = optionField(True, readFlag)
+    http2MaxStreams: int = optionField(100, readNumber, 1, MAX_STREAMS, "streams")
     enableCORS: bool = optionField(False, readFlag)
     routes: Mapping[str, str] = field(factory=dict, converter=_routes)
     transformRequest: Hook | None = field(default=None, converter=optional(readFunction))
@@ -156,6 +160,7 @@ class HTTPOptionsDict(TypedDict, total=False):
     basePath: str
     tls: TLSOptionsDict | ServerTLSOptions | None
     http2: bool
+    http2MaxStreams: int
     enableCORS: bool
     routes: Mapping[str, str]
     transformRequest: Hook | None

@@ -35,6 +35,7 @@ from storagegate.gateway.transports.registry import ICarrier, InvokedTransport
 from storagegate.http.application import Application
 from storagegate.http.patterns import compilePattern, decodeEscapes
 from storagegate.http.router import Router
+from storagegate.net.http.site import NativeResource, Site
 
 _log = Logger()
 
@@ -78,6 +79,18 @@ class HTTPTransport(InvokedTransport):
         application = self.makeApplication()
         return application.listen(address, reactor=self._host.reactor)
 
+    def join(self, site: Site) -> NativeResource:
+        """
+        Serve calls on the connections of another server, and the transports that L{carry} has set.
+
+        @param site: Its site, whose root passes requests on to the resource.
+        @return: The resource.
+        @raise DefinitionError: If a configured route names an unknown method.
+        """
+        application = self._application or self.makeApplication()
+        application.join(site)
+        return application.resource
+
     def makeApplication(self) -> Application:
         """
         Make the application of a listener, with the transports that L{carry} has set.
@@ -85,7 +98,9 @@ class HTTPTransport(InvokedTransport):
         @raise DefinitionError: If a configured route names an unknown method.
         """
         application = self._application = Application().withOptions(
-            trustProxy=self._host.settings.trustedProxies, http2=self._options.http2
+            trustProxy=self._host.settings.trustedProxies,
+            http2=self._options.http2,
+            http2MaxStreams=self._options.http2MaxStreams,
         )
         application.tls = self._options.tls
         for guest in self._guests:

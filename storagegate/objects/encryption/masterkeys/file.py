@@ -43,6 +43,11 @@ WATCH_SECONDS = 1.0
 
 MISSING = "the file of the master keys is missing: restore it from a copy"
 
+FOREIGN = (
+    "the file of the master keys belongs to another store: it opens no key of this store; restore"
+    " the right file from a copy"
+)
+
 _ABSENT = "there are no master keys yet: run storagegate masterkeys create"
 
 
@@ -90,7 +95,7 @@ class FileMasterKeys:
         path: str,
         clock: IReactorTime,
         run: Callable[..., Awaitable[Any]],
-        hasWrapped: Callable[[], Awaitable[bool]],
+        wrapped: Callable[[], Awaitable[Sequence[str]]],
         mayCreate: bool,
         openSeconds: float,
     ) -> None:
@@ -98,8 +103,8 @@ class FileMasterKeys:
         @param path: The file, which may not exist yet.
         @param clock: Times the checks of the file.
         @param run: Runs a blocking function in a pool thread.
-        @param hasWrapped: Returns whether keys of the store are wrapped already: a missing file is
-            lost then, and no other takes its place.
+        @param wrapped: Returns some of the wrapped keys of the store; if there are any, a missing
+            file is lost, and no other takes its place.
         @param mayCreate: Whether L{wrap} creates a missing file. Nodes of a cluster must not: each
             would have keys of its own.
         @param openSeconds: How long bucket keys stay open in memory after a call.
@@ -110,10 +115,13 @@ class FileMasterKeys:
         self.onChange: Callable[[], object] | None = None
         self._clock = clock
         self._run = run
-        self._hasWrapped = hasWrapped
+        self._wrapped = wrapped
         self._mayCreate = mayCreate
         self._openSeconds = openSeconds
         self._last = _FileReading()
+        # The readings that were found to be of this store, and of another one.
+        self._own: _FileReading | None = None
+        self._foreign: _FileReading | None = None
         self._watchedUntil = 0.0
         self._timers: dict[str, IDelayedCall] = {}
         self._isClosed = False
@@ -123,6 +131,7 @@ class FileMasterKeys:
         from storagegate.objects.encryption.sealing import wrapKey
 
         key = _enabled(await self._current(self._mayCreate), name)
+        await self._refuseForeign()
         last = key.versions[-1]
         sealed = wrapKey(prepareKey(last.key), plain, _bindingOf(last, binding))
         return f"{_PREFIX}:v{len(key.versions)}:{last.id}:{sealed}"
@@ -139,6 +148,7 @@ class FileMasterKeys:
                     return unwrapKey(version.key, sealed, _bindingOf(version, binding))
                 except Unopened as error:
                     raise WrongMasterKey() from error
+        await self._refuseForeign()
         raise MasterKeyNotFound("The master key does not have the version that wrapped the key.")
 
     def isCurrent(self, name: str, wrapped: str) -> bool:
@@ -186,6 +196,8 @@ class FileMasterKeys:
             if (await self._reload()).file is None:
                 await self._refuseLost()
                 self._setProblem(None if self._mayCreate else _ABSENT)
+            else:
+                await self._refuseForeign()
         except MasterKeysUnavailable:
             pass
         finally:
@@ -231,8 +243,27 @@ class FileMasterKeys:
         if last.file is None:
             if last.problem is not None:
                 raise self._unavailable(last.problem)
-            if await self._hasWrapped():
+            if await self._wrapped():
                 raise self._unavailable(MISSING)
+
+    async def _refuseForeign(self) -> None:
+        """
+        Check that the file has wrapped keys of this store: what another file seals, such as that of
+        a wrong path, cannot be opened when the right one is back.
+
+        @raise MasterKeysUnavailable: It has wrapped none of those that are there.
+        """
+        last = self._last
+        if last.file is None or last is self._own:
+            return
+        if last is not self._foreign:
+            ids = {version.id for key in last.file.keys for version in key.versions}
+            wrapped = await self._wrapped()
+            if not wrapped or not ids.isdisjoint(map(_versionOf, wrapped)):
+                self._own = last
+                return
+            self._foreign = last
+        raise self._unavailable(FOREIGN)
 
     async def _requireFile(self) -> None:
         """
@@ -259,7 +290,7 @@ class FileMasterKeys:
         if self._last is before and not self._isClosed:
             self._last = found
             if found.problem is not None or found.file is not None:
-                self._setProblem(found.problem)
+                self._setProblem(FOREIGN if found is self._foreign else found.problem)
             if found is not before and before.stamp and self.onChange is not None:
                 self.onChange()
         return found
@@ -321,6 +352,14 @@ def _enabled(file: KeyFile, name: str) -> StoredKey:
 
 def _bindingOf(version: KeyVersion, binding: bytes) -> bytes:
     return f"{_PREFIX}:{version.id}\0".encode() + binding
+
+
+def _versionOf(wrapped: str) -> str:
+    """Return the id of the version of a wrapped text; empty if it has another form."""
+    try:
+        return _split(wrapped)[0]
+    except WrongMasterKey:
+        return ""
 
 
 def _split(wrapped: str) -> tuple[str, str]:

@@ -1,10 +1,12 @@
 """Opens the provider of the master keys of a store."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from storagegate.objects.encryption.interfaces import IMasterKeys
+from storagegate.storage.errors import NoSuchBucket
 from storagegate.storage.records import KEYED
 
 if TYPE_CHECKING:
@@ -13,9 +15,20 @@ if TYPE_CHECKING:
     from storagegate.storage.threadpool import IWorkPool
 
 
-async def hasBucketKeys(catalog: "ICatalog") -> bool:
-    """Return whether any bucket of a store has wrapped keys."""
-    return bool(await catalog.bucketsWith(KEYED, "", 1))
+MOST_SAMPLED = 20
+"""Buckets whose wrapped keys tell whether a file of master keys is of this store."""
+
+
+async def sampleWrapped(catalog: "ICatalog") -> list[str]:
+    """Return the wrapped keys of some buckets of a store."""
+    from storagegate.objects.encryption.bucketkeys import keysIn
+
+    found: list[str] = []
+    for name in await catalog.bucketsWith(KEYED, "", MOST_SAMPLED):
+        with suppress(NoSuchBucket):
+            _, documents = await catalog.settings(name)
+            found += [key.wrapped for key in keysIn(documents).values()]
+    return found
 
 
 @frozen
@@ -48,7 +61,7 @@ class MasterKeyLocation:
             self.path,
             reactor,
             pool.run,
-            lambda: hasBucketKeys(catalog),
+            lambda: sampleWrapped(catalog),
             mayCreate=not catalog.isRemote,
             openSeconds=self.keyCacheSeconds,
         )

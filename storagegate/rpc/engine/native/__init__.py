@@ -1,5 +1,5 @@
 """
-The server's engine of gRPC on the project's own HTTP/2, without grpcio.
+The engines of gRPC's servers and clients on the project's own HTTP/2, without grpcio.
 
 The protocol is specified in U{https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md}. A
 call is a stream of HTTP/2::
@@ -12,4 +12,10 @@ call is a stream of HTTP/2::
     HEADERS       trailers: grpc-status, grpc-message, metadata
 
 A response without messages has only one HEADERS frame, with the status.
+
+L{server<storagegate.rpc.engine.native.server>} is a port and its L{connection
+<storagegate.rpc.engine.native.connection>}s, whose streams are L{call
+<storagegate.rpc.engine.native.call>}s; L{channel<storagegate.rpc.engine.native.channel>},
+L{clientconnection<storagegate.rpc.engine.native.clientconnection>} and L{clientcall
+<storagegate.rpc.engine.native.clientcall>} are their counterparts of a client.
 """

@@ -39,6 +39,11 @@ def tooLong(size: int, limit: int) -> GrpcError:
     return GrpcError(_EXHAUSTED, f"Received message larger than max ({size} vs. {limit})")
 
 
+def tooLongToSend(size: int, limit: int) -> GrpcError:
+    """Return the error of a message of our own over the limit."""
+    return GrpcError(_EXHAUSTED, f"Sent message larger than max ({size} vs. {limit})")
+
+
 def inflateMessage(encoding: str, wire: bytes, limit: int) -> bytes:
     """
     Inflate a message. Stops at the limit.

@@ -5,6 +5,7 @@ Names of metadata are lower case. A value is printable ASCII, or bytes in base64
 C{-bin}; several such values may be joined by commas. Names that begin with C{grpc-} belong to gRPC.
 """
 
+import math
 import re
 from base64 import b64encode
 from binascii import Error as Base64Error
@@ -25,12 +26,14 @@ TRANSPORT = frozenset(
         b"content-type",
         b"grpc-accept-encoding",
         b"grpc-encoding",
+        b"grpc-message",
+        b"grpc-status",
         b"grpc-timeout",
         b"host",
         b"te",
     )
 )
-"""The fields of a request that belong to the engine and are not part of the metadata."""
+"""The fields that belong to the engine and are not part of the metadata."""
 
 _INTERNAL = GRPC_STATUSES["INTERNAL"]
 
@@ -45,7 +48,7 @@ _PLAIN = re.compile(r"[ -$&-~]*")
 
 def readMetadata(fields: Fields) -> list[tuple[str, str | bytes]]:
     """
-    Read the metadata of a request.
+    Read the metadata of a request or a response.
 
     @param fields: The header fields without pseudo-header fields, names in lower case.
     @raise GrpcError: If a value in base64 is invalid.
@@ -113,6 +116,25 @@ def readTimeout(value: bytes) -> float:
     if match is None:
         raise GrpcError(_INTERNAL, "grpc-timeout is up to eight digits and a unit")
     return int(match[1]) * _UNITS[match[2]]
+
+
+_LONGEST = 10**8
+"""Timeouts have at most eight digits."""
+
+_TIMEOUT_UNITS = ((1e3, b"m"), (1.0, b"S"), (1 / 60, b"M"), (1 / 3600, b"H"))
+
+
+def writeTimeout(seconds: float) -> bytes:
+    """
+    Encode C{grpc-timeout}: whole milliseconds, or larger units for more than a day, rounded up.
+
+    @param seconds: More than 0.
+    """
+    for factor, unit in _TIMEOUT_UNITS:
+        count = math.ceil(seconds * factor)
+        if count < _LONGEST:
+            return b"%d%b" % (count, unit)
+    return b"%dH" % (_LONGEST - 1)
 
 
 def writeMessage(text: str) -> bytes:

@@ -25,12 +25,11 @@ from storagegate.net.scheduling import InputScheduler
 from storagegate.net.tls import CertificateFiles, ServerTLSOptions
 from storagegate.net.transport import FastPort, FastUnixPort, SharedFastPort, pollDirectly
 from storagegate.rpc.engine.native.connection import ConnectionOptions, NativeConnection
-from storagegate.rpc.engine.native.service import CallService, MessageLimits
+from storagegate.rpc.engine.native.resources import messageLimits
+from storagegate.rpc.engine.native.service import CallService
 from storagegate.rpc.interfaces import IServerEngine, MessageByteCounter
 
 _MAX_LENGTH = 2**31 - 1
-
-_MESSAGE_LENGTH = 4 * 1024 * 1024
 
 _MOST_STREAMS = 10_000
 """Concurrent calls of a connection without an option: ten times those of a server."""
@@ -38,24 +37,6 @@ _MOST_STREAMS = 10_000
 _UNIX = "unix:"
 
 _CHECK_SECONDS = 1.0
-
-
-def messageLimits(options: Any) -> MessageLimits:
-    """
-    Return the limits of messages.
-
-    @param options: L{GRPCServerOptions<storagegate.rpc.options.GRPCServerOptions>}.
-    """
-
-    def length(value: int | None) -> int:
-        return {None: _MESSAGE_LENGTH, -1: _MAX_LENGTH}.get(value, value or 0)
-
-    return MessageLimits(
-        length(options.maxReceiveMessageLength),
-        length(options.maxSendMessageLength),
-        options.compression,
-        options.compressionOptions.level or -1,
-    )
 
 
 def connectionOptions(options: Any) -> ConnectionOptions:

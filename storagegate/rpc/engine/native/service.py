@@ -1,60 +1,26 @@
 """What the calls of a server share, whichever connection they come on."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from msgspec import Struct
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorThreads
 
 from storagegate.core.heldbytes import HeldBytes
-from storagegate.core.task import callInThread
-from storagegate.rpc.engine.native.deadlines import Deadlines
+from storagegate.rpc.engine.native.resources import MessageLimits, RPCResources
 from storagegate.rpc.interfaces import MessageByteCounter
 
 
-class MessageLimits(Struct, frozen=True):
-    """
-    The limits and the compression of messages.
-
-    @ivar maxReceive: The maximum length of a request in bytes.
-    @ivar maxSend: The maximum length of a response in bytes.
-    @ivar compression: The preferred encoding of responses; C{None} for no compression.
-    @ivar level: The level of compression, from 1 to 9; -1 for zlib's default.
-    """
-
-    maxReceive: int
-    maxSend: int
-    compression: str | None = None
-    level: int = -1
-
-
-class CallService:
+class CallService(RPCResources):
     """
     The calls of a server.
 
-    @ivar limits: The limits of messages.
-    @ivar traffic: Counts the bytes of messages.
-    @ivar clock: Provides C{IReactorTime}.
-    @ivar budget: Counts the bytes of incomplete messages.
-    @ivar deadlines: The deadlines of calls.
-    @ivar run: Calls C{run(function, *arguments) -> Deferred} in a thread; C{None} without threads.
     @ivar accepted: Called with each call.
     """
 
     def __init__(
         self, limits: MessageLimits, clock: Any, traffic: MessageByteCounter, budget: HeldBytes
     ) -> None:
-        self.limits = limits
-        self.traffic = traffic
-        self.clock = clock
-        self.budget = budget
-        self.deadlines = Deadlines(clock)
-        self.run: Callable[..., Deferred[Any]] | None = None
-        if IReactorThreads.providedBy(clock):
-            self.run = partial(callInThread, clock)
+        super().__init__(limits, clock, traffic, budget)
         self.accepted: Callable[[Any], object] = _ignore
 
     def encodingFor(self, accepts: tuple[str, ...]) -> str | None:

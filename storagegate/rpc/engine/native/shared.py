@@ -9,7 +9,7 @@ from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.hpack import ReceivedFields
 from storagegate.rpc.engine.native.call import NativeCall
 from storagegate.rpc.engine.native.head import isCall
-from storagegate.rpc.engine.native.server import messageLimits
+from storagegate.rpc.engine.native.resources import messageLimits
 from storagegate.rpc.engine.native.service import CallPeer, CallService
 from storagegate.rpc.interfaces import MessageByteCounter
 

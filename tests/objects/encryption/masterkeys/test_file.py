@@ -18,6 +18,7 @@ from storagegate.objects.encryption.interfaces import MasterKey
 from storagegate.objects.encryption.masterkeys import keyfile
 from storagegate.objects.encryption.masterkeys.file import (
     CHECK_SECONDS,
+    FOREIGN,
     MISSING,
     WATCH_SECONDS,
     FileMasterKeys,
@@ -51,16 +52,16 @@ class FileCase(SynchronousTestCase):
         self.directory.mkdir()
         self.path = str((self.directory / "master-keys").absolute())
         self.clock = Clock()
-        self.isUsed = False
+        self.wrapped: list[str] = []
 
     def provider(self, mayCreate: bool = True) -> FileMasterKeys:
         """Open a provider, as one process has it."""
 
-        async def hasWrapped() -> bool:
-            return self.isUsed
+        async def wrapped() -> list[str]:
+            return self.wrapped
 
         made = FileMasterKeys(
-            self.path, self.clock, maybeDeferred, hasWrapped, mayCreate, OPEN_SECONDS
+            self.path, self.clock, maybeDeferred, wrapped, mayCreate, OPEN_SECONDS
         )
         self.addCleanup(lambda: self.wait(made.close()))
         return made
@@ -172,12 +173,39 @@ class ProblemTests(FileCase):
 
     def test_lost(self) -> None:
         """If keys of the store are wrapped already, a missing file is not made anew."""
-        self.isUsed = True
+        self.wrapped = ["file:v1:0011223344556677:AAAA"]
         keys = self.provider()
         self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
         self.refused(keys.newKey("a"), MasterKeysUnavailable)
         self.refused(keys.keys(), MasterKeysUnavailable)
         self.assertEqual((keys.problem, os.listdir(self.directory)), (MISSING, []))
+
+    def test_foreign(self) -> None:
+        """
+        The file of another store wraps nothing: what it seals could not be opened when the right
+        one is back. One known key is enough, as a file may have been replaced before.
+        """
+        own = self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))
+        os.rename(self.path, f"{self.path}-own")
+        createKeyFile(self.path)
+        theirs = self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))
+        keys = self.provider()
+        for self.wrapped in ([own], [own, "vault:v1:AAAA"], ["vault:v1:AAAA"]):
+            keys = self.provider()
+            for _ in range(2):
+                self.wait(keys.check())
+                self.assertEqual(keys.problem, FOREIGN)
+                self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
+                self.wait(keys.keys())
+                self.assertEqual(keys.problem, FOREIGN)
+        self.refused(keys.unwrap(DEFAULT_KEY, own, b""), MasterKeysUnavailable)
+        self.wrapped = [own]
+        os.replace(f"{self.path}-own", self.path)
+        self.wait(keys.check())
+        self.assertIsNone(keys.problem)
+        self.wait(keys.wrap(DEFAULT_KEY, PLAIN, b""))
+        self.wrapped = [theirs, own]
+        self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))
 
     def test_cluster(self) -> None:
         """A node never makes the file: each node would have its own keys."""
@@ -290,10 +318,11 @@ class ChangeTests(FileCase):
         keys = self.provider()
         self.wait(keys.check())
         self.assertIsNone(keys.problem)
-        self.isUsed = True
+        self.wrapped = [self.wait(keys.wrap(DEFAULT_KEY, PLAIN, b""))]
+        os.rename(self.path, f"{self.path}-away")
         self.clock.advance(CHECK_SECONDS)
         self.assertEqual(keys.problem, MISSING)
-        keyfile.createKeyFile(self.path)
+        os.rename(f"{self.path}-away", self.path)
         self.clock.advance(CHECK_SECONDS)
         self.assertIsNone(keys.problem)
         self.wait(keys.close())

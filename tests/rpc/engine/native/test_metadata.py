@@ -15,6 +15,7 @@ from storagegate.rpc.engine.native.metadata import (
     readTimeout,
     writeMessage,
     writeMetadata,
+    writeTimeout,
 )
 
 
@@ -81,7 +82,22 @@ class MetadataTests(SynchronousTestCase):
 
 
 class TimeoutTests(SynchronousTestCase):
-    """L{readTimeout}."""
+    """L{readTimeout} and L{writeTimeout}."""
+
+    def test_written(self) -> None:
+        """A deadline is sent in milliseconds, or in larger units, and never shortened."""
+        for seconds, text in (
+            (0.0001, b"1m"),
+            (0.25, b"250m"),
+            (4.9991, b"5000m"),
+            (99_999.0, b"99999000m"),
+            (100_000.0, b"100000S"),
+            (1e8, b"1666667M"),
+            (1e10, b"2777778H"),
+            (1e20, b"99999999H"),
+        ):
+            self.assertEqual(writeTimeout(seconds), text)
+            self.assertGreaterEqual(readTimeout(text), min(seconds, 99_999_999 * 3600))
 
     def test_units(self) -> None:
         """A deadline has up to eight digits and a unit."""
