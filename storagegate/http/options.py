@@ -231,6 +231,7 @@ class ApplicationOptions:
     @ivar http2: Whether clients may speak HTTP/2.
     @ivar http2MaxStreams: The maximum number of open streams of a connection of HTTP/2.
     @ivar keepAliveTimeout: The idle timeout of a connection between requests.
+    @ivar http2KeepAliveTimeout: The same over HTTP/2.
     @ivar headersTimeout: The timeout for the head of a request.
     @ivar requestTimeout: The timeout of a request without progress.
     @ivar cors: Options of the C{cors} middleware, which then runs before all handlers.
@@ -260,6 +261,7 @@ class ApplicationOptions:
     http2: bool = field(default=True, converter=readFlag)
     http2MaxStreams: int = optionField(100, readNumber, 1, MAX_STREAMS, "streams")
     keepAliveTimeout: int = field(default=5_000, converter=_milliseconds)
+    http2KeepAliveTimeout: int = field(default=300_000, converter=_milliseconds)
     headersTimeout: int = field(default=60_000, converter=_milliseconds)
     requestTimeout: int = field(default=300_000, converter=_milliseconds)
     cors: Mapping[str, Any] | None = field(default=None, converter=_mapping)
@@ -311,6 +313,7 @@ class ApplicationOptions:
             http2=self.http2,
             http2MaxStreams=self.http2MaxStreams,
             keepAliveTimeout=self.keepAliveTimeout / 1000,
+            http2KeepAliveTimeout=self.http2KeepAliveTimeout / 1000,
             headersTimeout=self.headersTimeout / 1000,
             requestTimeout=self.requestTimeout / 1000,
             webBodySize=self.wholeBodySize,
@@ -418,6 +421,7 @@ class OptionsDict(TypedDict, total=False):
     http2: bool
     http2MaxStreams: int
     keepAliveTimeout: int
+    http2KeepAliveTimeout: int
     headersTimeout: int
     requestTimeout: int
     cors: bool | CORSOptionsDict | None

@@ -20,7 +20,8 @@ from typing import Any
 
 from attrs import frozen
 from OpenSSL.crypto import FILETYPE_PEM, X509, PKey, dump_certificate
-from OpenSSL.SSL import Connection, Context
+from OpenSSL.SSL import NO_OVERLAPPING_PROTOCOLS, Connection, Context, Error
+from twisted.internet.interfaces import IProtocolNegotiationFactory
 from twisted.internet.ssl import CertificateOptions
 from twisted.logger import Logger
 
@@ -112,6 +113,7 @@ class ServerContexts:
             own["contextForServerName"] = self._select
         options = CertificateOptions(enableSessionTickets=True, **own, **self._more)
         context: Context = options.getContext()
+        context.set_alpn_select_callback(_selectProtocol)
         if len(certificates) > 1:
             for each in certificates:
                 _addCertificate(context, each)
@@ -128,6 +130,33 @@ class ServerContexts:
         if name not in self._contexts:
             self._contexts[name] = self._make(self._named[name])
         return self._contexts[name]
+
+
+class NoApplicationProtocol(Error):
+    """The client offers by ALPN only protocols that the listener does not have."""
+
+    def __init__(self) -> None:
+        # In the form of OpenSSL's own errors.
+        super().__init__([("SSL routines", "", "no application protocol")])
+
+
+def _selectProtocol(connection: Connection, offered: Sequence[bytes]) -> Any:
+    """
+    Select the listener's preferred protocol of those that the client offers (RFC 7301).
+
+    A listener that knows no ALPN ignores the offer. Twisted's own function would end the handshake
+    with the alert C{internal_error} in both cases without a protocol.
+
+    @raise NoApplicationProtocol: If there is none. OpenSSL then sends C{no_application_protocol},
+        as section 3.2 demands.
+    """
+    factory = IProtocolNegotiationFactory(connection.get_app_data().factory.wrappedFactory, None)
+    if factory is None:
+        return NO_OVERLAPPING_PROTOCOLS
+    for protocol in factory.acceptableProtocols():
+        if protocol in offered:
+            return protocol
+    raise NoApplicationProtocol()
 
 
 def _addCertificate(context: Context, certificate: ServerCertificate) -> None:

@@ -57,28 +57,40 @@ class ServerTLSProtocol(TLSMemoryBIOProtocol):
     # Reading
 
     def _flushReceiveBIO(self) -> None:
-        """Deliver received bytes."""
+        """
+        Deliver received bytes: all records of a read together, or an upload would be handled in
+        pieces of 16 KiB.
+        """
+        pieces: list[bytes] = []
+        error: Exception | None = None
         while not self._lostTLSConnection:
             try:
-                data = self._tlsConnection.recv(_ROOM)
+                pieces.append(self._tlsConnection.recv(_ROOM))
             except WantReadError:
                 break
-            except ZeroReturnError:
-                if self._tlsConnection.get_shutdown() & SENT_SHUTDOWN:
-                    # This is the response to our closing message.
-                    self._lostTLSConnection = True
-                    self.transport.loseConnection()
-                else:
-                    self._shutdownTLS()
-                    self._tlsShutdownFinished(None)
-            except Error:
-                self._tlsShutdownFinished(Failure())
-            else:
-                if not self._aborted:
-                    self.wrappedProtocol.dataReceived(data)
+            except Error as caught:
+                error = caught
+                break
+        if pieces and not self._aborted:
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self.wrappedProtocol.dataReceived(data)
+        if error is not None and not self._lostTLSConnection:
+            self._receivingEnded(error)
         if not self._isScheduled and not self.disconnecting and not self._lostTLSConnection:
             # OpenSSL may have messages of its own. They otherwise go out with the response.
             self._flushSendBIO()
+
+    def _receivingEnded(self, error: Exception) -> None:
+        """Close, because the client has closed or broken the protocol."""
+        if not isinstance(error, ZeroReturnError):
+            self._tlsShutdownFinished(Failure(error))
+        elif self._tlsConnection.get_shutdown() & SENT_SHUTDOWN:
+            # This is the response to our closing message.
+            self._lostTLSConnection = True
+            self.transport.loseConnection()
+        else:
+            self._shutdownTLS()
+            self._tlsShutdownFinished(None)
 
     # Writing
 

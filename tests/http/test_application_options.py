@@ -20,6 +20,7 @@ class ReadTests(SynchronousTestCase):
         limits = options.limits()
         self.assertTrue(limits.keepAlive)
         self.assertEqual(limits.keepAliveTimeout, 5.0)
+        self.assertEqual(limits.http2KeepAliveTimeout, 300.0)
         self.assertEqual(limits.headersTimeout, 60.0)
         self.assertEqual(limits.requestTimeout, 300.0)
 
@@ -27,6 +28,8 @@ class ReadTests(SynchronousTestCase):
         """Sizes are text or bytes, times milliseconds, and earlier options stay."""
         options = readOptions(ApplicationOptions(), {"maxRequestBodySize": "1.5mb", "port": 0})
         options = readOptions(options, {"keepAliveTimeout": 1500, "keepAlive": False})
+        options = readOptions(options, {"http2KeepAliveTimeout": 2500})
+        self.assertEqual(options.limits().http2KeepAliveTimeout, 2.5)
         self.assertEqual((options.maxRequestBodySize, options.port), (3 << 19, 0))
         self.assertEqual(options.limits().keepAliveTimeout, 1.5)
         self.assertFalse(options.limits().keepAlive)
@@ -58,6 +61,8 @@ class ReadTests(SynchronousTestCase):
             ("maxRequestBodySize", -1),
             ("keepAlive", 1),
             ("keepAliveTimeout", 0),
+            ("http2KeepAliveTimeout", 0),
+            ("http2KeepAliveTimeout", 90_000_000),
             ("headersTimeout", 1.5),
             ("requestTimeout", -1),
             ("requestTimeout", 90_000_000),

@@ -21,7 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from storagegate.net.certificates import withOptions
-from storagegate.net.tls import ServerTLSOptions
+from storagegate.net.servercontexts import NoApplicationProtocol
+from storagegate.net.tls import ServerTLSOptions, describeError
 from storagegate.net.tlsserver import ServerTLSFactory
 from tests.support.certificates import Authority
 
@@ -40,6 +41,7 @@ class Served(Protocol):
 
     def __init__(self) -> None:
         self.received = b""
+        self.pieces: list[int] = []
         self.events: list[str] = []
         self.reason: Any = None
 
@@ -57,6 +59,7 @@ class Served(Protocol):
     def dataReceived(self, data: bytes) -> None:
         """Keep it."""
         self.received += data
+        self.pieces.append(len(data))
 
     def connectionLost(self, reason: Any = None) -> None:
         """Keep the reason."""
@@ -108,13 +111,17 @@ class ServerCase(SynchronousTestCase):
         self.clock = Clock()
         self.connect()
 
-    def connect(self, greeting: bytes = b"", offered: Sequence[str] = ()) -> None:
+    def connect(
+        self, greeting: bytes = b"", offered: Sequence[str] = (), wrapped: Factory | None = None
+    ) -> None:
         """
         Make a connection, without its handshake.
 
         @param offered: The protocols that the client offers.
+        @param wrapped: Makes the protocol.
         """
-        wrapped = Negotiating() if offered else Factory.forProtocol(Served)
+        if wrapped is None:
+            wrapped = Negotiating() if offered else Factory.forProtocol(Served)
         factory = ServerTLSFactory(self.certificates, False, wrapped, self.clock)
         self.server: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self.served = self.server.wrappedProtocol
@@ -241,9 +248,67 @@ class WriteTests(ServerCase):
             self.assertEqual(self.server.negotiatedProtocol, expected.encode())
             self.assertEqual(self.served.events, ["made", "completed"])
 
+    def test_noProtocol(self) -> None:
+        """A client that offers only unknown protocols gets the alert of RFC 7301."""
+        self.connect(offered=["foo", "http/1"])
+        with self.assertRaises(ssl.SSLError):
+            self.shake()
+        # A fatal alert of number 120.
+        self.assertEqual(self.sent, b"\x15\x03\x03\x00\x02\x02\x78")
+        self.assertTrue(self.transport.disconnecting)
+        self.server.connectionLost(Failure(ConnectionDone()))
+        self.assertIsInstance(self.served.reason, NoApplicationProtocol)
+        self.assertEqual(describeError(self.served.reason), "no application protocol")
+        # The context is in use by others.
+        self.connect(offered=["http/1.1"])
+        self.shake()
+        self.assertEqual(self.served.events, ["made", "completed"])
+
+    def test_noOffer(self) -> None:
+        """A client without ALPN gets a connection, and the protocol decides."""
+        self.connect(wrapped=Negotiating())
+        self.shake()
+        self.assertEqual(self.served.events, ["made", "completed"])
+        self.assertIsNone(self.server.negotiatedProtocol)
+
+    def test_unnegotiated(self) -> None:
+        """A listener of another protocol ignores the offer of a client."""
+        self.connect(offered=["foo"], wrapped=Factory.forProtocol(Served))
+        self.shake()
+        self.assertEqual(self.served.events, ["made", "completed"])
+        self.assertIsNone(self.client.selected_alpn_protocol())
+
     def test_interfaces(self) -> None:
         """It is a TLS transport."""
         self.assertTrue(ISSLTransport.providedBy(self.server))
+
+
+class ReadTests(ServerCase):
+    """Bytes from the client to the server."""
+
+    def test_records(self) -> None:
+        """The records of one read are delivered together."""
+        self.shake()
+        body = bytes(range(256)) * 400
+        self.client.write(body)
+        self.exchange()
+        self.assertEqual(self.served.pieces, [len(body)])
+        self.assertEqual(self.served.received, body)
+
+    def test_last(self) -> None:
+        """Records before the client's close, or before garbage, are delivered first."""
+        for end in (b"", b"\x17\x03\x03\0\x20" + bytes(32)):
+            self.connect()
+            self.shake()
+            self.client.write(b"last")
+            if not end:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    self.client.unwrap()
+            self.server.dataReceived(self.outgoing.read() + end)
+            self.assertEqual(self.served.received, b"last")
+            self.assertTrue(self.transport.disconnecting)
+            self.server.connectionLost(Failure(ConnectionDone()))
+            self.assertEqual(isinstance(self.served.reason, ConnectionDone), not end)
 
 
 class CloseTests(ServerCase):
@@ -335,6 +400,12 @@ class CloseTests(ServerCase):
 
 class OldWriteTests(WriteTests):
     """The same with TLS 1.2."""
+
+    version = ssl.TLSVersion.TLSv1_2
+
+
+class OldReadTests(ReadTests):
+    """Over TLS 1.2."""
 
     version = ssl.TLSVersion.TLSv1_2
 

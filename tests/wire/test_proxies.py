@@ -276,7 +276,7 @@ class HaproxyTests(ProxyTests, SynchronousTestCase):
 
 
 class HaproxyHTTP2Tests(HaproxyTests):
-    """haproxy, which speaks HTTP/2 with the gateway, and with the native engine of gRPC."""
+    """haproxy, which speaks HTTP/2 with S3 and the gateway, and with the native engine of gRPC."""
 
     engine = "native"
 
@@ -284,7 +284,12 @@ class HaproxyHTTP2Tests(HaproxyTests):
         """Start it, with the words of the page on HTTP/2."""
         server = f"server storagegate {self.at('http')}"
         self.assertIn(f"{server}\n", text)
-        super().start(text.replace(f"{server}\n", f"{server} proto h2\n"))
+        text = text.replace(f"{server}\n", f"{server} proto h2\n")
+        backend = codeBlocks(DOCS / "http2.rst", "haproxy")[0].code
+        backend = backend.replace("127.0.0.1:9000", self.at("s3"))
+        before = f"backend s3\n    server storagegate {self.at('s3')}\n"
+        self.assertIn(before, text)
+        super().start(text.replace(before, backend))
 
 
 @long("starts nginx, HAProxy and Caddy")

@@ -147,6 +147,7 @@ class IChannelOwner(Interface):
     )
     now: float = Attribute("The time of C{reactor}, up to a second old.")
     draining: bool = Attribute("Whether every connection should close as soon as it can.")
+    isCrowded: bool = Attribute("Whether more than half of the possible connections are open.")
     requests: int = Attribute("Number of requests in flight; the channels count them.")
     shares: Any = Attribute("The L{AddressShares<storagegate.core.shares.AddressShares>}.")
     trust: Any = Attribute(
@@ -192,6 +193,9 @@ class IChannelOwner(Interface):
 
     def bodyReadSize() -> int:
         """Return the size of a read for a large body."""
+
+    def bodyWindow() -> int:
+        """Return how many bytes of a large body a client of HTTP/2 may send ahead of its reader."""
 
     def rejection(error: Any) -> bytes:
         """
@@ -249,12 +253,21 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     @ivar http2MaxStreams: Open streams of a connection of HTTP/2. Browsers and proxies expect about
         100.
     @ivar keepAliveTimeout: Idle timeout of a connection between requests.
+    @ivar http2KeepAliveTimeout: The same over HTTP/2, whose clients keep one connection for all
+        requests; browsers and proxies keep it for some minutes. While more than half of
+        C{maxConnections} are open, and before the first request, an idle connection has no longer
+        than C{keepAliveTimeout} and C{headersTimeout}.
     @ivar pipelinedRequests: The number of waiting requests, in addition to the one in flight, at
         which reading pauses.
     @ivar bodyBuffer: Bytes of a body buffered for a handler that is not reading.
     @ivar bodyReadSize: Maximum number of bytes of one read while a large body arrives.
     @ivar bodyReads: Maximum total of one read for each request in flight; a read is never smaller
         than C{bodyBuffer}.
+    @ivar bodyWindow: Maximum number of bytes of a large body that a client of HTTP/2 may send ahead
+        of its reader, as the buffers of the kernel hold with HTTP/1.1: with less, a client 50 ms
+        away sends 5 MB a second.
+    @ivar bodyWindows: Maximum total of one such window for each request in flight; a window is
+        never smaller than C{bodyBuffer}.
     @ivar drainedBody: Bytes read of an unwanted body, so that the client receives the response.
     @ivar lingerTimeout: Time for the client to close after the server has closed.
     @ivar webBodySize: The body of a request for a stock Twisted resource, which is buffered in
@@ -276,10 +289,13 @@ class HTTPLimits(Struct, frozen=True, kw_only=True):
     http2: bool = True
     http2MaxStreams: int = 100
     keepAliveTimeout: float = 5.0
+    http2KeepAliveTimeout: float = 300.0
     pipelinedRequests: int = 16
     bodyBuffer: int = 64 * 1024
     bodyReadSize: int = 256 * 1024
     bodyReads: int = 4 * 1024 * 1024
+    bodyWindow: int = 1024 * 1024
+    bodyWindows: int = 16 * 1024 * 1024
     drainedBody: int = 64 * 1024
     lingerTimeout: float = 2.0
     webBodySize: int = 10 * 1024 * 1024

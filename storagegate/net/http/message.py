@@ -56,9 +56,6 @@ _MAX_LENGTH = 2**63 - 1
 # Below this size, a copy costs less than a second buffer in the system call.
 _JOINED = 16 * 1024
 
-# Bytes per read of a file that sendfile cannot send.
-_FILE_PIECE = 256 * 1024
-
 _log = Logger()
 
 _dateSecond = 0
@@ -580,7 +577,9 @@ class ChannelRequest(RequestHead):
 
     async def _sendPieces(self, fd: int, offset: int, count: int, run: Runner) -> None:
         while count:
-            piece = await run(os.pread, fd, min(count, _FILE_PIECE), offset)
+            # Shorter with many requests in flight, whose clients may all be slow.
+            size = self._channel.owner.bodyReadSize()
+            piece = await run(os.pread, fd, min(count, size), offset)
             if not piece:
                 self.abort()
                 raise TruncatedFile(f"{count} bytes are missing")

@@ -225,6 +225,11 @@ class Site(Factory):
         """Count the connections."""
         return len(self._channels)
 
+    @property
+    def isCrowded(self) -> bool:
+        """Return whether more than half of the possible connections are open."""
+        return len(self._channels) * 2 > self.limits.maxConnections
+
     def drain(self, graceSeconds: float, idleGraceSeconds: float = 0.0) -> Deferred[None]:
         """
         Close every connection: idle ones now, busy ones after their response.
@@ -307,6 +312,12 @@ class Site(Factory):
         limits = self.limits
         share = limits.bodyReads // max(self.requests, 1)
         return max(limits.bodyBuffer, min(limits.bodyReadSize, share))
+
+    def bodyWindow(self) -> int:
+        """Return how many bytes of a large body a client of HTTP/2 may send ahead of its reader."""
+        limits = self.limits
+        share = limits.bodyWindows // max(self.requests, 1)
+        return max(limits.bodyBuffer, min(limits.bodyWindow, share))
 
     def rejection(self, error: BadRequest) -> bytes:
         """Encode the whole response to a request that breaks the protocol."""

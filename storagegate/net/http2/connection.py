@@ -4,7 +4,7 @@ HTTP/2 on one connection of a site (RFC 9113).
 The connection counts as one of HTTP/1.1, and each of its streams as a request. It is in one of
 these states::
 
-    idle        no stream is open                keepAliveTimeout; headersTimeout at first
+    idle        no stream is open                http2KeepAliveTimeout; see _idleSeconds
     frame       a part of a frame has arrived    headersTimeout; requestTimeout if a stream is open
     busy        streams are open                 the timeouts of each
     draining    GOAWAY was sent                  closes when no stream is open
@@ -33,9 +33,13 @@ from storagegate.net.http2.interfaces import (
     HTTP2Error,
     HTTP2Limits,
 )
+from storagegate.net.lingering import LingeringClose
 
 # Bytes per read: the window of a stream.
 _READ_SIZE = 64 * 1024
+
+# Bytes per read while several large bodies arrive: a part of each.
+_MAX_READ = 1024 * 1024
 
 # Bytes of DATA that are joined for one write: with the heads of five frames they fill four records
 # of TLS. 64 KiB took a fifth record, and a system call, for the last 36 bytes.
@@ -81,7 +85,12 @@ class HTTP2Connection(HTTP2Core):
         limits = owner.limits
         offers = {frames.ENABLE_CONNECT_PROTOCOL: 1} if owner.servesWebSockets else None
         super().__init__(
-            HTTP2Limits(headerList=limits.headSize, streams=limits.http2MaxStreams),
+            HTTP2Limits(
+                headerList=limits.headSize,
+                streams=limits.http2MaxStreams,
+                progress=limits.progressSize,
+                stallTimeout=limits.requestTimeout,
+            ),
             self._makeStream,
             self.flush,
             self._isTurnOver,
@@ -92,20 +101,22 @@ class HTTP2Connection(HTTP2Core):
         self.clientPort = client.clientPort
         self.tlsVersion = client.tlsVersion
         self.sentBytes = client.sentBytes
+        self.budget = owner.budget
         # Input that waits for a turn; see InputScheduler.
         self._pending: list[bytes] = []
         self._isWaiting = self._isHeld = self._isFlushing = self._isFlushDue = False
+        # Streams with bytes that arrived in this turn, and the number of large bodies.
+        self._arriving: list[HTTPStream] = []
+        self._uploads = 0
         self._unsent = 0
         self._isClosing = self._isDraining = False
-        self._discardable = limits.drainedBody
-        self._deadline = owner.now + limits.headersTimeout
+        self._closing: LingeringClose | None = None
+        self._idleSince = owner.now
         self._lastGoAway: float | None = None
         self._checkedAt = owner.now
         self._seen = -1
         # When a frame or a header block that is incomplete was first seen.
         self._partSince: float | None = None
-        self._closingProgress: tuple[int, ...] = ()
-        self._closingProgressTime = 0.0
 
     # For the transport
 
@@ -124,11 +135,10 @@ class HTTP2Connection(HTTP2Core):
 
     def dataReceived(self, data: bytes) -> None:
         """Process received bytes."""
-        if self._isClosing:
-            self._discardable -= len(data)
-            if self._discardable < 0:
-                # The client's send now blocks, so it has time to read what was sent.
-                self.client.setReading(False)
+        if self._closing is not None:
+            self._closing.discard(len(data))
+        elif self._isClosing:
+            pass
         elif self._isWaiting:
             self._pending.append(data)
         else:
@@ -166,8 +176,24 @@ class HTTP2Connection(HTTP2Core):
     def _makeStream(self, core: HTTP2Core, number: int) -> HTTPStream:
         return HTTPStream(self, number)
 
+    def deliverLater(self, stream: HTTPStream) -> None:
+        """Call L{HTTPStream.deliver} at the end of the turn."""
+        self._arriving.append(stream)
+
     def _receive(self, data: bytes) -> None:
         self.receive(data)
+        arriving = self._arriving
+        if arriving:
+            self._arriving = []
+            self._isReceiving = True
+            try:
+                for stream in arriving:
+                    try:
+                        stream.deliver()
+                    except Exception:
+                        self._fault(stream.id)
+            finally:
+                self._isReceiving = False
         self.flush()
         if self.hasInput and not self._isClosing:
             self._isWaiting = True
@@ -206,6 +232,16 @@ class HTTP2Connection(HTTP2Core):
         if not self._isClosing:
             self.client.setReading(not self._isWaiting and self._unsent <= _MAX_UNSENT)
 
+    def countUpload(self, change: int) -> None:
+        """
+        Count a large body that is being read, so that a read has room for a part of each.
+
+        @param change: 1 or -1.
+        """
+        self._uploads += change
+        size = min(_MAX_READ, self._uploads * self.owner.bodyReadSize())
+        self.client.setReadSize(max(_READ_SIZE, size))
+
     # Output
 
     def flush(self) -> None:
@@ -229,6 +265,7 @@ class HTTP2Connection(HTTP2Core):
             isFull = self.isFull
             data = self.takeOutput(0 if isFull else _PIECE)
             if not data:
+                self.countWaiting()
                 return
             sent += len(data)
             self.transport.write(data)
@@ -277,27 +314,35 @@ class HTTP2Connection(HTTP2Core):
 
     def checkTimeouts(self, now: float) -> None:
         """Enforce the timeouts. Called about once a second."""
-        if self._isClosing:
-            self._checkClosing(now)
+        if self._closing is not None:
+            self._closing.check(now)
             return
         self.forgive(now - self._checkedAt)
         self._checkedAt = now
         if self._lastGoAway is not None and now >= self._lastGoAway:
             self._endDraining()
         for stream in list(self.streams.values()):
-            if isinstance(stream, HTTPStream):
-                stream.checkTimeouts(now)
+            stream.checkTimeouts(now)
         self._checkFrame(now)
-        limits = self.owner.limits
         if self.streams or self.progress != self._seen:
             self._seen = self.progress
-            self._deadline = max(self._deadline, now + limits.keepAliveTimeout)
-            if not self._isPrefaceDue:
-                self._deadline = now + limits.keepAliveTimeout
-        elif now >= self._deadline and not self._isClosing:
+            self._idleSince = now
+        elif now - self._idleSince >= self._idleSeconds and not self._isClosing:
             self.goAway()
         # The end of a stream may have left nothing to send.
         self.flush()
+
+    @property
+    def _idleSeconds(self) -> float:
+        """Return how long the connection may have no stream."""
+        owner = self.owner
+        limits = owner.limits
+        seconds: float = limits.http2KeepAliveTimeout
+        if owner.isCrowded:
+            seconds = min(seconds, limits.keepAliveTimeout)
+        if not self.lastStream:
+            seconds = min(seconds, limits.headersTimeout)
+        return seconds
 
     def _checkFrame(self, now: float) -> None:
         """Fail if a frame or a header block has been incomplete for too long."""
@@ -314,17 +359,6 @@ class HTTP2Connection(HTTP2Core):
             text = "a frame or a header block took too long"
             self.fail(ConnectionFailure(ErrorCode.PROTOCOL_ERROR, text))
 
-    def _checkClosing(self, now: float) -> None:
-        if self.client.hasUnsent():
-            progress = (self.client.sentBytes(),)
-            if progress != self._closingProgress:
-                self._closingProgress = progress
-                self._closingProgressTime = now
-            elif now - self._closingProgressTime >= self.owner.limits.requestTimeout:
-                self.abort()
-        elif now >= self._deadline:
-            self.client.closeNow()
-
     def _close(self, linger: bool) -> None:
         """
         Close once everything is sent; bytes still received are discarded for a while.
@@ -333,8 +367,15 @@ class HTTP2Connection(HTTP2Core):
         """
         self._isClosing = True
         self._pending.clear()
-        self._deadline = self.owner.now + self.owner.limits.lingerTimeout
-        self.client.close(linger)
+        limits = self.owner.limits
+        self._closing = LingeringClose(
+            self.client,
+            self.owner.now,
+            linger,
+            limits.lingerTimeout,
+            limits.requestTimeout,
+            limits.drainedBody,
+        )
 
 
 def _nothing(*arguments: Any) -> bool:

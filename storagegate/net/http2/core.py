@@ -22,6 +22,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.allowances import FrameAllowance
 from storagegate.net.http2.frames import (
@@ -43,7 +44,7 @@ from storagegate.net.http2.frames import (
     checkFrame,
     readHeader,
 )
-from storagegate.net.http2.headerblocks import HeaderBlockAssembler, removePadding
+from storagegate.net.http2.headerblocks import HeaderBlockAssembler, sizeWithoutPadding
 from storagegate.net.http2.hpack import (
     HeaderDecoder,
     HeaderEncoder,
@@ -67,9 +68,16 @@ from storagegate.net.http2.settings import (
     announce,
     readSettings,
 )
-from storagegate.net.http2.stream import Stream
+from storagegate.net.http2.stream import QueuedOutput, Stream
 
 _MAX_STREAM = 2**31 - 1
+
+# A DATA frame is passed on in parts as it arrives, so that none is kept or copied for the rest. A
+# shorter part waits, which keeps small messages whole.
+_PART = 4096
+
+# What a stream with output takes in memory besides, about.
+_STREAM_BYTES = 2048
 
 # Streams that were reset: frames of the peer that crossed the reset are ignored. At least so many
 # are remembered, and two for each stream that may be open.
@@ -79,6 +87,23 @@ _REMEMBERED = 256
 _MOST_DEBUG_DATA = 200
 
 _log = Logger()
+
+
+class _Part:
+    """
+    The rest of a DATA frame whose beginning was passed on.
+
+    @ivar left: The number of bytes to come.
+    @ivar data: How many of them come before the padding.
+    """
+
+    __slots__ = ("data", "flags", "left", "number")
+
+    def __init__(self, number: int, left: int, data: int, flags: int) -> None:
+        self.number = number
+        self.left = left
+        self.data = data
+        self.flags = flags
 
 
 class HTTP2Core:
@@ -96,6 +121,9 @@ class HTTP2Core:
     @ivar peerFailure: The code and the start of the debug data of that GOAWAY.
     @ivar encoder: The encoder of a client's requests; C{None} for a server.
     @ivar failures: The number of errors by L{ErrorCode}.
+    @ivar budget: Counts the queued output; C{None} for no limit.
+    @ivar waiting: The number of queued bytes of all streams.
+    @ivar sentBytes: Returns the count of sent bytes that had waited for the transport.
     @ivar pinged: Called with each PING of the peer; may raise L{ConnectionFailure}.
     """
 
@@ -127,6 +155,9 @@ class HTTP2Core:
         self.peerLastStream: int | None = None
         self.peerFailure: tuple[int, bytes] = (ErrorCode.NO_ERROR, b"")
         self.failures: dict[int, int] = {}
+        self.budget: HeldBytes | None = None
+        self.waiting = 0
+        self.sentBytes: Callable[[], int] = int
         self.pinged: Callable[[], object] = _ignore
         self._openStream = openStream
         self._wantFlush = wantFlush
@@ -152,6 +183,11 @@ class HTTP2Core:
         self._received = 0
         # Bytes of output since the transport became full.
         self._unread = 0
+        # Streams with output that may wait for the client, and does not count in the budget.
+        self._fresh: dict[Stream, None] = {}
+        self._part: _Part | None = None
+        # The longest frame without DATA: a header block with its padding and priority.
+        self._otherFrame = min(limits.frame, limits.headerBlock + 261)
         self._resets: dict[int, None] = {}
         self._maxResets = max(_REMEMBERED, 2 * limits.streams)
         self._waitingPriorities = WaitingPriorities(limits.streams)
@@ -220,30 +256,46 @@ class HTTP2Core:
             at = len(PREFACE)
         handled = 0
         output, most = self._output, self.limits.output
-        while end - at >= HEADER_SIZE and len(output.frames) <= most:
-            word, flags, number = readHeader(data, at)
-            size, kind = word >> 8, word & 0xFF
-            if size > self.limits.frame:
-                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
-            begin = at + HEADER_SIZE
-            if end - begin < size:
+        while len(output.frames) <= most:
+            part = self._part
+            if part is not None:
+                if at == end:
+                    break
+                number, begin = part.number, at
+                at = min(at + part.left, end)
+            elif end - at < HEADER_SIZE:
                 break
-            number &= _MAX_STREAM
-            at = begin + size
-            block = self._block.stream
-            if block and (kind != CONTINUATION or number != block):
-                raise ConnectionFailure(
-                    ErrorCode.PROTOCOL_ERROR, "a header block was interrupted by another frame"
-                )
-            if self._isSettingsDue:
-                if kind != SETTINGS or flags & ACK:
+            else:
+                word, flags, number = readHeader(data, at)
+                size, kind = word >> 8, word & 0xFF
+                number &= _MAX_STREAM
+                begin = at + HEADER_SIZE
+                if kind != DATA:
+                    if size > self._otherFrame:
+                        raise self._tooLong(size)
+                    if end - begin < size:
+                        break
+                elif size > self.limits.frame:
+                    raise self._tooLong(size)
+                elif end - begin < min(size, _PART):
+                    break
+                at = min(begin + size, end)
+                block = self._block.stream
+                if block and (kind != CONTINUATION or number != block):
                     raise ConnectionFailure(
-                        ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS"
+                        ErrorCode.PROTOCOL_ERROR, "a header block was interrupted by another frame"
                     )
-                self._isSettingsDue = False
+                if self._isSettingsDue:
+                    if kind != SETTINGS or flags & ACK:
+                        raise ConnectionFailure(
+                            ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS"
+                        )
+                    self._isSettingsDue = False
             try:
-                if kind == DATA and number:
-                    self._dataReceived(number, flags, data[begin:at])
+                if part is not None:
+                    self._partReceived(part, data[begin:at])
+                elif kind == DATA and number:
+                    self._dataReceived(number, flags, size, data[begin:at])
                 else:
                     self._frameReceived(kind, flags, number, data[begin:at])
             except StreamFailure as error:
@@ -257,6 +309,12 @@ class HTTP2Core:
                 break
         return at
 
+    def _tooLong(self, size: int) -> ConnectionFailure:
+        """Return the error for a frame that is refused by its header."""
+        if size > self.limits.frame:
+            return ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
+        return ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
+
     @property
     def hasInput(self) -> bool:
         """
@@ -264,10 +322,15 @@ class HTTP2Core:
         sent. One that is too long is refused by its header.
         """
         data = self._input
-        if self.failure is not None or self._isPrefaceDue or len(data) < HEADER_SIZE:
+        if self.failure is not None or self._isPrefaceDue:
+            return False
+        if self._part is not None:
+            return bool(data)
+        if len(data) < HEADER_SIZE:
             return False
         size = int.from_bytes(data[:3], "big")
-        return size > self.limits.frame or len(data) - HEADER_SIZE >= size
+        most = self.limits.frame if data[3] == DATA else self._otherFrame
+        return size > most or len(data) - HEADER_SIZE >= size
 
     @property
     def hasOutput(self) -> bool:
@@ -282,7 +345,7 @@ class HTTP2Core:
     @property
     def isInFrame(self) -> bool:
         """Return whether a frame, a header block or the preface is incomplete."""
-        return bool(self._input or self._block.stream or self._isPrefaceDue)
+        return bool(self._input or self._block.stream or self._isPrefaceDue or self._part)
 
     @property
     def isInBlock(self) -> bool:
@@ -324,8 +387,12 @@ class HTTP2Core:
 
     # Section 6.1
 
-    def _dataReceived(self, number: int, flags: int, data: bytes) -> None:
-        size = len(data)
+    def _dataReceived(self, number: int, flags: int, size: int, data: bytes) -> None:
+        """
+        Handle a DATA frame.
+
+        @param size: The length of its payload, of which C{data} may be only the beginning.
+        """
         self._received += size
         if self._received > self.limits.connectionWindow:
             raise ConnectionFailure(
@@ -334,14 +401,19 @@ class HTTP2Core:
         if self._received * 2 >= self.limits.connectionWindow:
             self._output.frames.append(frames.windowUpdate(0, self._received))
             self._received = 0
+        missing = size - len(data)
+        count = size
         if flags & PADDED:
-            data = removePadding(data)
+            count = sizeWithoutPadding(data, size)
+            data = data[1 : count + 1]
+        if missing:
+            self._part = _Part(number, missing, count - len(data), flags)
         isEnded = bool(flags & END_STREAM)
-        if not data and not isEnded:
+        if not count and not isEnded:
             self._allowance.chargeControl()
         stream = self.streams.get(number)
         if stream is None or stream.isRemoteClosed:
-            self._refuseData(number, stream, bool(data))
+            self._refuseData(number, stream, bool(count))
             return
         if not stream.isHeadReceived:
             raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "DATA before the head")
@@ -351,15 +423,35 @@ class HTTP2Core:
             raise StreamFailure(
                 ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window of the stream"
             )
-        if size != len(data):
-            stream.take(size - len(data))
-        stream.received += len(data)
+        if size != count:
+            stream.take(size - count)
+        stream.received += count
         expected = stream.expected
         if expected is not None and (
             stream.received > expected or (isEnded and stream.received != expected)
         ):
             # Section 8.1.1
             raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "the body is not of the declared length")
+        if data or not missing:
+            self._passOn(stream, data, isEnded and not missing)
+
+    def _partReceived(self, part: "_Part", payload: bytes) -> None:
+        """Handle more of a DATA frame."""
+        part.left -= len(payload)
+        data = payload[: part.data]
+        part.data -= len(data)
+        isEnded = False
+        if not part.left:
+            self._part = None
+            isEnded = bool(part.flags & END_STREAM)
+        stream = self.streams.get(part.number)
+        # It may have ended meanwhile.
+        if stream is not None and (data or isEnded):
+            self._progress += 1
+            self._passOn(stream, data, isEnded)
+
+    def _passOn(self, stream: Stream, data: bytes, isEnded: bool) -> None:
+        """Pass a part of a body to its stream."""
         if isEnded:
             stream.isRemoteClosed = True
         if stream.isLocalClosed and not self.isClient:
@@ -408,7 +500,7 @@ class HTTP2Core:
         if stream.isRemoteClosed:
             self._forget(stream)
         elif expected is None or expected - stream.received > stream.receiveWindow:
-            self.resetStream(stream, ErrorCode.NO_ERROR)
+            stream.refuseRest()
 
     # Sections 6.2 and 6.10
 
@@ -463,9 +555,11 @@ class HTTP2Core:
                 # Section 8.1
                 raise StreamFailure(ErrorCode.PROTOCOL_ERROR, "an interim response at the end")
         level = self._waitingPriorities.pop(stream.id)
-        if level is not None:
+        # Another stream may handle the request now, or it may be answered already.
+        current = self.streams.get(stream.id)
+        if level is not None and current is not None:
             # It overrides the field (RFC 9218 section 7).
-            self._setLevel(stream, level)
+            self._setLevel(current, level)
 
     def _newStream(self, number: int) -> Stream | None:
         """Open the stream of a request; return C{None} if it is not accepted."""
@@ -644,6 +738,7 @@ class HTTP2Core:
 
     def makeReady(self, stream: Stream) -> None:
         """Queue the output of a stream."""
+        self._fresh[stream] = None
         self._output.add(stream)
         if not self._isReceiving:
             self._wantFlush()
@@ -700,6 +795,8 @@ class HTTP2Core:
         data = self._output.take(budget, served)
         least = self.limits.queued // 2
         for stream in served:
+            if stream.counted is not None:
+                self.countOutput(stream)
             if stream.isPaused and stream.queued <= least:
                 stream.isPaused = False
                 try:
@@ -714,6 +811,41 @@ class HTTP2Core:
                 text = "too much output that is not read"
                 self.fail(ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, text))
         return data
+
+    def countWaiting(self) -> None:
+        """
+        Count output that waits for the client in the budget, which may end streams.
+
+        The owner calls this when it has sent everything that can be sent now. The first few bytes
+        do not count, as those in the buffer of a transport.
+        """
+        if not self._fresh or self.budget is None:
+            return
+        blocked = {stream: None for stream in self._fresh if stream.queued}
+        self._fresh = blocked
+        if self.waiting + len(blocked) * _STREAM_BYTES > self.limits.queued:
+            self._fresh = {}
+            for stream in blocked:
+                if stream.queued:
+                    stream.counted = QueuedOutput(stream)
+                    self.countOutput(stream)
+
+    def countOutput(self, stream: Stream) -> None:
+        """
+        Count the queued bytes of a stream that counts.
+
+        A long response, which its handler has made as a whole, counts for an eighth of the budget
+        at most: it must reach a client that takes it, whatever its length.
+        """
+        holder, budget = stream.counted, self.budget
+        if holder is None or budget is None:
+            return
+        size = 0
+        if stream.queued:
+            size = min(stream.queued + _STREAM_BYTES, budget.limit // 8)
+        else:
+            stream.counted = None
+        budget.update(holder, size)
 
     def localEnded(self, stream: Stream) -> None:
         """Note that the end of a stream was sent."""
@@ -747,6 +879,7 @@ class HTTP2Core:
     def _forget(self, stream: Stream) -> None:
         """Forget a stream that both sides have ended."""
         self.streams.pop(stream.id, None)
+        self._fresh.pop(stream, None)
 
     def _end(self, stream: Stream) -> bool:
         """End a stream early; return whether its subclass does not know of its end."""
@@ -755,7 +888,11 @@ class HTTP2Core:
         wasOpen = not (stream.isRemoteClosed if self.isClient else stream.isLocalClosed)
         stream.isLocalClosed = stream.isRemoteClosed = True
         stream.queue.clear()
+        self.waiting -= stream.queued
         stream.queued = 0
+        self._fresh.pop(stream, None)
+        if stream.counted is not None:
+            self.countOutput(stream)
         return wasOpen
 
     def _abandon(self, stream: Stream, reason: Exception) -> None:
@@ -841,6 +978,7 @@ class HTTP2Core:
         if self.failure is None:
             self.failure = reason
         self._input = b""
+        self._part = None
         self._block.clear()
         self._pongs.clear()
         for stream in list(self.streams.values()):

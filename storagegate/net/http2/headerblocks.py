@@ -75,9 +75,21 @@ def removePadding(payload: bytes, least: int = 0) -> bytes:
     @param least: The bytes before the data, which padding cannot replace.
     @raise ConnectionFailure: If there is more padding than payload.
     """
-    if not payload:
+    return payload[1 : sizeWithoutPadding(payload, len(payload), least) + 1]
+
+
+def sizeWithoutPadding(payload: bytes, size: int, least: int = 0) -> int:
+    """
+    Return the number of bytes between the length of the padding and the padding.
+
+    @param payload: The payload or its beginning.
+    @param size: The length of the whole payload.
+    @param least: As in L{removePadding}.
+    @raise ConnectionFailure: If there is more padding than payload.
+    """
+    if not size:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame of the wrong size")
-    rest = len(payload) - 1 - payload[0]
+    rest = size - 1 - payload[0]
     if rest < least:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
-    return payload[1 : rest + 1]
+    return rest

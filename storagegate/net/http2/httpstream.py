@@ -29,6 +29,9 @@ from storagegate.net.http2.tunnel import StreamTransport
 if TYPE_CHECKING:
     from storagegate.net.http2.hpack import ReceivedFields
 
+# From the response to the reset that stops the rest of a body.
+_REFUSE_SECONDS = 0.2
+
 _CONTINUE = encodeHead(b"HTTP/1.1 100 Continue\r\n")
 
 # The form of HTTP/1.1 in which an extended CONNECT reaches its handler. The key has a fixed value,
@@ -83,15 +86,14 @@ class HTTPStream(Stream):
     connection: Any
 
     __slots__ = (
-        "_awaitsContinue",
+        "_arrived",
         "_body",
         "_bodyTime",
         "_decoder",
         "_heldBody",
+        "_isRefusing",
+        "_isUpload",
         "_isWithholding",
-        "_progress",
-        "_progressOfOthers",
-        "_progressTime",
         "_request",
         "_share",
         "_tunnel",
@@ -106,16 +108,19 @@ class HTTPStream(Stream):
         self._body: ArrivingBody | None = None
         self._heldBody: ArrivingBody | None = None
         self._decoder: StreamDecoder | None = None
+        # Bytes of the body that are passed on at the end of the turn.
+        self._arrived: list[bytes] = []
+        # Whether its body is large and being read.
+        self._isUpload = False
         self._share: AddressShare = connection.share
         self._tunnel: StreamTransport | None = None
-        # Whether the client waits for 100 Continue, although the response was sent.
-        self._awaitsContinue = False
+        # Whether the client is soon asked to send no more.
+        self._isRefusing = False
         # Received bytes whose window is not granted again, because the reader has fallen behind.
         self._isWithholding = False
         self._withheld = 0
-        # Samples of progress.
-        self._writes = self._progressOfOthers = 0
-        self._progress: tuple[int, ...] = ()
+        # A sample of progress.
+        self._writes = 0
         self._progressTime = self._bodyTime = connection.owner.now
 
     @property
@@ -186,23 +191,47 @@ class HTTPStream(Stream):
 
     def dataReceived(self, data: bytes, isEnded: bool) -> None:
         """Pass on a part of the body."""
-        body = self._body
-        if body is None:
-            self._awaitsContinue = False
+        if self._body is None:
             if self._tunnel is not None:
                 self._tunnel.dataReceived(data, isEnded)
             return
-        decoder = self._decoder
+        arrived = self._arrived
+        arrived.append(data)
+        if isEnded:
+            self.deliver(isEnded)
+        elif len(arrived) == 1:
+            self.connection.deliverLater(self)
+
+    def deliver(self, isEnded: bool = False) -> None:
+        """
+        Pass the bytes of a turn to the reader of the body, together: a reader takes as long for a
+        short piece as for a long one.
+
+        @param isEnded: Whether they are the last.
+        """
+        body, decoder, arrived = self._body, self._decoder, self._arrived
+        if body is None or not arrived:
+            return
         assert decoder is not None
-        decoder.isLast = isEnded
+        data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
+        arrived.clear()
         size = len(data)
         if isEnded:
-            self._body = None
+            decoder.isLast = True
+            self._endBody()
         elif not self._isWithholding:
             self.take(size)
             size = 0
         self._withheld += size
         body.feed(data)
+
+    def _endBody(self) -> None:
+        """Forget the body: it is complete, lost or discarded."""
+        self._body = None
+        self._arrived.clear()
+        if self._isUpload:
+            self._isUpload = False
+            self.connection.countUpload(-1)
 
     def trailersReceived(self, fields: "ReceivedFields") -> None:
         """End the body with trailers."""
@@ -213,13 +242,27 @@ class HTTPStream(Stream):
 
     def lost(self, reason: Exception) -> None:
         """Notify the request of a reset, or of the loss of the connection."""
-        self._body = None
+        self._endBody()
         if self._tunnel is not None:
             self._tunnel.connectionLost(reason)
         if isinstance(reason, HTTP2Error):
             self._loseRequest(reason, IncompleteBody(reason.text))
         else:
             self._loseRequest(reason, BodyLost("the client went away"))
+
+    def refuseRest(self) -> None:
+        """
+        Ask the client to send no more, a little later: haproxy 2.6 drops its own client if the
+        reset comes in one read with the response.
+        """
+        if not self._isRefusing:
+            self._isRefusing = True
+            self.owner.reactor.callLater(_REFUSE_SECONDS, self.reset, ErrorCode.NO_ERROR)
+
+    def refuseOutput(self) -> None:
+        """Reset the stream, and let the request hear of it."""
+        super().refuseOutput()
+        self._loseLater(StreamReset(ErrorCode.ENHANCE_YOUR_CALM))
 
     def setPaused(self, isPaused: bool) -> None:
         """Pause or resume the response."""
@@ -298,11 +341,13 @@ class HTTPStream(Stream):
             connection.goAway()
         body = self._body
         if body is not None:
-            # Its window is not granted again; the core ends the stream if too much is to come.
-            self._awaitsContinue = body.owesContinue
+            # Its window is not granted again; the core ends the stream if too much is to come. A
+            # client that waits for 100 Continue may never send its body.
+            if body.owesContinue:
+                self.refuseRest()
             body.discard()
             # They refer to each other.
-            self._body = None
+            self._endBody()
 
     def pauseBody(self) -> None:
         """Grant no window, so that the client stops."""
@@ -319,7 +364,10 @@ class HTTPStream(Stream):
                 self.sendHead(_CONTINUE)
         self._isWithholding = False
         if body.isLarge():
-            size = self.owner.bodyReadSize()
+            if not self._isUpload:
+                self._isUpload = True
+                self.connection.countUpload(1)
+            size = self.owner.bodyWindow()
             if size != self.window:
                 self.setWindow(size)
         withheld, self._withheld = self._withheld, 0
@@ -358,7 +406,8 @@ class HTTPStream(Stream):
     def _reject(self, error: BadRequest) -> None:
         """End the request because of a timeout: with a response, if none has begun."""
         request = self._request
-        body, self._body = self._body, None
+        body = self._body
+        self._endBody()
         if request is None or request.started or not (body is None or body.isWanted):
             self.reset(ErrorCode.CANCEL)
         else:
@@ -386,27 +435,11 @@ class HTTPStream(Stream):
                 return
         elif self._tunnel is not None and self._tunnel.isOpen:
             return
-        connection = self.connection
-        size = limits.progressSize
-        if self.queued and self.sendWindow > 0:
-            # It waits for its turn, or for the transport.
-            self._progressOfOthers = (connection.sentData + connection.sentBytes()) // size
-        progress = (
-            0 if body is None else body.progress(),
-            self._writes,
-            # A client could hold the queued bytes with a window of one byte now and then.
-            self.sent // size,
-            self._progressOfOthers,
-        )
-        if progress != self._progress:
-            self._progress = progress
-            self._progressTime = now
-            return
-        seconds = now - self._progressTime
+        more = (0 if body is None else body.progress(), self._writes)
+        seconds = self.stalledSeconds(now, more)
         if self._request is None and not self.queued:
-            # Responded, and the client does not end its side. If it waits for 100 Continue, it may
-            # never send its body. A reset in one read with the response would make haproxy close.
-            if self._awaitsContinue or seconds >= limits.keepAliveTimeout:
+            # Responded, and the client does not end its side.
+            if seconds >= limits.keepAliveTimeout:
                 self.reset(ErrorCode.NO_ERROR)
         elif seconds >= limits.requestTimeout:
             if body is not None:

@@ -139,7 +139,7 @@ class OutputQueue:
         Return the next bytes to send.
 
         @param budget: About how many bytes of DATA to add.
-        @param served: Paused streams that have sent DATA are added to it.
+        @param served: Paused or counted streams that have sent DATA are added to it.
         """
         self._room = budget
         while budget > 0 and self._levels and self.sendWindow > 0:
@@ -170,10 +170,11 @@ class OutputQueue:
         stream.sendWindow -= count
         self.sendWindow -= count
         stream.queued -= count
+        stream.connection.waiting -= count
         stream.sent += count
         isEnd = stream.isEnding and not stream.queued
         self._writeData(stream, count, isEnd and stream.trailers is None)
-        if stream.isPaused:
+        if stream.isPaused or stream.counted is not None:
             served.append(stream)
         if isEnd:
             if stream.trailers is not None:

@@ -8,6 +8,7 @@ subclasses implement; subclasses call those of the second group.
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http2.interfaces import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,6 +19,19 @@ DEFAULT_URGENCY = 3
 
 LEVELS = 16
 """The levels of L{Stream.level}: two for each urgency."""
+
+
+class QueuedOutput:
+    """The output of a stream as a holder of the process's budget, see L{IByteHolder}."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: "Stream") -> None:
+        self._stream = stream
+
+    def refuseHeld(self, error: TooMuchHeld) -> None:
+        """End the stream, whose client does not take what it has asked for."""
+        self._stream.refuseOutput()
 
 
 class Stream:
@@ -31,6 +45,7 @@ class Stream:
     @ivar isRemoteClosed: Whether the peer has.
     @ivar isPaused: Whether too many bytes are queued for another L{sendData}.
     @ivar queued: The number of bytes that wait for a window or the transport.
+    @ivar counted: Counts the queued bytes in the budget, if they wait for the client.
     @ivar sent: The number of bytes of DATA that were passed to the transport.
     @ivar received: The number of bytes of DATA that were received, without padding.
     @ivar expected: The number of bytes of DATA that the peer announced; C{None} if unknown.
@@ -45,7 +60,11 @@ class Stream:
     """
 
     __slots__ = (
+        "_progress",
+        "_progressOfOthers",
+        "_progressTime",
         "connection",
+        "counted",
         "expected",
         "id",
         "isEnding",
@@ -72,11 +91,16 @@ class Stream:
         self.isPaused = self.isEnding = False
         self.queue: deque[bytes | memoryview] = deque()
         self.queued = self.sent = self.received = self.untaken = 0
+        self.counted: QueuedOutput | None = None
         self.expected: int | None = None
         self.trailers: bytes | None = None
         self.sendWindow: int = connection.initialSendWindow
         window: int = connection.limits.streamWindow
         self.receiveWindow = self.window = window
+        # Samples of progress, see stalledSeconds.
+        self._progress: tuple[int, ...] = ()
+        self._progressOfOthers = 0
+        self._progressTime = 0.0
         # Without a wish of the client, its streams share the connection.
         self.level = DEFAULT_URGENCY * 2 + 1
 
@@ -137,10 +161,46 @@ class Stream:
         """
         raise NotImplementedError
 
+    def refuseRest(self) -> None:
+        """Ask the peer of an answered stream to send no more (RFC 9113 section 8.1)."""
+        self.reset(ErrorCode.NO_ERROR)
+
+    def refuseOutput(self) -> None:
+        """End the stream: all requests of the process together hold too much."""
+        self.reset(ErrorCode.ENHANCE_YOUR_CALM)
+
     def setPaused(self, isPaused: bool) -> None:
         """Pause the writer, or let it continue: see L{isPaused}."""
 
+    def checkTimeouts(self, now: float) -> None:
+        """
+        Enforce the timeouts of the stream. Called about once a second.
+
+        @param now: The time of the connection's clock in seconds.
+        """
+
     # For subclasses to call
+
+    def stalledSeconds(self, now: float, more: tuple[int, ...] = ()) -> float:
+        """
+        Return how long the stream has made no progress; call this about once a second.
+
+        Its output makes progress by C{progress} bytes of the L{HTTP2Limits
+        <storagegate.net.http2.interfaces.HTTP2Limits>}, or a client could hold the queued bytes
+        with a window of one byte now and then.
+
+        @param more: Samples of other progress.
+        """
+        connection = self.connection
+        size = connection.limits.progress
+        if self.queued and self.sendWindow > 0:
+            # It waits for its turn, or for the transport.
+            self._progressOfOthers = (connection.sentData + connection.sentBytes()) // size
+        progress = (self.sent // size, self._progressOfOthers, *more)
+        if progress != self._progress:
+            self._progress = progress
+            self._progressTime = now
+        return now - self._progressTime
 
     def sendHead(self, block: bytes, isEnd: bool = False) -> None:
         """
@@ -164,12 +224,8 @@ class Stream:
         if self.isLocalClosed or self.isEnding:
             return
         if data:
-            self.queue.append(data)
-            before = self.queued
-            self.queued = before + len(data)
             self.isEnding = isEnd
-            if not before:
-                self.connection.makeReady(self)
+            self.enqueue(data)
             # The owner may have sent it at once.
             if self.queued > self.connection.limits.queued and not (isEnd or self.isPaused):
                 self.isPaused = True
@@ -178,6 +234,17 @@ class Stream:
             self.isEnding = True
             if not self.queued:
                 self.connection.sendEnd(self)
+
+    def enqueue(self, data: bytes) -> None:
+        """Queue bytes, which are not empty, for the next output."""
+        connection, before, size = self.connection, self.queued, len(data)
+        self.queue.append(data)
+        self.queued = before + size
+        connection.waiting += size
+        if not before:
+            connection.makeReady(self)
+        elif self.counted is not None:
+            connection.countOutput(self)
 
     def sendTrailers(self, block: bytes) -> None:
         """Queue a header block that ends the stream. Does nothing once the stream is closed."""

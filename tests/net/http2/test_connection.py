@@ -275,6 +275,70 @@ class BodyTests(SynchronousTestCase):
                     peer.pump()
                 self.assertEqual((answer.status, answer.body == body), (200, True), size)
 
+    def test_pieces(self) -> None:
+        """The bytes of a stream that arrive in one read are one piece for its reader."""
+        pieces: list[int] = []
+
+        async def handle(request: ChannelRequest) -> None:
+            async for chunk in request.body:
+                pieces.append(len(chunk))
+            request.respond(200, [])
+
+        peer = Peer(TestSite(handle))
+        numbers = [peer.begin("PUT", "/", end=False) for _ in range(2)]
+        for size in (5, 1000, 10_000):
+            for number in numbers:
+                peer.wire.send_data(number, bytes(size))
+        peer.pump()
+        self.assertEqual(pieces, [11_005, 11_005])
+        for number in numbers:
+            peer.wire.send_data(number, bytes(7))
+            peer.wire.send_data(number, b"", end_stream=True)
+        peer.pump()
+        self.assertEqual(pieces, [11_005, 11_005, 7, 7])
+        self.assertEqual([peer.answers[each].status for each in numbers], [200, 200])
+
+    def test_readSize(self) -> None:
+        """Reads are longer while large bodies arrive, and a client may send further ahead."""
+
+        async def handle(request: ChannelRequest) -> None:
+            async for _ in request.body:
+                pass
+            request.respond(200, [])
+
+        peer = Peer(TestSite(handle))
+        sizes: list[int] = []
+        peer.transport.setReadSize = sizes.append  # type: ignore[attr-defined]
+        first, second = (
+            peer.begin("PUT", "/", ("content-length", "1000000"), end=False) for _ in range(2)
+        )
+        self.assertEqual(sizes, [256 * 1024, 512 * 1024])
+        self.assertEqual(peer.wire.local_flow_control_window(first), 1024 * 1024)
+        peer.wire.reset_stream(first)
+        peer.pump()
+        self.assertEqual(sizes[2:], [256 * 1024])
+        for at in range(0, 1_000_000, 50_000):
+            peer.send(second, bytes(50_000), at == 950_000)
+        self.assertEqual(peer.answers[second].status, 200)
+        self.assertEqual(sizes[3:], [64 * 1024])
+
+    def test_window(self) -> None:
+        """The windows of large bodies have a total."""
+        turn: Deferred[None] = Deferred()
+
+        async def handle(request: ChannelRequest) -> None:
+            async for _ in request.body:
+                await turn
+            request.respond(200, [])
+
+        peer = Peer(TestSite(handle, bodyWindows=400_000))
+        numbers = [
+            peer.begin("PUT", "/", ("content-length", "10000000"), end=False) for _ in range(8)
+        ]
+        windows = [peer.wire.local_flow_control_window(each) for each in numbers]
+        self.assertEqual(windows[:3], [400_000, 200_000, 133_333])
+        self.assertEqual(windows[6:], [65_535, 65_535])
+
     def test_trailers(self) -> None:
         """Trailers are those of the body."""
         seen: list[Any] = []
@@ -388,13 +452,30 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual((answer.status, answer.body, answer.interim), (200, b"abc", [100]))
 
     def test_unread(self) -> None:
-        """A response before the end of the body asks the client to stop."""
+        """A response before the end of the body asks the client to stop, but not in one read."""
+        for fields in ((("content-length", "1000000"),), ()):
+            peer = Peer(TestSite(hello))
+            number = peer.begin("PUT", "/", *fields, end=False)
+            answer = peer.answers[number]
+            self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"hello", True))
+            for _ in range(3):
+                peer.send(number, bytes(1000))
+            self.assertIsNone(answer.resetCode)
+            self.assertEqual(len(peer.site.clock.getDelayedCalls()), 2)
+            peer.site.clock.advance(0.3)
+            peer.pump()
+            self.assertEqual(answer.resetCode, ErrorCode.NO_ERROR)
+            self.assertEqual(peer.ask().status, 200)
+
+    def test_unreadSmall(self) -> None:
+        """A client that sends the rest before that is not reset."""
         peer = Peer(TestSite(hello))
-        number = peer.begin("PUT", "/", ("content-length", "1000000"), end=False)
-        answer = peer.answers[number]
-        self.assertEqual((answer.status, answer.body, answer.isEnded), (200, b"hello", True))
-        self.assertEqual(answer.resetCode, ErrorCode.NO_ERROR)
-        self.assertEqual(peer.ask().status, 200)
+        number = peer.begin("PUT", "/", end=False)
+        peer.send(number, bytes(1000), end=True)
+        peer.site.clock.advance(0.3)
+        peer.pump()
+        self.assertIsNone(peer.answers[number].resetCode)
+        self.assertEqual(len(peer.server.streams), 0)
 
     def test_unwanted(self) -> None:
         """A response in place of 100 leaves no stream open whose body never comes."""
@@ -508,7 +589,7 @@ class BackPressureTests(SynchronousTestCase):
 
     def test_control(self) -> None:
         """Answers to frames do not pile up for a client that does not read."""
-        peer = Peer(TestSite(hello, keepAliveTimeout=100.0))
+        peer = Peer(TestSite(hello))
         peer.server.pauseProducing()
         for _ in range(900):
             peer.wire.ping(bytes(8))

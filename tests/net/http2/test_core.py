@@ -20,6 +20,11 @@ PRIORITY = frame(frames.PRIORITY, 0, 1, bytes(5))
 OPEN = headers(1, POST, frames.END_HEADERS)
 
 
+def _raise(stream: Any, event: tuple[Any, ...]) -> None:
+    if event[0] == "data":
+        raise ZeroDivisionError()
+
+
 class _Case(SynchronousTestCase):
     def setUp(self) -> None:
         self.peer = Peer().greet()
@@ -56,7 +61,7 @@ class PrefaceTests(_Case):
         self.assertEqual([each.kind for each in sent], [frames.SETTINGS, frames.WINDOW_UPDATE])
         settings = dict(frames.readSettings(sent[0].payload))
         self.assertEqual(settings[frames.MAX_CONCURRENT_STREAMS], 7)
-        self.assertEqual(sent[1].number, 1024 * 1024 - 65_535)
+        self.assertEqual(sent[1].number, 4 * 1024 * 1024 - 65_535)
 
     def test_limitsAreSent(self) -> None:
         """Limits unlike the defaults are announced."""
@@ -101,10 +106,64 @@ class FrameTests(_Case):
 
     def test_tooLong(self) -> None:
         """4.2: a longer frame is refused when its header has come."""
-        long = bytes([0, 0x40, 1, 0, 0, 0, 0, 0, 1])
+        long = bytes([1, 0, 1, 0, 0, 0, 0, 0, 1])
         self.assertFails(ErrorCode.FRAME_SIZE_ERROR, OPEN, long)
         self.assertFails(ErrorCode.FRAME_SIZE_ERROR, long[:3] + b"\xff" + long[4:])
-        self.assertIsNone(self.peer.failure(OPEN, data(1, bytes(16_384))))
+        # Less would do for a header block, and nothing else is as long.
+        for kind in (frames.HEADERS, frames.SETTINGS, 0xFF):
+            block = frames.packHeader((32 * 1024 + 262) << 8 | kind, 0, 3)
+            self.assertFails(ErrorCode.ENHANCE_YOUR_CALM, block)
+        self.assertIsNone(self.peer.failure(OPEN, data(1, bytes(32_768)), data(1, bytes(16_384))))
+
+    def test_parts(self) -> None:
+        """6.1: a long DATA frame is passed on as it arrives, without its padding."""
+        body = bytes(range(256)) * 200
+        padded = frame(frames.DATA, frames.PADDED | END, 1, b"\x09" + body[1:] + bytes(9))
+        for wire, content in ((data(1, body, END), body), (padded, body[1:])):
+            peer = Peer().greet()
+            peer.feed(OPEN)
+            stream = peer.opened[1]
+            peer.core.receive(wire[:4000])
+            self.assertEqual(stream.names(), ["head"])
+            for at in range(4000, len(wire), 1000):
+                self.assertTrue(peer.core.isInFrame)
+                peer.core.receive(wire[at : at + 1000])
+                self.assertEqual(stream.body(), content[: len(stream.body())])
+                self.assertGreaterEqual(len(stream.body()), min(at - 10, len(content)))
+                self.assertEqual(len(peer.core._input), 0)
+            self.assertEqual(stream.body(), content)
+            self.assertEqual([event[2] for event in stream.heard[1:]].count(True), 1)
+            self.assertTrue(stream.heard[-1][2])
+            self.assertFalse(peer.core.isInFrame)
+
+    def test_partsOfEndedStream(self) -> None:
+        """The rest of a DATA frame whose stream has ended is skipped, and what follows is read."""
+        wire = data(1, bytes(20_000), END)
+        for end in ("reset", "fault", "refused"):
+            peer = Peer().greet()
+            peer.feed(OPEN)
+            stream = peer.opened[1]
+            if end == "fault":
+                stream.on = _raise
+            elif end == "refused":
+                stream.expected = 10
+            peer.core.receive(wire[:9000])
+            if end == "reset":
+                stream.reset(ErrorCode.CANCEL)
+            count = len(stream.heard)
+            peer.feed(wire[9000:] + headers(3))
+            self.assertEqual(peer.opened[3].names(), ["head"])
+            self.assertEqual(len(stream.heard), count)
+            self.assertIsNone(peer.core.failure)
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), end == "fault")
+
+    def test_partsOfLostConnection(self) -> None:
+        """A connection that ends within a DATA frame tells its stream."""
+        self.peer.feed(OPEN)
+        self.peer.core.receive(data(1, bytes(20_000))[:9000])
+        self.peer.core.lose(StreamReset(0))
+        self.assertEqual(self.peer.opened[1].names(), ["head", "data", "lost"])
+        self.assertFalse(self.peer.core.isInFrame)
 
     def test_wrongSizes(self) -> None:
         """4.2 and section 6: frames of a fixed size."""
@@ -245,10 +304,10 @@ class StateTests(_Case):
         peer.feed(OPEN)
         peer.opened[1].reset(ErrorCode.CANCEL)
         self.assertEqual(peer.sent()[-1][::2], (frames.RST_STREAM, 1))
-        piece = data(1, bytes(16_384))
+        piece = data(1, bytes(65_536))
         sent = peer.feed(*[piece] * 32, windowUpdate(1, 7), headers(1, TRAILERS), resetStream(1, 8))
         self.assertEqual([(each.kind, each.stream) for each in sent], [(frames.WINDOW_UPDATE, 0)])
-        self.assertEqual(sent[0].number, 2**19)
+        self.assertEqual(sent[0].number, 2**21)
         self.assertEqual(peer.opened[1].names(), ["head"])
         self.assertIsNone(peer.core.failure)
 

@@ -47,7 +47,7 @@ class PageTests(SynchronousTestCase):
             ],
         )
         self.assertEqual(HTTPLimits().headSize, limits.headerList)
-        self.assertEqual(HTTPLimits().bodyReadSize, 256 * 1024)
+        self.assertEqual(HTTPLimits().bodyWindow, 1024 * 1024)
 
     def test_hints(self) -> None:
         """Its program sends hints first, over both versions, and none to HTTP/1.0."""

@@ -116,7 +116,7 @@ class GoAwayTests(SynchronousTestCase):
 
     def test_idle(self) -> None:
         """A connection that is idle for too long is closed, and its client is told."""
-        site = TestSite(hello, keepAliveTimeout=5.0)
+        site = TestSite(hello, keepAliveTimeout=2.0, http2KeepAliveTimeout=5.0)
         peer = Peer(site)
         peer.ask()
         site.letPass(4)
@@ -127,6 +127,39 @@ class GoAwayTests(SynchronousTestCase):
         peer.pump()
         self.assertEqual(peer.goAways, [(3, ErrorCode.NO_ERROR)])
         self.assertTrue(peer.transport.disconnecting)
+
+    def test_unused(self) -> None:
+        """A connection without a first request has only the time for a head."""
+        site = TestSite(hello, headersTimeout=3.0)
+        peer = Peer(site)
+        used = Peer(site)
+        used.ask()
+        site.letPass(5)
+        peer.pump()
+        self.assertEqual(peer.goAways, [(0, ErrorCode.NO_ERROR)])
+        self.assertTrue(peer.transport.disconnecting)
+        site.letPass(280)
+        used.pump()
+        self.assertEqual(used.goAways, [])
+        site.letPass(20)
+        used.pump()
+        self.assertEqual(used.goAways, [(1, ErrorCode.NO_ERROR)])
+
+    def test_crowded(self) -> None:
+        """While many connections are open, idle ones end as soon as over HTTP/1.1."""
+        site = TestSite(hello, keepAliveTimeout=5.0, maxConnections=4)
+        peers = [Peer(site) for _ in range(2)]
+        for peer in peers:
+            peer.ask()
+        site.letPass(20)
+        peers[0].pump()
+        self.assertEqual(peers[0].goAways, [])
+        peers.append(Peer(site))
+        peers[2].ask()
+        site.letPass(2)
+        for peer in peers:
+            peer.pump()
+        self.assertEqual([len(peer.goAways) for peer in peers], [1, 1, 0])
 
     def test_silent(self) -> None:
         """A client that stops within its preface or a head is dropped."""

@@ -195,7 +195,7 @@ class StreamTimeoutTests(SynchronousTestCase):
 
     def test_unread(self) -> None:
         """A connection closed by us, whose client reads nothing, is dropped in the end."""
-        site = TestSite(hello, keepAliveTimeout=5.0, lingerTimeout=2.0)
+        site = TestSite(hello, headersTimeout=5.0, lingerTimeout=2.0)
         peer = Peer(site)
         site.letPass(8)
         self.assertTrue(peer.transport.disconnecting)

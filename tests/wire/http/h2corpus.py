@@ -523,7 +523,7 @@ _OWN: dict[str, Form] = {
     "window of a stream over 2**31 - 1": Form(
         _OPEN + frame(WINDOW, 0, 1, b"\x7f\xff\xff\xff"), Outcome("reset", FLOW)
     ),
-    "frame of 16,385 bytes": _frame(0x7F, 0, 0, bytes(16_385), SIZE),
+    "frame of 65,537 bytes": _frame(0x7F, 0, 0, bytes(65_537), SIZE),
     "a request of HTTP/1.1": Form(SMUGGLED, goesAway(SIZE)),
     # HPACK (RFC 7541)
     "index of 0": _raw(b"\x80"),

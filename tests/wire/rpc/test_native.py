@@ -6,6 +6,7 @@ Cases that differ are here in full, with what the specification wants.
 
 import socket
 import ssl
+import subprocess
 from typing import Any
 
 import grpc
@@ -116,6 +117,27 @@ class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
         )
         error = self.assertRaises(OptionError, app.listen, 0)
         self.assertIn("keys of different algorithms", str(error))
+
+    async def test_protocols(self) -> None:
+        """A client that offers only HTTP/1.1 gets the alert of RFC 7301; none is needed."""
+        port = await self.serveTLS()
+
+        async def shake(*words: str) -> str:
+            place = ["-connect", f"127.0.0.1:{port}"]
+            found = await deferToThread(
+                subprocess.run,
+                ["openssl", "s_client", *place, *words],
+                input=b"",
+                capture_output=True,
+                timeout=60,
+            )
+            return (found.stdout + found.stderr).decode()
+
+        self.assertIn("alert number 120", await shake("-alpn", "http/1.1"))
+        self.assertIn("ALPN protocol: h2", await shake("-alpn", "foo,h2"))
+        shown = await shake()
+        self.assertIn("No ALPN negotiated", shown)
+        self.assertIn("Verification", shown)
 
 
 class NativeHeaderTests(OnNativeEngine, test_malformed.HeaderTests):

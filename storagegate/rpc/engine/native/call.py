@@ -94,6 +94,8 @@ class NativeCall(MessageStream):
         self.isOver = self._isGone = False
         self.path = head.path
         self.expected = head.expected
+        if head.priority is not None:
+            self.connection.prioritise(self, head.priority)
         self._receivedEncoding = head.encoding
         self._encoding = service.encodingFor(head.accepts)
         self._isAtEnd = isEnded
@@ -140,6 +142,12 @@ class NativeCall(MessageStream):
             return
         self._receive(data, isEnded)
 
+    def refuseOutput(self) -> None:
+        """End the call: its client does not take the responses, and all together are too many."""
+        super().refuseOutput()
+        self.isRefused = True
+        self._lose()
+
     def trailersReceived(self, fields: ReceivedFields) -> None:
         """Handle the end of the messages; gRPC has no trailers of clients."""
         self.dataReceived(b"", True)
@@ -162,6 +170,17 @@ class NativeCall(MessageStream):
         self._deadlines = None
         if not self.isOver or self._isUnsent:
             self._deadlines = self._resources.deadlines.add(self)
+
+    def checkTimeouts(self, now: float) -> None:
+        """End the call if its client takes no output, or hardly any."""
+        if not self.queued:
+            self._progress = ()
+        elif self.stalledSeconds(now) >= self.connection.limits.stallTimeout:
+            if self.isOver:
+                self.reset(ErrorCode.CANCEL)
+                self._lose()
+            else:
+                self._end(_EXHAUSTED, "the client does not take the responses")
 
     @property
     def _isUnsent(self) -> bool:

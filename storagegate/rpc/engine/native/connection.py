@@ -6,12 +6,13 @@ from typing import Protocol as TypingProtocol
 
 from msgspec import Struct
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import ISSLTransport
 from twisted.python.failure import Failure
 
 from storagegate.core.shares import AddressShare
+from storagegate.net.http.channel import ChannelTransport
 from storagegate.net.http2.core import HTTP2Core
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Limits
+from storagegate.net.lingering import LingeringClose
 from storagegate.net.scheduling import InputScheduler
 from storagegate.rpc.engine.native.call import NativeCall
 from storagegate.rpc.engine.native.rpcconnection import UNSENT_BYTES, RPCConnection
@@ -30,10 +31,10 @@ _DRAIN_SECONDS = 5.0
 """The time for the answer of the ping after which no more calls are accepted."""
 
 _LINGER_SECONDS = 1.0
-"""
-How long the client may take to close. Closing at once could reset the connection, if the client has
-just sent something, and it would lose the last responses.
-"""
+"""How long the client may take to close."""
+
+_DISCARDED_BYTES = 64 * 1024
+"""What it may still send meanwhile."""
 
 _PING_SECONDS_WITHOUT_CALLS = 7200.0
 """The least time between pings without a call, as in grpc core."""
@@ -96,8 +97,7 @@ class NativeConnection(RPCConnection):
         self._limits = limits
         self.share: AddressShare | None = None
         self._isDraining = False
-        self._closingSince = 0.0
-        self._sentBytes = 0
+        self._closing: LingeringClose | None = None
         self._strikes = 0
         self._lastPing: float | None = None
         self._progress = self._pingProgress = 0
@@ -106,8 +106,11 @@ class NativeConnection(RPCConnection):
     def connectionMade(self) -> None:
         """Begin, or close the connection if there are too many."""
         self.peer = CallPeer(self.transport)
+        self._client = ChannelTransport(self.transport)
         self.core = core = HTTP2Core(self._limits, self._openStream, self._wantFlush, self._isOver)
         core.pinged = self._pinged
+        core.budget = self._server.service.budget
+        core.sentBytes = self._client.sentBytes
         if not self._server.opened(self):
             self._isClosing = True
             self._transport.loseConnection()
@@ -129,6 +132,12 @@ class NativeConnection(RPCConnection):
         if len(core.streams) == 0 and self._server.options.idle != float("inf"):
             self._later("idle", float("inf"), self._idled)
         return NativeCall(core, number, self._server.service, self.peer)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Handle input for a slice of time, or discard it after the end."""
+        if self._closing is not None:
+            self._closing.discard(len(data))
+        super().dataReceived(data)
 
     # Ages
 
@@ -186,34 +195,16 @@ class NativeConnection(RPCConnection):
         self._isClosing = True
         self._stopTimers()
         self.core.lose(ConnectionFailure(ErrorCode.NO_ERROR, "the connection is closed"))
-        transport = self._transport
-        transport.unregisterProducer()
         if self._isPaused:
-            transport.resumeProducing()
-        if ISSLTransport.providedBy(transport) or not hasattr(transport, "loseWriteConnection"):
-            # TLS announces the end; it would delegate the other method to the socket.
-            transport.loseConnection()
-        else:
-            transport.loseWriteConnection()
-        self._closingSince = self._clock.seconds()
-        self._later("linger", _LINGER_SECONDS, self._endLinger)
-
-    def _endLinger(self) -> None:
-        """Close, unless the client is still reading what was sent."""
-        transport = self._transport
-        socket = self._socket
-        if not socket.hasUnsent():
-            # What the kernel still has arrives, unlike after an abort.
-            socket.loseConnection()
-            return
-        now: float = self._clock.seconds()
-        if socket.sentBytes != self._sentBytes:
-            self._sentBytes = socket.sentBytes
-            self._closingSince = now
-        if now - self._closingSince < _FRAME_SECONDS:
-            self._later("linger", _LINGER_SECONDS, self._endLinger)
-        else:
-            transport.abortConnection()
+            self._transport.resumeProducing()
+        self._closing = LingeringClose(
+            self._client,
+            self._clock.seconds(),
+            True,
+            _LINGER_SECONDS,
+            _FRAME_SECONDS,
+            _DISCARDED_BYTES,
+        )
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """End all calls."""
@@ -227,12 +218,17 @@ class NativeConnection(RPCConnection):
 
         @param passed: Seconds since the last call.
         """
+        if self._closing is not None:
+            self._closing.check(now)
+            return
         core = self.core
         core.forgive(passed)
+        for stream in list(core.streams.values()):
+            stream.checkTimeouts(now)
         if "hello" in self._timers and core.hasGreeted:
             self._later("hello", float("inf"), self._close)
         isHeld = self._unsent > UNSENT_BYTES
-        progress = self._socket.sentBytes if isHeld else core.progress
+        progress = self._client.sentBytes() if isHeld else core.progress
         if not (isHeld or core.isInFrame) or progress != self._progress:
             self._progress = progress
             self._stalledSince = None

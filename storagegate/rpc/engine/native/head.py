@@ -34,6 +34,7 @@ class RPCRequestHead:
     @ivar encoding: The encoding of compressed requests; C{None} without one.
     @ivar accepts: The encodings that the client accepts, in our order.
     @ivar expected: The declared length of the body; C{None} if unknown.
+    @ivar priority: The value of the field C{Priority}; C{None} without it.
     @ivar refusal: Why the call is refused; C{None} if it is not.
     @ivar httpStatus: The status of HTTP of a refusal.
     """
@@ -46,6 +47,7 @@ class RPCRequestHead:
         "expected",
         "httpStatus",
         "path",
+        "priority",
         "refusal",
         "timeout",
     )
@@ -56,6 +58,7 @@ class RPCRequestHead:
         self.encoding: str | None = None
         self.accepts: tuple[str, ...] = ()
         self.expected: int | None = None
+        self.priority: bytes | None = None
         self.refusal: GrpcError | None = None
         self.httpStatus = 200
         self._pairs = pairs
@@ -101,6 +104,7 @@ def _readHead(fields: ReceivedFields) -> RPCRequestHead:
     head = RPCRequestHead(pairs)
     head.path = target.decode("utf-8", "replace")
     known = dict(pairs)
+    head.priority = known.get(b"priority")
     length = known.get(b"content-length")
     if length is not None:
         if sum(name == b"content-length" for name, _ in pairs) > 1:

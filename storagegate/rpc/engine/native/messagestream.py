@@ -14,7 +14,6 @@ from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.native.deadlines import DeadlineSet
 from storagegate.rpc.engine.native.messages import (
-    PREFIX,
     CompressedMessage,
     MessageDecoder,
     deflateMessage,
@@ -371,9 +370,8 @@ class MessageStream(Stream):
             self.sendData(frame)
             return True
         # As sendData, for a stream whose output is queued already.
-        self.queue.append(frame)
-        self.queued = queued = queued + PREFIX + size
-        if queued > self._mostQueued:
+        self.enqueue(frame)
+        if self.queued > self._mostQueued:
             self.isPaused = True
         return not self.isPaused
 

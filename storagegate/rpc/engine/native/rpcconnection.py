@@ -167,6 +167,8 @@ class RPCConnection(Protocol):
             self._noCalls()
         elif data and core.hasOutput and not self.isFull:
             self._wantFlush()
+        else:
+            core.countWaiting()
 
     def pauseProducing(self) -> None:
         """The transport is full."""

@@ -21,11 +21,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
+from storagegate.net.http2.connection import HTTP2Connection
 from storagegate.net.http2.hpack import encodePairs
 from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
+from storagegate.rpc.engine.native.shared import SharedCalls
 from storagegate.rpc.interfaces import NullByteCounter
 from storagegate.rpc.options import GRPCServerOptions
+from tests.net.support import TestSite
 from tests.support.h2client import framed
 
 DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL = 4, 8, 13
@@ -127,6 +130,41 @@ class CallCase(SynchronousTestCase):
             if isinstance(frame, HeadersFrame):
                 fields.update(self.decoder.decode(frame.data))
         return int(fields["grpc-status"])
+
+
+class PriorityTests(CallCase):
+    """The order of responses (RFC 9218)."""
+
+    def update(self, number: int, value: bytes) -> bytes:
+        """Encode a PRIORITY_UPDATE frame."""
+        return frames.frame(frames.PRIORITY_UPDATE, 0, 0, number.to_bytes(4, "big") + value)
+
+    def test_field(self) -> None:
+        """The field Priority orders a call, and PRIORITY_UPDATE overrides it."""
+        self.assertEqual(self.begin((b"priority", b"u=1")).level, 2)
+        self.connection.dataReceived(self.update(3, b"u=5, i"))
+        self.assertEqual(self.begin((b"priority", b"u=1"), number=3).level, 11)
+
+    def test_sharedPort(self) -> None:
+        """Calls on a port of HTTP keep the priority that came before them."""
+        site = TestSite()
+        shared = SharedCalls(site.clock, GRPCServerOptions(), self.traffic, self.budget)
+        shared.start(self.calls.append, lambda: None)
+        site.site.openCall = shared.open
+        channel = site.connect().channel
+        channel.dataReceived(frames.PREFACE + frames.settings({}))
+        http2: Any = channel.connection.transport.protocol
+        self.assertIsInstance(http2, HTTP2Connection)
+        http2.dataReceived(self.update(1, b"u=6") + self.update(5, b"u=0"))
+        block = encodePairs([*HEAD, (b"priority", b"u=1")])
+        for number in (1, 3):
+            http2.dataReceived(frames.frame(frames.HEADERS, 4, number, block))
+        self.assertEqual([each.level for each in self.calls], [12, 2])
+        # One that is answered at once.
+        block = encodePairs([*HEAD, (b"grpc-timeout", b"0S")])
+        http2.dataReceived(frames.frame(frames.HEADERS, 5, 5, block))
+        self.assertIsNone(http2.failure)
+        self.assertEqual(list(http2.streams), [1, 3])
 
 
 class WindowTests(CallCase):

@@ -491,7 +491,7 @@ class LieTests(ClientCallCase):
     def test_longFrames(self) -> None:
         """A frame over the limit ends the connection."""
         call = self.begin(b"")
-        self.server.wire((20_000).to_bytes(3, "big") + b"\0\0\0\0\0\1")
+        self.server.wire((70_000).to_bytes(3, "big") + b"\0\0\0\0\0\1")
         self.assertTrue(self.server.transport.disconnecting)
         self.assertEnded(call, UNAVAILABLE, "a frame is too long")
 

@@ -2,14 +2,18 @@
 
 from typing import Any
 
-from hyperframe.frame import Frame, GoAwayFrame, PingFrame
+from hyperframe.frame import Frame, GoAwayFrame, PingFrame, RstStreamFrame
 from twisted.internet.address import IPv4Address
 
 from storagegate.net.http2 import frames
-from tests.rpc.engine.native.test_call import CallCase, Transport
+from storagegate.net.http2.hpack import encodePairs
+from storagegate.rpc.engine.native.shared import SharedCalls
+from storagegate.rpc.options import GRPCServerOptions
+from tests.net.support import TestSite
+from tests.rpc.engine.native.test_call import HEAD, CallCase, Transport
 from tests.support.h2client import framed
 
-ENHANCE_YOUR_CALM = 11
+CANCEL, ENHANCE_YOUR_CALM = 8, 11
 
 
 def pings(found: list[Frame]) -> list[PingFrame]:
@@ -67,6 +71,65 @@ class IdleTests(CallCase):
         self.assertEqual(room, [])
         self.connection.resumeProducing()
         self.assertEqual(len(room), 1)
+
+    def trickle(self, size: int, isFinished: bool = False) -> Any:
+        """Let a client grant so many bytes a second of a stream; return the call."""
+        self.connect()
+        self.connection.dataReceived(frames.windowUpdate(0, 1 << 30))
+        call = self.begin()
+        call.send(bytes(500_000))
+        if isFinished:
+            call.finish(0)
+        for _ in range(310):
+            self.connection.dataReceived(frames.windowUpdate(1, size))
+            self.pass_(1)
+        return call
+
+    def resets(self) -> list[int]:
+        """Return the codes of the resets that were sent."""
+        return [each.error_code for each in self.frames() if isinstance(each, RstStreamFrame)]
+
+    def test_trickledWindow(self) -> None:
+        """A client that grants a byte now and then loses its call, open or finished."""
+        for isFinished, code in ((False, ENHANCE_YOUR_CALM), (True, CANCEL)):
+            call = self.trickle(1, isFinished)
+            self.assertEqual(self.resets(), [code])
+            self.assertTrue(call.isOver)
+            self.assertEqual(len(self.connection.core.streams), 0)
+
+    def test_slowWindow(self) -> None:
+        """One that takes some bytes keeps it, and so does one whose server has sent all."""
+        call = self.trickle(100)
+        self.assertEqual((self.resets(), call.isOver), ([], False))
+        self.connection.dataReceived(frames.windowUpdate(1, 1 << 20))
+        self.pass_(1000)
+        self.assertEqual((self.resets(), call.isOver, call.queued), ([], False, 0))
+        # The time begins with the next output.
+        call.send(bytes(1 << 21))
+        self.pass_(200)
+        self.assertFalse(call.isOver)
+        self.pass_(110)
+        self.assertTrue(call.isOver)
+
+    def test_sharedPort(self) -> None:
+        """The rule holds for calls on a port of HTTP, with its timeout."""
+        site = TestSite(requestTimeout=20.0)
+        shared = SharedCalls(site.clock, GRPCServerOptions(), self.traffic, self.budget)
+        shared.start(self.calls.append, lambda: None)
+        site.site.openCall = shared.open
+        channel = site.connect().channel
+        channel.dataReceived(frames.PREFACE + frames.settings({}))
+        http2: Any = channel.connection.transport.protocol
+        http2.dataReceived(frames.frame(frames.HEADERS, 4, 1, encodePairs(HEAD)))
+        [call] = self.calls
+        call.send(bytes(100_000))
+        for _ in range(19):
+            http2.dataReceived(frames.windowUpdate(0, 1) + frames.windowUpdate(1, 1))
+            site.letPass(1)
+        self.assertFalse(call.isOver)
+        site.letPass(4)
+        self.assertTrue(call.isOver)
+        self.assertEqual(list(http2.streams), [])
 
 
 class PingTests(CallCase):
