@@ -879,7 +879,11 @@ class HTTP2Core:
     def _forget(self, stream: Stream) -> None:
         """Forget a stream that both sides have ended."""
         self.streams.pop(stream.id, None)
-        self._fresh.pop(stream, None)
+        if self._fresh:
+            self._fresh.pop(stream, None)
+            if not self.streams:
+                # A table for many streams would stay.
+                self._fresh = {}
 
     def _end(self, stream: Stream) -> bool:
         """End a stream early; return whether its subclass does not know of its end."""

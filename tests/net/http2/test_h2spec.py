@@ -253,8 +253,8 @@ FRAMES = (
     case("http2/4.1/3", PINGED, frame(PING, 0, 1 << 31, PONG)),
     case("http2/4.2/1", RESPONSE, upload() + data(bytes(16_384))),
     # Any frame that is too long ends the connection.
-    case("http2/4.2/2", SIZE, upload() + data(bytes(16_385))),
-    case("http2/4.2/3", SIZE, request(GET + DUMMY * 200)),
+    case("http2/4.2/2", SIZE, upload() + data(bytes(65_537))),
+    case("http2/4.2/3", SIZE, request(GET + DUMMY * 600)),
     case("http2/4.3/1", COMPRESSION, request(b"\x40")),
     case("http2/4.3/2", PROTOCOL, OPEN + priority(1) + continued()),
     case("http2/4.3/3", PROTOCOL, OPEN + request(number=3) + continued()),

@@ -123,10 +123,9 @@ class NativeClientTests(OnNativeEngine, test_tls.ClientTests):
         port = await self.serveTLS()
 
         async def shake(*words: str) -> str:
-            place = ["-connect", f"127.0.0.1:{port}"]
             found = await deferToThread(
                 subprocess.run,
-                ["openssl", "s_client", *place, *words],
+                ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *words],
                 input=b"",
                 capture_output=True,
                 timeout=60,
