@@ -19,6 +19,7 @@ from storagegate.objects.operations import (
     ListObjects,
     PutObjectTagging,
 )
+from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
 from storagegate.storage.embedded.opening import openStore
 from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import Attributes
@@ -64,7 +65,7 @@ class MoveTests(TestCase):
         accounts = AccessKeyStore(self.store.accessKeys, "AK", "secret")
         self.objects = _Objects(openDomain(self.store, accounts, "us-east-1", lambda: 1.8e9))
         services: Any = SimpleNamespace(
-            daemon=SimpleNamespace(dataDirectory=directory),
+            records=EmbeddedConsoleRecords(directory, self.store.pool),
             store=self.store,
             accounts=SimpleNamespace(renew=lambda key: key),
             objects=self.objects,

@@ -15,9 +15,10 @@ here, and the last, sent when a PING has returned, names the last stream that is
 that the client sent in between are answered.
 """
 
+from collections import deque
 from typing import Any
 
-from twisted.internet.interfaces import IProtocol, IPushProducer
+from twisted.internet.interfaces import IDelayedCall, IProtocol, IPushProducer
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -55,6 +56,9 @@ _CODE_NAMES = {code: name for name, code in vars(ErrorCode).items() if name.isup
 
 # How long after the first GOAWAY the last one is sent if no PING returns, in seconds.
 _DRAIN_SECONDS = 1.0
+
+# From a response to the reset that stops the rest of the body of its request, in seconds.
+_REFUSE_SECONDS = 0.2
 
 
 @implementer(IProtocol, IPushProducer)
@@ -111,6 +115,9 @@ class HTTP2Connection(HTTP2Core):
         self._unsent = 0
         self._isClosing = self._isDraining = False
         self._closing: LingeringClose | None = None
+        # Streams that are soon reset, with the time of each.
+        self._refused: deque[tuple[float, HTTPStream]] = deque()
+        self._refusal: IDelayedCall | None = None
         self._idleSince = owner.now
         self._lastGoAway: float | None = None
         self._checkedAt = owner.now
@@ -148,11 +155,33 @@ class HTTP2Connection(HTTP2Core):
         """Notify the requests."""
         self._isClosing = True
         self.owner.channelClosed(self)
+        if self._refusal is not None:
+            self._refusal.cancel()
         self.lose(reason.value if isinstance(reason.value, Exception) else Exception(str(reason)))
         self.transport = None
         # They refer to the connection.
         self._wantFlush = self._isOver = _nothing
         self._openStream = None
+
+    def refuseLater(self, stream: HTTPStream) -> None:
+        """
+        Ask the client to send no more of a body, a little later: haproxy 2.6 drops its own client
+        if the reset comes in one read with the response.
+        """
+        reactor = self.owner.reactor
+        self._refused.append((reactor.seconds() + _REFUSE_SECONDS, stream))
+        if self._refusal is None:
+            self._refusal = reactor.callLater(_REFUSE_SECONDS, self._refuse)
+
+    def _refuse(self) -> None:
+        """Reset the streams whose time has come."""
+        refused, reactor = self._refused, self.owner.reactor
+        self._refusal = None
+        while refused and refused[0][0] <= reactor.seconds():
+            refused.popleft()[1].reset(ErrorCode.NO_ERROR)
+        if refused and not self._isClosing:
+            delay = max(0.0, refused[0][0] - reactor.seconds())
+            self._refusal = reactor.callLater(delay, self._refuse)
 
     def pauseProducing(self) -> None:
         """Send no DATA, because the client has fallen behind with reading."""

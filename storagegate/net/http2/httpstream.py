@@ -29,9 +29,6 @@ from storagegate.net.http2.tunnel import StreamTransport
 if TYPE_CHECKING:
     from storagegate.net.http2.hpack import ReceivedFields
 
-# From the response to the reset that stops the rest of a body.
-_REFUSE_SECONDS = 0.2
-
 _CONTINUE = encodeHead(b"HTTP/1.1 100 Continue\r\n")
 
 # The form of HTTP/1.1 in which an extended CONNECT reaches its handler. The key has a fixed value,
@@ -251,13 +248,11 @@ class HTTPStream(Stream):
             self._loseRequest(reason, BodyLost("the client went away"))
 
     def refuseRest(self) -> None:
-        """
-        Ask the client to send no more, a little later: haproxy 2.6 drops its own client if the
-        reset comes in one read with the response.
-        """
+        """See L{HTTP2Connection.refuseLater
+        <storagegate.net.http2.connection.HTTP2Connection.refuseLater>}."""
         if not self._isRefusing:
             self._isRefusing = True
-            self.owner.reactor.callLater(_REFUSE_SECONDS, self.reset, ErrorCode.NO_ERROR)
+            self.connection.refuseLater(self)
 
     def refuseOutput(self) -> None:
         """Reset the stream, and let the request hear of it."""
