@@ -35,10 +35,10 @@ from storagegate.rpc.converters import DEPTH_LIMIT, MAX_WHOLE, ConversionError
 DETAILS_KEY = "grpc-status-details-bin"
 """The name of the trailer."""
 
-MAX_DETAILS = 4096
+MAX_DETAILS = 3584
 """
-The maximum length of the trailer in bytes: base64 adds a third, C{grpc-message} is sent as well,
-and clients accept 8 KiB of metadata by default.
+The maximum length of the trailer in bytes. Clients accept 8 KiB of metadata by default: base64 adds
+a third to these, and C{grpc-message} takes up to 3 KiB.
 """
 
 MESSAGE_LENGTH = 1024

@@ -25,6 +25,9 @@ from storagegate.version import __version__
 _LINGER_SECONDS = 1.0
 """How long the server may take to read what was sent before a close."""
 
+_TLS_SECONDS = 0.1
+"""How long the server may take to answer the alert that ends TLS: grpc core does not answer it."""
+
 _MOST_BLOCKS = 256
 """Heads that are kept encoded, by method and encoding."""
 
@@ -224,4 +227,6 @@ class NativeClientConnection(RPCConnection):
         if self._isPaused:
             transport.resumeProducing()
         transport.loseConnection()
+        if self._socket is not transport:
+            self._later("tls", _TLS_SECONDS, self._socket.loseConnection)
         self._later("linger", _LINGER_SECONDS, transport.abortConnection)

@@ -205,6 +205,12 @@ class NativeConnection(RPCConnection):
             _FRAME_SECONDS,
             _DISCARDED_BYTES,
         )
+        # A stop waits for this, so not until the next check.
+        self._later("linger", _LINGER_SECONDS, self._checkClosing)
+
+    def _checkClosing(self) -> None:
+        if self._closing is not None:
+            self._closing.check(self._clock.seconds())
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """End all calls."""
@@ -219,7 +225,7 @@ class NativeConnection(RPCConnection):
         @param passed: Seconds since the last call.
         """
         if self._closing is not None:
-            self._closing.check(now)
+            self._checkClosing()
             return
         core = self.core
         core.forgive(passed)
