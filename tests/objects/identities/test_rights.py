@@ -928,4 +928,6 @@ class PolicyTests(RightsCase):
                 )
                 for _ in range(10):
                     self.allows("A", "GetObject", "a" * 1024)
-                self.assertLess(process_time() - began, 0.5)
+                # Matching by a regular expression takes half a minute. The bound leaves time for
+                # the garbage of other tests.
+                self.assertLess(process_time() - began, 2)
