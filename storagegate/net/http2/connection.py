@@ -295,6 +295,9 @@ class HTTP2Connection(HTTP2Core):
             data = self.takeOutput(0 if isFull else _PIECE)
             if not data:
                 self.countWaiting()
+                if self.hasFrames:
+                    # Streams over the budget were reset.
+                    continue
                 return
             sent += len(data)
             self.transport.write(data)

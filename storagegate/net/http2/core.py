@@ -338,6 +338,11 @@ class HTTP2Core:
         return self._output.canSend
 
     @property
+    def hasFrames(self) -> bool:
+        """Return whether L{takeOutput} would return something, without a budget."""
+        return bool(self._output.frames)
+
+    @property
     def hasGreeted(self) -> bool:
         """Return whether the preface of the peer has arrived, with its SETTINGS."""
         return not (self._isPrefaceDue or self._isSettingsDue)
@@ -479,11 +484,19 @@ class HTTP2Core:
         if not self._isIgnored(number):
             raise StreamFailure(ErrorCode.STREAM_CLOSED, "DATA of a closed stream")
         if not hasData:
-            self._allowance.chargeControl()
+            self._allowance.chargeCrossing()
 
     def _isIgnored(self, number: int) -> bool:
-        """Return whether a frame may have crossed our reset of its stream, or our GOAWAY."""
-        return number in self._resets or (self.isGoingAway and number > self.lastStream)
+        """
+        Return whether a frame may have crossed our reset of its stream, or our GOAWAY.
+
+        A client has made all its streams itself: any that is closed may have been reset.
+        """
+        return (
+            self.isClient
+            or number in self._resets
+            or (self.isGoingAway and number > self.lastStream)
+        )
 
     def _isIdle(self, number: int) -> bool:
         isOurs = bool(number % 2) is self.isClient
@@ -569,8 +582,8 @@ class HTTP2Core:
                 raise ConnectionFailure(
                     ErrorCode.PROTOCOL_ERROR, "a response on a stream never opened"
                 )
-            allowance.chargeControl()
-            if self.isClient or self._isIgnored(number):
+            allowance.chargeCrossing()
+            if self._isIgnored(number):
                 return None
             if number < self._skipped:
                 # Section 5.1.1: it was never opened, and the later ones have closed it.
@@ -613,7 +626,7 @@ class HTTP2Core:
                 raise ConnectionFailure(
                     ErrorCode.PROTOCOL_ERROR, "a reset of a stream never opened"
                 )
-            self._allowance.chargeControl()
+            self._allowance.chargeCrossing()
             return
         isEarly = not (stream.isLocalClosed or self.isClient)
         self._abandon(stream, StreamReset(code))
@@ -840,6 +853,11 @@ class HTTP2Core:
         holder, budget = stream.counted, self.budget
         if holder is None or budget is None:
             return
+        progress = stream.sent // self.limits.progress
+        if progress != holder.progress:
+            # Its age in the budget begins anew: it is not the output of a client that has stalled.
+            holder.progress = progress
+            budget.update(holder, 0)
         size = 0
         if stream.queued:
             size = min(stream.queued + _STREAM_BYTES, budget.limit // 8)
@@ -922,6 +940,8 @@ class HTTP2Core:
         if stream.id in self.streams:
             self._end(stream)
             self._sendReset(stream.id, code)
+            if self.isClient:
+                self._allowance.expectCrossing()
 
     def _failStream(self, number: int, error: StreamFailure) -> None:
         """Reset a stream on which the peer made a mistake."""

@@ -22,12 +22,17 @@ LEVELS = 16
 
 
 class QueuedOutput:
-    """The output of a stream as a holder of the process's budget, see L{IByteHolder}."""
+    """
+    The output of a stream as a holder of the process's budget, see L{IByteHolder}.
 
-    __slots__ = ("_stream",)
+    @ivar progress: The last sample of the output that the client has taken.
+    """
+
+    __slots__ = ("_stream", "progress")
 
     def __init__(self, stream: "Stream") -> None:
         self._stream = stream
+        self.progress = 0
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
         """End the stream, whose client does not take what it has asked for."""

@@ -120,6 +120,36 @@ class OutputBudgetTests(SynchronousTestCase):
                 self.assertGreater(len(reader.answers[number].body) + 1, before)
             self.assertEqual(len(reader.answers[number].body), size)
 
+    def test_slowReader(self) -> None:
+        """A client that takes its response slowly goes on; those that take nothing are reset."""
+        reader = self.greedy("/2000000", "PUT", streams=1)
+        stalled = self.greedy("/60000", streams=14)
+        [number] = reader.answers
+        for _ in range(30):
+            self.site.clock.advance(1)
+            reader.wire.increment_flow_control_window(8 * KIB)
+            reader.wire.increment_flow_control_window(8 * KIB, number)
+            reader.pump()
+        self.assertEqual((len(reader.answers[number].body), self.budget.refused), (30 * 8 * KIB, 0))
+        self.greedy("/60000", streams=2)
+        self.site.clock.advance(0)
+        self.assertGreater(self.budget.refused, 0)
+        for peer in (reader, stalled):
+            peer.pump()
+        self.assertIsNone(reader.answers[number].resetCode)
+        codes = [each.resetCode for each in stalled.answers.values()]
+        self.assertEqual(codes.count(ErrorCode.ENHANCE_YOUR_CALM), self.budget.refused)
+
+    def test_resetAtOnce(self) -> None:
+        """The resets of streams over the budget are sent at once."""
+        peer = self.greedy("/60000", streams=10)
+        self.assertEqual(self.budget.refused, 0)
+        self.budget.limit = self.budget.total + KIB
+        peer.begin("GET", "/60000")
+        self.assertGreater(self.budget.refused, 0)
+        codes = [each.resetCode for each in peer.answers.values() if each.resetCode is not None]
+        self.assertEqual(len(codes), self.budget.refused)
+
     def test_paused(self) -> None:
         """Output that waits for the transport counts, until the client reads on."""
         peer = Peer(self.site)

@@ -66,6 +66,13 @@ class NativeChannelPlaceTests(WithNativeClients, clientcase.ClientCase):
             self.addCleanup(self.closeClean, client)
             self.assertEqual(await client.send(text="x"), {"text": "x"})
 
+    async def test_noDelay(self) -> None:
+        """A message is sent at once, also while another one is not acknowledged yet."""
+        client: Any = self.connect()
+        await client.send(text="x")
+        transport = client._engine._connection.transport
+        self.assertEqual((transport.getTcpNoDelay(), transport.getTcpKeepAlive()), (True, True))
+
     async def test_name(self) -> None:
         """A name is looked up; one that does not exist is told."""
         client: Any = self.connect(host="localhost")

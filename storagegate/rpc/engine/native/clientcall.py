@@ -330,7 +330,7 @@ class NativeClientCall(MessageStream):
 
     def watchDeadline(self) -> None:
         """Wait for a deadline that is far away."""
-        self._deadlines = self._resources.deadlines.add(self)
+        self._deadlines = None if self._isGone else self._resources.deadlines.add(self)
 
     def end(self, status: RPCStatus) -> None:
         """End the call, unless it has ended."""
