@@ -108,8 +108,11 @@ class NativeClientConnection(RPCConnection):
             transport.setTcpKeepAlive(True)
 
     def whenSecure(self) -> Deferred[None]:
-        """Wait for the handshake of TLS; fails if the connection ends before."""
-        return self._secure.wait()
+        """
+        Wait for the handshake of TLS; fails if the connection ends before. Cancelling it closes the
+        connection.
+        """
+        return self._secure.wait(self.abort)
 
     def handshakeCompleted(self) -> None:
         """Note that the certificates are verified."""
