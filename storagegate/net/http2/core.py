@@ -122,10 +122,13 @@ class HTTP2Core:
     @ivar encoder: The encoder of a client's requests; C{None} for a server.
     @ivar failures: The number of errors by L{ErrorCode}.
     @ivar budget: Counts the queued output; C{None} for no limit.
+    @ivar share: The client's address, whose queued output counts together.
     @ivar waiting: The number of queued bytes of all streams.
     @ivar sentBytes: Returns the count of sent bytes that had waited for the transport.
     @ivar pinged: Called with each PING of the peer; may raise L{ConnectionFailure}.
     """
+
+    share: object = None
 
     def __init__(
         self,
@@ -863,7 +866,7 @@ class HTTP2Core:
             size = min(stream.queued + _STREAM_BYTES, budget.limit // 8)
         else:
             stream.counted = None
-        budget.update(holder, size)
+        budget.update(holder, size, stream.share)
 
     def localEnded(self, stream: Stream) -> None:
         """Note that the end of a stream was sent."""

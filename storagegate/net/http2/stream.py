@@ -123,6 +123,12 @@ class Stream:
         """
         return bool(self.level % 2)
 
+    @property
+    def share(self) -> object:
+        """Return the client's address, see L{HTTP2Core.share
+        <storagegate.net.http2.core.HTTP2Core>}."""
+        return self.connection.share
+
     # For subclasses to implement. An exception ends the stream with INTERNAL_ERROR.
 
     def headReceived(self, fields: "ReceivedFields", isEnded: bool) -> None:

@@ -140,6 +140,22 @@ class OutputBudgetTests(SynchronousTestCase):
         codes = [each.resetCode for each in stalled.answers.values()]
         self.assertEqual(codes.count(ErrorCode.ENHANCE_YOUR_CALM), self.budget.refused)
 
+    def test_greedy(self) -> None:
+        """Many small responses of one address do not end a large one of another."""
+        reader = Peer(self.site, "192.0.2.8")
+        reader.isReading = False
+        number = reader.begin("GET", "/500000")
+        for _ in range(3):
+            self.greedy("/30000")
+            self.site.clock.advance(1)
+        self.assertGreater(self.budget.refused, 100)
+        reader.isReading = True
+        reader.wire.increment_flow_control_window(1_000_000)
+        reader.wire.increment_flow_control_window(1_000_000, number)
+        reader.pump()
+        answer = reader.answers[number]
+        self.assertEqual((answer.resetCode, len(answer.body)), (None, 500_000))
+
     def test_resetAtOnce(self) -> None:
         """The resets of streams over the budget are sent at once."""
         peer = self.greedy("/60000", streams=10)

@@ -56,7 +56,7 @@ _MOST_WAITING = 20_000
 """Calls that wait for a connection or a stream: without their messages, 30 MB."""
 
 _WAITING_BYTES = 64 * 1024 * 1024
-"""The messages of calls that wait, as far as they were sent: sixteen of the longest."""
+"""The bytes of the messages of calls that wait: sixteen of the longest."""
 
 _IDLE_SECONDS = 1800.0
 """The time without a call after which grpc core closes a connection."""
@@ -103,7 +103,7 @@ class NativeChannel:
     @ivar context: The context of TLS; C{None} for plain text.
     @ivar options: The pings and the idle time of connections.
     @ivar limits: The limits of HTTP/2.
-    @ivar resources: What the calls share.
+    @ivar resources: The limits and timers of calls.
     @ivar scheduler: Divides time between the connections.
     @ivar closed: The status of calls when the channel is closed.
     @ivar waiting: The calls that wait for a connection or a stream, in their order.
@@ -149,7 +149,7 @@ class NativeChannel:
         self._reactor = reactor
         self._uniform = uniform
         self._connection: NativeClientConnection | None = None
-        # With those that end their calls.
+        # Including those that begin no more calls.
         self._connections: set[NativeClientConnection] = set()
         self._attempt: Deferred[None] | None = None
         self._pause: Any = None
@@ -223,7 +223,7 @@ class NativeChannel:
         self._waitingBytes += size
 
     def forget(self, call: NativeClientCall) -> None:
-        """Let a call wait no more."""
+        """Remove a call from those that wait."""
         if self.waiting.pop(call, self) is None:
             self._waitingBytes -= call.keptBytes
 
@@ -307,7 +307,7 @@ class NativeChannel:
         self._connectIfNeeded()
 
     def retire(self, connection: NativeClientConnection) -> None:
-        """Begin no more calls on a connection, which ends those that it has."""
+        """Begin no more calls on a connection; those that it has go on."""
         if connection is not self._connection:
             return
         self._connection = None

@@ -56,7 +56,7 @@ class ICallOwner(Protocol):
     """
     The channel of a call.
 
-    @ivar resources: What the calls share.
+    @ivar resources: The limits and timers of calls.
     @ivar limits: The limits of HTTP/2.
     @ivar target: The address of the server.
     @ivar isClosed: Whether the channel is closed.
@@ -76,7 +76,7 @@ class ICallOwner(Protocol):
         """Count bytes of the messages of a call that waits."""
 
     def forget(self, call: Any) -> None:
-        """Let a call wait no more."""
+        """Remove a call from those that wait."""
 
 
 @implementer(IClientCall)
@@ -194,7 +194,7 @@ class NativeClientCall(MessageStream):
 
     def start(self, block: bytes) -> None:
         """
-        Send what there is, on the stream that the call has just become.
+        Send the head and the messages so far, on the stream that the call has just become.
 
         @param block: The head, without the deadline and the metadata.
         """

@@ -115,6 +115,7 @@ class NativeConnection(RPCConnection):
             self._isClosing = True
             self._transport.loseConnection()
             return
+        core.share = self.share
         self._transport.registerProducer(self, True)
         self._later("hello", _HELLO_SECONDS, self._transport.abortConnection)
         options = self._server.options

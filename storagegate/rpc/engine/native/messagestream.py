@@ -27,7 +27,7 @@ _INTERNAL = GRPC_STATUSES["INTERNAL"]
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 
 _COUNTED_BYTES = 32 * 1024
-"""From this size on, what a call holds is counted in the process's budget."""
+"""From this size on, the bytes that a call holds count in the budget of the process."""
 
 _MOST_MESSAGES = 64
 """
@@ -281,7 +281,7 @@ class MessageStream(Stream):
             self.take(count)
 
     def _count(self) -> None:
-        """Count what is held in the budget of the process, which may end the call."""
+        """Count the held bytes in the budget of the process, which may end the call."""
         size = 0 if self._decoder is None else self._decoder.held
         if not self._isGone:
             size += self._inboxBytes
