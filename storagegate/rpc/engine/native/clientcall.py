@@ -384,6 +384,9 @@ class NativeClientCall(MessageStream):
             self.sendData(b"", True)
         return self._isEndWanted
 
+    def _readGone(self, got: Callable[[bytes | None], object]) -> None:
+        got(None)
+
     def _deliver(self) -> None:
         super()._deliver()
         self._settle()
@@ -433,9 +436,6 @@ class NativeClientCall(MessageStream):
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """Request the next message."""
-        if self._isGone:
-            got(None)
-            return
         super().read(got, ahead)
         if self._status is not None:
             self._settle()

@@ -70,7 +70,7 @@ class IConnectionOwner(TypingProtocol):
     """
     The server of a connection.
 
-    @ivar service: What the calls share.
+    @ivar service: The state that all calls share.
     @ivar options: The pings and ages of connections.
     @ivar scheduler: Divides time between the connections.
     @ivar isStopping: Whether connections accept no more calls.

@@ -134,6 +134,9 @@ class MessageStream(Stream):
         """Send the head, before the first message."""
         raise NotImplementedError
 
+    def _readGone(self, got: Callable[[bytes | None], object]) -> None:
+        """Answer a read after the end of the call; a server, whose client has left, does not."""
+
     def _sendLast(self) -> bool:
         """Send the end, if it waited for a message that a thread has compressed."""
         raise NotImplementedError
@@ -310,7 +313,7 @@ class MessageStream(Stream):
         if message is not None:
             got(message)
         elif self._isGone:
-            return
+            self._readGone(got)
         elif self._isInflating:
             self._got = got
         elif self._isAtEnd:
