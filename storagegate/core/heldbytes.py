@@ -11,6 +11,7 @@ All of it runs in the reactor thread.
 import mmap
 import time
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 from storagegate.core.errors import CODES, ServiceError
@@ -138,13 +139,15 @@ class _Share:
     The bytes of one holder.
 
     @ivar since: When the holder was entered, in seconds of the budget's clock.
+    @ivar group: See L{HeldBytes.update}.
     @ivar size: How many bytes it holds.
     """
 
-    __slots__ = ("since", "size")
+    __slots__ = ("group", "since", "size")
 
-    def __init__(self, since: float) -> None:
+    def __init__(self, since: float, group: object) -> None:
         self.since = since
+        self.group = group
         self.size = 0
 
 
@@ -153,7 +156,8 @@ class HeldBytes:
     The budget: counts the bytes of each holder, and refuses requests over the limit.
 
     Over the limit, the largest and slowest requests are refused first, by bytes times age, until an
-    eighth of the limit is free: the next search is then 8 MiB away, by default.
+    eighth of the limit is free: the next search is then 8 MiB away, by default. Holders of a group
+    count together.
 
     @ivar limit: The maximum number of bytes; may change at any time.
     @ivar total: How many bytes are held.
@@ -174,18 +178,20 @@ class HeldBytes:
         self._shares: dict[Any, _Share] = {}
         self._isRefusing = False
 
-    def update(self, holder: IByteHolder, size: int) -> None:
+    def update(self, holder: IByteHolder, size: int, group: object = None) -> None:
         """
         Set how many bytes a holder has, and refuse requests if the total exceeds the limit.
 
         @param holder: The holder; may be refused before this returns.
         @param size: Its bytes; 0 removes the holder.
+        @param group: The group of a new holder, such as a client's address: many small holders of
+            one group are refused before a large one of another. C{None} for no group.
         """
         share = self._shares.get(holder)
         if share is None:
             if not size:
                 return
-            share = self._shares[holder] = _Share(self._seconds())
+            share = self._shares[holder] = _Share(self._seconds(), group)
         self.total += size - share.size
         share.size = size
         if not size:
@@ -196,15 +202,24 @@ class HeldBytes:
     def _refuse(self) -> None:
         now, enough = self._seconds(), self.limit - self.limit // 8
 
-        def cost(entry: tuple[Any, _Share]) -> float:
+        groups: dict[Any, list[tuple[float, int, Any]]] = {}
+        for number, (holder, share) in enumerate(self._shares.items()):
             # Add a second, so that among new requests the largest come first.
-            return entry[1].size * (1 + now - entry[1].since)
-
+            cost = share.size * (1 + now - share.since)
+            group = holder if share.group is None else share.group
+            groups.setdefault(group, []).append((-cost, number, holder))
+        heap = []
+        for entries in groups.values():
+            entries.sort(reverse=True)
+            heap.append((sum(cost for cost, _, _ in entries), entries[0][1], entries))
+        heapify(heap)
         self._isRefusing = True
         try:
-            for holder, _ in sorted(self._shares.items(), key=cost, reverse=True):
-                if self.total <= enough:
-                    break
+            while heap and self.total > enough:
+                total, first, entries = heappop(heap)
+                cost, _, holder = entries.pop()
+                if entries:
+                    heappush(heap, (total - cost, first, entries))
                 before = self.total
                 holder.refuseHeld(TooMuchHeld())
                 self.refused += self.total < before

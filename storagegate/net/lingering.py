@@ -28,7 +28,7 @@ class LingeringClose:
         @param client: A L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}.
         @param now: The time in seconds.
         @param linger: Whether the client may still be sending.
-        @param lingerSeconds: Time for the client to close once it has everything.
+        @param lingerSeconds: Time for the client to close; longer while output is still sent.
         @param stallSeconds: Time in which a client that reads nothing is dropped.
         @param discardable: How many bytes are read and discarded.
         """

@@ -16,7 +16,7 @@ This is a fast path: protobuf's object alone takes 0.3 us. A message with a text
 0.3 us to write instead of 0.65, and 0.3 us to read instead of 0.5. For that, the functions are
 generated for each message; a loop over its fields takes a third more.
 
-They handle what is common, and leave the rest to a function that uses protobuf: each mistake, each
+They handle common messages, and leave the rest to a function that uses protobuf: each mistake, each
 value that needs a conversion, long integers, fields in another order.
 """
 
@@ -183,7 +183,7 @@ def _generate(
     @param argument: The name of its argument.
     @param body: The statements that return the result. If they end without C{return}, or raise one
         of a few errors, this message and some more are left to the other function.
-    @param names: What they use.
+    @param names: The globals of the function.
     """
     names |= {"left": 0, "LEFT": _LEFT, "LONG": _LONG, "LayoutError": struct.error}
     names |= {"LAST": _LAST, "MORE": _MORE, "varint": varint, "other": other}
@@ -276,7 +276,7 @@ def _writeField(field: FlatField, names: dict[str, Any]) -> str:
     """
     Return the statements that write a field.
 
-    @param names: What they use is added to it.
+    @param names: The globals of the function; those of the field are added.
     """
     kind, number = field.kind, field.descriptor.number
     isPresent = "item" if field.isImplicit else "True"
@@ -404,7 +404,7 @@ def _readField(field: FlatField, names: dict[str, Any]) -> str:
     """
     Return the statements that read a field.
 
-    @param names: What they use is added to it.
+    @param names: The globals of the function; those of the field are added.
     """
     kind, number = field.kind, field.descriptor.number
     template, item, size = _READ_NUMBER, "number", 0

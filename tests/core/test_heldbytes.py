@@ -85,10 +85,10 @@ class HeldBytesTests(SynchronousTestCase):
         self.budget = HeldBytes(800, self.clock.seconds)
         self.refused: list[tuple[str, str]] = []
 
-    def hold(self, name: str, size: int, mayEnd: bool = True) -> Holder:
+    def hold(self, name: str, size: int, mayEnd: bool = True, group: object = None) -> Holder:
         """Make a holder that has so many bytes."""
         holder = Holder(name, self.budget, self.refused, mayEnd)
-        self.budget.update(holder, size)
+        self.budget.update(holder, size, group)
         return holder
 
     def test_within(self) -> None:
@@ -130,6 +130,21 @@ class HeldBytesTests(SynchronousTestCase):
         self.clock.advance(30)
         self.hold("fast", 601)
         self.assertEqual([name for name, _ in self.refused], ["slow"])
+
+    def test_groups(self) -> None:
+        """Many small requests of a group are refused before a larger one of another."""
+        self.hold("large", 100, group="a")
+        self.hold("alone", 90)
+        for number in range(8):
+            self.hold(str(number), 70 + number % 2, group="b")
+        for limit, names in ((700, ["1", "3"]), (300, ["5", "7", "0", "2", "4"])):
+            self.refused.clear()
+            self.budget.limit = limit
+            self.hold("last", 1, group="c")
+            self.assertEqual([name for name, _ in self.refused], names)
+        self.budget.limit = 100
+        self.hold("more", 1, group="c")
+        self.assertEqual([name for name, _ in self.refused][-2:], ["large", "alone"])
 
     def test_growing(self) -> None:
         """The age of a request is that of its first byte, however often it grows."""

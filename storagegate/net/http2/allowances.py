@@ -15,6 +15,10 @@ _FREE_PER_DATA = 3
 _BYTES_PER_FREE = 16
 _MOST_FREE = 8192
 
+# Frames of a response that may cross the reset of its stream by a client: its head, an empty DATA
+# frame, its trailers and a reset of the server.
+_PER_RESET = 4
+
 
 class _LeakyBucket:
     """
@@ -43,7 +47,7 @@ class _LeakyBucket:
 class FrameAllowance:
     """The allowance of one connection. Charges raise L{ConnectionFailure} once it is used up."""
 
-    __slots__ = ("_control", "_free", "_resets", "_sent", "_sentBytes")
+    __slots__ = ("_control", "_crossing", "_free", "_resets", "_sent", "_sentBytes")
 
     def __init__(self, limits: HTTP2Limits) -> None:
         self._control = _LeakyBucket(
@@ -51,11 +55,22 @@ class FrameAllowance:
         )
         self._resets = _LeakyBucket(limits.resets, limits.resetRate, "too many resets")
         self._free = _FREE_FRAMES
-        self._sent = self._sentBytes = 0
+        self._crossing = self._sent = self._sentBytes = 0
 
     def chargeControl(self) -> None:
         """Charge a frame that does no work."""
         self._control.add()
+
+    def expectCrossing(self) -> None:
+        """Expect frames that cross a reset of ours."""
+        self._crossing += _PER_RESET
+
+    def chargeCrossing(self) -> None:
+        """Charge a frame of a closed stream, unless it may have crossed our reset."""
+        if self._crossing > 0:
+            self._crossing -= 1
+        else:
+            self._control.add()
 
     def chargeReset(self) -> None:
         """Charge the early end of a stream that the peer has caused."""

@@ -157,6 +157,9 @@ class HTTP2Connection(HTTP2Core):
         self.owner.channelClosed(self)
         if self._refusal is not None:
             self._refusal.cancel()
+            self._refusal = None
+        # They refer to the connection.
+        self._refused.clear()
         self.lose(reason.value if isinstance(reason.value, Exception) else Exception(str(reason)))
         self.transport = None
         # They refer to the connection.
@@ -295,6 +298,9 @@ class HTTP2Connection(HTTP2Core):
             data = self.takeOutput(0 if isFull else _PIECE)
             if not data:
                 self.countWaiting()
+                if self.hasFrames:
+                    # Streams over the budget were reset.
+                    continue
                 return
             sent += len(data)
             self.transport.write(data)

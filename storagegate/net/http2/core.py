@@ -122,10 +122,13 @@ class HTTP2Core:
     @ivar encoder: The encoder of a client's requests; C{None} for a server.
     @ivar failures: The number of errors by L{ErrorCode}.
     @ivar budget: Counts the queued output; C{None} for no limit.
+    @ivar share: The client's address, whose queued output counts together.
     @ivar waiting: The number of queued bytes of all streams.
     @ivar sentBytes: Returns the count of sent bytes that had waited for the transport.
     @ivar pinged: Called with each PING of the peer; may raise L{ConnectionFailure}.
     """
+
+    share: object = None
 
     def __init__(
         self,
@@ -338,6 +341,11 @@ class HTTP2Core:
         return self._output.canSend
 
     @property
+    def hasFrames(self) -> bool:
+        """Return whether L{takeOutput} would return something, without a budget."""
+        return bool(self._output.frames)
+
+    @property
     def hasGreeted(self) -> bool:
         """Return whether the preface of the peer has arrived, with its SETTINGS."""
         return not (self._isPrefaceDue or self._isSettingsDue)
@@ -479,11 +487,19 @@ class HTTP2Core:
         if not self._isIgnored(number):
             raise StreamFailure(ErrorCode.STREAM_CLOSED, "DATA of a closed stream")
         if not hasData:
-            self._allowance.chargeControl()
+            self._allowance.chargeCrossing()
 
     def _isIgnored(self, number: int) -> bool:
-        """Return whether a frame may have crossed our reset of its stream, or our GOAWAY."""
-        return number in self._resets or (self.isGoingAway and number > self.lastStream)
+        """
+        Return whether a frame may have crossed our reset of its stream, or our GOAWAY.
+
+        A client has made all its streams itself: any that is closed may have been reset.
+        """
+        return (
+            self.isClient
+            or number in self._resets
+            or (self.isGoingAway and number > self.lastStream)
+        )
 
     def _isIdle(self, number: int) -> bool:
         isOurs = bool(number % 2) is self.isClient
@@ -569,8 +585,8 @@ class HTTP2Core:
                 raise ConnectionFailure(
                     ErrorCode.PROTOCOL_ERROR, "a response on a stream never opened"
                 )
-            allowance.chargeControl()
-            if self.isClient or self._isIgnored(number):
+            allowance.chargeCrossing()
+            if self._isIgnored(number):
                 return None
             if number < self._skipped:
                 # Section 5.1.1: it was never opened, and the later ones have closed it.
@@ -613,7 +629,7 @@ class HTTP2Core:
                 raise ConnectionFailure(
                     ErrorCode.PROTOCOL_ERROR, "a reset of a stream never opened"
                 )
-            self._allowance.chargeControl()
+            self._allowance.chargeCrossing()
             return
         isEarly = not (stream.isLocalClosed or self.isClient)
         self._abandon(stream, StreamReset(code))
@@ -840,12 +856,17 @@ class HTTP2Core:
         holder, budget = stream.counted, self.budget
         if holder is None or budget is None:
             return
+        progress = stream.sent // self.limits.progress
+        if progress != holder.progress:
+            # Its age in the budget begins anew: it is not the output of a client that has stalled.
+            holder.progress = progress
+            budget.update(holder, 0)
         size = 0
         if stream.queued:
             size = min(stream.queued + _STREAM_BYTES, budget.limit // 8)
         else:
             stream.counted = None
-        budget.update(holder, size)
+        budget.update(holder, size, stream.share)
 
     def localEnded(self, stream: Stream) -> None:
         """Note that the end of a stream was sent."""
@@ -922,6 +943,8 @@ class HTTP2Core:
         if stream.id in self.streams:
             self._end(stream)
             self._sendReset(stream.id, code)
+            if self.isClient:
+                self._allowance.expectCrossing()
 
     def _failStream(self, number: int, error: StreamFailure) -> None:
         """Reset a stream on which the peer made a mistake."""

@@ -126,6 +126,11 @@ class HTTPStream(Stream):
         return self.connection.owner
 
     @property
+    def share(self) -> AddressShare:
+        """Return the client's address, perhaps behind a proxy."""
+        return self._share
+
+    @property
     def transport(self) -> Any:
         """Return the transport that L{takeTransport} hands over, for stock Twisted code."""
         if self._tunnel is None:

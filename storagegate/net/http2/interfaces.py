@@ -75,9 +75,8 @@ class HTTP2Limits(Struct, frozen=True, kw_only=True):
         the connection, as the decoder has to read them for its table.
     @ivar headerTable: The dynamic table of the decoder: the default of RFC 9113.
     @ivar frame: The payload of a received DATA frame (C{SETTINGS_MAX_FRAME_SIZE}). None is kept
-        until it is complete, so a long one costs no memory, and 1 MiB in frames of 64 KiB takes a
-        tenth less time than in the least allowed, 16 KiB. Other frames are limited by
-        C{headerBlock}.
+        until it is complete, so a long one costs no memory, and fewer frames take less time. Other
+        frames are limited by C{headerBlock}.
     @ivar queued: Bytes queued on a stream, after which its writer is paused.
     @ivar output: Frames that may wait to be sent; the client's next frames wait then, too. A turn
         of input seldom causes so many.

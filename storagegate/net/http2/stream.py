@@ -22,12 +22,17 @@ LEVELS = 16
 
 
 class QueuedOutput:
-    """The output of a stream as a holder of the process's budget, see L{IByteHolder}."""
+    """
+    The output of a stream as a holder of the process's budget, see L{IByteHolder}.
 
-    __slots__ = ("_stream",)
+    @ivar progress: The last sample of the output that the client has taken.
+    """
+
+    __slots__ = ("_stream", "progress")
 
     def __init__(self, stream: "Stream") -> None:
         self._stream = stream
+        self.progress = 0
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
         """End the stream, whose client does not take what it has asked for."""
@@ -117,6 +122,12 @@ class Stream:
         Otherwise these are sent one after the other.
         """
         return bool(self.level % 2)
+
+    @property
+    def share(self) -> object:
+        """Return the client's address, see L{HTTP2Core.share
+        <storagegate.net.http2.core.HTTP2Core>}."""
+        return self.connection.share
 
     # For subclasses to implement. An exception ends the stream with INTERNAL_ERROR.
 

@@ -120,6 +120,52 @@ class OutputBudgetTests(SynchronousTestCase):
                 self.assertGreater(len(reader.answers[number].body) + 1, before)
             self.assertEqual(len(reader.answers[number].body), size)
 
+    def test_slowReader(self) -> None:
+        """A client that takes its response slowly goes on; those that take nothing are reset."""
+        reader = self.greedy("/2000000", "PUT", streams=1)
+        stalled = self.greedy("/60000", streams=14)
+        [number] = reader.answers
+        for _ in range(30):
+            self.site.clock.advance(1)
+            reader.wire.increment_flow_control_window(8 * KIB)
+            reader.wire.increment_flow_control_window(8 * KIB, number)
+            reader.pump()
+        self.assertEqual((len(reader.answers[number].body), self.budget.refused), (30 * 8 * KIB, 0))
+        self.greedy("/60000", streams=2)
+        self.site.clock.advance(0)
+        self.assertGreater(self.budget.refused, 0)
+        for peer in (reader, stalled):
+            peer.pump()
+        self.assertIsNone(reader.answers[number].resetCode)
+        codes = [each.resetCode for each in stalled.answers.values()]
+        self.assertEqual(codes.count(ErrorCode.ENHANCE_YOUR_CALM), self.budget.refused)
+
+    def test_greedy(self) -> None:
+        """Many small responses of one address do not end a large one of another."""
+        reader = Peer(self.site, "192.0.2.8")
+        reader.isReading = False
+        number = reader.begin("GET", "/500000")
+        for _ in range(3):
+            self.greedy("/30000")
+            self.site.clock.advance(1)
+        self.assertGreater(self.budget.refused, 100)
+        reader.isReading = True
+        reader.wire.increment_flow_control_window(1_000_000)
+        reader.wire.increment_flow_control_window(1_000_000, number)
+        reader.pump()
+        answer = reader.answers[number]
+        self.assertEqual((answer.resetCode, len(answer.body)), (None, 500_000))
+
+    def test_resetAtOnce(self) -> None:
+        """The resets of streams over the budget are sent at once."""
+        peer = self.greedy("/60000", streams=10)
+        self.assertEqual(self.budget.refused, 0)
+        self.budget.limit = self.budget.total + KIB
+        peer.begin("GET", "/60000")
+        self.assertGreater(self.budget.refused, 0)
+        codes = [each.resetCode for each in peer.answers.values() if each.resetCode is not None]
+        self.assertEqual(len(codes), self.budget.refused)
+
     def test_paused(self) -> None:
         """Output that waits for the transport counts, until the client reads on."""
         peer = Peer(self.site)

@@ -1,6 +1,7 @@
 """The timeouts of streams, and what one client may hold."""
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -229,6 +230,22 @@ class GarbageTests(SynchronousTestCase):
             peer.pump()
             site.requests.clear()
 
+        self.assertNoGarbage(use)
+
+    def test_lost(self) -> None:
+        """Nor if the connection is lost before the client is asked to send no more."""
+        site = TestSite(hello)
+
+        def use() -> None:
+            peer = Peer(site)
+            peer.begin("PUT", end=False)
+            peer.server.connectionLost()
+            site.requests.clear()
+
+        self.assertNoGarbage(use)
+
+    def assertNoGarbage(self, use: Callable[[], None]) -> None:
+        """See that streams are not left to the garbage collector."""
         use()
         gc.collect()
         gc.disable()

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.ssl import DefaultOpenSSLContextFactory
+from twisted.python.failure import Failure
 
+from storagegate.core.errors import GrpcError
 from storagegate.rpc.client import createGrpcClient
 from tests.support.certificates import Authority
 from tests.support.nativeengine import WithNativeClients, casesWith
@@ -66,6 +69,13 @@ class NativeChannelPlaceTests(WithNativeClients, clientcase.ClientCase):
             self.addCleanup(self.closeClean, client)
             self.assertEqual(await client.send(text="x"), {"text": "x"})
 
+    async def test_noDelay(self) -> None:
+        """A message is sent at once, also while another one is not acknowledged yet."""
+        client: Any = self.connect()
+        await client.send(text="x")
+        transport = client._engine._connection.transport
+        self.assertEqual((transport.getTcpNoDelay(), transport.getTcpKeepAlive()), (True, True))
+
     async def test_name(self) -> None:
         """A name is looked up; one that does not exist is told."""
         client: Any = self.connect(host="localhost")
@@ -86,6 +96,30 @@ class NativeChannelPlaceTests(WithNativeClients, clientcase.ClientCase):
         client: Any = self.connect(credentials=ca, port=port.getHost().port, host="localhost")
         error = await self.assertEnds(client.send(text="x"), "UNAVAILABLE")
         self.assertIn("no HTTP/2 by ALPN", error.message)
+
+    async def test_closedInHandshake(self) -> None:
+        """A client that is closed before the server has answered by TLS closes its connection."""
+        accepted: Deferred[None] = Deferred()
+        lost: Deferred[None] = Deferred()
+
+        class Silent(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                if not accepted.called:
+                    accepted.callback(None)
+
+            def connectionLost(self, reason: Failure = connectionDone) -> None:
+                lost.callback(None)
+
+        loop: Any = reactor
+        port = loop.listenTCP(0, Factory.forProtocol(Silent), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        ca = {"ca": Authority(Path(self.mktemp())).path}
+        client: Any = self.connect(credentials=ca, port=port.getHost().port)
+        call = client.send(text="x").deferred()
+        await accepted
+        await client.close()
+        await self.assertFailure(call, GrpcError)
+        await lost.addTimeout(5, loop)
 
     async def test_badPair(self) -> None:
         """A key that does not belong to the certificate is refused at once."""

@@ -56,7 +56,7 @@ _MOST_WAITING = 20_000
 """Calls that wait for a connection or a stream: without their messages, 30 MB."""
 
 _WAITING_BYTES = 64 * 1024 * 1024
-"""The messages of calls that wait, as far as they were sent: sixteen of the longest."""
+"""The bytes of the messages of calls that wait: sixteen of the longest."""
 
 _IDLE_SECONDS = 1800.0
 """The time without a call after which grpc core closes a connection."""
@@ -65,9 +65,7 @@ _LIMITS = HTTP2Limits(
     # Four times the first window, for a line of some delay; what a reader leaves unread takes that.
     streamWindow=256 * 1024,
     connectionWindow=4 * 1024 * 1024,
-    # Responses that cross with the cancellation of their calls do no work. A server that sends more
-    # of them costs time, and nothing else.
-    streams=1000,
+    # A server that sends many frames without work costs time, and nothing else.
     control=10_000,
     controlRate=2000,
 )
@@ -105,7 +103,7 @@ class NativeChannel:
     @ivar context: The context of TLS; C{None} for plain text.
     @ivar options: The pings and the idle time of connections.
     @ivar limits: The limits of HTTP/2.
-    @ivar resources: What the calls share.
+    @ivar resources: The limits and timers of calls.
     @ivar scheduler: Divides time between the connections.
     @ivar closed: The status of calls when the channel is closed.
     @ivar waiting: The calls that wait for a connection or a stream, in their order.
@@ -151,7 +149,7 @@ class NativeChannel:
         self._reactor = reactor
         self._uniform = uniform
         self._connection: NativeClientConnection | None = None
-        # With those that end their calls.
+        # Including those that begin no more calls.
         self._connections: set[NativeClientConnection] = set()
         self._attempt: Deferred[None] | None = None
         self._pause: Any = None
@@ -225,7 +223,7 @@ class NativeChannel:
         self._waitingBytes += size
 
     def forget(self, call: NativeClientCall) -> None:
-        """Let a call wait no more."""
+        """Remove a call from those that wait."""
         if self.waiting.pop(call, self) is None:
             self._waitingBytes -= call.keptBytes
 
@@ -309,7 +307,7 @@ class NativeChannel:
         self._connectIfNeeded()
 
     def retire(self, connection: NativeClientConnection) -> None:
-        """Begin no more calls on a connection, which ends those that it has."""
+        """Begin no more calls on a connection; those that it has go on."""
         if connection is not self._connection:
             return
         self._connection = None

@@ -56,7 +56,7 @@ class ICallOwner(Protocol):
     """
     The channel of a call.
 
-    @ivar resources: What the calls share.
+    @ivar resources: The limits and timers of calls.
     @ivar limits: The limits of HTTP/2.
     @ivar target: The address of the server.
     @ivar isClosed: Whether the channel is closed.
@@ -76,7 +76,7 @@ class ICallOwner(Protocol):
         """Count bytes of the messages of a call that waits."""
 
     def forget(self, call: Any) -> None:
-        """Let a call wait no more."""
+        """Remove a call from those that wait."""
 
 
 @implementer(IClientCall)
@@ -194,7 +194,7 @@ class NativeClientCall(MessageStream):
 
     def start(self, block: bytes) -> None:
         """
-        Send what there is, on the stream that the call has just become.
+        Send the head and the messages so far, on the stream that the call has just become.
 
         @param block: The head, without the deadline and the metadata.
         """
@@ -330,7 +330,7 @@ class NativeClientCall(MessageStream):
 
     def watchDeadline(self) -> None:
         """Wait for a deadline that is far away."""
-        self._deadlines = self._resources.deadlines.add(self)
+        self._deadlines = None if self._isGone else self._resources.deadlines.add(self)
 
     def end(self, status: RPCStatus) -> None:
         """End the call, unless it has ended."""
@@ -384,6 +384,9 @@ class NativeClientCall(MessageStream):
             self.sendData(b"", True)
         return self._isEndWanted
 
+    def _readGone(self, got: Callable[[bytes | None], object]) -> None:
+        got(None)
+
     def _deliver(self) -> None:
         super()._deliver()
         self._settle()
@@ -433,9 +436,6 @@ class NativeClientCall(MessageStream):
 
     def read(self, got: Callable[[bytes | None], object], ahead: int = 0) -> None:
         """Request the next message."""
-        if self._isGone:
-            got(None)
-            return
         super().read(got, ahead)
         if self._status is not None:
             self._settle()

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IHandshakeListener
+from twisted.internet.interfaces import IHandshakeListener, ITCPTransport
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -96,13 +96,26 @@ class NativeClientConnection(RPCConnection):
         self.core = HTTP2Core(channel.limits, None, self._wantFlush, self._isOver)
         # The heads without deadline and metadata, each with the version of the encoder's table.
         self._blocks: dict[tuple[str, str | None], tuple[int, bytes]] = {}
+        # Since when no call is open.
+        self._isQuiet = True
         self._quietSince = 0.0
 
     # For the transport
 
+    def connectionMade(self) -> None:
+        """Send small messages at once."""
+        transport = self._transport
+        if ITCPTransport.providedBy(transport) and not self._channel.target.path:
+            transport.setTcpNoDelay(True)
+            # Nothing else detects a machine that vanishes during a silent stream.
+            transport.setTcpKeepAlive(True)
+
     def whenSecure(self) -> Deferred[None]:
-        """Wait for the handshake of TLS; fails if the connection ends before."""
-        return self._secure.wait()
+        """
+        Wait for the handshake of TLS; fails if the connection ends before. Cancelling it closes the
+        connection.
+        """
+        return self._secure.wait(self.abort)
 
     def handshakeCompleted(self) -> None:
         """Note that the certificates are verified."""
@@ -145,6 +158,7 @@ class NativeClientConnection(RPCConnection):
         assert encoder is not None
         key = call.path, call.encoding
         found = self._blocks.get(key)
+        self._isQuiet = False
         core.open(call.attach)
         if found is None or found[0] != encoder.version:
             version = encoder.version
@@ -194,7 +208,9 @@ class NativeClientConnection(RPCConnection):
         super()._flush()
 
     def _noCalls(self) -> None:
-        self._quietSince = self._clock.seconds()
+        if not self._isQuiet:
+            self._isQuiet = True
+            self._quietSince = self._clock.seconds()
         if self.core.isRetired or self._channel.isClosed:
             self._leave()
 
@@ -202,7 +218,7 @@ class NativeClientConnection(RPCConnection):
         """Close if no call was open for some time."""
         idle = self._channel.options.idle
         left = self._quietSince + idle - self._clock.seconds()
-        if self.core.streams or left > 0:
+        if left > 0 or not self._isQuiet:
             self._later("idle", left if left > 0 else idle, self._checkIdle)
         else:
             self._leave()
@@ -210,7 +226,6 @@ class NativeClientConnection(RPCConnection):
     def _leave(self) -> None:
         """Announce the end, and close."""
         if not self._isClosing:
-            self._channel.retire(self)
             self.core.goAway(ErrorCode.NO_ERROR)
             data = self.core.takeOutput(0)
             if data:
@@ -221,6 +236,7 @@ class NativeClientConnection(RPCConnection):
         if self._isClosing:
             return
         self._isClosing = True
+        self._channel.retire(self)
         self._stopTimers()
         transport: Any = self._transport
         transport.unregisterProducer()

@@ -70,7 +70,7 @@ class IConnectionOwner(TypingProtocol):
     """
     The server of a connection.
 
-    @ivar service: What the calls share.
+    @ivar service: The state that all calls share.
     @ivar options: The pings and ages of connections.
     @ivar scheduler: Divides time between the connections.
     @ivar isStopping: Whether connections accept no more calls.
@@ -115,6 +115,7 @@ class NativeConnection(RPCConnection):
             self._isClosing = True
             self._transport.loseConnection()
             return
+        core.share = self.share
         self._transport.registerProducer(self, True)
         self._later("hello", _HELLO_SECONDS, self._transport.abortConnection)
         options = self._server.options

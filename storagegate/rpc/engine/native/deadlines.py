@@ -39,7 +39,7 @@ DeadlineSet = dict[Any, None]
 
 
 class Deadlines:
-    """The deadlines of a server's calls."""
+    """The deadlines of the calls of a server or a client."""
 
     def __init__(self, clock: Any) -> None:
         """

@@ -27,7 +27,7 @@ _INTERNAL = GRPC_STATUSES["INTERNAL"]
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
 
 _COUNTED_BYTES = 32 * 1024
-"""From this size on, what a call holds is counted in the process's budget."""
+"""From this size on, the bytes that a call holds count in the budget of the process."""
 
 _MOST_MESSAGES = 64
 """
@@ -133,6 +133,9 @@ class MessageStream(Stream):
     def _begin(self) -> None:
         """Send the head, before the first message."""
         raise NotImplementedError
+
+    def _readGone(self, got: Callable[[bytes | None], object]) -> None:
+        """Answer a read after the end of the call; a server, whose client has left, does not."""
 
     def _sendLast(self) -> bool:
         """Send the end, if it waited for a message that a thread has compressed."""
@@ -281,7 +284,7 @@ class MessageStream(Stream):
             self.take(count)
 
     def _count(self) -> None:
-        """Count what is held in the budget of the process, which may end the call."""
+        """Count the held bytes in the budget of the process, which may end the call."""
         size = 0 if self._decoder is None else self._decoder.held
         if not self._isGone:
             size += self._inboxBytes
@@ -310,7 +313,7 @@ class MessageStream(Stream):
         if message is not None:
             got(message)
         elif self._isGone:
-            return
+            self._readGone(got)
         elif self._isInflating:
             self._got = got
         elif self._isAtEnd:

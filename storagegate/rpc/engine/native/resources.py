@@ -1,4 +1,4 @@
-"""What the calls of a server or of a client share, whichever connection they use."""
+"""The limits, counts and timers of the calls of a server or a client, on all connections."""
 
 from collections.abc import Callable
 from functools import partial

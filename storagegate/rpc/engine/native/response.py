@@ -1,7 +1,7 @@
 """
 The head and the end of a call, as a client receives them.
 
-What HTTP or a reset says in place of a status is mapped as in
+Statuses of HTTP and codes of resets are mapped to the statuses of gRPC as in
 U{https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md} and the section "Errors"
 of U{https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md}.
 """

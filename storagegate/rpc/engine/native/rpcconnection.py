@@ -88,7 +88,7 @@ class RPCConnection(Protocol):
             self._later(name, float("inf"), self._close)
 
     def _end(self) -> None:
-        """Stop what would run later: the connection is lost."""
+        """Stop all timers: the connection is lost."""
         self._isClosing = True
         if self._scheduled is not None:
             self._scheduled.cancel()

@@ -86,7 +86,7 @@ class NativeServer(Factory):
     A stop loses no call: a connection accepts the calls that its client makes before it hears of
     the end. So responses are not held while the server settles.
 
-    @ivar service: What the calls share.
+    @ivar service: The state that all calls share.
     @ivar options: The pings and ages of connections.
     @ivar scheduler: Divides time between the connections.
     @ivar certificates: The TLS certificates; C{None} without TLS.

@@ -1,4 +1,4 @@
-"""What the calls of a server share, whichever connection they come on."""
+"""The state that all calls of a server share, and the clients of its connections."""
 
 from collections.abc import Callable
 from typing import Any

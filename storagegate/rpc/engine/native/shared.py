@@ -20,7 +20,7 @@ class SharedCalls:
 
     The listener has the limits and timeouts of connections, and drains them.
 
-    @ivar service: What the calls share.
+    @ivar service: The state that all calls share.
     """
 
     def __init__(

@@ -1,12 +1,14 @@
 """The channel of a client: connections, their order, and their ends."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from hyperframe.frame import GoAwayFrame, PingFrame, SettingsFrame
+from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, PingFrame, SettingsFrame
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.rpc.engine.native import channel
+from storagegate.net.http2.interfaces import HTTP2Limits
+from storagegate.rpc.engine.native import channel, clientcall
 from storagegate.rpc.interfaces import CallOptions, UnaryResult
 from tests.support.channelserver import HEAD, OK, MemoryChannel, ServerSide
 from tests.support.h2client import framed
@@ -322,6 +324,55 @@ class GoAwayTests(ChannelCase):
         again = self.begin()
         self.answered(self.channel.accept(), 1, again)
 
+    def test_broken(self) -> None:
+        """A call after a mistake of the server connects before the old connection has closed."""
+        results = self.begin()
+        server = self.channel.accept()
+        self.answered(server, 1, results)
+        server.wire(b"\0\0\4\3\0\0\0\0\0abcd")
+        again = self.begin()
+        self.answered(self.channel.accept(), 1, again)
+
+    def test_crossing(self) -> None:
+        """Responses that cross the cancellations of their calls leave the connection alone."""
+        self.engine.limits = HTTP2Limits(control=100)
+        kept = self.begin()
+        server = self.channel.accept()
+        cancelled: list[UnaryResult] = []
+        cancels = [
+            self.engine.exchange("/a.B/C", CallOptions(), b"x", cancelled.append)
+            for _ in range(300)
+        ]
+        self.channel.turn()
+        server.receive()
+        for cancel in cancels:
+            cancel()
+        self.channel.turn()
+        self.assertEqual(len(cancelled), len(cancels))
+        head, end = (server.encoder.encode(each) for each in (HEAD, OK))
+        for number in list(server.requests)[1:]:
+            server.send(
+                HeadersFrame(number, data=head, flags=["END_HEADERS"]),
+                DataFrame(number, data=framed(b"y")),
+                HeadersFrame(number, data=end, flags=["END_HEADERS", "END_STREAM"]),
+            )
+        self.answered(server, 1, kept)
+        self.assertEqual(set(server.resets().values()), {CANCEL})
+
+    def test_uninvited(self) -> None:
+        """A server that sends frames of closed streams without end loses the connection."""
+        self.engine.limits = HTTP2Limits(control=100)
+        first, second = self.begin(), self.begin()
+        server = self.channel.accept()
+        self.answered(server, 1, first)
+        block = server.encoder.encode(HEAD)
+        frame = HeadersFrame(1, data=block, flags=["END_HEADERS"]).serialize()
+        server.wire(frame * 90)
+        self.channel.turn()
+        self.assertEqual(second, [])
+        server.wire(frame * 20)
+        self.assertStatus(second, RESOURCE_EXHAUSTED, "too many frames that do no work")
+
 
 class PingTests(ChannelCase):
     """Pings and idle connections."""
@@ -381,6 +432,20 @@ class PingTests(ChannelCase):
         again = self.begin()
         self.answered(self.channel.accept(), 1, again)
 
+    def test_idleWithPings(self) -> None:
+        """Pings of either side do not keep an idle connection open."""
+        for options in ({}, {"keepaliveTimeMs": 20_000, "keepalivePermitWithoutCalls": True}):
+            self.make(maxConnectionIdle=60_000, **options)
+            results = self.begin()
+            server = self.channel.accept()
+            self.answered(server, 1, results)
+            for _ in range(13):
+                self.channel.turn(5)
+                server.send(PingFrame(0, opaque_data=b"12345678"))
+                for ping in server.pings():
+                    server.send(PingFrame(0, opaque_data=ping.opaque_data, flags=["ACK"]))
+            self.assertTrue(server.transport.disconnecting)
+
     def test_answersPings(self) -> None:
         """The pings of a server are answered."""
         self.begin()
@@ -407,6 +472,20 @@ class CloseTests(ChannelCase):
         self.assertNoResult(closed)
         server.lose()
         self.successResultOf(closed)
+        self.assertEqual(self.channel.reactor.getDelayedCalls(), [])
+
+    def test_closedAtDeadline(self) -> None:
+        """A close at the deadline of a call leaves no timer of other calls."""
+        self.patch(clientcall, "time", SimpleNamespace(time=lambda: 1000.0))
+        first, far = (
+            self.engine.call("/a.B/C", CallOptions(deadline=1000 + seconds), b"x")
+            for seconds in (60, 600)
+        )
+        server = self.channel.accept()
+        first.ended().addCallback(lambda ended: self.engine.close())
+        self.channel.turn(60.02)
+        self.assertEqual(self.successResultOf(far.ended())[0], CANCELLED)
+        server.lose()
         self.assertEqual(self.channel.reactor.getDelayedCalls(), [])
 
     def test_stubborn(self) -> None:

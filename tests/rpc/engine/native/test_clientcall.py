@@ -207,6 +207,21 @@ class StatusTests(ClientCallCase):
 class MessageTests(ClientCallCase):
     """Messages, and how far they run ahead."""
 
+    def test_readMistake(self) -> None:
+        """A read that finds a mistake ends with the call, also behind messages that wait."""
+        for fields, waiting, mistake in (
+            (HEAD, 70, b"\7\0\0\0\0"),
+            ([*HEAD, ("grpc-encoding", "gzip")], 0, b"\1\0\0\0\2zz"),
+        ):
+            call = self.begin()
+            self.server.headers(1, fields)
+            self.server.data(1, framed(b"q") * waiting)
+            self.server.data(1, mistake)
+            message: bytes | None = b""
+            while message is not None:
+                message = self.successResultOf(self.read(call))
+            self.assertEnded(call, INTERNAL)
+
     def test_sendWindow(self) -> None:
         """What the server does not take stops the sender, also at a window of nothing."""
         call = self.begin(settings={"INITIAL_WINDOW_SIZE": 0})
