@@ -33,7 +33,7 @@ from storagegate.objects.access.identitypolicy import (
 from storagegate.objects.access.policy import BucketPolicy, compilePolicy
 from storagegate.objects.access.rules import Rules
 from storagegate.objects.dates import parseDate
-from storagegate.objects.errors import InvalidInput, MalformedPolicy
+from storagegate.objects.errors import InvalidInput, MalformedPolicy, NoSuchEntity
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import (
     EvaluationResult,
@@ -191,26 +191,39 @@ def _inputs(operation: SimulationOperation) -> list[tuple[str, str]]:
 
 def _holderOf(state: AccountState, arn: str) -> PolicyHolder:
     """
-    Find the user, group or role of an ARN.
+    Find the user, group or role of an ARN, whose name may be in any case.
 
-    @raise NoSuchEntity: There is none.
+    @raise NoSuchEntity: There is none, or it has another path.
     @raise InvalidInput: The ARN is of something else, or the rights of the user are no policies.
     """
     account, _, resource = arn.removeprefix(_IAM).partition(":")
-    kind, _, rest = resource.partition("/")
-    name = rest.rpartition("/")[2]
+    kind = resource.partition("/")[0]
+    path, _, name = resource.rpartition("/")
     find: Any = {"user": userOf, "group": groupOf, "role": roleOf}.get(kind)
     if not arn.startswith(_IAM) or find is None or account != state.account or not name:
         raise InvalidInput(
             f"PolicySourceArn must be the ARN of a user, a group or a role of {state.account}"
         )
     found: PolicyHolder = find(state, name)
+    if found.resource.rpartition("/")[0] != path:
+        raise NoSuchEntity(f"{arn} cannot be found.")
     if isinstance(found, IAMUser) and not found.id:
         raise InvalidInput(
             f"The user {name} is an access key that an operator issued: the limits of the key are "
             "its rights, which are no policies"
         )
     return found
+
+
+def sourceArn(state: AccountState, arn: str) -> str:
+    """
+    Return the ARN by which policies know the identity that a call names, which may write its name
+    in another case; the ARN of the call if there is no such identity.
+    """
+    try:
+        return _holderOf(state, arn).arn(state.account)
+    except (InvalidInput, NoSuchEntity):
+        return arn
 
 
 def _callerOf(arn: str) -> tuple[str, IAMUser | Role | None]:

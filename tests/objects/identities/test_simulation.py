@@ -332,8 +332,10 @@ class PrincipalTests(SimulationCase):
 
     def test_unknown(self) -> None:
         """Identities that do not exist, of other accounts and of other kinds are refused."""
-        with self.assertRaises(NoSuchEntity):
-            self.principal("user/bob", "s3:GetObject")
+        for resource in ("user/bob", "user/Ann", "user/board/Ann", "user/Staff/Ann", "role/x/ops"):
+            # A path that is not the identity's own must not stand for it in the caller's rights.
+            with self.assertRaises(NoSuchEntity):
+                self.principal(resource, "s3:GetObject")
         for arn in (
             "arn:aws:iam::other:user/ann",
             "arn:aws:iam::acme:policy/x",
