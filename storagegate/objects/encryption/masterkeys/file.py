@@ -44,8 +44,8 @@ WATCH_SECONDS = 1.0
 MISSING = "the file of the master keys is missing: restore it from a copy"
 
 FOREIGN = (
-    "the file of the master keys belongs to another store: it opens no key of this store; restore"
-    " the right file from a copy"
+    "the file of the master keys opens no key of this store: it belongs to another store, or is an"
+    " old copy; restore the right file"
 )
 
 _ABSENT = "there are no master keys yet: run storagegate masterkeys create"
@@ -119,9 +119,10 @@ class FileMasterKeys:
         self._mayCreate = mayCreate
         self._openSeconds = openSeconds
         self._last = _FileReading()
-        # The readings that were found to be of this store, and of another one.
+        # The readings that were found to be of this store, and of another one until a time.
         self._own: _FileReading | None = None
         self._foreign: _FileReading | None = None
+        self._foreignUntil = 0.0
         self._watchedUntil = 0.0
         self._timers: dict[str, IDelayedCall] = {}
         self._isClosed = False
@@ -256,13 +257,20 @@ class FileMasterKeys:
         last = self._last
         if last.file is None or last is self._own:
             return
-        if last is not self._foreign:
+        now = self._clock.seconds()
+        if last is not self._foreign or now >= self._foreignUntil:
             ids = {version.id for key in last.file.keys for version in key.versions}
             wrapped = await self._wrapped()
-            if not wrapped or not ids.isdisjoint(map(_versionOf, wrapped)):
+            isOwn = not ids.isdisjoint(map(_versionOf, wrapped))
+            if isOwn:
                 self._own = last
+            if isOwn or not wrapped:
+                if self._foreign is not None:
+                    # The buckets with keys of another file are gone.
+                    self._foreign = None
+                    self._setProblem(None)
                 return
-            self._foreign = last
+            self._foreign, self._foreignUntil = last, now + WATCH_SECONDS
         raise self._unavailable(FOREIGN)
 
     async def _requireFile(self) -> None:

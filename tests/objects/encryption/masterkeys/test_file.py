@@ -207,6 +207,38 @@ class ProblemTests(FileCase):
         self.wrapped = [theirs, own]
         self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))
 
+    def test_foreignNoMore(self) -> None:
+        """Once no bucket has keys of another file, this one serves, without a change or a start."""
+        self.wait(self.provider().newKey("photos"))
+        for self.wrapped, isChecked in (["vault:v1:AAAA"], True), (["vault:v1:AAAA"], False):
+            keys = self.provider()
+            self.wait(keys.check())
+            self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
+            self.assertEqual(keys.problem, FOREIGN)
+            self.wrapped = []
+            if isChecked:
+                self.clock.advance(CHECK_SECONDS)
+            else:
+                self.clock.advance(WATCH_SECONDS)
+                self.wait(keys.wrap(DEFAULT_KEY, PLAIN, b""))
+            self.assertIsNone(keys.problem)
+            self.wait(keys.keys())
+            self.assertIsNone(keys.problem)
+
+    def test_foreignLater(self) -> None:
+        """
+        A file that was there before the first wrapped key is foreign as soon as another one has
+        wrapped that: two nodes, each with a file of its own.
+        """
+        self.wait(self.provider().newKey("photos"))
+        keys = self.provider(mayCreate=False)
+        self.wait(keys.check())
+        self.assertIsNone(keys.problem)
+        self.path += "-of-another-node"
+        self.wrapped = [self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))]
+        self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
+        self.assertEqual(keys.problem, FOREIGN)
+
     def test_cluster(self) -> None:
         """A node never makes the file: each node would have its own keys."""
         keys = self.provider(mayCreate=False)
