@@ -58,7 +58,7 @@ OpenCall = Callable[[Any, int, ReceivedFields], Any]
 def besideObjects(openCall: OpenCall) -> OpenCall:
     """
     Leave requests for objects with the content type of gRPC to S3: a call is a POST request without
-    a query, and S3 has none of those with a content type of its object.
+    a query, which S3 has only for forms.
     """
 
     def open(connection: Any, number: int, fields: ReceivedFields) -> Any:
