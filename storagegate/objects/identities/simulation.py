@@ -74,11 +74,15 @@ _STRICTNESS = (ALLOWED, IMPLICIT_DENY, EXPLICIT_DENY)
 _IDENTITY, _RESOURCE = "IAM Policy", "Resource Policy"
 """Amazon's names of the kinds of policies."""
 
-_MOST_STATEMENTS = 20_000
+_MOST_WORK = 20_000
 """
 Statements that one call evaluates, one for each of them, each action and each resource: the reactor
-waits 50 ms for them.
+waits 50 ms for short ones. Lists of values and wildcards make a statement count as several.
 """
+
+_STATEMENT = 100
+_WILDCARDS = 4
+"""Characters, and wildcards, of a policy that take as long as a short statement."""
 
 _ARN = "arn:aws:s3:::"
 _IAM = "arn:aws:iam::"
@@ -291,6 +295,7 @@ class _Simulator:
         self._owner = _ownerOf(operation.resourceOwner) or account
         self._given = _givenValues(operation.contextEntries)
         self._policies = [_identityPolicy(*each) for each in found]
+        self._documents = [*documents, operation.resourcePolicy]
         self._arns = operation.resourceArns or ("*",)
         self._isSpecific = self._arns != ("*",)
         self._resources = [_resourceOf(arn) for arn in self._arns]
@@ -306,25 +311,35 @@ class _Simulator:
         """
         Simulate the actions of a page.
 
-        @raise InvalidInput: An action does not exist, or has too many statements and resources.
+        @raise InvalidInput: An action does not exist, or takes too much work.
         """
         rows = [(f"{n:06}", name) for n, name in enumerate(self._operation.actionNames)]
         for _, name in rows:
             if name.lower() not in _ACTIONS:
                 raise InvalidInput(f"Invalid Action: {name!a:.150} is no action of this store")
-        policies = [*self._policies, *filter(None, (self._resourcePolicy,))]
-        statements = sum(len(each.rules) for each in policies)
-        cost = len(self._arns) * max(1, statements)
-        if cost > _MOST_STATEMENTS:
+        work = self._work()
+        if work > _MOST_WORK:
             raise InvalidInput(
-                f"{len(self._arns)} resources and {statements} statements are too many: simulate "
-                "fewer resources in one call"
+                "The policies are too large for the number of resources and context values: "
+                "simulate fewer of them in one call"
             )
         # As at Amazon, a page can have fewer rows than MaxItems.
-        most = min(self._operation.maxItems, max(1, _MOST_STATEMENTS // cost))
+        most = min(self._operation.maxItems, _MOST_WORK // work)
         found, fields = pageOf(rows, lambda row: row[0], self._operation.marker, most)
         results = tuple(self._simulate(name) for _, name in found)
         return SimulationPage(evaluationResults=results, **fields)
+
+    def _work(self) -> int:
+        """Return the work of one action, as a number of short statements."""
+        policies = [*self._policies, *filter(None, (self._resourcePolicy,))]
+        size = max(
+            1,
+            sum(len(each.rules) for each in policies),
+            sum(map(len, self._documents)) // _STATEMENT,
+            sum(each.count("*") for each in self._documents) // _WILDCARDS,
+        )
+        values = [len(each.contextKeyValues) for each in self._operation.contextEntries]
+        return len(self._arns) * size * max([1, *values])
 
     def _simulate(self, name: str) -> EvaluationResult:
         action = _ACTIONS[name.lower()]
