@@ -48,6 +48,12 @@ FOREIGN = (
     " old copy; restore the right file"
 )
 
+_SAMPLES = (20, 1000)
+"""
+Buckets whose wrapped keys tell whether a file is of this store: more if it opens none of the first,
+whose keys may have been given up.
+"""
+
 _ABSENT = "there are no master keys yet: run storagegate masterkeys create"
 
 
@@ -95,7 +101,7 @@ class FileMasterKeys:
         path: str,
         clock: IReactorTime,
         run: Callable[..., Awaitable[Any]],
-        wrapped: Callable[[], Awaitable[Sequence[str]]],
+        wrapped: Callable[[int], Awaitable[Sequence[str]]],
         mayCreate: bool,
         openSeconds: float,
     ) -> None:
@@ -103,8 +109,8 @@ class FileMasterKeys:
         @param path: The file, which may not exist yet.
         @param clock: Times the checks of the file.
         @param run: Runs a blocking function in a pool thread.
-        @param wrapped: Returns some of the wrapped keys of the store; if there are any, a missing
-            file is lost, and no other takes its place.
+        @param wrapped: Returns the wrapped keys of the store, of at most so many buckets; if there
+            are any, a missing file is lost, and no other takes its place.
         @param mayCreate: Whether L{wrap} creates a missing file. Nodes of a cluster must not: each
             would have keys of its own.
         @param openSeconds: How long bucket keys stay open in memory after a call.
@@ -244,7 +250,7 @@ class FileMasterKeys:
         if last.file is None:
             if last.problem is not None:
                 raise self._unavailable(last.problem)
-            if await self._wrapped():
+            if await self._wrapped(1):
                 raise self._unavailable(MISSING)
 
     async def _refuseForeign(self) -> None:
@@ -260,17 +266,18 @@ class FileMasterKeys:
         now = self._clock.seconds()
         if last is not self._foreign or now >= self._foreignUntil:
             ids = {version.id for key in last.file.keys for version in key.versions}
-            wrapped = await self._wrapped()
-            isOwn = not ids.isdisjoint(map(_versionOf, wrapped))
-            if isOwn:
-                self._own = last
-            if isOwn or not wrapped:
+            for most in _SAMPLES:
+                wrapped = await self._wrapped(most)
+                if not ids.isdisjoint(map(_versionOf, wrapped)):
+                    self._own = last
+                    break
+            if last is self._own or not wrapped:
                 if self._foreign is not None:
                     # The buckets with keys of another file are gone.
                     self._foreign = None
                     self._setProblem(None)
                 return
-            self._foreign, self._foreignUntil = last, now + WATCH_SECONDS
+            self._foreign, self._foreignUntil = last, now + CHECK_SECONDS
         raise self._unavailable(FOREIGN)
 
     async def _requireFile(self) -> None:
