@@ -323,7 +323,8 @@ async def putObjectTagging(
     """Replace the tags of an object."""
     bucket, key, versionId = wanted.bucket, wanted.key, wanted.versionId
     found = await service.object(caller, bucket, key, versionId)
-    seen = wanted.seen and (wanted.seen.sequence, wanted.seen.attributes.tags)
+    record = wanted.seen
+    seen = None if record is None else (record.sequence, record.attributes.tags)
     try:
         await service.catalog.commit(PutTags(bucket, key, versionId, encodeTags(wanted.tags), seen))
     except NoSuchKey:
