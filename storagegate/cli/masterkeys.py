@@ -26,7 +26,6 @@ from storagegate.objects.encryption.masterkeys.keyfile import (
     KeyFileError,
     readKeyFile,
 )
-from storagegate.objects.encryption.masterkeys.opening import MOST_SAMPLED
 from storagegate.objects.errors import DomainError, MasterKeysUnavailable
 from storagegate.storage.files import createFile
 from storagegate.storage.layout import MASTER_KEYS
@@ -286,11 +285,11 @@ def _provided(invocation: Invocation, act: "Callable[[IMasterKeys], Awaitable[T]
     outcome: list[T] = []
     problem: list[str | None] = []
 
-    async def wrapped() -> list[str]:
+    async def wrapped(most: int) -> list[str]:
         from storagegate.objects.encryption.bucketkeys import keysIn
 
         with closing(_keyedSettings(invocation)) as settings:
-            some = list(islice(settings, MOST_SAMPLED))
+            some = list(islice(settings, most))
         return [key.wrapped for documents in some for key in keysIn(documents).values()]
 
     async def run(keys: "IMasterKeys") -> None:

@@ -9,6 +9,7 @@ changed since; the same job, started again, continues with the remaining objects
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from secrets import token_hex
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -631,7 +632,7 @@ async def _tagObjects(run: _Run, keys: Sequence[str], prefixes: Sequence[str]) -
 async def _tagAll(run: _Run, keys: Sequence[str]) -> None:
     for key in keys:
         try:
-            await _tag(run, key.encode())
+            await retryCopy(partial(_tag, run, key.encode()))
         except (DomainError, ServiceError, StoreError) as error:
             run.failed(key, error)
         run.job.done += 1
@@ -639,7 +640,11 @@ async def _tagAll(run: _Run, keys: Sequence[str]) -> None:
 
 
 async def _tag(run: _Run, key: bytes) -> None:
-    """Add the tags of the job to those of an object."""
+    """
+    Add the tags of the job to those of an object.
+
+    @raise ConcurrentChange: The object or its tags have just changed.
+    """
     job, objects = run.job, run.services.objects
     reader = run.caller("GetObjectTagging", "read", job.bucket, key)
     _, record = await objects.object(reader, job.bucket, key)
@@ -649,7 +654,7 @@ async def _tag(run: _Run, key: bytes) -> None:
         return
     writer = run.caller("PutObjectTagging", "write", job.bucket, key)
     writer.tags = tags
-    await objects.perform(writer, PutObjectTagging(job.bucket, key, None, tags))
+    await objects.perform(writer, PutObjectTagging(job.bucket, key, None, tags, record))
 
 
 async def _abortUploads(run: _Run) -> None:

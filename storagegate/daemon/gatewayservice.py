@@ -32,7 +32,7 @@ from storagegate.core.options import OptionError
 from storagegate.daemon.config import Configuration, ConfigurationError, collectErrors, raiseErrors
 from storagegate.daemon.configkeys import OWN_SERVICES
 from storagegate.daemon.health import Readiness
-from storagegate.daemon.s3guest import S3Guest, guestErrors
+from storagegate.daemon.s3guest import S3Guest, besideObjects, guestErrors
 from storagegate.gateway.gateway import ProtocolGateway
 from storagegate.gateway.host import GatewayResources
 from storagegate.gateway.options import readOptions
@@ -423,6 +423,8 @@ class DaemonGatewayService:
         @raise DefinitionError: If a configured route names an unknown method.
         """
         resource = self._gateway.start(self._reactor).join(site)
+        if site.openCall is not None:
+            site.openCall = besideObjects(site.openCall)
         self.guest = S3Guest(resource, self._gateway.settings)
         self._s3Address = address
 

@@ -2,16 +2,19 @@
 The gateway on the S3 listener, told apart by the path.
 
 S3 has the paths C{/BUCKET/KEY}, so the gateway's must begin with a segment that no bucket can have
-as its name, such as C{/_api}. The calls of gRPC are told apart before, by their content type.
+as its name, such as C{/_api}. The calls of gRPC are told apart before, by their content type, which
+an object may have, too: see L{besideObjects}.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import HTTP, WEBSOCKET
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import NativeResource
+from storagegate.net.http2.hpack import ReceivedFields
 from storagegate.objects.errors import InvalidBucketName
 from storagegate.objects.names import checkBucketName
 
@@ -46,6 +49,31 @@ def _isFree(path: str) -> bool:
     except InvalidBucketName:
         return True
     return False
+
+
+OpenCall = Callable[[Any, int, ReceivedFields], Any]
+"""See L{IChannelOwner.openCall<storagegate.net.http.interfaces.IChannelOwner>}."""
+
+
+def besideObjects(openCall: OpenCall) -> OpenCall:
+    """
+    Leave requests for objects with the content type of gRPC to S3: a call is a POST request without
+    a query, which S3 has only for forms.
+    """
+
+    def open(connection: Any, number: int, fields: ReceivedFields) -> Any:
+        return openCall(connection, number, fields) if _mayBeCall(fields) else None
+
+    return open
+
+
+def _mayBeCall(fields: ReceivedFields) -> bool:
+    for name, value in fields.pairs:
+        if name[:1] != b":":
+            break
+        if (name == b":method" and value != b"POST") or (name == b":path" and b"?" in value):
+            return False
+    return True
 
 
 class S3Guest:

@@ -323,8 +323,10 @@ async def putObjectTagging(
     """Replace the tags of an object."""
     bucket, key, versionId = wanted.bucket, wanted.key, wanted.versionId
     found = await service.object(caller, bucket, key, versionId)
+    record = wanted.seen
+    seen = None if record is None else (record.sequence, record.attributes.tags)
     try:
-        await service.catalog.commit(PutTags(bucket, key, versionId, encodeTags(wanted.tags)))
+        await service.catalog.commit(PutTags(bucket, key, versionId, encodeTags(wanted.tags), seen))
     except NoSuchKey:
         # The object was deleted in the meantime.
         raise await service.absent(found[0], key, versionId) from None

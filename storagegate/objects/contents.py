@@ -546,7 +546,8 @@ TRIES = 3
 
 async def retryCopy(copy: Callable[[], Awaitable[_Copied]]) -> _Copied:
     """
-    Run a copy that looks up its source; repeat it if the source is replaced in the meantime.
+    Run a copy, or another change, that looks up its source; repeat it if the source is changed in
+    the meantime.
 
     @raise OperationAborted: After L{TRIES}, and the errors of the copy.
     @raise CorruptBlob: The bytes of the source are damaged.

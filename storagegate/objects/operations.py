@@ -447,9 +447,13 @@ class PutObjectTagging(VersionOperation[tuple[Bucket, ObjectRecord]], frozen=Tru
     the change.
 
     @ivar tags: Checked tags; empty removes all.
+    @ivar seen: The current object as it was looked up, which neither a write nor other tags may
+        have changed; L{None} for any version.
+    @raise ConcurrentChange: It has changed.
     """
 
     tags: "Tags"
+    seen: ObjectRecord | None = None
 
 
 class DeleteObjectTagging(VersionOperation[tuple[Bucket, ObjectRecord]], frozen=True):

@@ -153,13 +153,17 @@ class PutTags(NamedBucketMutation[None], frozen=True):
 
     @ivar versionId: The version to tag; L{None} for the current object.
     @ivar tags: URL-encoded as in C{x-amz-tagging}; empty removes all tags.
+    @ivar seen: The sequence and the tags that the object must have; only for the current object.
     @raise NoSuchBucket: The bucket does not exist.
     @raise NoSuchKey: The object or version does not exist or is a delete marker.
+    @raise ConcurrentChange: The current object differs from C{seen}, or does not exist any more;
+        nothing has changed.
     """
 
     key: bytes
     versionId: str | None
     tags: str
+    seen: tuple[int, str] | None = None
 
 
 class PutAcl(NamedBucketMutation[None], frozen=True):

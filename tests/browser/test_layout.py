@@ -86,7 +86,7 @@ class LayoutTests(PagesCase):
             self.page.wait(f"document.querySelector('.drawer').offsetWidth === {wanted}")
         # Headless Chromium denies the clipboard.
         self.page.press("Copy as JSON")
-        self.page.waitText("The browser does not permit to copy")
+        self.page.waitText("The browser does not allow copying")
 
     def test_facts(self) -> None:
         """On a phone each fact that says nothing by itself has its name before it."""

@@ -73,7 +73,7 @@ class UserPageTests(BrowserCase):
         key = self.page.evaluate("document.querySelector('#accessKey').textContent")
         self.press("I have stored it")
         uses = "document.querySelector('.drawer .plain li code + small')?.textContent"
-        self.page.wait(f"{uses} === 'The key was never used.'")
+        self.page.wait(f"{uses} === 'The key has never been used.'")
         keys = self.read("ListAccessKeys", userName="ann")["accessKeyMetadata"]
         self.assertEqual([each["accessKeyId"] for each in keys], [key])
         self.press("New inline policy…")

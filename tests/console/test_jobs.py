@@ -255,7 +255,7 @@ class JobTests(ConsoleCase):
 
     @long("takes seconds")
     def test_policy(self) -> None:
-        """A job may what its key may; one sees one's own."""
+        """A job may do what its key may do, and a key sees only its own jobs."""
         bucket = self.fill("a/1")
         stranger = self.issueKey("jobless")
         wanted = {"kind": "deletePrefix", "bucket": bucket}

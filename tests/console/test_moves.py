@@ -1,4 +1,4 @@
-"""Moves beside other writes: neither may lose what the other has stored."""
+"""Moves and tags beside other writes: neither may lose what the other has stored."""
 
 import os
 from types import SimpleNamespace
@@ -31,27 +31,27 @@ CALLER = PlainCaller(ROOT, "")
 
 class _Objects:
     """
-    The domain, where removals of objects wait.
+    The domain, where jobs wait before they remove or tag an object.
 
-    @ivar removals: The waiting removals, by key.
+    @ivar waiting: The waiting jobs, by key.
     """
 
     def __init__(self, objects: Any) -> None:
         self._objects = objects
-        self.removals: dict[bytes, Deferred[None]] = {}
+        self.waiting: dict[bytes, Deferred[None]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._objects, name)
 
     async def perform(self, caller: Any, operation: Any) -> Any:
         """Perform an operation."""
-        if isinstance(operation, DeleteObject):
-            await self.removals.setdefault(operation.key, Deferred())
+        if caller is not CALLER and isinstance(operation, DeleteObject | PutObjectTagging):
+            await self.waiting.setdefault(operation.key, Deferred())
         return await self._objects.perform(caller, operation)
 
 
-class MoveTests(TestCase):
-    """Jobs that move objects; the test decides when they remove the sources."""
+class JobTests(TestCase):
+    """Jobs that move or tag objects; the test decides when they remove the sources, or tag."""
 
     timeout = 60
 
@@ -108,16 +108,16 @@ class MoveTests(TestCase):
         wanted = NewJob(kind="movePrefix", bucket="box", prefix=prefix, toPrefix=toPrefix)
         return (await startJob(self.console, wanted)).id
 
-    async def removing(self, key: bytes) -> None:
-        """Wait until a job is about to remove an object."""
+    async def waits(self, key: bytes) -> None:
+        """Wait until a job is about to remove or tag an object."""
         from twisted.internet import reactor
 
-        while key not in self.objects.removals:
+        while key not in self.objects.waiting:
             await deferLater(reactor, 0.005)
 
-    async def remove(self, key: bytes, id: str) -> tuple[str, int]:
-        """Let a job remove an object; return the state of the job at its end, and its failures."""
-        self.objects.removals[key].callback(None)
+    async def goOn(self, key: bytes, id: str) -> tuple[str, int]:
+        """Let a job go on with an object; return its state at its end, and its failures."""
+        self.objects.waiting[key].callback(None)
         while True:
             [job] = [each for each in await self.manager.jobs() if each.id == id]
             if job.state != "running":
@@ -127,11 +127,11 @@ class MoveTests(TestCase):
         """Two jobs in opposite directions: the second has moved the copy back over its source."""
         await self.put(b"a/x", b"one")
         there = await self.move("a/", "b/")
-        await self.removing(b"a/x")
+        await self.waits(b"a/x")
         back = await self.move("b/", "a/")
-        await self.removing(b"b/x")
-        self.assertEqual(await self.remove(b"a/x", there), ("done", 1))
-        self.assertEqual(await self.remove(b"b/x", back), ("done", 0))
+        await self.waits(b"b/x")
+        self.assertEqual(await self.goOn(b"a/x", there), ("done", 1))
+        self.assertEqual(await self.goOn(b"b/x", back), ("done", 0))
         self.assertEqual(await self.contents(), {"a/x": b"one"})
 
     async def test_writtenAgain(self) -> None:
@@ -139,14 +139,34 @@ class MoveTests(TestCase):
         for key in (b"a/x", b"a/y"):
             await self.put(key, b"one")
         job = await self.move("a/", "b/")
-        await self.removing(b"a/x")
+        await self.waits(b"a/x")
         await self.put(b"a/x", b"one", "of=mine")
-        self.objects.removals[b"a/x"].callback(None)
-        await self.removing(b"a/y")
+        self.objects.waiting[b"a/x"].callback(None)
+        await self.waits(b"a/y")
         wanted = PutObjectTagging("box", b"a/y", None, {"of": "mine"})
         await self.objects.perform(CALLER, wanted)
-        self.assertEqual(await self.remove(b"a/y", job), ("done", 2))
+        self.assertEqual(await self.goOn(b"a/y", job), ("done", 2))
         expected = dict.fromkeys(["a/x", "a/y", "b/x", "b/y"], b"one")
         self.assertEqual(await self.contents(), expected)
-        _, record = await self.objects.object(CALLER, "box", b"a/x")
-        self.assertEqual(record.attributes.tags, "of=mine")
+        self.assertEqual(await self.tags(b"a/x"), "of=mine")
+
+    async def test_tagged(self) -> None:
+        """Tags that are set while a job adds others stay, also those of a new object."""
+        for key in (b"x", b"y"):
+            await self.put(key, b"one", "old=1")
+        wanted = NewJob(kind="tagObjects", bucket="box", tags={"of": "job"})
+        job = (await startJob(self.console, wanted)).id
+        await self.waits(b"x")
+        await self.objects.perform(CALLER, PutObjectTagging("box", b"x", None, {"new": "2"}))
+        self.objects.waiting[b"x"].callback(None)
+        await self.waits(b"y")
+        await self.put(b"y", b"two", "new=3")
+        self.assertEqual(await self.goOn(b"y", job), ("done", 0))
+        self.assertEqual(await self.tags(b"x"), "new=2&of=job")
+        self.assertEqual(await self.tags(b"y"), "new=3&of=job")
+        self.assertEqual(await self.contents(), {"x": b"one", "y": b"two"})
+
+    async def tags(self, key: bytes) -> str:
+        """Return the tags of an object."""
+        _, record = await self.objects.object(CALLER, "box", key)
+        return record.attributes.tags

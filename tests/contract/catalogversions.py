@@ -6,11 +6,13 @@ from twisted.internet.defer import DeferredList
 from storagegate.storage.errors import (
     BucketChanged,
     BucketNotEmpty,
+    ConcurrentChange,
     InvalidVersionId,
     NoSuchBucket,
     NoSuchUpload,
     PreconditionFailed,
     SettingsChanged,
+    StoreError,
 )
 from storagegate.storage.mutations import (
     AbortUpload,
@@ -162,6 +164,38 @@ class VersionContract(CatalogCase):
         await self.remove((b"k", "null"), (b"k", made[1].versionId))
         await assertFound("null", None)
         await assertFound(made[1].versionId, None)
+
+    async def test_tagsOfSeen(self) -> None:
+        """Tags of an object as it was seen are stored only while it has those tags."""
+        catalog = self.catalog
+
+        async def put(seen: tuple[int, str], tags: str, bucket: str = "b") -> None:
+            await catalog.commit(PutTags(bucket, b"k", None, tags, seen))
+
+        async def assertRefused(seen: tuple[int, str]) -> None:
+            before = await catalog.object("b", b"k")
+            with self.assertRaises(ConcurrentChange):
+                await put(seen, "lost=1")
+            self.assertEqual(await catalog.object("b", b"k"), before)
+
+        await assertRefused((1, ""))
+        for versioning in (None, VERSIONING_ENABLED):
+            if versioning is not None:
+                await self.setVersioning(versioning)
+            seen = (await self.stored(b"k", b"x")).sequence
+            for before, tags in (("", "a=1"), ("a=1", "b=2"), ("b=2", ""), ("", "c=3")):
+                await put((seen, before), tags)
+                _, found = await catalog.object("b", b"k")
+                self.assertEqual(found.attributes.tags, tags)
+                await assertRefused((seen, before))
+            await assertRefused((seen + 1, "c=3"))
+        newer = (await self.stored(b"k", b"x")).sequence
+        await assertRefused((seen, "c=3"))
+        await put((newer, ""), "d=4")
+        await self.remove((b"k", None))
+        await assertRefused((newer, "d=4"))
+        with self.assertRaises(StoreError):
+            await put((newer, "d=4"), "", "no-bucket")
 
     async def test_pagesOfVersions(self) -> None:
         """Pages of any size show all versions in order, of high stacks and of low ones."""

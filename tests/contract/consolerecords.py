@@ -6,7 +6,7 @@ from zope.interface.verify import verifyObject
 
 from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
 
-NOW_MS = 1_800_000_000_000
+NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 60_000
 
 

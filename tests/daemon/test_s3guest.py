@@ -10,11 +10,12 @@ from storagegate.core.heldbytes import HeldBytes
 from storagegate.daemon.config import ConfigurationError, load
 from storagegate.daemon.configcheck import everyError
 from storagegate.daemon.gatewayservice import DaemonGatewayService
-from storagegate.daemon.s3guest import S3Guest, guestErrors
+from storagegate.daemon.s3guest import S3Guest, besideObjects, guestErrors
 from storagegate.gateway.gateway import createProtocolGateway
 from storagegate.net.http.interfaces import HTTPLimits
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import NativeResource, Site
+from storagegate.net.http2.hpack import ReceivedFields
 from tests.net.support import Connection
 
 PATHS = {"http": {"basePath": "/_api/v1"}, "websocket": {"path": "/ws"}}
@@ -53,6 +54,18 @@ class GuestTests(SynchronousTestCase):
         """All paths of a host that is a bucket are keys."""
         self.assertEqual(self.ask("/ws", "bucket.example.com"), "s3")
         self.assertEqual(self.ask("/ws", "example.com"), "gateway")
+
+    def test_contentTypes(self) -> None:
+        """An object may have the content type of gRPC: only a POST without a query is a call."""
+        opened = besideObjects(lambda connection, number, fields: number)
+        for method, path, expected in (
+            (b"POST", b"/UserService/ListUsers", 1),
+            (b"PUT", b"/bucket/key", None),
+            (b"GET", b"/bucket/key", None),
+            (b"POST", b"/bucket/key?uploads", None),
+        ):
+            pairs = [(b":method", method), (b":path", path), (b"content-type", b"application/grpc")]
+            self.assertEqual(opened(None, 1, ReceivedFields(pairs)), expected, path)
 
     def test_buckets(self) -> None:
         """A path that could be a bucket's is refused, as is a pattern; each by its name."""

@@ -25,7 +25,7 @@ addTexts({
 
 const ACCESSES = ["read", "write", "delete", "list", "admin"];
 
-// `keys` are [access key, text]. Without a `bucket` that one is asked for, and the key is the only one.
+// `keys` are [access key, text]. Without `bucket`, `keys` has one key, and the form asks for the bucket.
 export function AccessCheck({ keys, bucket }) {
   const [values, setValues] = useState({ checkKey: keys[0][0], access: "read", bucket: bucket || "", key: "" });
   const [verdict, setVerdict] = useState(null);

@@ -13,7 +13,7 @@ addTexts({
   "keys.done": "I have stored it",
   "keys.clients": "Ready configuration",
   "keys.lastUse": "Last used {age}.",
-  "keys.neverUsed": "The key was never used.",
+  "keys.neverUsed": "The key has never been used.",
 });
 
 export const lastUse = (ms) => (ms ? say("keys.lastUse", { age: age(ms) }) : say("keys.neverUsed"));

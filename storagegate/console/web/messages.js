@@ -27,7 +27,7 @@ const TEXTS = {
   "app.save": "Save",
   "app.delete": "Delete",
   "app.copy": "Copy",
-  "app.notCopied": "The browser does not permit to copy. Select the text instead.",
+  "app.notCopied": "The browser does not allow copying. Select the text instead.",
   "app.copied": "Copied",
   "app.more": "Show more",
   "app.clear": "Clear the field",

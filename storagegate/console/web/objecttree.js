@@ -16,7 +16,7 @@ addTexts({
 
 const LIMIT = 1000;
 const MOST_BUCKETS = 1000;
-// Pages that are read by themselves for one folder: more than 10,000 folders, or as many objects between some.
+// Pages of one folder that are read without a click: more than 10,000 folders, or objects between two of them.
 const MOST_PAGES = 20;
 const DELAY_MS = 150;
 const ROW_PX = 30;
@@ -109,14 +109,14 @@ function Tree({ bucket, folder, filter, onPick, handle }) {
   const rows = folders.rows(folder, filter);
   const count = rows.length;
   const height = useRowHeight(ROW_PX, CARD_PX);
-  // A row that is gone leaves its place to the one that has come there.
+  // If the active row has gone, the row in its place becomes active.
   const latest = useRef(0);
   const found = rows.findIndex((row) => row.id === active);
   const index = found >= 0 ? found : Math.min(latest.current, count - 1);
   latest.current = index;
   const place = rows.findIndex((row) => row.id === folder);
   const isThere = place >= 0;
-  // A folder that was typed or picked is seen as soon as it is known.
+  // Shows a folder that was typed or picked as soon as it is in the tree.
   useEffect(() => {
     if (isThere) handle.current.reveal(place);
   }, [folder, isThere]);
@@ -175,8 +175,8 @@ function Tree({ bucket, folder, filter, onPick, handle }) {
   `;
 }
 
-// The buckets that can be written to, and the field for a folder in the chosen one. `own` is the name that what is copied
-// keeps, which a folder that is picked gets at its end.
+// The buckets that can be written to, and the field for a folder in the chosen one. `own` is the name of what is copied,
+// which is appended to a picked folder.
 export function TargetFields({ bucket, changeBucket, value, own = "", change, ...rest }) {
   const found = useLoad((signal) => call("GET", "buckets", { query: { limit: MOST_BUCKETS }, signal }), []);
   const names = found.data ? found.data.items.filter((each) => each.may.write).map((each) => each.name) : [bucket];

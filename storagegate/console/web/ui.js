@@ -195,7 +195,7 @@ export function useLoad(load, inputs) {
   return { ...found, reload, change };
 }
 
-// Where a key of the configuration is shown that is a remedy; for who may not see it, whom to ask.
+// A link to the key of the configuration that solves a problem; users who may not see it are told whom to ask.
 export const SettingLink = ({ name }) => name && (has("auditor")
   ? html`${" "}<a href=${"#/configuration?find=" + name}>${say("app.setting")}</a>` : html`${" "}<span>${say("app.settingAsk")}</span>`);
 

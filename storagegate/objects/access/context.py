@@ -242,7 +242,7 @@ class SimulatedValues(dict[str, Any]):
 
     @staticmethod
     def nameOf(name: str) -> str:
-        """Return the name of a key as it is compared: without case, but for tags of objects."""
+        """Return the name of a key in lower case, except for the key of an object's tag."""
         kind, slash, tag = name.lower().partition("/")
         return kind + slash + (tag if kind in _IN_ANY_CASE else name.partition("/")[2])
 

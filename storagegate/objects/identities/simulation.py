@@ -33,7 +33,7 @@ from storagegate.objects.access.identitypolicy import (
 from storagegate.objects.access.policy import BucketPolicy, compilePolicy
 from storagegate.objects.access.rules import Rules
 from storagegate.objects.dates import parseDate
-from storagegate.objects.errors import InvalidInput, MalformedPolicy
+from storagegate.objects.errors import InvalidInput, MalformedPolicy, NoSuchEntity
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import (
     EvaluationResult,
@@ -74,11 +74,15 @@ _STRICTNESS = (ALLOWED, IMPLICIT_DENY, EXPLICIT_DENY)
 _IDENTITY, _RESOURCE = "IAM Policy", "Resource Policy"
 """Amazon's names of the kinds of policies."""
 
-_MOST_STATEMENTS = 20_000
+_MOST_WORK = 20_000
 """
 Statements that one call evaluates, one for each of them, each action and each resource: the reactor
-waits 50 ms for them.
+waits 50 ms for short ones. Lists of values and wildcards make a statement count as several.
 """
+
+_STATEMENT = 100
+_WILDCARDS = 4
+"""Characters, and wildcards, of a policy that take as long as a short statement."""
 
 _ARN = "arn:aws:s3:::"
 _IAM = "arn:aws:iam::"
@@ -191,26 +195,39 @@ def _inputs(operation: SimulationOperation) -> list[tuple[str, str]]:
 
 def _holderOf(state: AccountState, arn: str) -> PolicyHolder:
     """
-    Find the user, group or role of an ARN.
+    Find the user, group or role of an ARN, whose name may be in any case.
 
-    @raise NoSuchEntity: There is none.
+    @raise NoSuchEntity: There is none, or it has another path.
     @raise InvalidInput: The ARN is of something else, or the rights of the user are no policies.
     """
     account, _, resource = arn.removeprefix(_IAM).partition(":")
-    kind, _, rest = resource.partition("/")
-    name = rest.rpartition("/")[2]
+    kind = resource.partition("/")[0]
+    path, _, name = resource.rpartition("/")
     find: Any = {"user": userOf, "group": groupOf, "role": roleOf}.get(kind)
     if not arn.startswith(_IAM) or find is None or account != state.account or not name:
         raise InvalidInput(
             f"PolicySourceArn must be the ARN of a user, a group or a role of {state.account}"
         )
     found: PolicyHolder = find(state, name)
+    if found.resource.rpartition("/")[0] != path:
+        raise NoSuchEntity(f"{arn} cannot be found.")
     if isinstance(found, IAMUser) and not found.id:
         raise InvalidInput(
             f"The user {name} is an access key that an operator issued: the limits of the key are "
             "its rights, which are no policies"
         )
     return found
+
+
+def sourceArn(state: AccountState, arn: str) -> str:
+    """
+    Return the ARN by which policies know the identity that a call names, which may write its name
+    in another case; the ARN of the call if there is no such identity.
+    """
+    try:
+        return _holderOf(state, arn).arn(state.account)
+    except (InvalidInput, NoSuchEntity):
+        return arn
 
 
 def _callerOf(arn: str) -> tuple[str, IAMUser | Role | None]:
@@ -278,6 +295,7 @@ class _Simulator:
         self._owner = _ownerOf(operation.resourceOwner) or account
         self._given = _givenValues(operation.contextEntries)
         self._policies = [_identityPolicy(*each) for each in found]
+        self._documents = [*documents, operation.resourcePolicy]
         self._arns = operation.resourceArns or ("*",)
         self._isSpecific = self._arns != ("*",)
         self._resources = [_resourceOf(arn) for arn in self._arns]
@@ -293,25 +311,35 @@ class _Simulator:
         """
         Simulate the actions of a page.
 
-        @raise InvalidInput: An action does not exist, or has too many statements and resources.
+        @raise InvalidInput: An action does not exist, or takes too much work.
         """
         rows = [(f"{n:06}", name) for n, name in enumerate(self._operation.actionNames)]
         for _, name in rows:
             if name.lower() not in _ACTIONS:
                 raise InvalidInput(f"Invalid Action: {name!a:.150} is no action of this store")
-        policies = [*self._policies, *filter(None, (self._resourcePolicy,))]
-        statements = sum(len(each.rules) for each in policies)
-        cost = len(self._arns) * max(1, statements)
-        if cost > _MOST_STATEMENTS:
+        work = self._work()
+        if work > _MOST_WORK:
             raise InvalidInput(
-                f"{len(self._arns)} resources and {statements} statements are too many: simulate "
-                "fewer resources in one call"
+                "The policies are too large for the number of resources and context values: "
+                "simulate fewer of them in one call"
             )
         # As at Amazon, a page can have fewer rows than MaxItems.
-        most = min(self._operation.maxItems, max(1, _MOST_STATEMENTS // cost))
+        most = min(self._operation.maxItems, _MOST_WORK // work)
         found, fields = pageOf(rows, lambda row: row[0], self._operation.marker, most)
         results = tuple(self._simulate(name) for _, name in found)
         return SimulationPage(evaluationResults=results, **fields)
+
+    def _work(self) -> int:
+        """Return the work of one action, as a number of short statements."""
+        policies = [*self._policies, *filter(None, (self._resourcePolicy,))]
+        size = max(
+            1,
+            sum(len(each.rules) for each in policies),
+            sum(map(len, self._documents)) // _STATEMENT,
+            sum(each.count("*") for each in self._documents) // _WILDCARDS,
+        )
+        values = [len(each.contextKeyValues) for each in self._operation.contextEntries]
+        return len(self._arns) * size * max([1, *values])
 
     def _simulate(self, name: str) -> EvaluationResult:
         action = _ACTIONS[name.lower()]

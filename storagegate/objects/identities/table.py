@@ -325,7 +325,7 @@ def resourcesOf(
     elif hasattr(operation, "policyArn"):
         yield operation.policyArn
     elif hasattr(operation, "policySourceArn"):
-        yield operation.policySourceArn
+        yield simulation.sourceArn(state, operation.policySourceArn)
     elif hasattr(operation, "openIDConnectProviderArn"):
         yield operation.openIDConnectProviderArn
     else:

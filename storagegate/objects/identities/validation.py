@@ -93,6 +93,7 @@ _PLURALS = {
     "actionNames": _Rule(r"[ -~]+", 128, 3),
     "resourceArns": _Rule(r"[^\x00-\x08\x0b\x0c\x0e-\x1f]+", 2048),
     "policyInputList": _Rule(_TEXT, 131_072),
+    "contextKeyValues": _Rule(r"[^\x00-\x08\x0b\x0c\x0e-\x1f]*", 2048, 0),
 }
 
 _NUMBERS = {
@@ -179,6 +180,8 @@ def _checkList(name: str, values: tuple[Any, ...]) -> None:
             for field in ("contextKeyName", "contextKeyType"):
                 text = getattr(value, field)
                 _check(field, text, _RULES[field].problem(text))
+            for text in value.contextKeyValues:
+                _check("contextKeyValues", text, _PLURALS["contextKeyValues"].problem(text))
         elif name in ("tagKeys", "transitiveTagKeys"):
             _check(name, value, "" if value and isTagText(value, 128) else _TAG)
         else:

@@ -30,6 +30,8 @@ CONSOLE_RECORDS = (
     """,
     "CREATE INDEX consolerecordsbyowner ON consolerecords (owner, kind, expiresms)",
     "CREATE INDEX consolerecordsbyexpiry ON consolerecords (kind, expiresms)",
+    "CREATE INDEX consolerecordsbyend ON consolerecords (expiresms)",
+    # A node whose clock is ahead removes no record that has not expired by the server's clock, too.
     # Skips the rows that another node removes at the same time, so that nodes never wait for each
     # other in different orders.
     """
@@ -40,7 +42,8 @@ CONSOLE_RECORDS = (
     BEGIN
         DELETE FROM consolerecords WHERE (kind, id) IN (
             SELECT c.kind, c.id FROM consolerecords AS c
-            WHERE c.expiresms <= pnow LIMIT 1000 FOR UPDATE SKIP LOCKED);
+            WHERE c.expiresms <= least(pnow, (extract(epoch FROM now()) * 1000)::bigint)
+            LIMIT 1000 FOR UPDATE SKIP LOCKED);
         IF pevicts THEN
             WITH over AS (
                 (SELECT c.id FROM consolerecords AS c WHERE c.kind = pkind

@@ -32,7 +32,13 @@ from storagegate.storage.cluster.values import (
     textArray,
 )
 from storagegate.storage.cluster.writer import PendingMutation
-from storagegate.storage.errors import BucketExists, InvalidPart, NoSuchBucket, NoSuchUpload
+from storagegate.storage.errors import (
+    BucketExists,
+    ConcurrentChange,
+    InvalidPart,
+    NoSuchBucket,
+    NoSuchUpload,
+)
 from storagegate.storage.mutations import (
     AbortUpload,
     AddAccessKey,
@@ -238,7 +244,18 @@ def deleteObjects(ids: VersionIds, change: RemoveObjects) -> PendingMutation:
 
 
 def putTags(ids: VersionIds, change: PutTags) -> PendingMutation:
-    """Replace the tags of a version."""
+    """Replace the tags of a version, or of the current object if it is the one that was seen."""
+    if change.seen is not None:
+        sequence, before = change.seen
+        values = (
+            _bucket(change.bucket),
+            change.key,
+            int8(sequence),
+            before.encode(),
+            change.tags.encode() or None,
+        )
+        step = (change.key, (b"puttagsofseen", values))
+        return PendingMutation(change.bucket, (step,), _unchanged)
     name = versionName(ids, change.bucket, change.key, change.versionId)
     return _ofVersion(b"puttags", name, change.tags.encode() or None)
 
@@ -456,6 +473,12 @@ def _checked(results: Sequence[Rows]) -> None:
 def _wasFound(results: Sequence[Rows]) -> bool:
     """Return the boolean result."""
     return bool(results[0].get_value(0, 0) == TRUE)
+
+
+def _unchanged(results: Sequence[Rows]) -> None:
+    """Raise an error if no row was changed."""
+    if not results[0].ntuples:
+        raise ConcurrentChange
 
 
 def _nothing(results: Sequence[Rows]) -> None:

@@ -67,6 +67,12 @@ WRITES = {
     b"put": _call("storeobject", 24),
     b"remove": _call("removeobject", 19),
     b"puttags": _call("puttags", 5),
+    b"puttagsofseen": """
+        UPDATE objects SET tags = $5::text
+        WHERE bucketid = (SELECT id FROM buckets WHERE name = $1::text) AND key = $2::bytea
+            AND sequence = $3::bigint AND coalesce(tags, '') = $4::text
+        RETURNING true
+    """,
     b"putacl": _call("putacl", 5),
     b"putretention": _call("putretention", 8),
     b"putlegalhold": _call("putlegalhold", 5),

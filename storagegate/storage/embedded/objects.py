@@ -444,6 +444,7 @@ class TextChange(msgspec.Struct, frozen=True):
         object.
     @ivar column: C{"tags"} or C{"acl"}.
     @ivar text: See L{Attributes}; empty for none.
+    @ivar seen: See L{PutTags}.
     """
 
     bucket: str
@@ -451,12 +452,13 @@ class TextChange(msgspec.Struct, frozen=True):
     version: VersionName
     column: Literal["tags", "acl"]
     text: str
+    seen: tuple[int, str] | None = None
 
 
 def tagging(ids: VersionIds, change: PutTags) -> QueuedMutation:
     """Prepare L{putText} for tags."""
     version = versionOf(ids, change.versionId)
-    text = TextChange(change.bucket, change.key, version, "tags", change.tags)
+    text = TextChange(change.bucket, change.key, version, "tags", change.tags, change.seen)
     return QueuedMutation(putText, text, names=((change.bucket, change.key),))
 
 
@@ -473,6 +475,7 @@ def putText(transaction: Transaction, change: TextChange) -> None:
 
     @raise NoSuchBucket: The bucket does not exist.
     @raise NoSuchKey: The object or version does not exist or is a delete marker.
+    @raise ConcurrentChange: There is no current object as the change has seen it.
     """
     name: list[object] = [
         buckets.bucketId(transaction.connection, change.bucket),
@@ -482,6 +485,9 @@ def putText(transaction: Transaction, change: TextChange) -> None:
     if change.version is not None:
         which = f"AND {'versionId' if change.version == NULL_VERSION else 'sequence'} = ?"
         name.append(change.version)
+    if change.seen is not None:
+        which += " AND sequence = ? AND ifnull(tags, '') = ?"
+        name += change.seen
     for table in ("objects",) if change.version is None else ("objects", "versions"):
         found = transaction.value(
             f"UPDATE {table} SET {change.column} = ? WHERE bucketId = ? AND key = ? {which}"
@@ -490,7 +496,7 @@ def putText(transaction: Transaction, change: TextChange) -> None:
         )
         if found is not None:
             return
-    raise NoSuchKey
+    raise NoSuchKey if change.seen is None else ConcurrentChange
 
 
 def objectValues(record: ObjectRecord) -> tuple[object, ...]:

@@ -61,7 +61,7 @@ class RewrapTests(SynchronousTestCase):
         directory.mkdir()
         self.catalog: Any = SettingsCatalog()
 
-        async def nothing() -> list[str]:
+        async def nothing(most: int) -> list[str]:
             return []
 
         path = str(directory.absolute() / "master-keys")

@@ -28,6 +28,12 @@ from storagegate.storage.records import AccessKey
 NOW = IdentityRequest(1_700_000_000_000)
 
 
+def _simulation(resource: str) -> operations.SimulatePrincipalPolicy:
+    """Return a simulation for an identity."""
+    arn = f"arn:aws:iam::acme:{resource}"
+    return operations.SimulatePrincipalPolicy(policySourceArn=arn, actionNames=("s3:GetObject",))
+
+
 class TableTests(SynchronousTestCase):
     """The table."""
 
@@ -199,6 +205,11 @@ class StateTests(SynchronousTestCase):
             (operations.CreatePolicy(policyName="p", policyDocument=""), ["policy/p"]),
             (operations.DeleteGroup(groupName="g"), ["group/g"]),
             (operations.GetRole(roleName="r"), ["role/r"]),
+            (_simulation("user/a/ANN"), ["user/a/Ann"]),
+            # Not those of the user: its path is another one.
+            (_simulation("user/b/Ann"), ["user/b/Ann"]),
+            (_simulation("user/bob"), ["user/bob"]),
+            (_simulation("root"), ["root"]),
         ):
             expected = [f"arn:aws:iam::acme:{name}" for name in names]
             kind: Any = operation

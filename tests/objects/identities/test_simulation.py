@@ -1,6 +1,7 @@
 """The policy simulator."""
 
 import json
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.objects.errors import InvalidInput, NoSuchEntity
+from storagegate.objects.errors import InvalidInput, NoSuchEntity, ValidationError
 from storagegate.objects.identities import operations
 from storagegate.objects.identities.answers import EvaluationResult, Tag
 from storagegate.objects.identities.entities import AccountState
@@ -332,8 +333,10 @@ class PrincipalTests(SimulationCase):
 
     def test_unknown(self) -> None:
         """Identities that do not exist, of other accounts and of other kinds are refused."""
-        with self.assertRaises(NoSuchEntity):
-            self.principal("user/bob", "s3:GetObject")
+        for resource in ("user/bob", "user/Ann", "user/board/Ann", "user/Staff/Ann", "role/x/ops"):
+            # A path that is not the identity's own must not stand for it in the caller's rights.
+            with self.assertRaises(NoSuchEntity):
+                self.principal(resource, "s3:GetObject")
         for arn in (
             "arn:aws:iam::other:user/ann",
             "arn:aws:iam::acme:policy/x",
@@ -462,7 +465,36 @@ class PageTests(SimulationCase):
         page = self.perform(operation)
         self.assertLess(process_time() - began, 1)
         self.assertEqual((len(page.evaluationResults), page.isTruncated), (2, True))
-        self.assertInvalid("too many", document, resourceArns=arns * 3)
+        self.assertInvalid("too large", document, resourceArns=arns * 3)
+
+    def test_longStatements(self) -> None:
+        """Long lists of values, wildcards, and several values of a key count as work, too."""
+        numbers = [str(n) for n in range(1500)]
+        prefix = (ContextEntry("s3:prefix", ("x" * 500,)),)
+        tags = (ContextEntry("aws:TagKeys", tuple(map(str, range(100))), "stringList"),)
+        for document, entries, most in (
+            (policy(when("StringEqualsIgnoreCase", "s3:prefix", numbers)), prefix, 10),
+            (policy(when("StringLike", "s3:prefix", [f"*{n}" for n in numbers])), prefix, 3),
+            (policy(*[{"Resource": f"{BUCKET}/{'*a' * 150}"}] * 20), (), 1),
+            (policy(*[when("ForAnyValue:StringLike", "aws:TagKeys", "a*")] * 7), tags, 1),
+        ):
+            operation = operations.SimulateCustomPolicy(
+                policyInputList=(document,) * 20,
+                actionNames=("s3:GetObject",) * 100,
+                contextEntries=entries,
+            )
+            found = len(self.perform(operation).evaluationResults)
+            self.assertTrue(0 < found <= most, (found, document[:100]))
+
+    def test_longValue(self) -> None:
+        """The value of a context key is limited, as that of a request is."""
+        for length in (2048, 2049):
+            entries = (ContextEntry("s3:prefix", ("x" * length,)),)
+            simulate = partial(self.custom, ALLOW_ALL, "s3:GetObject", contextEntries=entries)
+            if length > 2048:
+                self.assertRaises(ValidationError, simulate)
+            else:
+                self.assertEqual(simulate().evalDecision, "allowed")
 
     def test_refused(self) -> None:
         """Invalid policies, actions and ARNs are refused with the reason."""

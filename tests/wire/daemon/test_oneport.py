@@ -208,11 +208,17 @@ class ClientTests(SynchronousTestCase):
             refused = client.get("/")
             absent = client.get("/_api/nothing")
             health = client.get("/healthz")
+            typed = {"content-type": "application/grpc"}
+            objects = [client.put("/bucket/key", headers=typed, content=b"x")]
+            objects.append(client.post("/bucket/key?uploads", headers=typed))
         self.assertEqual(page.headers["content-type"], "text/html; charset=utf-8")
         self.assertEqual(absent.json()["error"], "NOT_FOUND")
         self.assertIn("<Code>AccessDenied</Code>", refused.text)
+        for each in objects:
+            # S3 has these, too: an object may have the content type of gRPC.
+            self.assertIn("<Code>NoSuchBucket</Code>", each.text)
         self.assertEqual(health.status_code, 200)
-        for each in (page, refused, absent, health):
+        for each in (page, refused, absent, health, *objects):
             self.assertEqual(each.http_version, "HTTP/2")
 
 

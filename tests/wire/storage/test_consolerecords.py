@@ -1,5 +1,6 @@
 """The records of the console in the catalog of two nodes, on a real server."""
 
+import time
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -53,6 +54,14 @@ class ClusterConsoleRecordsTests(ConsoleRecordsContract, TestCase):
         self.assertEqual(await gatherResults(adding), [True] * 200)
         self.assertEqual(await self.put(0, record("last"), most=5), [True])
         self.assertEqual(len(await self.ids()), 5)
+
+    async def test_clockAhead(self) -> None:
+        """A node whose clock is ahead removes no record that has not expired by the server's."""
+        nowMs = int(time.time() * 1000)
+        await self.put(0, record("old", expiresMs=nowMs), record("a", expiresMs=nowMs + 600_000))
+        limits = RecordLimits(50, 50, 1 << 20)
+        await self.stores[1].add(record("b", expiresMs=nowMs + 9**12), limits, nowMs + 9**11)
+        self.assertEqual(await self.ids(), {"a", "b"})
 
     async def test_noLease(self) -> None:
         """A node without a lease changes nothing, and still reads."""

@@ -44,9 +44,15 @@ WATCH_SECONDS = 1.0
 MISSING = "the file of the master keys is missing: restore it from a copy"
 
 FOREIGN = (
-    "the file of the master keys belongs to another store: it opens no key of this store; restore"
-    " the right file from a copy"
+    "the file of the master keys opens no key of this store: it belongs to another store, or is an"
+    " old copy; restore the right file"
 )
+
+_SAMPLES = (20, 1000)
+"""
+Buckets whose wrapped keys tell whether a file is of this store: more if it opens none of the first,
+whose keys may have been given up.
+"""
 
 _ABSENT = "there are no master keys yet: run storagegate masterkeys create"
 
@@ -95,7 +101,7 @@ class FileMasterKeys:
         path: str,
         clock: IReactorTime,
         run: Callable[..., Awaitable[Any]],
-        wrapped: Callable[[], Awaitable[Sequence[str]]],
+        wrapped: Callable[[int], Awaitable[Sequence[str]]],
         mayCreate: bool,
         openSeconds: float,
     ) -> None:
@@ -103,8 +109,8 @@ class FileMasterKeys:
         @param path: The file, which may not exist yet.
         @param clock: Times the checks of the file.
         @param run: Runs a blocking function in a pool thread.
-        @param wrapped: Returns some of the wrapped keys of the store; if there are any, a missing
-            file is lost, and no other takes its place.
+        @param wrapped: Returns the wrapped keys of the store, of at most so many buckets; if there
+            are any, a missing file is lost, and no other takes its place.
         @param mayCreate: Whether L{wrap} creates a missing file. Nodes of a cluster must not: each
             would have keys of its own.
         @param openSeconds: How long bucket keys stay open in memory after a call.
@@ -119,9 +125,10 @@ class FileMasterKeys:
         self._mayCreate = mayCreate
         self._openSeconds = openSeconds
         self._last = _FileReading()
-        # The readings that were found to be of this store, and of another one.
+        # The readings that were found to be of this store, and of another one until a time.
         self._own: _FileReading | None = None
         self._foreign: _FileReading | None = None
+        self._foreignUntil = 0.0
         self._watchedUntil = 0.0
         self._timers: dict[str, IDelayedCall] = {}
         self._isClosed = False
@@ -243,7 +250,7 @@ class FileMasterKeys:
         if last.file is None:
             if last.problem is not None:
                 raise self._unavailable(last.problem)
-            if await self._wrapped():
+            if await self._wrapped(1):
                 raise self._unavailable(MISSING)
 
     async def _refuseForeign(self) -> None:
@@ -256,13 +263,21 @@ class FileMasterKeys:
         last = self._last
         if last.file is None or last is self._own:
             return
-        if last is not self._foreign:
+        now = self._clock.seconds()
+        if last is not self._foreign or now >= self._foreignUntil:
             ids = {version.id for key in last.file.keys for version in key.versions}
-            wrapped = await self._wrapped()
-            if not wrapped or not ids.isdisjoint(map(_versionOf, wrapped)):
-                self._own = last
+            for most in _SAMPLES:
+                wrapped = await self._wrapped(most)
+                if not ids.isdisjoint(map(_versionOf, wrapped)):
+                    self._own = last
+                    break
+            if last is self._own or not wrapped:
+                if self._foreign is not None:
+                    # The buckets with keys of another file are gone.
+                    self._foreign = None
+                    self._setProblem(None)
                 return
-            self._foreign = last
+            self._foreign, self._foreignUntil = last, now + CHECK_SECONDS
         raise self._unavailable(FOREIGN)
 
     async def _requireFile(self) -> None:

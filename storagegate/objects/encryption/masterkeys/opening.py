@@ -1,6 +1,7 @@
 """Opens the provider of the master keys of a store."""
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
     from storagegate.storage.threadpool import IWorkPool
 
 
-MOST_SAMPLED = 20
-"""Buckets whose wrapped keys tell whether a file of master keys is of this store."""
+async def sampleWrapped(catalog: "ICatalog", most: int) -> list[str]:
+    """
+    Return the wrapped keys of some buckets of a store.
 
-
-async def sampleWrapped(catalog: "ICatalog") -> list[str]:
-    """Return the wrapped keys of some buckets of a store."""
+    @param most: The most buckets.
+    """
     from storagegate.objects.encryption.bucketkeys import keysIn
 
     found: list[str] = []
-    for name in await catalog.bucketsWith(KEYED, "", MOST_SAMPLED):
+    for name in await catalog.bucketsWith(KEYED, "", most):
         with suppress(NoSuchBucket):
             _, documents = await catalog.settings(name)
             found += [key.wrapped for key in keysIn(documents).values()]
@@ -61,7 +62,7 @@ class MasterKeyLocation:
             self.path,
             reactor,
             pool.run,
-            lambda: sampleWrapped(catalog),
+            partial(sampleWrapped, catalog),
             mayCreate=not catalog.isRemote,
             openSeconds=self.keyCacheSeconds,
         )

@@ -57,8 +57,8 @@ class FileCase(SynchronousTestCase):
     def provider(self, mayCreate: bool = True) -> FileMasterKeys:
         """Open a provider, as one process has it."""
 
-        async def wrapped() -> list[str]:
-            return self.wrapped
+        async def wrapped(most: int) -> list[str]:
+            return self.wrapped[:most]
 
         made = FileMasterKeys(
             self.path, self.clock, maybeDeferred, wrapped, mayCreate, OPEN_SECONDS
@@ -206,6 +206,46 @@ class ProblemTests(FileCase):
         self.wait(keys.wrap(DEFAULT_KEY, PLAIN, b""))
         self.wrapped = [theirs, own]
         self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))
+
+    def test_foreignNoMore(self) -> None:
+        """Once no bucket has keys of another file, this one serves, without a change or a start."""
+        self.wait(self.provider().newKey("photos"))
+        self.wrapped = ["vault:v1:AAAA"]
+        unchecked, checked = self.provider(), self.provider()
+        self.wait(checked.check())
+        for keys in (unchecked, checked):
+            self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
+            self.assertEqual(keys.problem, FOREIGN)
+        self.wrapped = []
+        self.clock.advance(CHECK_SECONDS)
+        self.wait(unchecked.wrap(DEFAULT_KEY, PLAIN, b""))
+        for keys in (unchecked, checked):
+            self.assertIsNone(keys.problem)
+            self.wait(keys.keys())
+            self.assertIsNone(keys.problem)
+
+    def test_givenUp(self) -> None:
+        """A file is of this store also if many buckets have keys of a file that was lost."""
+        own = self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))
+        self.wrapped = ["vault:v1:AAAA"] * 100 + [own]
+        keys = self.provider()
+        self.wait(keys.check())
+        self.assertIsNone(keys.problem)
+        self.wait(keys.wrap(DEFAULT_KEY, PLAIN, b""))
+
+    def test_foreignLater(self) -> None:
+        """
+        A file that was there before the first wrapped key is foreign as soon as another one has
+        wrapped that: two nodes, each with a file of its own.
+        """
+        self.wait(self.provider().newKey("photos"))
+        keys = self.provider(mayCreate=False)
+        self.wait(keys.check())
+        self.assertIsNone(keys.problem)
+        self.path += "-of-another-node"
+        self.wrapped = [self.wait(self.provider().wrap(DEFAULT_KEY, PLAIN, b""))]
+        self.refused(keys.wrap(DEFAULT_KEY, PLAIN, b""), MasterKeysUnavailable)
+        self.assertEqual(keys.problem, FOREIGN)
 
     def test_cluster(self) -> None:
         """A node never makes the file: each node would have its own keys."""
