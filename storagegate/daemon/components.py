@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from storagegate.core.heldbytes import PROCESS_BUDGET
 from storagegate.daemon import health
@@ -33,6 +34,7 @@ from storagegate.net.process import SignalHandlers
 from storagegate.net.systemd import Notifier
 from storagegate.objects.encryption.options import EncryptionOptions
 from storagegate.objects.issuedkeys import KeyPair
+from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock
 from storagegate.storage.layout import MASTER_KEYS
 from storagegate.storage.records import KEYED
@@ -306,10 +308,17 @@ class Components:
             if isUsed or await store.catalog.bucketsWith(KEYED, "", 1):
                 await openMasterKeys().check()
 
+        def failed(failure: Failure) -> None:
+            if failure.check(StoreError):
+                # The node has just lost its catalog. The first use checks the keys again.
+                self._log.warn(
+                    "the master keys were not checked: {error}", error=failure.getErrorMessage()
+                )
+            else:
+                self._log.failure("checking the master keys failed", failure)
+
         def begin() -> None:
-            Deferred.fromCoroutine(check()).addErrback(
-                lambda failure: self._log.failure("checking the master keys failed", failure)
-            )
+            Deferred.fromCoroutine(check()).addErrback(failed)
 
         self.encryption = EncryptionOptions(
             openMasterKeys,
