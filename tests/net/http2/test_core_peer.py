@@ -206,8 +206,7 @@ class Exchange:
             self.act("endTheirs", self.numbers.index(number), 0)
             self.act("endOurs", self.numbers.index(number), 0)
         self.theirs.update_settings({WINDOW: 65_535})
-        # As many as two long bodies take with the smallest budget.
-        for _ in range(2000):
+        for _ in range(200):
             self.move()
             for at, number in enumerate(self.numbers):
                 self.act("take", at, 0)
