@@ -1,14 +1,14 @@
-"""The end of a connection that its client may not expect."""
+"""The orderly close of a connection on which the client may still be sending."""
 
 from typing import Any
 
 
 class LingeringClose:
     """
-    A close that waits until everything is sent, and for the client.
+    A close that waits until everything is sent, and then for the client to close.
 
-    Closing at once would reset a connection on which the client is still sending, and it could lose
-    the last responses. So what it sends is discarded for a while.
+    Closing at once would reset a connection on which the client is still sending, and the client
+    could lose the last responses. Its input is therefore discarded for a while.
     """
 
     __slots__ = ("_client", "_deadline", "_discardable", "_sent", "_sentTime", "_stallSeconds")

@@ -54,7 +54,7 @@ _LISTS: Mapping[str, Callable[[str], bool]] = {
     "ipv4": isIPAddress,
     "ipv6": lambda host: host[:1] == "[" and host[-1:] == "]" and isIPv6Address(host[1:-1]),
 }
-"""The schemes of targets with several addresses, and what is an address."""
+"""The schemes of targets with several addresses. Each function checks one address."""
 
 _CREDENTIALS = (
     '"insecure" (clear text, for development), "tls" (the authorities of the system), '

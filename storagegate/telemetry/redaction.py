@@ -108,7 +108,7 @@ these first takes 1 us in place of 30: an object's key may well have the word "k
 """
 
 _hasMark = re.compile(r"[\s=:,]").search
-"""Find a character that each shape but that of a JSON Web Token contains; few keys have one."""
+"""Finds a character that every shape contains, except a JSON Web Token. Few keys have one."""
 
 
 def _isHinted(lowered: str) -> bool:

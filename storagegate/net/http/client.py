@@ -17,9 +17,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IAddress,
     IHandshakeListener,
-    IHostnameResolver,
     IHostResolution,
-    IReactorPluggableNameResolver,
     IResolutionReceiver,
 )
 from twisted.internet.protocol import Protocol, connectionDone
@@ -37,6 +35,7 @@ from storagegate.net.http.clientconnection import (
     openConnection,
 )
 from storagegate.net.http.lines import LineTooLong, NDJSONDecoder
+from storagegate.net.resolvingreactor import ResolvingReactor
 from storagegate.net.tls import ClientTLSOptions, ServerContext, describeError, makeContext
 
 if TYPE_CHECKING:
@@ -482,24 +481,15 @@ class _AllowedAddresses:
             self._receiver.addressResolved(address)
 
 
-@implementer(IReactorPluggableNameResolver, IHostnameResolver)
-class _GuardedReactor:
+class _GuardedReactor(ResolvingReactor):
     """
     A reactor that resolves names only to allowed addresses. No name is resolved twice, so
     connections go to the checked addresses.
     """
 
     def __init__(self, reactor: Any, allows: Callable[[str], bool]) -> None:
-        self._reactor = reactor
+        super().__init__(reactor)
         self._allows = allows
-        self.nameResolver = self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reactor, name)
-
-    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        """Refuse, as the reactor's resolver is used."""
-        raise NotImplementedError
 
     def resolveHostName(
         self, resolutionReceiver: IResolutionReceiver, *arguments: Any, **more: Any

@@ -850,8 +850,8 @@ class HTTP2Core:
         """
         Count the queued bytes of a stream that counts.
 
-        A long response, which its handler has made as a whole, counts for an eighth of the budget
-        at most: it must reach a client that takes it, whatever its length.
+        A handler may send a long response as a whole. It counts for an eighth of the budget at
+        most, so that a client that reads it gets all of it, whatever its length.
         """
         holder, budget = stream.counted, self.budget
         if holder is None or budget is None:

@@ -35,7 +35,7 @@ class QueuedOutput:
         self.progress = 0
 
     def refuseHeld(self, error: TooMuchHeld) -> None:
-        """End the stream, whose client does not take what it has asked for."""
+        """End the stream, because its client does not read the response."""
         self._stream.refuseOutput()
 
 

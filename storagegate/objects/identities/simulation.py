@@ -1,5 +1,5 @@
 """
-The policy simulator: what policies decide on requests that nobody has sent.
+The policy simulator: it evaluates policies for requests that are described, not sent.
 
 The evaluator is the one of real requests: L{Rights.evaluate<storagegate.objects.identities.rights>}
 for policies of identities, and L{BucketAccess.allows<storagegate.objects.access.decision>} for

@@ -255,10 +255,10 @@ class FileMasterKeys:
 
     async def _refuseForeign(self) -> None:
         """
-        Check that the file has wrapped keys of this store: what another file seals, such as that of
-        a wrong path, cannot be opened when the right one is back.
+        Check that the file has wrapped keys of this store. If a wrong file sealed objects, the
+        right one could not open them later.
 
-        @raise MasterKeysUnavailable: It has wrapped none of those that are there.
+        @raise MasterKeysUnavailable: The file has wrapped none of the keys of the store.
         """
         last = self._last
         if last.file is None or last is self._own:

@@ -34,7 +34,7 @@ _LINGER_SECONDS = 1.0
 """How long the client may take to close."""
 
 _DISCARDED_BYTES = 64 * 1024
-"""What it may still send meanwhile."""
+"""The bytes that a client may send while its connection closes."""
 
 _PING_SECONDS_WITHOUT_CALLS = 7200.0
 """The least time between pings without a call, as in grpc core."""

@@ -22,15 +22,11 @@ from twisted.internet.endpoints import (
     TCP6ClientEndpoint,
     UNIXClientEndpoint,
 )
-from twisted.internet.interfaces import (
-    IHostnameResolver,
-    IHostResolution,
-    IReactorPluggableNameResolver,
-    IResolutionReceiver,
-)
+from twisted.internet.interfaces import IHostResolution, IResolutionReceiver
 from zope.interface import implementer
 
 from storagegate.core.options import parseDecimal
+from storagegate.net.resolvingreactor import ResolvingReactor
 
 
 @frozen
@@ -126,21 +122,12 @@ class _Resolution:
         """Do nothing: it is complete."""
 
 
-@implementer(IReactorPluggableNameResolver, IHostnameResolver)
-class _ListResolver:
+class _ListResolver(ResolvingReactor):
     """A reactor on which any name has the given addresses."""
 
     def __init__(self, reactor: Any, addresses: Sequence[tuple[str, int]]) -> None:
-        self._reactor = reactor
+        super().__init__(reactor)
         self._addresses = addresses
-        self.nameResolver = self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reactor, name)
-
-    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        """Refuse, as the addresses are given."""
-        raise NotImplementedError
 
     def resolveHostName(
         self, resolutionReceiver: IResolutionReceiver, hostName: str, *more: Any, **named: Any
