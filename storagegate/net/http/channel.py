@@ -46,10 +46,6 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Bytes per read between bodies: a hundred heads.
 _READ_SIZE = 64 * 1024
 
-# Bytes per read of a large body. They are hashed and written in one turn of the reactor: with
-# 256 KiB an upload is not faster, and other requests wait for twice as long.
-_BODY_READ_SIZE = 96 * 1024
-
 # The first line of the preface of an HTTP/2 client.
 _PREFACE_LINE = b"PRI * HTTP/2.0\r\n"
 
@@ -414,7 +410,8 @@ class HTTPChannel(Protocol):
             self._body = None
             self.connection.setReadSize(_READ_SIZE)
         elif body.isLarge():
-            self.connection.setReadSize(min(_BODY_READ_SIZE, self.owner.bodyReadSize()))
+            size = min(self.limits.bodyReadSize, self.owner.pieceSize())
+            self.connection.setReadSize(size)
         return data
 
     def _keep(self, data: bytes) -> None:

@@ -578,7 +578,7 @@ class ChannelRequest(RequestHead):
     async def _sendPieces(self, fd: int, offset: int, count: int, run: Runner) -> None:
         while count:
             # Shorter with many requests in flight, whose clients may all be slow.
-            size = self._channel.owner.bodyReadSize()
+            size = self._channel.owner.pieceSize()
             piece = await run(os.pread, fd, min(count, size), offset)
             if not piece:
                 self.abort()

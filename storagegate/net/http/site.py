@@ -304,14 +304,14 @@ class Site(Factory):
         self._channels.remove(channel)
         self._channels.add(successor)
 
-    def bodyReadSize(self) -> int:
+    def pieceSize(self) -> int:
         """
-        Return the size of a read for a large body. Large reads take less time, but with many
-        requests in flight their memory matters.
+        Return how many bytes of a large body or a file are handled at once. Large pieces take less
+        time, but with many requests in flight their memory matters.
         """
         limits = self.limits
-        share = limits.bodyReads // max(self.requests, 1)
-        return max(limits.bodyBuffer, min(limits.bodyReadSize, share))
+        share = limits.pieces // max(self.requests, 1)
+        return max(limits.bodyBuffer, min(limits.pieceSize, share))
 
     def bodyWindow(self) -> int:
         """Return how many bytes of a large body a client of HTTP/2 may send ahead of its reader."""

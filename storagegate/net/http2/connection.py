@@ -271,7 +271,7 @@ class HTTP2Connection(HTTP2Core):
         @param change: 1 or -1.
         """
         self._uploads += change
-        size = min(_MAX_READ, self._uploads * self.owner.bodyReadSize())
+        size = min(_MAX_READ, self._uploads * self.owner.pieceSize())
         self.client.setReadSize(max(_READ_SIZE, size))
 
     # Output

@@ -35,21 +35,30 @@ def never(request: ChannelRequest) -> Deferred[None]:
     return Deferred()
 
 
-class ReadSizeTests(SynchronousTestCase):
-    """How much of a large body one read may bring."""
+class PieceSizeTests(SynchronousTestCase):
+    """How much of a large body or a file is handled at once."""
 
     def test_shared(self) -> None:
-        """Few requests read much at a time; many share a bound, down to a smallest read."""
+        """Few requests have large pieces; many share a bound, down to a smallest piece."""
         site = TestSite(never)
-        self.assertEqual(site.site.bodyReadSize(), site.site.limits.bodyReadSize)
+        self.assertEqual(site.site.pieceSize(), site.site.limits.pieceSize)
         sizes = []
         for _ in range(200):
             site.connect().send(GET)
-            sizes.append(site.site.bodyReadSize())
-        self.assertEqual(sizes[:16], [site.site.limits.bodyReadSize] * 16)
+            sizes.append(site.site.pieceSize())
+        self.assertEqual(sizes[:16], [site.site.limits.pieceSize] * 16)
         self.assertEqual(sizes, sorted(sizes, reverse=True))
-        self.assertEqual(sizes[31], site.site.limits.bodyReads // 32)
+        self.assertEqual(sizes[31], site.site.limits.pieces // 32)
         self.assertEqual(sizes[-1], site.site.limits.bodyBuffer)
+
+    def test_read(self) -> None:
+        """A read of a large body is shorter, as one turn handles all of it."""
+        connection = TestSite(never).connect()
+        sizes: list[int] = []
+        connection.transport.setReadSize = sizes.append  # type: ignore[attr-defined]
+        connection.send(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        connection.send(bytes(1000))
+        self.assertEqual(sizes[-1], 96 * 1024)
 
 
 class TimeoutTests(SynchronousTestCase):
