@@ -173,7 +173,15 @@ class _StoredJob(Struct):
     wroteMs: int
 
 
-_decode = msgspec.json.Decoder(_StoredJob).decode
+_decoder = msgspec.json.Decoder(_StoredJob)
+
+
+def _read(record: ConsoleRecord) -> _StoredJob | None:
+    """Read the record of a job; return L{None} if only a newer version can read it."""
+    try:
+        return _decoder.decode(record.document)
+    except msgspec.ValidationError:
+        return None
 
 
 @define(eq=False)
@@ -190,13 +198,15 @@ class JobManager:
 
     async def jobs(self, accessKey: str | None = None) -> list[JobView]:
         """
-        List jobs.
+        List jobs, without those that only a newer version of another node can read.
 
         @param accessKey: Return only the jobs of this key.
         """
         found = []
         for record in await self._records.records(_JOB, accessKey):
-            stored = _decode(record.document)
+            stored = _read(record)
+            if stored is None:
+                continue
             stored.job.state = self._stateOf(stored)
             found.append(stored.job)
         return sorted(found, key=lambda each: (-each.startedMs, each.id))
@@ -263,7 +273,8 @@ class JobManager:
     async def cancel(self, id: str) -> None:
         """Cancel a running job, or delete the record of a finished job."""
         found = await self._records.find(_JOB, id)
-        if found is not None and self._stateOf(_decode(found.document)) == "running":
+        stored = None if found is None else _read(found)
+        if stored is not None and self._stateOf(stored) == "running":
             expiresMs = self._nowMs() + _KEPT_MS
             stop = ConsoleRecord(_STOP, id, id, expiresMs, b"")
             await self._records.add(stop, _STOPS, self._nowMs())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,6 +14,7 @@ from storagegate.console.jobs import JobManager, JobView, NewJob
 from storagegate.core.errors import ServiceError
 from storagegate.objects.accounts import AccountKey, Identity
 from storagegate.objects.errors import AccessDenied
+from storagegate.storage.consolerecords import ConsoleRecord, RecordLimits
 from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
 from storagegate.storage.records import AccessKey
 
@@ -40,8 +42,9 @@ class JobManagerTests(SynchronousTestCase):
 
     def makeManager(self, *, link: object = None) -> JobManager:
         """Make a manager, as a process that starts."""
+        self.records = EmbeddedConsoleRecords(self.directory, _Pool())  # type: ignore[arg-type]
         services: Any = SimpleNamespace(
-            records=EmbeddedConsoleRecords(self.directory, _Pool()),  # type: ignore[arg-type]
+            records=self.records,
             accounts=SimpleNamespace(renew=self.renew),
             reactor=self.clock,
             now=lambda: 1_000_000.0 + self.clock.seconds(),
@@ -142,6 +145,17 @@ class JobManagerTests(SynchronousTestCase):
         self.wait(second.cancel(id))
         self.clock.advance(1.0)
         self.assertEqual(self.job(id, second).state, "cancelled")
+
+    def test_newerVersion(self) -> None:
+        """A job of a kind that another version has is not listed, and stops no other job."""
+        id = self.start().id
+        job = {**msgspec.to_builtins(self.job(id)), "id": "later", "kind": "laterKind"}
+        document = msgspec.json.encode({"job": job, "wroteMs": job["startedMs"]})
+        record = ConsoleRecord("job", "later", "KEY", 2**52, document)
+        limits = RecordLimits(most=10, mostOfOwner=10, mostBytesOfOwner=1 << 20)
+        self.assertTrue(self.wait(self.records.add(record, limits, 0)))
+        self.assertEqual([each.id for each in self.wait(self.manager.jobs())], [id])
+        self.assertEqual(self.start().state, "running")
 
     def test_race(self) -> None:
         """Processes that start the fourth job at the same time never run five."""

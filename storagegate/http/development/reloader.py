@@ -237,9 +237,9 @@ class Reloader:
         """Close the predecessor's sockets that this program does not use."""
         inherited, self._inherited = self._inherited, []
         for endpoint, descriptor in inherited:
-            _log.info("no longer listening on {endpoint}", endpoint=endpoint)
             os.close(descriptor)
             self._send("drop", endpoint)
+            _log.info("no longer listening on {endpoint}", endpoint=endpoint)
 
     def _retire(self, reactor: Any, files: list[str]) -> None:
         """Stop accepting, finish the requests in flight, then stop the reactor."""
