@@ -581,20 +581,25 @@ def lookUpVersion(
     """
     Look up a version by write number, or the C{null} version.
 
-    Most versions looked up this way are noncurrent, so C{versions} is read first.
+    Most versions looked up this way are noncurrent, so C{versions} is read first. Both tables are
+    read in one snapshot, because a version moves between them.
 
     @param connection: A read connection.
     @param sequence: L{None} for the C{null} version.
     """
     if sequence is None:
-        found, record = _lookUp(connection, _NULL, bucket, key, (asBlob(key), bucket), verify)
+        sql, parameters = _NULL, (asBlob(key), bucket)
     else:
-        parameters = (asBlob(key), sequence, bucket)
-        found, record = _lookUp(connection, _NUMBERED, bucket, key, parameters, verify)
-    if record is None and found is not None:
-        found, record = lookUp(connection, bucket, key, verify)
-        if record is not None and not _isVersion(record, sequence):
-            record = None
+        sql, parameters = _NUMBERED, (asBlob(key), sequence, bucket)
+    connection.execute("BEGIN")
+    try:
+        found, record = _lookUp(connection, sql, bucket, key, parameters, verify)
+        if record is None and found is not None:
+            found, record = lookUp(connection, bucket, key, verify)
+            if record is not None and not _isVersion(record, sequence):
+                record = None
+    finally:
+        connection.execute("COMMIT")
     return found, record
 
 
