@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
-from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.records import StoreUsage
 from storagegate.storage.sqlite import FileKind, SQLiteFile
-from storagegate.storage.threadpool import IWorkPool
+from storagegate.storage.threadpool import IWorkPool, SequentialPool
 
 if TYPE_CHECKING:
     from storagegate.console.services import ConsoleServices
@@ -266,7 +265,7 @@ class UsageHistory:
         self._file = SQLiteFile(os.path.join(directory, "usage.sqlite"), _KIND, _BUSY_MS)
         self._pool = pool
         self._now = now
-        self._lock = DeferredLock()
+        self._filePool = SequentialPool(pool)
 
     async def show(self, usage: StoreUsage, disk: Disk) -> tuple[Growth, dict[str, int]]:
         """
@@ -278,7 +277,7 @@ class UsageHistory:
         @raise UsageUnusable: The file cannot be used.
         """
         now, sizes = self._sample(usage, disk), bucketSizes(usage)
-        found: Any = await self._lock.run(self._pool.run, self._show, now, disk, sizes)
+        found: Any = await self._filePool.run(self._show, now, disk, sizes)
         growth, grown = found
         return growth, grown
 
@@ -296,7 +295,7 @@ class UsageHistory:
             return {} if before is None else bucketGrowth(sizes, before)
 
         try:
-            found: Any = await self._lock.run(self._pool.run, read)
+            found: Any = await self._filePool.run(read)
         except UsageUnusable as error:
             # The list of buckets must not depend on the history.
             _log.warn("the growth of buckets is unknown: {error}", error=str(error))
@@ -312,11 +311,11 @@ class UsageHistory:
         usage = await catalog.usage(USAGE_LIMIT)
         disk: Disk = await self._pool.run(readDisk, self._directory)
         now, sizes = self._sample(usage, disk), bucketSizes(usage)
-        await self._lock.run(self._pool.run, self._store, now, sizes)
+        await self._filePool.run(self._store, now, sizes)
 
     async def close(self) -> None:
         """Close the file."""
-        await self._lock.run(self._pool.run, self._file.close)
+        await self._filePool.run(self._file.close)
 
     def _sample(self, usage: StoreUsage, disk: Disk) -> UsageSample:
         return UsageSample(int(self._now() * 1000), *totalsOf(usage), disk.total - disk.free)

@@ -6,7 +6,7 @@ Results return to the reactor in batches: one wake-up serves all jobs that have 
 last.
 
 A L{JobQueue} runs one batch at a time; jobs that arrive meanwhile form the next batch. Many callers
-thus share one transaction and one disk sync.
+thus share one transaction and one disk sync. A L{SequentialPool} runs one job at a time.
 """
 
 import time
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from attrs import define, field
 from msgspec import Struct
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, fail, succeed
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
@@ -198,6 +198,42 @@ class BoundedThreadPool:
             else:
                 self._pending -= 1
                 item.deferred.callback(item.result)
+
+
+@define(eq=False)
+class SequentialPool:
+    """
+    Runs functions in a pool, one after the other. All methods: reactor thread.
+
+    A function whose caller is cancelled still ends before the next one begins.
+    """
+
+    _pool: IWorkPool
+    _lock: DeferredLock = field(factory=DeferredLock, init=False)
+
+    def run(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
+        """
+        Run a function in a thread, after the functions of earlier calls.
+
+        @param function: See L{IWorkPool.run}, also for the errors. If the caller is cancelled
+            before the function begins, it is not called.
+        """
+        waiting = self._lock.acquire()
+        result: Deferred[T] = Deferred(lambda result: waiting.cancel())
+
+        def run(lock: DeferredLock) -> None:
+            self._pool.run(function, *args).addBoth(ended)
+
+        def ended(outcome: Any) -> None:
+            self._lock.release()
+            if not result.called:
+                result.callback(outcome)
+
+        def cancelled(failure: Failure) -> None:
+            failure.trap(CancelledError)
+
+        waiting.addCallbacks(run, cancelled)
+        return result
 
 
 J = TypeVar("J")

@@ -2,15 +2,14 @@
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from twisted.internet.defer import DeferredLock
 from zope.interface import implementer
 
 from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
 from storagegate.storage.errors import StoreError
 from storagegate.storage.sqlite import FileKind, SQLiteFile
-from storagegate.storage.threadpool import IWorkPool
+from storagegate.storage.threadpool import IWorkPool, SequentialPool
 
 T = TypeVar("T")
 
@@ -127,8 +126,7 @@ class EmbeddedConsoleRecords:
         @param pool: Runs blocking calls.
         """
         self._file = SQLiteFile(os.path.join(directory, "sessions.sqlite"), _KIND, _BUSY_MS)
-        self._pool = pool
-        self._lock = DeferredLock()
+        self._pool = SequentialPool(pool)
 
     async def add(self, record: ConsoleRecord, limits: RecordLimits, nowMs: int) -> bool:
         """See L{IConsoleRecords.add}."""
@@ -182,7 +180,7 @@ class EmbeddedConsoleRecords:
 
     async def close(self) -> None:
         """See L{IConsoleRecords.close}."""
-        await self._lock.run(self._pool.run, self._file.close)
+        await self._pool.run(self._file.close)
 
     def _remove(self, kind: str, id: str) -> None:
         self._file.execute("DELETE FROM consoleRecords WHERE kind = ? AND id = ?", kind, id)
@@ -197,6 +195,5 @@ class EmbeddedConsoleRecords:
         ]
 
     async def _perform(self, act: Callable[[], T], writes: bool) -> T:
-        result: Any = await self._lock.run(self._pool.run, self._file.perform, act, writes)
-        found: T = result
+        found: T = await self._pool.run(self._file.perform, act, writes)
         return found

@@ -3,13 +3,19 @@
 import os
 import sqlite3
 from contextlib import closing
+from threading import Event
+from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
-from twisted.trial.unittest import TestCase
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from storagegate.console.sessions import ConsoleSessions, SignInGrant
+from storagegate.storage.consolerecords import ConsoleRecord, RecordLimits
 from storagegate.storage.embedded.consolerecords import _KIND, EmbeddedConsoleRecords
+from storagegate.storage.sqlite import SQLiteFile
+from storagegate.storage.threadpool import BoundedThreadPool
 from tests.contract.consolerecords import ConsoleRecordsContract
+from tests.support.delayed import TurnedReactor
 
 
 class _Pool:
@@ -34,6 +40,45 @@ class EmbeddedConsoleRecordsTests(ConsoleRecordsContract, TestCase):
         opened = EmbeddedConsoleRecords(self.directory, _Pool())  # type: ignore[arg-type]
         self.addCleanup(lambda: Deferred.fromCoroutine(opened.close()))
         return opened
+
+
+class CancelledTests(SynchronousTestCase):
+    """Callers that disconnect."""
+
+    def test_next(self) -> None:
+        """A write whose caller is cancelled ends before the next one begins, which succeeds."""
+        directory = self.mktemp()
+        os.mkdir(directory)
+        reactor = TurnedReactor()
+        pool = BoundedThreadPool(reactor)
+        records = EmbeddedConsoleRecords(directory, pool)
+        isWriting, mayEnd = Event(), Event()
+        self.addCleanup(mayEnd.set)
+
+        def write(self: SQLiteFile, statement: str, *values: Any) -> sqlite3.Cursor:
+            if statement.startswith("INSERT") and "first" in values:
+                isWriting.set()
+                mayEnd.wait()
+            return execute(self, statement, *values)
+
+        execute = SQLiteFile.execute
+        self.patch(SQLiteFile, "execute", write)
+        limits = RecordLimits(most=10, mostOfOwner=10, mostBytesOfOwner=1000)
+        first, second = (
+            Deferred.fromCoroutine(
+                records.add(ConsoleRecord("session", id, "owner", 1000, b"{}"), limits, 0)
+            )
+            for id in ("first", "second")
+        )
+        isWriting.wait()
+        first.cancel()
+        self.failureResultOf(first, CancelledError)
+        reactor.callLater(0, mayEnd.set)
+        self.assertIs(reactor.settle(second), True)
+        found = reactor.settle(records.records("session", "owner"))
+        self.assertEqual({each.id for each in found}, {"first", "second"})
+        reactor.settle(records.close())
+        reactor.settle(pool.stop())
 
 
 class MigrationTests(TestCase):
