@@ -430,7 +430,17 @@ class FileBlobs:
 
     async def openUncached(self, blob: str) -> BlobReader:
         """See L{IBlobStore.openUncached}."""
-        fd, size = await self._pool.run(self._openFile, blob)
+        opened: Deferred[tuple[int, int]] = Deferred()
+
+        def done(file: tuple[int, int]) -> None:
+            if opened.called:
+                # The caller was cancelled, but the job has opened the file.
+                self._closeSoon(file[0])
+            else:
+                opened.callback(file)
+
+        self._pool.run(self._openFile, blob).addCallbacks(done, opened.errback)
+        fd, size = await opened
         close = partial(self._closeSoon, fd)
         return BlobReader(fd, size, self._pool, self._files, close, keepsPages=False)
 

@@ -49,6 +49,23 @@ class HandleTests(BlobsCase):
         self.pool.goAll()
         self.assertNotIsInstance(self.blobs.openBlob(blob), Deferred)
 
+    def test_uncachedGivesUp(self) -> None:
+        """A file that a check no longer waits for is closed."""
+        blob = self.put(b"x")
+        opening = Deferred.fromCoroutine(self.blobs.openUncached(blob))
+        opening.cancel()
+        self.failureResultOf(opening, CancelledError)
+        self.pool.goAll()
+        self.pool.goAll()
+        self.assertEqual(self.files.opened, set())
+
+    def test_uncachedGivesUpMissing(self) -> None:
+        """If the file is missing, too, nothing is logged."""
+        opening = Deferred.fromCoroutine(self.blobs.openUncached("0" * 32))
+        opening.cancel()
+        self.failureResultOf(opening, CancelledError)
+        self.pool.goAll()
+
     def test_discardWhileOpening(self) -> None:
         """A blob that is discarded while it is opened is closed with its reader."""
         blob = self.put(b"x")
