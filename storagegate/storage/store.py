@@ -89,7 +89,7 @@ class ObjectStore:
         blobs come over a network.
     @ivar observers: Called with each change that this process has committed, in the reactor thread
         and in commit order, and with the changes of the store's other processes, whose records have
-        no bytes. They must return quickly.
+        no bytes and may have no attributes but the content type. They must return quickly.
     @ivar admit: See L{IStoreNode}; so is C{watches}.
     @ivar inlineLimit: New objects up to this size are rows of the catalog.
     @ivar clock: See L{open}.

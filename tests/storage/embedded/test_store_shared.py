@@ -2,13 +2,26 @@
 
 import os
 
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.net.ipc import MAX_FRAME, encode
 from storagegate.storage.embedded.fsck import check
 from storagegate.storage.embedded.opening import openStore, prepareStore
 from storagegate.storage.embedded.sharedmemory import ProcessGroupConfig
 from storagegate.storage.errors import StoreError
 from storagegate.storage.files import DirectoryLock, StoreLocked
+from storagegate.storage.mutations import AddBucket
+from storagegate.storage.records import (
+    Attributes,
+    Bucket,
+    Checksum,
+    Content,
+    ObjectChange,
+    ObjectRecord,
+    PartSummary,
+    WriteCondition,
+)
 from storagegate.storage.store import ObjectStore
 from tests.support.delayed import TurnedReactor
 from tests.support.faultyfiles import FaultyFiles
@@ -96,3 +109,31 @@ class SharingTests(SynchronousTestCase):
         for reactor, store in opened:
             reactor.settle(store.close())
             self.assertEqual(reactor.getDelayedCalls(), [])
+
+    def test_changes(self) -> None:
+        """
+        A watcher learns of the changes of the other process. Even a hundred changes of the largest
+        objects fit into one message.
+        """
+        self.addCleanup(prepareStore(self.directory).release)
+        (reactor, store), (other, watching) = (self.open(index) for index in range(2))
+        seen: list[ObjectChange] = []
+        watching.observers.append(seen.append)
+        reactor.settle(store.catalog.commit(AddBucket(Bucket("b", "account", 1, "us-east-1"))))
+        checksum = Checksum("SHA256", "=" * 44, "COMPOSITE")
+        attributes = Attributes(
+            contentType="t" * 8192,
+            metadata={"name": "x" * 2048},
+            parts=tuple(PartSummary(number, 5 << 20, checksum) for number in range(10_000)),
+        )
+        key = b"k" * 1024
+        record = ObjectRecord("b", key, 3, "etag", 1, "account", attributes, Content(3, b"abc"))
+        made = reactor.settle(store.putObject(record, None, WriteCondition()))
+        reactor.advance(0)
+        shown = Attributes(contentType=attributes.contentType)
+        expected = replace(made, attributes=shown, content=Content(3))
+        self.assertEqual(seen, [ObjectChange("b", key, expected)])
+        [payload] = [payload for topic, payload in self.post.sent if topic == "store.changes"]
+        self.assertLess(100 * len(encode({"payload": payload})), MAX_FRAME)
+        for reactor_, store_ in ((reactor, store), (other, watching)):
+            reactor_.settle(store_.close())
