@@ -245,7 +245,8 @@ class JobManager:
                 isStarted = await self._isWithin(job, most)
                 if not isStarted:
                     await self._records.remove(_JOB, job.id)
-        except StoreError:
+        except BaseException:
+            # The client may also have disconnected: the job does not run, and looks interrupted.
             self._own.discard(job.id)
             raise
         if not isStarted:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -179,6 +179,30 @@ class JobManagerTests(SynchronousTestCase):
         self.assertEqual(failure.value.code, "RATE_LIMITED")
         running = [each.id for each in self.wait(second.jobs()) if each.state == "running"]
         self.assertEqual(len(running), 4)
+
+    def test_disconnected(self) -> None:
+        """A job whose client disconnects while it is stored does not run, and takes no place."""
+        records: Any = self.manager._services.records
+        add = records.add
+        for _ in range(4):
+
+            async def addLater(*arguments: Any) -> bool:
+                """Store a job, and lose its client."""
+                await add(*arguments)
+                isStored: bool = await Deferred()
+                return isStored
+
+            records.add = addLater
+            wanted = NewJob(kind="copyPrefix", bucket="b")
+            starting = Deferred.fromCoroutine(
+                self.manager.start(self.key, wanted, lambda run: None)
+            )
+            starting.cancel()
+            self.failureResultOf(starting, CancelledError)
+        records.add = add
+        states = [each.state for each in self.wait(self.manager.jobs())]
+        self.assertEqual(states, ["interrupted"] * 4)
+        self.assertEqual(self.start().state, "running")
 
     def test_stop(self) -> None:
         """A stop leaves jobs interrupted."""
