@@ -21,7 +21,7 @@ from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -63,6 +63,7 @@ from storagegate.storage.embedded.wal import (
     WALSizeCounter,
     prewriteBetweenCommits,
 )
+from storagegate.storage.errors import BucketExists
 from storagegate.storage.files import FailStopLatch, syncDirectory
 from storagegate.storage.identity import refuseLostCatalog
 from storagegate.storage.interfaces import ICatalog
@@ -586,7 +587,21 @@ class SQLiteCatalog:
         """See L{ICatalog.commit}."""
         if isinstance(mutation, BlobMutation):
             noteDamage(self._corrupt, mutation)
+        if isinstance(mutation, AddBucket):
+            existing = self._shownBucket(mutation.created.name)
+            if existing is not None:
+                return fail(BucketExists(existing))
         return self._writer.submit(MUTATIONS[type(mutation)](self._versionIds, mutation))
+
+    def _shownBucket(self, name: str) -> Bucket | None:
+        """
+        Return the bucket by which requests are decided on now.
+
+        If a new bucket could follow the removal of this one in the queue, a write of the previous
+        account that was already decided on would be applied to the bucket of another account.
+        """
+        cached = self._cache.findBucket(name) if self._writer.waiting else None
+        return cached or buckets.readBucket(self._connection, name)
 
     async def buckets(
         self, account: str | None, prefix: str, after: str, limit: int

@@ -2,13 +2,25 @@
 
 from collections.abc import Callable
 from sqlite3 import Connection
+from time import monotonic
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.embedded.buckets import readBucket
 from storagegate.storage.embedded.objects import lookUpCompleted, lookUpVersion
-from storagegate.storage.mutations import CompleteUpload
-from storagegate.storage.records import VERSIONING_ENABLED, Attributes, Content
+from storagegate.storage.errors import BucketExists, NoSuchBucket
+from storagegate.storage.mutations import AddBucket, CompleteUpload, RemoveBucket
+from storagegate.storage.records import (
+    VERSIONING_ENABLED,
+    Attributes,
+    Bucket,
+    Content,
+    ObjectRecord,
+)
+from tests.support.delayed import PATIENCE
 from tests.support.faultyfiles import FaultyFiles
 from tests.support.model import etagOf
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
@@ -110,3 +122,65 @@ class RacedLookUpTests(SynchronousTestCase):
             raced: Any = RacedConnection(connection, {number: fail})
             self.assertRaises(ZeroDivisionError, lookUpVersion, raced, "b", b"k", 0)
             self.assertFalse(connection.in_transaction)
+
+
+class RecreatedBucketTests(SynchronousTestCase):
+    """A bucket that its account removes and another one creates while the first still writes."""
+
+    def setUp(self) -> None:
+        """Have a bucket that the reactor knows."""
+        self.driver = StoreDriver(fastDirectory(self), FaultyFiles())
+        self.addCleanup(self.driver.close)
+        self.driver.createBucket("b")
+        self.refusals: list[Failure] = []
+        self.catalog = self.driver.store.catalog
+        self.look()
+
+    def look(self) -> str | None:
+        """Return the account by which a request is decided on now."""
+        found = self.driver.reactor.settle(self.catalog.bucket("b"))
+        return None if found is None else found.account
+
+    def create(self) -> Deferred[None]:
+        """Create the bucket for another account."""
+        result = self.catalog.commit(AddBucket(Bucket("b", "other", 2, "us-east-1")))
+        result.addErrback(self.refusals.append)
+        return result
+
+    def assertRefused(self, write: Deferred[ObjectRecord]) -> None:
+        """The object of the first account is not in the bucket of the other one."""
+        reactor = self.driver.reactor
+        self.assertRaises(NoSuchBucket, reactor.settle, write)
+        [failure] = self.refusals
+        self.assertEqual(failure.check(BucketExists), BucketExists)
+        self.assertEqual(failure.value.bucket.account, "account")
+        reactor.settle(self.create())
+        self.assertEqual((self.look(), self.driver.get("b", b"k")), ("other", None))
+
+    def test_queued(self) -> None:
+        """The removal waits for its commit."""
+        removing = self.catalog.commit(RemoveBucket("b"))
+        creating = self.create()
+        self.assertEqual(self.look(), "account")
+        write = self.driver.store.putObject(self.record(), None, ALWAYS)
+        for result in (removing, creating):
+            self.driver.reactor.settle(result)
+        self.assertRefused(write)
+
+    def test_committed(self) -> None:
+        """The removal is committed, but the reactor does not know it yet."""
+        removing = self.catalog.commit(RemoveBucket("b"))
+        self.driver.reactor.advance(0)
+        deadline = monotonic() + PATIENCE
+        while readBucket(self.catalog._connection, "b") is not None:
+            self.assertLess(monotonic(), deadline)
+        creating = self.create()
+        self.assertEqual(self.look(), "account")
+        write = self.driver.store.putObject(self.record(), None, ALWAYS)
+        for result in (removing, creating):
+            self.driver.reactor.settle(result)
+        self.assertRefused(write)
+
+    def record(self) -> ObjectRecord:
+        """Make the record of an object."""
+        return self.driver.record("b", b"k", Content(3, b"abc"), "e")
