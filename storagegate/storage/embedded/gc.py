@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from storagegate.core.task import IdleWaiters
-from storagegate.storage.errors import StoreError
+from storagegate.storage.errors import StoreError, StoreReadOnly
 from storagegate.storage.node import BlobLease
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 """Blobs per batch: one job and one commit for the size of a bulk delete."""
+
+_RETRY_SECONDS = 60.0
+"""Delay before garbage that could not be removed is read from the catalog again."""
 
 _BACKLOG = 100_000
 """The most ids kept in memory (10 MB); further ids are reread from the catalog."""
@@ -65,6 +68,7 @@ class GarbageCollector:
     # Garbage, with the end of its grace. The empty id stands for blobs to reread from the catalog.
     _inGrace: deque[tuple[float, str]] = field(factory=deque, init=False)
     _graceTimer: IDelayedCall | None = field(default=None, init=False)
+    _retryTimer: IDelayedCall | None = field(default=None, init=False)
     _isStopping: bool = field(default=False, init=False)
     _leases: dict[str, int] = field(factory=dict, init=False)
     _leased: set[str] = field(factory=set, init=False)
@@ -172,6 +176,9 @@ class GarbageCollector:
             if not self._running:
                 self._waiters.notify()
         self._isStopping = True
+        if self._retryTimer is not None:
+            self._retryTimer.cancel()
+            self._retryTimer = None
         if self._peers is None:
             return self.idle()
         peers = self._peers
@@ -209,6 +216,19 @@ class GarbageCollector:
         """
         self._log.failure("cannot remove garbage", failure)
         self.problem = f"cannot remove garbage: {failure.getErrorMessage()}"
+        self._retryAfter(failure.value)
+
+    def _retryAfter(self, error: BaseException | None) -> None:
+        """Read the garbage from the catalog after a while: its rows stay until it is removed."""
+        # If writing has stopped, nothing can be removed before the next start.
+        isPossible = not self._isStopping and not isinstance(error, StoreReadOnly)
+        if isPossible and self._retryTimer is None:
+            self._retryTimer = self._clock.callLater(_RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        self._retryTimer = None
+        self._mustReadCatalog = True
+        self._start()
 
     async def _work(self) -> None:
         try:
@@ -227,12 +247,13 @@ class GarbageCollector:
                         self._checksUnconfirmed = False
                         await self._removeUnconfirmed()
         except (CancelledError, StoreError, OSError) as error:
-            # All garbage keeps its rows, so the next start finds it. Cancellation means that the
-            # store closes while other processes may still read the rest.
+            # All garbage keeps its rows. Cancellation means that the store closes while other
+            # processes may still read the rest, which the next start finds.
             self._queue.clear()
             self._mustReadCatalog = False
             if not isinstance(error, CancelledError):
                 self._log.error("cannot read garbage: {error}", error=str(error))
+                self._retryAfter(error)
         finally:
             self._running = False
             if not self._inGrace:
@@ -245,7 +266,7 @@ class GarbageCollector:
             await self._removeBlobs(blobs)
             await self._forget(blobs)
         except (StoreError, OSError) as error:
-            # The rows stay, so the next start retries.
             self._log.error(
                 "cannot remove {count} blobs: {error}", count=len(blobs), error=str(error)
             )
+            self._retryAfter(error)

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.storage.embedded.gc import BATCH, GarbageCollector
+from storagegate.storage.errors import StoreBusy, StoreReadOnly
 
 
 class ReclaimerTests(SynchronousTestCase):
@@ -125,6 +126,42 @@ class ReclaimerTests(SynchronousTestCase):
         self.removals.pop(0)[1].errback(OSError(errno.EIO, os.strerror(errno.EIO)))
         self.assertEqual(self.removed(), ["b"])
         self.assertEqual(self.forgotten, ["b"])
+
+    def test_retried(self) -> None:
+        """They are removed later, together with what was not even tried, if that is possible."""
+        self.garbage = ["a"]
+        for error in (OSError(errno.EIO, os.strerror(errno.EIO)), MemoryError("no memory")):
+            self.reclaimer.reclaim(["a"])
+            self.clock.advance(2)
+            self.removals.pop(0)[1].errback(error)
+            self.clock.advance(59)
+            self.assertEqual(self.removals, [])
+            self.clock.advance(1)
+        self.flushLoggedErrors(MemoryError)
+        self.assertEqual(self.removed(), ["a"])
+        self.assertEqual((self.garbage, self.forgotten), ([], ["a"]))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def failRemoval(self, error: Exception) -> None:
+        """Let the discard of a blob fail."""
+        self.reclaimer.reclaim(["a"])
+        self.clock.advance(2)
+        self.removals.pop(0)[1].errback(error)
+
+    def test_notRetried(self) -> None:
+        """Nothing is tried again after writing has stopped."""
+        self.failRemoval(StoreReadOnly("an fsync failed"))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_notRetriedAtStop(self) -> None:
+        """Nor is it after a stop, whether the failure came before it or comes after it."""
+        self.failRemoval(StoreBusy("busy"))
+        self.reclaimer.reclaim(["b"])
+        self.clock.advance(2)
+        stopped = self.reclaimer.stop()
+        self.removals.pop(0)[1].errback(StoreBusy("busy"))
+        self.successResultOf(stopped)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class GraceTests(ReclaimerTests):
