@@ -108,6 +108,9 @@ BYTES_PER_SECOND = 8 * 1024 * 1024
 PAUSE_SECONDS = 7 * 24 * 3600.0
 """Pause between rounds: a week, in which a second copy elsewhere usually stays intact."""
 
+_RETRY_SECONDS = 3600.0
+"""Pause after a round that an error has ended: a busy store must not stay unread for a week."""
+
 _START_SECONDS = 60.0
 """Delay before the first round: a starting daemon has more urgent reads."""
 
@@ -190,11 +193,13 @@ class Scrubber:
     async def _rounds(self) -> None:
         await self._task.pause(_START_SECONDS)
         while not self._task.isStopping:
+            pause = self._pauseSeconds
             try:
                 await self.scrub()
             except (StoreError, OSError) as error:
                 self._log.error("the round was aborted: {error}", error=str(error))
-            await self._task.pause(self._pauseSeconds)
+                pause = min(pause, _RETRY_SECONDS)
+            await self._task.pause(pause)
 
     async def _between(self, after: str, last: str) -> None:
         """Check the blobs after one id and up to another."""

@@ -3,11 +3,12 @@
 import errno
 import os
 import sqlite3
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from storagegate.storage.errors import CorruptBlob
+from storagegate.storage.errors import CorruptBlob, StoreBusy
 from storagegate.storage.layout import BlobLayout
 from storagegate.storage.scrub import CorruptionLog, Scrubber
 from tests.support.faultyfiles import Fault, FaultyFiles
@@ -192,3 +193,19 @@ class ScrubberTests(SynchronousTestCase):
         reactor.settle(store.accessKeys.stop())
         reactor.settle(store.scrubber.stop())
         self.assertEqual(reactor.getDelayedCalls(), [])
+
+    def test_aborted(self) -> None:
+        """A round that ends because the store is busy is followed by another in an hour."""
+        store, reactor = self.driver.store, self.driver.reactor
+        begun: list[float] = []
+        blobRows = store.catalog.blobRows
+
+        async def busyAtFirst(after: str, limit: int) -> Any:
+            begun.append(reactor.seconds())
+            if len(begun) == 1:
+                raise StoreBusy("too many list requests are waiting")
+            return await blobRows(after, limit)
+
+        self.patch(store.catalog, "blobRows", busyAtFirst)
+        reactor.turnUntil(lambda: len(begun) > 1, lambda: reactor.advance(60))
+        self.assertEqual(begun[1] - begun[0], HOUR)
