@@ -589,7 +589,7 @@ class SQLiteCatalog:
             noteDamage(self._corrupt, mutation)
         if isinstance(mutation, AddBucket):
             existing = self._shownBucket(mutation.created.name)
-            if existing is not None:
+            if existing is not None and existing.account != mutation.created.account:
                 return fail(BucketExists(existing))
         return self._writer.submit(MUTATIONS[type(mutation)](self._versionIds, mutation))
 

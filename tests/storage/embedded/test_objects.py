@@ -181,6 +181,16 @@ class RecreatedBucketTests(SynchronousTestCase):
             self.driver.reactor.settle(result)
         self.assertRefused(write)
 
+    def test_sameAccount(self) -> None:
+        """The same account may create it again at once."""
+        removing = self.catalog.commit(RemoveBucket("b"))
+        creating = self.catalog.commit(AddBucket(Bucket("b", "account", 2, "us-east-1")))
+        for result in (removing, creating):
+            self.driver.reactor.settle(result)
+        found = self.driver.reactor.settle(self.catalog.bucket("b"))
+        assert found is not None
+        self.assertEqual(found.createdMs, 2)
+
     def record(self) -> ObjectRecord:
         """Make the record of an object."""
         return self.driver.record("b", b"k", Content(3, b"abc"), "e")
