@@ -1,6 +1,7 @@
 """Jobs that run one after the other, although their callers are cancelled."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -22,7 +23,7 @@ class _HeldPool:
     def run(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
         """Begin a job."""
         result: Deferred[Any] = Deferred()
-        self.running.append((function, result))
+        self.running.append((partial(function, *args), result))
         return result
 
     def end(self) -> None:
@@ -66,7 +67,7 @@ class SequentialPoolTests(SynchronousTestCase):
 
     def test_cancelledWhileWaiting(self) -> None:
         """A job that waits is not begun if its caller is cancelled."""
-        first, second, third = (self.jobs.run(lambda: number) for number in (1, 2, 3))
+        first, second, third = (self.jobs.run(int, number) for number in (1, 2, 3))
         second.cancel()
         self.failureResultOf(second, CancelledError)
         self.pool.end()

@@ -48,7 +48,7 @@ class RacedConnection:
 
 
 class RacedLookUpTests(SynchronousTestCase):
-    """A version moves between two tables when it becomes noncurrent and when it is current again."""
+    """A version moves between two tables when it becomes noncurrent or current again."""
 
     def setUp(self) -> None:
         """Have a bucket with versions."""
