@@ -129,8 +129,7 @@ class StoreMemory:
         self._words[_at(ENDED, slot)] = self._words[_at(STARTED, slot)]
         for field in (HORIZON, WAITING, ACQUIRED, OBSERVERS):
             self._words[_at(field, slot)] = 0
-        start, size = _HELD + slot * 2 * COUNTERS, 2 * COUNTERS
-        self._map[start : start + size] = bytes(size)
+        self._clearCounters(slot)
         if slot != self.slot:
             self._words[_at(TAKEN, slot)] = 0
             self.locks.unlock(_FIRST_SLOT + slot)
@@ -145,12 +144,18 @@ class StoreMemory:
             for field in (HORIZON, OBSERVERS):
                 self.put(field, 0)
             if isClean:
+                # A reader may hold its lease until the process exits; a successor would inherit it.
+                self._clearCounters(self.slot)
                 self.put(TAKEN, 0)
         self.isOpen = False
         for view in (self._counters, self._words, self._bytes):
             view.release()
         self._map.close()
         self.locks.close()
+
+    def _clearCounters(self, slot: int) -> None:
+        start, size = _HELD + slot * 2 * COUNTERS, 2 * COUNTERS
+        self._map[start : start + size] = bytes(size)
 
     def word(self, field: int, slot: int) -> int:
         """Read a word of a slot."""

@@ -60,6 +60,15 @@ class StoreMemoryTests(SynchronousTestCase):
         self.addCleanup(memory.close, isClean=True)
         self.assertEqual(memory.claim(), [])
 
+    def test_cleanEndOfReader(self) -> None:
+        """A lease that has not ended by then ends with its process, and the successor has none."""
+        reader = joined(self, self.descriptor)
+        reader.count(3, 1)
+        reader.close(isClean=True)
+        successor = joined(self, self.descriptor)
+        self.assertEqual(successor.slot, reader.slot)
+        self.assertFalse(successor.isCounted(successor.slot, 3))
+
     def test_alive(self) -> None:
         """A process is alive for as long as it has its slot."""
         one, two = joined(self, self.descriptor), joined(self, self.descriptor)
