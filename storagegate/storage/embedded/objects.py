@@ -587,10 +587,8 @@ def lookUpVersion(
     @param connection: A read connection.
     @param sequence: L{None} for the C{null} version.
     """
-    if sequence is None:
-        sql, parameters = _NULL, (asBlob(key), bucket)
-    else:
-        sql, parameters = _NUMBERED, (asBlob(key), sequence, bucket)
+    sql, which = (_NULL, ()) if sequence is None else (_NUMBERED, (sequence,))
+    parameters = (asBlob(key), *which, bucket)
     connection.execute("BEGIN")
     try:
         found, record = _lookUp(connection, sql, bucket, key, parameters, verify)
