@@ -428,8 +428,12 @@ def _sourceAddress(context: AccessContext) -> str | None:
         return address or None
 
 
+_COPYING = frozenset({"CopyObject", "UploadPartCopy"})
+
+
 def _copySource(context: AccessContext) -> str | None:
-    return context.request.copySource
+    # The operations that store other bytes ignore the header.
+    return context.request.copySource if context.request.operationName in _COPYING else None
 
 
 def _withSlash(text: str) -> str:

@@ -366,6 +366,16 @@ class PolicyTests(AccessCase):
                 {"Referer": "http://trusted/x"},
                 {},
             ),
+            (
+                {"StringEquals": {"s3:x-amz-content-sha256": "UNSIGNED-PAYLOAD"}},
+                {"x-amz-content-sha256": "0" * 64},
+                {},
+            ),
+            (
+                {"StringNotLike": {"s3:x-amz-copy-source": "trusted/*"}},
+                {"x-amz-copy-source": "trusted/x"},
+                {"x-amz-copy-source": "trusted/x"},
+            ),
         ):
             everyone = statement(self.bucket, "*", "s3:PutObject", "s3:PutObjectTagging")
             self.setPolicy(everyone, {**everyone, "Effect": "Deny", "Condition": condition})
