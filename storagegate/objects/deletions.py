@@ -52,7 +52,11 @@ async def _delete(
         try:
             if entry.versionId is not None:
                 service.catalog.checkVersionId(entry.versionId)
-        except InvalidVersionId as error:
+            if entry.condition.compares:
+                await service.checkComparison(
+                    caller, found, entry.key, entry.condition, entry.versionId
+                )
+        except (InvalidVersionId, errors.AccessDenied) as error:
             results[position] = error
         else:
             condition = entry.condition
