@@ -80,15 +80,19 @@ async def _refused(
     service: ObjectService, caller: "Caller", bucket: Bucket, entries: Sequence[DeleteEntry]
 ) -> dict[int, Exception]:
     """Decide on each entry of a deletion; return the errors by position."""
+    from storagegate.objects.access.context import withCondition
+
     refused: dict[int, Exception] = {}
     access = (await service.settings.find(bucket)).access
+    isMany = caller.operationName != "DeleteObject"
     for position, entry in enumerate(entries):
         record = None
+        asking = withCondition(caller, entry.condition.etags) if isMany else caller
         if access.acl is not None:
             # A writer through an ACL may delete only its own objects.
             _, record = await service.catalog.object(bucket.name, entry.key)
         try:
-            access.decide(caller, bucket, entry.key, entry.versionId, record, "DeleteObject")
+            access.decide(asking, bucket, entry.key, entry.versionId, record, "DeleteObject")
         except DomainError as error:
             refused[position] = error
     return refused

@@ -23,7 +23,7 @@ from tests.support.clients import (
     runTool,
 )
 from tests.support.programs import needProgram
-from tests.support.s3signer import Outgoing, exchange
+from tests.support.s3signer import Outgoing, Signer, exchange
 from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, runKeys
 from tests.wire.s3.forms import formRequest
@@ -530,6 +530,31 @@ class PolicyTests(AccessCase):
         self.assertEqual([each["Code"] for each in answer["Errors"]], ["AccessDenied"])
         self.assertEqual(self.status(self.eve, "delete_objects", Delete=both), 403)
         self.assertEqual(self.status(self.ann, "head_object", Key="k"), 200)
+
+
+    def test_conditionalDeletes(self) -> None:
+        """A policy that requires C{If-Match} means the element of each entry, not the header."""
+        self.setPolicy(
+            statement(
+                self.bucket,
+                "*",
+                "s3:DeleteObject",
+                Effect="Deny",
+                Condition={"Null": {"s3:if-match": "true"}},
+            )
+        )
+        signer = Signer(self.host, self.accounts[0])
+        document = b"<Delete><Object><Key>k</Key></Object></Delete>"
+        many = Outgoing("POST", f"/{self.bucket}?delete=", {"If-Match": "*"}, document)
+        answer = self.send(signer.sign(many))
+        self.assertEqual((answer.status, answer.code), (200, "AccessDenied"))
+        self.assertEqual(self.status(self.ann, "delete_object", Key="k"), 403)
+        etag = self.ann.head_object(Bucket=self.bucket, Key="k")["ETag"]
+        wanted = {"Objects": [{"Key": "k", "ETag": etag}]}
+        answer = self.ann.delete_objects(Bucket=self.bucket, Delete=wanted)
+        self.assertEqual([each["Key"] for each in answer["Deleted"]], ["k"])
+        self.ann.put_object(Bucket=self.bucket, Key="k", Body=b"bytes")
+        self.assertEqual(self.status(self.ann, "delete_object", Key="k", IfMatch=etag), 204)
 
 
 class ListTests(AccessCase):
