@@ -398,9 +398,7 @@ class PolicyTests(AccessCase):
         def sent(method: str, **fields: str) -> int:
             named = {name.replace("_", "-"): value for name, value in fields.items()}
             body = b"new" if method == "PUT" and "x_amz_copy_source" not in fields else b""
-            return self.send(
-                Outgoing(method, f"/{self.bucket}/k", {**bob, **named}, body)
-            ).status
+            return self.send(Outgoing(method, f"/{self.bucket}/k", {**bob, **named}, body)).status
 
         for etag in etags:
             for fields in {"if_match": etag}, {"if_none_match": etag}:
@@ -530,7 +528,6 @@ class PolicyTests(AccessCase):
         self.assertEqual([each["Code"] for each in answer["Errors"]], ["AccessDenied"])
         self.assertEqual(self.status(self.eve, "delete_objects", Delete=both), 403)
         self.assertEqual(self.status(self.ann, "head_object", Key="k"), 200)
-
 
     def test_conditionalDeletes(self) -> None:
         """A policy that requires C{If-Match} means the element of each entry, not the header."""
