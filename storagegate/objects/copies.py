@@ -25,6 +25,7 @@ async def copyObject(service: ObjectService, caller: "Caller", wanted: CopyObjec
     """Copy an object by giving its content a second name."""
     source = wanted.source
     home, owner = await service.checkWrite(caller, wanted.bucket, wanted.key, acl=wanted.acl)
+    await service.checkComparison(caller, home, wanted.key, wanted.condition)
     checkLock(home, wanted.lock, service.nowMs())
     await _checkTaken(service, caller, wanted)
     if (source.bucket, source.key) == (wanted.bucket, wanted.key) and not wanted.overwrites:

@@ -52,7 +52,11 @@ async def _delete(
         try:
             if entry.versionId is not None:
                 service.catalog.checkVersionId(entry.versionId)
-        except InvalidVersionId as error:
+            if entry.condition.compares:
+                await service.checkComparison(
+                    caller, found, entry.key, entry.condition, entry.versionId
+                )
+        except (InvalidVersionId, errors.AccessDenied) as error:
             results[position] = error
         else:
             condition = entry.condition
@@ -76,15 +80,19 @@ async def _refused(
     service: ObjectService, caller: "Caller", bucket: Bucket, entries: Sequence[DeleteEntry]
 ) -> dict[int, Exception]:
     """Decide on each entry of a deletion; return the errors by position."""
+    from storagegate.objects.access.context import withCondition
+
     refused: dict[int, Exception] = {}
     access = (await service.settings.find(bucket)).access
+    isMany = caller.operationName != "DeleteObject"
     for position, entry in enumerate(entries):
         record = None
+        asking = withCondition(caller, entry.condition.etags) if isMany else caller
         if access.acl is not None:
             # A writer through an ACL may delete only its own objects.
             _, record = await service.catalog.object(bucket.name, entry.key)
         try:
-            access.decide(caller, bucket, entry.key, entry.versionId, record, "DeleteObject")
+            access.decide(asking, bucket, entry.key, entry.versionId, record, "DeleteObject")
         except DomainError as error:
             refused[position] = error
     return refused

@@ -123,6 +123,9 @@ async def completeMultipartUpload(
     """Complete an upload, or find the object of an earlier completion with the same parts."""
     try:
         upload = await service.upload(caller, wanted.bucket, wanted.key, wanted.uploadId)
+        if wanted.condition.compares:
+            home = await service.find(wanted.bucket)
+            await service.checkComparison(caller, home, wanted.key, wanted.condition)
         return await _complete(service, _without(upload, wanted.dropped), wanted)
     except (errors.UploadNotFound, NoSuchUpload):
         record = await _completed(service, caller, wanted)

@@ -559,7 +559,8 @@ class ObjectService:
             decided on from the cached bucket, which L{putObject} verifies.
         @param acl: The ACL that the request names; L{None} for the private ACL.
         @return: The bucket; the owner and ACL of the object.
-        @raise DomainError: The write cannot succeed, or the ACL is invalid.
+        @raise DomainError: The write cannot succeed, or the ACL is invalid; also the errors of
+            L{checkComparison}.
         """
         recent = None
         if self._recentBucket is not None and length is not None and length <= INLINE_LIMIT:
@@ -571,6 +572,8 @@ class ObjectService:
                     found.generation or found.account != caller.identity.ownerAccount
                 ) and not self._isCovered(caller, found, key):
                     (await self.accessOf(found)).decide(caller, found, key)
+                if condition is not UNCONDITIONAL:
+                    await self.checkComparison(caller, found, key, condition)
                 owner = await self._ownerOfNew(caller, found, acl)
             except DomainError:
                 # The cached bucket may be stale.
@@ -578,11 +581,40 @@ class ObjectService:
             else:
                 return found, Ownership(owner.account, owner.acl, None, caller, revision, acl)
         found = await self.bucket(caller, bucket, key)
+        if condition is not UNCONDITIONAL:
+            await self.checkComparison(caller, found, key, condition)
         if condition.absent:
             _, record = await self.catalog.object(bucket, key)
             if record is not None:
                 raise errors.ConditionFailed(condition="absent")
         return found, await self._ownerOfNew(caller, found, acl)
+
+    async def checkComparison(
+        self,
+        caller: "Caller",
+        home: Bucket,
+        key: bytes,
+        condition: WriteCondition,
+        versionId: str | None = None,
+    ) -> None:
+        """
+        Check that a request may read the object with which its condition compares an ETag, a size
+        or a time: the answer tells whether they are those of the object.
+
+        @param home: The bucket, in which access to the write was decided.
+        @param versionId: The version that the condition concerns; L{None} for the current one.
+        @raise AccessDenied: The caller may write, but not read.
+        """
+        if not condition.compares:
+            return
+        caller.identity.authorise("read", home.name, key)
+        if not home.generation and home.account == caller.identity.ownerAccount:
+            return
+        _, record = await self.catalog.object(home.name, key, versionId)
+        # Without an object nothing is compared.
+        if record is None or self._isRead(caller, home, key, versionId, record, "GetObject"):
+            return
+        (await self.accessOf(home)).decide(caller, home, key, versionId, record, "GetObject")
 
     async def _ownerOfNew(
         self, caller: "Caller", found: Bucket, requested: "RequestedList | None"

@@ -472,6 +472,12 @@ class WriteCondition(Struct, frozen=True):
     expiry: Expiry | None = None
     revision: int | None = None
 
+    @property
+    def compares(self) -> bool:
+        """Whether the condition compares an existing object with an ETag, a size or a time."""
+        isByETag = bool(self.unlike) or bool(self.etags and "*" not in self.etags)
+        return isByETag or self.size is not None or self.modifiedSeconds is not None
+
 
 UNCONDITIONAL = WriteCondition()
 """A write without a condition."""

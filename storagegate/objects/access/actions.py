@@ -212,7 +212,10 @@ BYPASS = "s3:BypassGovernanceRetention"
 """The action that C{x-amz-bypass-governance-retention} needs."""
 
 POLICY_ACTIONS = frozenset({"s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"})
-"""The actions that no policy can deny to the unlimited keys of the bucket's account."""
+"""
+The actions that no policy can deny to the unlimited keys of the bucket's account, or allow to
+another account: who can change the policy has all other rights.
+"""
 
 _OF_WRITER = frozenset(
     {

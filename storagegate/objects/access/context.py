@@ -8,7 +8,7 @@ tests whether a parameter was sent. A key that does not apply to an operation is
 policy can distinguish from an empty text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import gmtime, strftime
 from typing import Any, Protocol
 
@@ -146,6 +146,25 @@ def withEncryption(caller: Caller, encryption: ObjectEncryption | None) -> Calle
     if encryption is None:
         return caller
     headers = {**caller.headers, **describeEncryption(encryption)}
+    described: Any = DescribedCaller(caller, headers)
+    return described  # type: ignore[no-any-return]
+
+
+_CONDITIONS = frozenset({b"if-match", b"if-none-match"})
+
+
+def withCondition(caller: Caller, etags: Sequence[str]) -> Caller:
+    """
+    Return a L{Caller} whose request names the condition on one of its objects. A deletion of many
+    has them in its document, and ignores its header fields.
+
+    @param etags: The ETags of C{If-Match}; empty for no condition.
+    """
+    if not etags and _CONDITIONS.isdisjoint(caller.headers):
+        return caller
+    headers = {name: each for name, each in caller.headers.items() if name not in _CONDITIONS}
+    if etags:
+        headers[b"if-match"] = ", ".join(etags).encode()
     described: Any = DescribedCaller(caller, headers)
     return described  # type: ignore[no-any-return]
 
@@ -428,8 +447,12 @@ def _sourceAddress(context: AccessContext) -> str | None:
         return address or None
 
 
+_COPYING = frozenset({"CopyObject", "UploadPartCopy"})
+
+
 def _copySource(context: AccessContext) -> str | None:
-    return context.request.copySource
+    # The operations that store other bytes ignore the header.
+    return context.request.copySource if context.request.operationName in _COPYING else None
 
 
 def _withSlash(text: str) -> str:

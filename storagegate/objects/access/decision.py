@@ -7,7 +7,8 @@ The access decision on a request, in this order.
   3. For a user or a service key, a deny statement of its policies refuses, and the own policy of a
      service key must allow the request.
   4. A deny statement of the bucket's policy refuses. It binds the owner too, but never the root
-     key, and the unlimited keys of the bucket's account can always change the policy.
+     key, and the unlimited keys of the bucket's account can always change the policy. Nothing opens
+     the policy to other accounts.
   5. C{RestrictPublicBuckets} with a public policy admits only the bucket's account.
   6. These are allowed: the root key; the bucket's account, or for the content, tags and ACL of an
      object the object's account; an allow statement; a grant of an ACL.
@@ -308,6 +309,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
             context = partial(_same, known)
         account = self.account
         isOwner = identity.account == account and not identity.isAnonymous
+        if not isOwner and action in POLICY_ACTIONS:
+            return False
         policy, described = self.policy, None
         if policy is not None:
             if (
@@ -393,6 +396,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         if rights is not None and rights.evaluate(action, described) is False:
             return rights.explain(action, described)
         isOwner = described.identity.account == self.account and not described.identity.isAnonymous
+        if not isOwner and action in POLICY_ACTIONS:
+            return errors.Refusal(f"the policy of {bucket} is open to its own account only")
         if policy is not None:
             found = policy.findDeny(action, described)
             if found is not None:
@@ -473,6 +478,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
                 return True
         if isOwner and not identity.isAnonymous:
             return True
+        if action in POLICY_ACTIONS:
+            return False
         if self.policy is not None and self.policy.rules[action][1].couldHold(identity):
             return True
         return not self.isEnforced and self._isGranted(identity, action, None, None)
@@ -490,6 +497,8 @@ class BucketAccess(Struct, frozen=True, eq=False):
         """
         policy = self.policy
         isOwner = identity.account == self.account and not identity.isAnonymous
+        if not isOwner and action in POLICY_ACTIONS:
+            return None
         if policy is not None:
             if isOwner and action in POLICY_ACTIONS and identity.policy.isUnlimited:
                 return [(ANY,)]

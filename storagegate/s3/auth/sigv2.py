@@ -28,7 +28,7 @@ from storagegate.s3.auth.sigv4 import (
     unknownKey,
     wrongSignature,
 )
-from storagegate.s3.errors import S3Error
+from storagegate.s3.errors import S3Error, invalidArgument
 
 ACCESS_KEY = "AWSAccessKeyId"
 SIGNATURE = "Signature"
@@ -158,7 +158,7 @@ def verifyQuery(claim: SigV2Params, request: SignedRequest, secret: str | None, 
     @param request: The request; its path begins with the bucket, even if the host names the bucket.
     @param secret: The secret of the claimed access key; L{None} if the key does not exist.
     @raise S3Error: C{AccessDenied} if it has expired, C{InvalidAccessKeyId},
-        C{SignatureDoesNotMatch}.
+        C{SignatureDoesNotMatch}; C{InvalidArgument}: another query has the same signature.
     """
     if now > claim.seconds:
         fields = {"Expires": isoSeconds(claim.seconds), "ServerTime": isoSeconds(int(now))}
@@ -199,7 +199,11 @@ def verifyForm(claim: SigV2Params, policyBase64: str, secret: str | None) -> Non
 
 
 def canonicalString(request: SignedRequest, expires: str) -> bytes:
-    """Return the string to sign of a request."""
+    """
+    Return the string to sign of a request.
+
+    @raise S3Error: C{InvalidArgument}: another query has the same string.
+    """
     headers = request.headers
     lines = [request.method]
     lines += [headers.get(name, b"").strip() for name in (b"content-md5", b"content-type")]
@@ -215,9 +219,14 @@ def _subresources(queryString: bytes) -> bytes:
     for pair in queryString.split(b"&"):
         rawName, equals, value = pair.partition(b"=")
         # Matched by the decoded name: an escaped name also selects an operation.
-        name = decodeComponent(rawName)
+        name, text = decodeComponent(rawName), decodeComponent(value)
         if name in SUBRESOURCES:
-            found.append((name, equals + decodeComponent(value)))
+            # The signed text escapes nothing, so C{a=1%26versionId=2} and C{a=1&versionId=2} have
+            # the same signature.
+            if any(each.partition(b"=")[0] in SUBRESOURCES for each in text.split(b"&")[1:]):
+                message = "The value contains another parameter, which version 2 cannot sign."
+                raise invalidArgument(name.decode(), text.decode("latin-1"), message)
+            found.append((name, equals + text))
     return b"?" + b"&".join(name + value for name, value in sorted(found)) if found else b""
 
 

@@ -49,10 +49,11 @@ def openForm(request: ChannelRequest) -> "PostForm | None":
     return PostForm(request.body, boundary) if boundary is not None else None
 
 
-_OF_OBJECT = frozenset({TAGGING, STORAGE_CLASS})
+_OF_OBJECT = WRITE_FIELDS | {TAGGING, STORAGE_CLASS}
 """Headers that only form fields may set; other object headers of the request are refused."""
 
-_OF_CLIENT = frozenset({b"referer", b"user-agent"})
+_OF_CLIENT = frozenset({b"host", b"referer", b"user-agent", b"x-amz-content-sha256"})
+"""Headers that no form field may set."""
 
 
 async def postObject(call: S3Request, form: "PostForm") -> None:
@@ -85,11 +86,13 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     headers = {name.encode("utf-8", "replace"): text.encode() for name, text in head.fields.items()}
     _renameFields(headers)
     rejectUnsupported(headers, call.identity.account, WRITE_FIELDS)
-    rejectUnsupported(call.headers, call.identity.account, LIST_FIELDS)
-    # Only the form describes the object, and only the request describes the client.
+    _rejectLists(call.headers)
+    rejectUnsupported(call.headers, call.identity.account)
+    # Only the form describes the object, and only the request describes the client. The policy of
+    # the form covers all other fields, so no header replaces one of them.
     described = {name: value for name, value in headers.items() if name not in _OF_CLIENT}
     named = {name: value for name, value in call.headers.items() if name not in _OF_OBJECT}
-    call.headers = {**described, **named}
+    call.headers = {**named, **described}
     await call.checkOwner(call.bucket, b"x-amz-expected-bucket-owner")
     objects = call.services.objects
     condition = writeCondition(call.headers)
@@ -119,6 +122,17 @@ async def postObject(call: S3Request, form: "PostForm") -> None:
     record = await objects.putObject(owner, call.bucket, key, ingested, attributes, condition)
     encryption = writtenEncryption(record.attributes.encryption, requested)
     _respond(call, head.fields, record, [*versionHeaders(record), *encryption])
+
+
+def _rejectLists(headers: Mapping[bytes, bytes]) -> None:
+    """
+    Reject an ACL in the headers of a request, which the policy of its form does not cover.
+
+    @param headers: Values by lower-case name.
+    @raise S3Error: C{NotImplemented}, naming the header.
+    """
+    for name in sorted(LIST_FIELDS & headers.keys()):
+        raise S3Error("NotImplemented", fields={"Header": name.decode()})
 
 
 def _renameFields(fields: dict[bytes, bytes]) -> None:

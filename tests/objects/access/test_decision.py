@@ -76,6 +76,17 @@ class DecisionTests(SynchronousTestCase):
             self.assertFalse(denied)
         self.assertEqual(self.allowed(access, "s3:GetBucketPolicyStatus"), ["root"])
 
+    def test_policyOfAnother(self) -> None:
+        """No statement opens the policy itself to another account, which could then do all."""
+        access = BucketAccess("ann", policy(rule("Allow")))
+        for action in ("s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"):
+            self.assertEqual(self.allowed(access, action), ["root", "ann"])
+            self.assertFalse(access.couldAllow(BOB, action))
+            self.assertIsNone(access.reaches(BOB, action))
+        self.assertEqual(
+            self.allowed(access, "s3:GetBucketPolicyStatus"), ["root", "ann", "bob", "eve", "-"]
+        )
+
     def test_denyOverLists(self) -> None:
         """A denial wins over every grant."""
         public = cannedList("public-read-write", "ann")

@@ -341,7 +341,7 @@ class EvaluationTests(SynchronousTestCase):
         """Every condition key reads what it names."""
         signing = Signing("AWS4-HMAC-SHA256", "REST-HEADER", 1_699_999_990)
         asked = context(
-            operation="PutObject",
+            operation="CopyObject",
             headers={
                 name.removeprefix("s3:").encode(): name.encode()
                 for name in CONDITION_KEYS

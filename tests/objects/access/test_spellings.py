@@ -219,6 +219,10 @@ class SpellingTests(SynchronousTestCase):
             for operation in ("GetObject", "HeadBucket"):
                 read = CONDITION_KEYS[key].read
                 self.assertIsNone(read(asked(operation, query={name: "1"})), key)
+        source = {b"x-amz-copy-source": b"b/private/x"}
+        for operation in ("PostObject", "CompleteMultipartUpload", "GetObject"):
+            request = asked(operation, headers=source)
+            self.assertIsNone(CONDITION_KEYS["s3:x-amz-copy-source"].read(request), operation)
         for key in ("s3:x-amz-acl", "s3:x-amz-storage-class"):
             self.assertIsNone(CONDITION_KEYS[key].read(asked("UploadPart")), key)
         grant = asked("PutObject", headers={b"x-amz-grant-read": b"id=x"})

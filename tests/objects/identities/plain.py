@@ -239,6 +239,8 @@ def isAllowed(who: Person, box: Box, action: str, key: str) -> bool:
     theirs = effects(box.policy, asked, arn, isNamed) if box.policy else set()
     direct = effects(box.policy, asked, arn, isNamedItself) if box.policy else set()
     isPolicy = action in ("GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy")
+    if isPolicy and not isOwner:
+        return False
     if "Deny" in theirs and not (base.kind == "key" and isOwner and isPolicy):
         return False
     if "Deny" in mine:

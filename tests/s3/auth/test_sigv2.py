@@ -123,6 +123,24 @@ class QueryTests(S3Case):
             request = replace(request, queryString=queryString)
             self.refused("SignatureDoesNotMatch", 403, check, request)
 
+    def test_hiddenSubresource(self) -> None:
+        """No subresource can be hidden in the value of another: both queries have one text."""
+        for query, hidden in (
+            ({"response-content-type": "text/plain", "versionId": "1"}, b"&versionId=1"),
+            ({"response-expires": "a", "tagging": ""}, b"&tagging="),
+        ):
+            request = signed("GET", query=query)
+            check(request)
+            parts = request.queryString.split(b"&")
+            value = next(part for part in parts if part.startswith(b"response-"))
+            kept = [part for part in parts if part != value and b"&" + part != hidden]
+            joined = b"&".join([*kept, value + quote(hidden, safe="").encode()])
+            tampered = replace(request, queryString=joined)
+            self.assertNotIn(hidden, b"&" + joined)
+            self.refused("InvalidArgument", 400, check, tampered)
+        ampersand = {"response-content-disposition": 'attachment; filename="a&b"'}
+        check(signed("GET", query=ampersand))
+
     @settings(max_examples=rounds(12, 60), deadline=None)
     @given(METADATA, VALUES)
     def test_otherMetadata(self, metadata: dict[str, str], value: str) -> None:

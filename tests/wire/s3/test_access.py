@@ -3,6 +3,7 @@
 import json
 import socket
 from contextlib import closing
+from email.utils import formatdate
 from typing import Any
 
 import boto3
@@ -22,7 +23,7 @@ from tests.support.clients import (
     runTool,
 )
 from tests.support.programs import needProgram
-from tests.support.s3signer import Outgoing, exchange
+from tests.support.s3signer import Outgoing, Signer, exchange
 from tests.support.selection import long
 from tests.wire.s3.fixture import S3Case, runKeys
 from tests.wire.s3.forms import formRequest
@@ -366,6 +367,16 @@ class PolicyTests(AccessCase):
                 {"Referer": "http://trusted/x"},
                 {},
             ),
+            (
+                {"StringEquals": {"s3:x-amz-content-sha256": "UNSIGNED-PAYLOAD"}},
+                {"x-amz-content-sha256": "0" * 64},
+                {},
+            ),
+            (
+                {"StringNotLike": {"s3:x-amz-copy-source": "trusted/*"}},
+                {"x-amz-copy-source": "trusted/x"},
+                {"x-amz-copy-source": "trusted/x"},
+            ),
         ):
             everyone = statement(self.bucket, "*", "s3:PutObject", "s3:PutObjectTagging")
             self.setPolicy(everyone, {**everyone, "Effect": "Deny", "Condition": condition})
@@ -373,6 +384,62 @@ class PolicyTests(AccessCase):
             for more in ({}, headers):
                 answer = self.send(evolve(form, headers={**form.headers, **more}))
                 self.assertEqual(answer.status, 403, (condition, more))
+
+    def test_comparisons(self) -> None:
+        """A writer that may not read an object learns nothing of it by a condition."""
+        bob, own = self.accounts[1].plainHeaders(), self.makeName("own")
+        self.bob.create_bucket(Bucket=own)
+        self.bob.put_object(Bucket=own, Key="k", Body=b"other")
+        writes = statement(self.bucket, {"AWS": "acbob"}, "s3:PutObject", "s3:DeleteObject")
+        self.setPolicy(writes)
+        found = self.ann.head_object(Bucket=self.bucket, Key="k")
+        etags = (found["ETag"], f'"{"0" * 32}"')
+
+        def sent(method: str, **fields: str) -> int:
+            named = {name.replace("_", "-"): value for name, value in fields.items()}
+            body = b"new" if method == "PUT" and "x_amz_copy_source" not in fields else b""
+            return self.send(Outgoing(method, f"/{self.bucket}/k", {**bob, **named}, body)).status
+
+        for etag in etags:
+            for fields in {"if_match": etag}, {"if_none_match": etag}:
+                self.assertEqual(sent("PUT", **fields), 403, fields)
+                self.assertEqual(sent("PUT", x_amz_copy_source=f"{own}/k", **fields), 403, fields)
+                self.assertEqual(sent("DELETE", **fields), 403, fields)
+        modified = formatdate(found["LastModified"].timestamp(), usegmt=True)
+        for fields in (
+            {"x_amz_if_match_size": "5"},
+            {"x_amz_if_match_size": "6"},
+            {"x_amz_if_match_last_modified_time": modified},
+            {"x_amz_if_match_last_modified_time": "Thu, 01 Jan 1970 00:00:00 GMT"},
+        ):
+            self.assertEqual(sent("DELETE", **fields), 403, fields)
+        objects = [{"Key": key, "ETag": etag} for key in ("k", "none") for etag in etags]
+        errors = self.bob.delete_objects(Bucket=self.bucket, Delete={"Objects": objects})["Errors"]
+        codes = [each["Code"] for each in errors]
+        self.assertEqual(codes, ["AccessDenied", "AccessDenied", "NoSuchKey", "NoSuchKey"])
+        named = {"Bucket": self.bucket, "Key": "k"}
+        named["UploadId"] = self.bob.create_multipart_upload(**named)["UploadId"]
+        part = self.bob.upload_part(**named, PartNumber=1, Body=b"part")["ETag"]
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
+        for etag in etags:
+            with self.assertRaises(ClientError) as caught:
+                self.bob.complete_multipart_upload(**named, MultipartUpload=parts, IfMatch=etag)
+            self.assertEqual(caught.exception.response["Error"]["Code"], "AccessDenied")
+        limited = self.client(self.issueKey("acann", "--policy", "writeonly"))
+        for etag in etags:
+            self.assertEqual(self.status(limited, "put_object", Key="k", IfMatch=etag), 403)
+        self.assertEqual(self.ann.get_object(Bucket=self.bucket, Key="k")["Body"].read(), b"bytes")
+        reads = statement(self.bucket, {"AWS": "acbob"}, "s3:GetObject")
+        self.setPolicy(writes, reads)
+        self.assertEqual(sent("PUT", if_match=etags[1]), 412)
+        self.assertEqual(sent("DELETE", x_amz_if_match_size="6"), 412)
+        self.assertEqual(sent("PUT", if_match=etags[0]), 200)
+        # Whether an object exists is no secret of its bytes. The object is bob's now.
+        self.setPolicy(writes)
+        self.assertEqual(sent("PUT", if_match="*"), 200)
+        self.assertEqual(sent("PUT", if_none_match="*"), 412)
+        self.assertEqual(self.status(self.ann, "put_object", Key="k", IfMatch=etags[0]), 403)
+        self.assertEqual(sent("PUT", if_match=etags[0]), 412)
 
     def test_tags(self) -> None:
         """Tags that an object has, and tags that a request gives it, in a header or a document."""
@@ -461,6 +528,30 @@ class PolicyTests(AccessCase):
         self.assertEqual([each["Code"] for each in answer["Errors"]], ["AccessDenied"])
         self.assertEqual(self.status(self.eve, "delete_objects", Delete=both), 403)
         self.assertEqual(self.status(self.ann, "head_object", Key="k"), 200)
+
+    def test_conditionalDeletes(self) -> None:
+        """A policy that requires C{If-Match} means the element of each entry, not the header."""
+        self.setPolicy(
+            statement(
+                self.bucket,
+                "*",
+                "s3:DeleteObject",
+                Effect="Deny",
+                Condition={"Null": {"s3:if-match": "true"}},
+            )
+        )
+        signer = Signer(self.host, self.accounts[0])
+        document = b"<Delete><Object><Key>k</Key></Object></Delete>"
+        many = Outgoing("POST", f"/{self.bucket}?delete=", {"If-Match": "*"}, document)
+        answer = self.send(signer.sign(many))
+        self.assertEqual((answer.status, answer.code), (200, "AccessDenied"))
+        self.assertEqual(self.status(self.ann, "delete_object", Key="k"), 403)
+        etag = self.ann.head_object(Bucket=self.bucket, Key="k")["ETag"]
+        wanted = {"Objects": [{"Key": "k", "ETag": etag}]}
+        answer = self.ann.delete_objects(Bucket=self.bucket, Delete=wanted)
+        self.assertEqual([each["Key"] for each in answer["Deleted"]], ["k"])
+        self.ann.put_object(Bucket=self.bucket, Key="k", Body=b"bytes")
+        self.assertEqual(self.status(self.ann, "delete_object", Key="k", IfMatch=etag), 204)
 
 
 class ListTests(AccessCase):

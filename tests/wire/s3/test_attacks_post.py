@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from attrs import evolve
+
 from tests.support.clients import REGION, ROOT
 from tests.support.s3signer import Answer
 from tests.wire.s3.attacks import AttackCase
@@ -195,6 +197,29 @@ class PostAttackTests(AttackCase):
         outside = self.signedForm(key="${filename}")
         self.assertRejected(self.post(outside, filename="held"), (403,))
         self.assertUntouched()
+
+    def test_headers(self) -> None:
+        """No header of the request describes the object: no policy covers it."""
+        form = formRequest(self.bucket, self.signedForm(), b"7 bytes")
+        for name, value in (
+            ("x-amz-acl", "public-read"),
+            ("x-amz-acl", "private"),
+            ("x-amz-grant-read", "uri=http://acs.amazonaws.com/groups/global/AllUsers"),
+            ("x-amz-server-side-encryption", "AES256"),
+        ):
+            answer = self.send(evolve(form, headers={**form.headers, name: value}))
+            self.assertAnswer(answer, 501, "NotImplemented")
+        self.assertUntouched()
+        self.policy["conditions"] += [{"if-none-match": "*"}, ["starts-with", "$host", ""]]
+        fields = self.signedForm(if_none_match="*", host="evil.example")
+        form = formRequest(self.bucket, fields, b"7 bytes")
+        stored = self.send(form)
+        self.assertEqual(stored.status, 204)
+        self.assertEqual(stored.headers["location"], f"{self.endpoint}/{self.bucket}/user/file")
+        for headers in ({}, {"If-None-Match": f'"{"0" * 32}"'}):
+            answer = self.send(evolve(form, headers={**form.headers, **headers}))
+            self.assertAnswer(answer, 412, "PreconditionFailed")
+        self.s3.delete_object(Bucket=self.bucket, Key="user/file")
 
     def test_duplicates(self) -> None:
         """A field that comes twice is refused: the policy was held against one of them only."""
