@@ -267,7 +267,8 @@ class PeerCall(Task):
         if not isinstance(error, ServiceError):
             _log.failure("a call was not answered", Failure(error))
         self._owner.peer.sendError(self.id, asServiceError(error))
-        self._end()
+        # A peer that has too much unread drops its calls.
+        self.cancel()
 
     def _expire(self) -> None:
         error = codedError("DEADLINE_EXCEEDED", "The deadline has passed")

@@ -39,7 +39,7 @@ from storagegate.core.errors import ServiceError
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBuffer, HeldBytes
 from storagegate.core.shares import AddressShare
 from storagegate.net.scheduling import InputScheduler
-from storagegate.net.transport import FastServer
+from storagegate.net.transport import MAX_UNSENT, FastServer
 from storagegate.net.websocket.handshake import Handshake
 from storagegate.net.websocket.interfaces import Receiver, WebSocketLimits, WebSocketMeter
 
@@ -137,10 +137,6 @@ The log of Autobahn's classes, which txaio passes to Twisted's. It has only Auto
 are mistakes of the program. Warnings and notes are about mistakes of peers, who could fill a disk,
 and debug lines contain the credentials of handshakes. So txaio's global level does not change it.
 """
-
-MAX_UNSENT = 64 * 1024 * 1024
-"""Maximum number of bytes that wait for a slow peer. Streams and reading pause, so only the results
-of calls in flight can be this large."""
 
 # Autobahn copies all unread input for each frame, so it gets at most this much.
 _PIECE = 4096
@@ -586,13 +582,14 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def pauseProducing(self) -> None:
         """Pause writers, and reading from the peer, as the peer has fallen behind with reading."""
+        # Transports call this at each write while their buffer is full.
         self.isFull = True
-        self._unsent = 0
         self._updateReading()
 
     def resumeProducing(self) -> None:
         """Resume waiting writers, then reading from the peer."""
         self.isFull = False
+        self._unsent = 0
         while self._drained and not self.isFull:
             waiting = self._drained.popleft()
             if not waiting.called:
