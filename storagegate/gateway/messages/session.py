@@ -68,6 +68,8 @@ def readDeadline(value: Any) -> float:
 MAX_ID_LENGTH = 128
 """The maximum length of an id, which is repeated in every item."""
 
+_MAX_ID = 10**MAX_ID_LENGTH
+
 
 def readId(value: Any) -> MessageId:
     """
@@ -79,7 +81,9 @@ def readId(value: Any) -> MessageId:
     if isinstance(value, str):
         if len(value) <= MAX_ID_LENGTH:
             return value
-    elif value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    elif value is None:
+        return value
+    elif isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID < value < _MAX_ID:
         return value
     raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
 
