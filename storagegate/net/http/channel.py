@@ -15,6 +15,7 @@ A connection is in one of these states::
     gone        lost, or taken by another protocol
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ _READ_SIZE = 64 * 1024
 
 # The first line of the preface of an HTTP/2 client.
 _PREFACE_LINE = b"PRI * HTTP/2.0\r\n"
+
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 
 # Below this size, a copy costs less than a second buffer in the system call.
 _JOINED = 16 * 1024
@@ -281,8 +284,10 @@ class HTTPChannel(Protocol):
             end = len(data) if isWhole else data.find(b"\r\n\r\n") + 4
             try:
                 if data[:2] == b"\r\n":
-                    # RFC 9112 section 2.2: an empty line before a request is ignored.
-                    data = data[2:]
+                    # RFC 9112 section 2.2: empty lines before a request are ignored.
+                    empty = _EMPTY_LINES.match(data)
+                    assert empty is not None
+                    data = data[empty.end() :]
                     self._headSeen = 0
                     self._mayBePreface = False
                     continue

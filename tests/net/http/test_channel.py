@@ -1,5 +1,6 @@
 """One connection, without a socket."""
 
+import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -53,6 +54,16 @@ class PersistenceTests(SynchronousTestCase):
         self.assertEqual(
             statuses(connection.send(b"\r\n" + GET + b"\r\n\r", b"\n" + GET)), [200] * 2
         )
+
+
+    def test_manyEmptyLines(self) -> None:
+        """A read full of empty lines takes a millisecond, and not a copy for each line."""
+        connection = TestSite(hello).connect()
+        began = time.process_time()
+        connection.send(b"\r\n" * 32 * 1024)
+        self.assertLess(time.process_time() - began, 0.02)
+        self.assertEqual(statuses(connection.send(b"\r\n\r", b"\n" + GET)), [200])
+        self.assertEqual(statuses(connection.send(b"\r\n\r\r\n" + GET)), [400])
 
 
 class PipelineTests(SynchronousTestCase):
