@@ -111,6 +111,7 @@ _OPEN = WebSocketServerProtocol.STATE_OPEN
 GOING_AWAY = 1001
 NO_CODE = 1005
 LOST = 1006
+INVALID = 1007
 POLICY = 1008
 TOO_BIG = 1009
 INTERNAL = 1011
@@ -118,6 +119,10 @@ TRY_LATER = 1013
 
 CUT = b"calls were cut"
 """The reason of a close that cancelled calls; without it, no call was cancelled."""
+
+MAX_AFTER_FINAL = 1
+"""Maximum number of bytes of a message after a final block of deflate: RFC 7692 section 7.2.3.4 has
+an empty one."""
 
 MAX_EMPTY_FRAMES = 4096
 """Maximum number of empty frames of a message, as many are an attack. Non-empty frames are limited
@@ -467,6 +472,10 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def onMessageFrameData(self, payload: bytes) -> None:
         """Keep a part of a message."""
+        if self._isMessageCompressed:
+            inflater = self._perMessageCompress._decompressor
+            if len(inflater.unused_data) > MAX_AFTER_FINAL:
+                self._fail_connection(INVALID, "Data follow the final block of a message")
         if not self.failedByMe:
             self._content.append(payload)
 
@@ -475,6 +484,9 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def onMessageEnd(self) -> None:
         """Deliver a message."""
+        if self._isMessageCompressed and self._perMessageCompress._decompressor.eof:
+            # It would keep all further input instead of inflating it.
+            self._perMessageCompress._decompressor = None
         if self.isOpen:
             self._deliver(self._content.take(), self.message_is_binary)
         self._content.clear()
