@@ -81,9 +81,7 @@ def readId(value: Any) -> MessageId:
     if isinstance(value, str):
         if len(value) <= MAX_ID_LENGTH:
             return value
-    elif value is None:
-        return value
-    elif isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID < value < _MAX_ID:
+    elif value is None or (type(value) is int and -_MAX_ID < value < _MAX_ID):
         return value
     raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
 

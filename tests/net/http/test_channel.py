@@ -55,7 +55,6 @@ class PersistenceTests(SynchronousTestCase):
             statuses(connection.send(b"\r\n" + GET + b"\r\n\r", b"\n" + GET)), [200] * 2
         )
 
-
     def test_manyEmptyLines(self) -> None:
         """A read full of empty lines takes a millisecond, and not a copy for each line."""
         connection = TestSite(hello).connect()

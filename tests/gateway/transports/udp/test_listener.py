@@ -352,9 +352,7 @@ class LifeTests(UDPCase):
         """While all addresses have calls in flight, datagrams of others are dropped."""
         self.patch(listener, "MAX_PEERS", 2)
         for port in (5000, 5001):
-            self.send(
-                REQUEST, {"id": 1, "service": "Probe", "method": "slow"}, ("127.0.0.3", port)
-            )
+            self.send(REQUEST, {"id": 1, "service": "Probe", "method": "slow"}, ("127.0.0.3", port))
         self.send(PING, {}, SOURCE)
         self.assertEqual((self.transport.sent, self.adapter.dropped["peers"]), ([], 1))
 

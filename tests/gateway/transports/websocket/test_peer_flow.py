@@ -180,7 +180,6 @@ class SlowReaderTests(WebSocketCase):
         self.clock.advance(0)
         self.assertEqual(self.adapter.connections, 0)
 
-
     def test_unreadWrites(self) -> None:
         """The bound holds for all writes together, though the transport pauses with each."""
         self.patch(connection, "MAX_UNSENT", 10_000)
