@@ -174,6 +174,8 @@ class WebSocketConnection(WebSocketServerProtocol):
     transport: Any
     message_data: Any
     inside_message = False
+    _isMessageCompressed: bool
+    _perMessageCompress: Any
     localCloseCode: Any
     localCloseReason: Any
     maxMessagePayloadSize: int
