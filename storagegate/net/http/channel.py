@@ -374,11 +374,16 @@ class HTTPChannel(Protocol):
             self.owner.scheduler.begin()
         if self.owner.scheduler.isOver(served):
             self._keep(data)
+            self._wait()
+            return False
+        return True
+
+    def _wait(self) -> None:
+        """Let other connections be served first."""
+        if not self._isWaiting:
             self._isWaiting = True
             self.connection.setReading(False)
             self.owner.scheduler.wait(self._endWaiting)
-            return False
-        return True
 
     def _awaitHead(self, data: bytes) -> None:
         checkPartialHead(data, self._headSeen, self.limits)
@@ -414,6 +419,8 @@ class HTTPChannel(Protocol):
         if body.isReceived:
             self._body = None
             self.connection.setReadSize(_READ_SIZE)
+        elif body.isBehind:
+            self._wait()
         elif body.isLarge():
             size = min(self.limits.bodyReadSize, self.owner.pieceSize())
             self.connection.setReadSize(size)
@@ -440,8 +447,20 @@ class HTTPChannel(Protocol):
             self._serve(self._pending)
 
     def _endWaiting(self) -> None:
-        """Serve pending requests, now that it is this connection's turn."""
+        """Continue with the body, or serve pending requests: it is this connection's turn."""
         self._isWaiting = False
+        body, data = self._body, b""
+        if body is not None and body.isBehind:
+            try:
+                data = self._feedBody(body, b"")
+            except BadRequest as error:
+                self._reject(error)
+                return
+        isFull = self._body is not None and self._body.isFull
+        if self._request is not None and not (self._isWaiting or isFull):
+            self.connection.setReading(True)
+        if data:
+            self._keep(data)
         self._resume()
 
     # For the request
@@ -550,7 +569,7 @@ class HTTPChannel(Protocol):
         if self._closesAfterResponse or self.owner.draining:
             self._close()
             return
-        if body is not None:
+        if body is not None and not self._isWaiting:
             self.connection.setReading(True)
         if not self._serving:
             self._resume()
@@ -566,7 +585,8 @@ class HTTPChannel(Protocol):
             body.owesContinue = False
             if self._request is not None and not self._request.started:
                 self.connection.transport.write(_CONTINUE)
-        self.connection.setReading(True)
+        if not self._isWaiting:
+            self.connection.setReading(True)
 
     def holdBody(self, body: ArrivingBody, size: int) -> None:
         """Account for bytes of the request's body that its reader keeps."""
