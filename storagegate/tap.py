@@ -9,7 +9,7 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from storagegate.daemon.components import Components
-from storagegate.daemon.config import CONFIG_VARIABLE, ConfigurationError, load
+from storagegate.daemon.config import CONFIG_VARIABLE, ConfigurationError, load, loadAgain
 from storagegate.daemon.configkeys import KEYS, Key
 from storagegate.daemon.daemon import Daemon
 from storagegate.daemon.process import startError
@@ -77,9 +77,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     if path:
         # twistd changes its directory before it starts a service, and SIGHUP reads the file again.
         flags["config"] = os.path.abspath(path)
-    reload = partial(load, flags, os.environ)
     try:
-        configuration = reload()
+        configuration = load(flags, os.environ)
     except ConfigurationError as error:
         from storagegate.daemon.configcheck import everyError
 
@@ -90,6 +89,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         # A supervisor runs no services.
         reactor = chooseReactor(configuration.reactor if configuration.workers == 1 else None)
     parts = Components(reactor)
+    reload = partial(loadAgain, flags, os.environ)
     setup = ProcessSetup(configuration, reload, reactor, parts, options.parent, flags)
     if configuration.workers > 1:
         from storagegate.daemon.supervisor import Supervisor

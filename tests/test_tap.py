@@ -4,11 +4,13 @@ import os
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate import __version__
+from storagegate.daemon.config import ConfigurationError, loadAgain
 from storagegate.daemon.configkeys import KEYS
 from storagegate.tap import Options, makeService
 from tests.support.parts import FakeReactor
@@ -81,6 +83,29 @@ class ServiceTests(SynchronousTestCase):
             error.code,
             "storagegate: durability (flag --durability): expected full or os, not 'fast'",
         )
+
+    def test_pipe(self) -> None:
+        """
+        A reload refuses a pipe, as which a shell passes C{<(command)}: it is empty when it is read
+        again, and a reload would replace every value by its default.
+        """
+        path = self.mktemp()
+        os.mkfifo(path)
+        descriptor = os.open(path, os.O_RDWR)
+        self.addCleanup(os.close, descriptor)
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        os.write(writing, f'data = "{self.mktemp()}"\nregion = "eu"\n'.encode())
+        os.close(writing)
+        pipe = f"/proc/self/fd/{reading}"
+        service: Any = makeService(parsed("--config", pipe), FakeReactor())
+        self.assertEqual(service._configuration.s3.region, "eu")
+        for name in (pipe, path):
+            error = self.assertRaises(ConfigurationError, loadAgain, {"config": name}, {})
+            self.assertEqual(
+                str(error), f"config (file {name}): not a regular file, so it is read only once"
+            )
+        self.assertRaises(ConfigurationError, service._load)
 
     def test_file(self) -> None:
         """The file is named by its whole path: the process may change its directory."""

@@ -6,6 +6,7 @@ Unknown keys and invalid values stop the start: L{ConfigurationError} has one li
 with the key and its origin.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -291,6 +292,22 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configu
     raiseErrors(reading.errors)
     configuration = _assemble(reading.values, reading.gateway, reading.cluster, reading.vault)
     return evolve(configuration, origins=reading.origins, signIn=reading.signIn)
+
+
+def loadAgain(flags: Mapping[str, object], environment: Mapping[str, str]) -> Configuration:
+    """
+    Read the configuration for a reload, see L{load}.
+
+    @raise ConfigurationError: Also if the file is a pipe: it would be empty when it is read again,
+        so that a reload would replace each of its values by the default.
+    """
+    path = str(flags.get("config") or "")
+    # Other files that cannot be read are reported by load().
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise ConfigurationError(
+            f"config (file {path}): not a regular file, so it is read only once"
+        )
+    return load(flags, environment)
 
 
 def overriddenErrors(flags: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:

@@ -410,8 +410,9 @@ class RequestDispatch:
             return None
         return run.next(
             MissingResponse(
-                f"{self.request.method} {self.request.originalUrl}: {nameOf(function)} sent "
-                "nothing, returned nothing and did not call next()"
+                # Without the query, which may contain secrets.
+                f"{self.request.method} {self.request.originalUrl.partition('?')[0]}: "
+                f"{nameOf(function)} sent nothing, returned nothing and did not call next()"
             )
         )
 

@@ -302,7 +302,8 @@ class _SocketTask(Task):
             "the handler {name} of the WebSocket {url} failed",
             Failure(error),
             name=self._name,
-            url=request.originalUrl,
+            # Without the query, which may contain secrets.
+            url=request.originalUrl.partition("?")[0],
         )
         self._close(_INTERNAL)
 

@@ -23,6 +23,10 @@ from twisted.python.failure import Failure
 
 from storagegate.net.sendfile import Runner, SendfileTransfer, TruncatedFile
 
+MAX_UNSENT = 64 * 1024 * 1024
+"""Maximum number of bytes that wait for a slow client of WebSocket or TCP. Streams and reading
+pause, so only the results of calls in flight can be this large."""
+
 # Twisted's endpoints use 50, which a burst of a few hundred clients overflows.
 _BACKLOG = 1024
 

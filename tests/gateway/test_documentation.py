@@ -244,6 +244,7 @@ class ShapeTests(SynchronousTestCase):
             int(REQUEST_SECONDS),
             session.ITEMS_AHEAD,
             json.MAX_ANSWER,
+            connection.MAX_UNSENT,
             connection.MAX_EMPTY_FRAMES,
             int(replycache.SECONDS),
             replycache.MAX_ANSWERS,

@@ -252,6 +252,13 @@ class SilentTests(PipelineCase):
             self.assertSilent(f"/around/{name}", name)
         self.assertEqual(self.seen, [500] * len(names))
 
+    def test_query(self) -> None:
+        """The log has no query, which may hold a secret."""
+        self.app.get("/plain", self.plain)
+        self.client.get("/plain?token=mine")
+        (failure,) = self.flushLoggedErrors(MissingResponse)
+        self.assertTrue(failure.getErrorMessage().startswith("GET /plain: "))
+
     def test_development(self) -> None:
         """In development the response says so too."""
         self.app.withOptions(development=True)

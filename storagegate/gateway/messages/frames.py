@@ -87,6 +87,9 @@ GOING_AWAY = 12
 
 _PROBES = frozenset({PING, PONG})
 
+SERVER_TYPES = frozenset({RESPONSE, ERROR, ITEM, END, ACK, GOING_AWAY})
+"""The types that only servers send."""
+
 HEADER_LENGTH = 6
 
 _HEADER = Struct(">BBI")

@@ -235,7 +235,11 @@ def handleMessage(session: PeerSession, writer: MessageWriter, message: Any) -> 
         session.cancel(id)
     elif kind == "ping":
         pong = _identified({"id": id, "type": "pong"})
-        writer.sendMessage({**pong, "data": message["data"]} if "data" in message else pong)
+        try:
+            writer.sendMessage({**pong, "data": message["data"]} if "data" in message else pong)
+        except ServiceError as error:
+            # Numbers may be longer than the client has written them.
+            writer.sendError(id, error)
     else:
         kinds = f"request, {', '.join(CONTROLS[:-1])} or {CONTROLS[-1]}"
         writer.sendError(id, codedError("INVALID_ARGUMENT", f"The type of a message is {kinds}"))

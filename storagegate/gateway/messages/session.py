@@ -68,6 +68,8 @@ def readDeadline(value: Any) -> float:
 MAX_ID_LENGTH = 128
 """The maximum length of an id, which is repeated in every item."""
 
+_MAX_ID = 10**MAX_ID_LENGTH
+
 
 def readId(value: Any) -> MessageId:
     """
@@ -79,7 +81,7 @@ def readId(value: Any) -> MessageId:
     if isinstance(value, str):
         if len(value) <= MAX_ID_LENGTH:
             return value
-    elif value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    elif value is None or (type(value) is int and -_MAX_ID < value < _MAX_ID):
         return value
     raise codedError("INVALID_ARGUMENT", f"An id is a number or text of at most {MAX_ID_LENGTH}")
 
@@ -267,7 +269,8 @@ class PeerCall(Task):
         if not isinstance(error, ServiceError):
             _log.failure("a call was not answered", Failure(error))
         self._owner.peer.sendError(self.id, asServiceError(error))
-        self._end()
+        # A peer that has too much unread drops its calls.
+        self.cancel()
 
     def _expire(self) -> None:
         error = codedError("DEADLINE_EXCEEDED", "The deadline has passed")

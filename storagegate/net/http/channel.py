@@ -15,6 +15,7 @@ A connection is in one of these states::
     gone        lost, or taken by another protocol
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ _READ_SIZE = 64 * 1024
 
 # The first line of the preface of an HTTP/2 client.
 _PREFACE_LINE = b"PRI * HTTP/2.0\r\n"
+
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 
 # Below this size, a copy costs less than a second buffer in the system call.
 _JOINED = 16 * 1024
@@ -281,8 +284,10 @@ class HTTPChannel(Protocol):
             end = len(data) if isWhole else data.find(b"\r\n\r\n") + 4
             try:
                 if data[:2] == b"\r\n":
-                    # RFC 9112 section 2.2: an empty line before a request is ignored.
-                    data = data[2:]
+                    # RFC 9112 section 2.2: empty lines before a request are ignored.
+                    empty = _EMPTY_LINES.match(data)
+                    assert empty is not None
+                    data = data[empty.end() :]
                     self._headSeen = 0
                     self._mayBePreface = False
                     continue
@@ -369,11 +374,16 @@ class HTTPChannel(Protocol):
             self.owner.scheduler.begin()
         if self.owner.scheduler.isOver(served):
             self._keep(data)
+            self._wait()
+            return False
+        return True
+
+    def _wait(self) -> None:
+        """Let other connections be served first."""
+        if not self._isWaiting:
             self._isWaiting = True
             self.connection.setReading(False)
             self.owner.scheduler.wait(self._endWaiting)
-            return False
-        return True
 
     def _awaitHead(self, data: bytes) -> None:
         checkPartialHead(data, self._headSeen, self.limits)
@@ -409,6 +419,8 @@ class HTTPChannel(Protocol):
         if body.isReceived:
             self._body = None
             self.connection.setReadSize(_READ_SIZE)
+        elif body.isBehind:
+            self._wait()
         elif body.isLarge():
             size = min(self.limits.bodyReadSize, self.owner.pieceSize())
             self.connection.setReadSize(size)
@@ -435,8 +447,20 @@ class HTTPChannel(Protocol):
             self._serve(self._pending)
 
     def _endWaiting(self) -> None:
-        """Serve pending requests, now that it is this connection's turn."""
+        """Continue with the body, or serve pending requests: it is this connection's turn."""
         self._isWaiting = False
+        body, data = self._body, b""
+        if body is not None and body.isBehind:
+            try:
+                data = self._feedBody(body, b"")
+            except BadRequest as error:
+                self._reject(error)
+                return
+        isFull = self._body is not None and self._body.isFull
+        if self._request is not None and not (self._isWaiting or isFull):
+            self.connection.setReading(True)
+        if data:
+            self._keep(data)
         self._resume()
 
     # For the request
@@ -545,7 +569,7 @@ class HTTPChannel(Protocol):
         if self._closesAfterResponse or self.owner.draining:
             self._close()
             return
-        if body is not None:
+        if body is not None and not self._isWaiting:
             self.connection.setReading(True)
         if not self._serving:
             self._resume()
@@ -561,7 +585,8 @@ class HTTPChannel(Protocol):
             body.owesContinue = False
             if self._request is not None and not self._request.started:
                 self.connection.transport.write(_CONTINUE)
-        self.connection.setReading(True)
+        if not self._isWaiting:
+            self.connection.setReading(True)
 
     def holdBody(self, body: ArrivingBody, size: int) -> None:
         """Account for bytes of the request's body that its reader keeps."""

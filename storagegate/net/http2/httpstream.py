@@ -57,6 +57,7 @@ class StreamDecoder:
     __slots__ = ("complete", "isLast", "remaining", "trailers")
 
     rest = b""
+    isBehind = False
 
     def __init__(self, length: int | None) -> None:
         self.remaining = length

@@ -39,7 +39,7 @@ from storagegate.core.errors import ServiceError
 from storagegate.core.heldbytes import PROCESS_BUDGET, HeldBuffer, HeldBytes
 from storagegate.core.shares import AddressShare
 from storagegate.net.scheduling import InputScheduler
-from storagegate.net.transport import FastServer
+from storagegate.net.transport import MAX_UNSENT, FastServer
 from storagegate.net.websocket.handshake import Handshake
 from storagegate.net.websocket.interfaces import Receiver, WebSocketLimits, WebSocketMeter
 
@@ -111,6 +111,7 @@ _OPEN = WebSocketServerProtocol.STATE_OPEN
 GOING_AWAY = 1001
 NO_CODE = 1005
 LOST = 1006
+INVALID = 1007
 POLICY = 1008
 TOO_BIG = 1009
 INTERNAL = 1011
@@ -118,6 +119,10 @@ TRY_LATER = 1013
 
 CUT = b"calls were cut"
 """The reason of a close that cancelled calls; without it, no call was cancelled."""
+
+MAX_AFTER_FINAL = 1
+"""Maximum number of bytes of a message after a final block of deflate: RFC 7692 section 7.2.3.4 has
+an empty one."""
 
 MAX_EMPTY_FRAMES = 4096
 """Maximum number of empty frames of a message, as many are an attack. Non-empty frames are limited
@@ -137,10 +142,6 @@ The log of Autobahn's classes, which txaio passes to Twisted's. It has only Auto
 are mistakes of the program. Warnings and notes are about mistakes of peers, who could fill a disk,
 and debug lines contain the credentials of handshakes. So txaio's global level does not change it.
 """
-
-MAX_UNSENT = 64 * 1024 * 1024
-"""Maximum number of bytes that wait for a slow peer. Streams and reading pause, so only the results
-of calls in flight can be this large."""
 
 # Autobahn copies all unread input for each frame, so it gets at most this much.
 _PIECE = 4096
@@ -173,6 +174,8 @@ class WebSocketConnection(WebSocketServerProtocol):
     transport: Any
     message_data: Any
     inside_message = False
+    _isMessageCompressed: bool
+    _perMessageCompress: Any
     localCloseCode: Any
     localCloseReason: Any
     maxMessagePayloadSize: int
@@ -471,6 +474,10 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def onMessageFrameData(self, payload: bytes) -> None:
         """Keep a part of a message."""
+        if self._isMessageCompressed:
+            inflater = self._perMessageCompress._decompressor
+            if len(inflater.unused_data) > MAX_AFTER_FINAL:
+                self._fail_connection(INVALID, "Data follow the final block of a message")
         if not self.failedByMe:
             self._content.append(payload)
 
@@ -479,6 +486,9 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def onMessageEnd(self) -> None:
         """Deliver a message."""
+        if self._isMessageCompressed and self._perMessageCompress._decompressor.eof:
+            # It would keep all further input instead of inflating it.
+            self._perMessageCompress._decompressor = None
         if self.isOpen:
             self._deliver(self._content.take(), self.message_is_binary)
         self._content.clear()
@@ -586,13 +596,14 @@ class WebSocketConnection(WebSocketServerProtocol):
 
     def pauseProducing(self) -> None:
         """Pause writers, and reading from the peer, as the peer has fallen behind with reading."""
+        # Transports call this at each write while their buffer is full.
         self.isFull = True
-        self._unsent = 0
         self._updateReading()
 
     def resumeProducing(self) -> None:
         """Resume waiting writers, then reading from the peer."""
         self.isFull = False
+        self._unsent = 0
         while self._drained and not self.isFull:
             waiting = self._drained.popleft()
             if not waiting.called:

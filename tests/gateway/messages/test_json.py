@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.core.codecs import JSON, MSGPACK
 from storagegate.core.context import ClientInfo
 from storagegate.core.errors import ServiceError
+from storagegate.gateway.messages import json as messages
 from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.messages.json import MessageWriter, handleEncoded, handleMessage
 from storagegate.gateway.messages.session import PeerSession
@@ -246,6 +247,12 @@ class ErrorTests(MessageCase):
         ):
             self.assertError(self.say({"id": "x", **wrong}), code, "x")
         self.assertEqual(self.probe.begun, [])
+
+    def test_longPing(self) -> None:
+        """A pong that would be longer than a message may be is an error."""
+        self.patch(messages, "MAX_ANSWER", 1000)
+        answers = self.say({"id": "p", "type": "ping", "data": "x" * 1000})
+        self.assertError(answers, "RESPONSE_TOO_LARGE", "p")
 
     def test_unknownCall(self) -> None:
         """What belongs to no call is passed over: the call may have ended on its way."""

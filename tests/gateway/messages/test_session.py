@@ -169,11 +169,11 @@ class IdTests(SynchronousTestCase):
 
     def test_kinds(self) -> None:
         """Text and whole numbers keep their kind."""
-        for id in ("1", 1, 0, -1, "", None):
+        for id in ("1", 1, 0, -1, "", None, 10**127, -(10**127)):
             self.assertEqual((readId(id), type(readId(id))), (id, type(id)))
 
     def test_refused(self) -> None:
         """Everything else is refused."""
-        for id in (1.5, True, [], {}, "x" * 129):
+        for id in (1.5, True, [], {}, "x" * 129, 10**128, -(10**128)):
             error = self.assertRaises(ServiceError, readId, id)
             self.assertEqual(error.code, "INVALID_ARGUMENT")

@@ -1,5 +1,6 @@
 """One connection, without a socket."""
 
+import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -9,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.http.interfaces import BodyLost, BodyTooLarge, IncompleteBody
 from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http.parser import MAX_CHUNKS
 from tests.net.support import TestSite, head, hello, statuses
 
 GET = head()
@@ -53,6 +55,83 @@ class PersistenceTests(SynchronousTestCase):
         self.assertEqual(
             statuses(connection.send(b"\r\n" + GET + b"\r\n\r", b"\n" + GET)), [200] * 2
         )
+
+    def test_manyEmptyLines(self) -> None:
+        """A read full of empty lines takes a millisecond, and not a copy for each line."""
+        connection = TestSite(hello).connect()
+        began = time.process_time()
+        connection.send(b"\r\n" * 32 * 1024)
+        self.assertLess(time.process_time() - began, 0.02)
+        self.assertEqual(statuses(connection.send(b"\r\n\r", b"\n" + GET)), [200])
+        self.assertEqual(statuses(connection.send(b"\r\n\r\r\n" + GET)), [400])
+
+
+CHUNKED = head(b"Transfer-Encoding: chunked")
+SMALL = b"1\r\nx\r\n" * 10 * MAX_CHUNKS
+
+
+class SmallChunkTests(SynchronousTestCase):
+    """A read with many small chunks, which take long to decode."""
+
+    def test_turns(self) -> None:
+        """They are decoded in turns, so that other connections are served in between."""
+        site = TestSite(echo)
+        busy, other = site.connect(), site.connect()
+        self.assertEqual(busy.send(CHUNKED + SMALL + b"0\r\n\r\n" + GET), b"")
+        self.assertFalse(busy.reading)
+        self.assertEqual(statuses(other.send(GET)), [200])
+        for _ in range(12):
+            site.clock.advance(0)
+        self.assertEqual(statuses(busy.received()), [200, 200])
+        self.assertTrue(busy.reading)
+        self.assertEqual(statuses(busy.send(GET)), [200])
+
+    def test_meanwhile(self) -> None:
+        """What arrives in between is not lost, nor are trailers; a broken chunk is refused."""
+        site = TestSite(echo)
+        for end, codes in ((b"0\r\nX: y\r\n\r\n", [200]), (b"broken", [400])):
+            connection = site.connect()
+            self.assertEqual(connection.send(CHUNKED + SMALL, SMALL, end), b"")
+            for _ in range(30):
+                site.clock.advance(0)
+            answered = connection.received()
+            self.assertEqual(statuses(answered), codes)
+            if codes == [200]:
+                self.assertTrue(answered.endswith(b"x" * 20 * MAX_CHUNKS))
+
+    def test_endMeanwhile(self) -> None:
+        """If the end arrives before its turn, the client is read on, as its loss ends the call."""
+        site = TestSite(lambda request: Deferred())
+        connection = site.connect()
+        connection.send(CHUNKED + b"1\r\nx\r\n" * (MAX_CHUNKS + 1), b"0\r\n\r\n" + GET)
+        self.assertFalse(connection.reading)
+        site.clock.advance(0)
+        self.assertTrue(connection.reading)
+        self.assertEqual(len(site.requests), 1)
+
+    def test_fullStream(self) -> None:
+        """A handler that does not read still pauses the client; a lost client ends the turns."""
+        site = TestSite(lambda request: Deferred(), bodyBuffer=MAX_CHUNKS // 2)
+        connection = site.connect()
+        connection.send(CHUNKED + SMALL)
+        for _ in range(12):
+            site.clock.advance(0)
+        self.assertFalse(connection.reading)
+        connection.send(SMALL)
+        connection.lose()
+        for _ in range(12):
+            site.clock.advance(0)
+
+    def test_answered(self) -> None:
+        """A response to a body that is being decoded closes, as to one that is still to come."""
+        site = TestSite(hello)
+        connection = site.connect()
+        answered = connection.send(CHUNKED + SMALL + b"0\r\n\r\n")
+        self.assertEqual(statuses(answered), [200])
+        self.assertIn(b"Connection: close\r\n", answered)
+        for _ in range(12):
+            site.clock.advance(0)
+        self.assertTrue(connection.closed)
 
 
 class PipelineTests(SynchronousTestCase):

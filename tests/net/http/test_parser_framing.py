@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.http.interfaces import BadRequest, HTTPLimits
-from storagegate.net.http.parser import ChunkedDecoder, SizedDecoder
+from storagegate.net.http.parser import MAX_CHUNKS, ChunkedDecoder, SizedDecoder
 
 LIMITS = HTTPLimits()
 
@@ -17,6 +17,8 @@ def feedAll(decoder: SizedDecoder | ChunkedDecoder, pieces: list[bytes]) -> tupl
     payload = b""
     for number, piece in enumerate(pieces):
         payload += decoder.feed(piece)
+        while decoder.isBehind:
+            payload += decoder.feed(b"")
         if decoder.complete:
             return payload, decoder.rest + b"".join(pieces[number + 1 :])
     raise AssertionError("the body did not end")
@@ -69,6 +71,17 @@ class ChunkedTests(SynchronousTestCase):
                     decoder.feed(piece)
         except BadRequest as error:
             self.assertEqual(error.code, 400)
+
+    def test_manyChunks(self) -> None:
+        """A call decodes a bounded number of chunks; the next one goes on."""
+        decoder = ChunkedDecoder(LIMITS)
+        count = 5 * MAX_CHUNKS
+        found = [decoder.feed(b"1\r\nx\r\n" * count + b"0\r\n\r\nrest")]
+        while decoder.isBehind:
+            found.append(decoder.feed(b""))
+        self.assertLessEqual(max(map(len, found)), MAX_CHUNKS)
+        self.assertEqual(b"".join(found), b"x" * count)
+        self.assertEqual((decoder.complete, decoder.rest), (True, b"rest"))
 
     def test_refused(self) -> None:
         """Whatever is no chunk is refused, as soon as that is certain."""

@@ -13,6 +13,8 @@ from typing import Any
 from attrs import Factory, frozen
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -30,7 +32,7 @@ from storagegate.core.invoker import CallCredentials, MethodEntry
 from storagegate.core.options import parseDecimal
 from storagegate.core.task import resolveThen, runWithDeadline
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.session import readDeadline
+from storagegate.gateway.messages.session import ITEMS_OF_A_TURN, readDeadline
 from storagegate.gateway.transports.http import PROTOCOL, HTTPOptions, HTTPRoute, mergeRequest
 from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.http.contenttypes import isToolDefault, matchesType, parseContentType
@@ -388,7 +390,9 @@ class HTTPCall:
             return _stream()
         if getattr(self._req, "bodyParsed", False):
             return _stream(readParsed(self._req.body))
-        return _readRequests(self._req.raw.body, self._shared.options.maxRequestBodySize)
+        shared = self._shared
+        limit = shared.options.maxRequestBodySize
+        return _readRequests(self._req.raw.body, limit, shared.host.clock)
 
     def _readBody(self) -> Any:
         """
@@ -583,7 +587,7 @@ class HTTPCall:
             raw.body.fail(BodyLost("the call is over"))
 
 
-async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
+async def _readRequests(body: RequestBody, limit: int, clock: IReactorTime) -> AsyncIterator[Any]:
     """
     Yield the items of a client's stream as they arrive; the client waits while no item is
     requested.
@@ -594,8 +598,11 @@ async def _readRequests(body: RequestBody, limit: int) -> AsyncIterator[Any]:
     lines = NDJSONDecoder(limit)
     try:
         async for chunk in body:
-            for line in lines.feed(chunk):
+            for number, line in enumerate(lines.feed(chunk), 1):
                 yield readObject(line)
+                if number % ITEMS_OF_A_TURN == 0:
+                    # Let other connections be served.
+                    await deferLater(clock, 0)
             body.hold(lines.held)
         for line in lines.end():
             yield readObject(line)

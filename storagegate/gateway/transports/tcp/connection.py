@@ -48,6 +48,7 @@ from storagegate.gateway.messages.session import PeerSession
 from storagegate.gateway.transports.metrics import TransportMetrics
 from storagegate.gateway.transports.tcp import PROTOCOL, TCPLimits
 from storagegate.net.http.channel import ChannelTransport
+from storagegate.net.transport import MAX_UNSENT
 
 # Only Linux reports that a peer has shut its writing side while input is still unread.
 _SHUT: int = getattr(select, "POLLRDHUP", 0)
@@ -216,6 +217,8 @@ class TCPConnection(Protocol):
         self._isWaiting = self._isLeaving = False
         self._batch: list[bytes] = []
         self._batched = 0
+        # The bytes sent since the output buffer is full.
+        self._unread = 0
         self._drains: deque[Deferred[None]] = deque()
         self.held = 0
         self._discardable = self._limits.lingerBytes
@@ -280,12 +283,14 @@ class TCPConnection(Protocol):
 
     def pauseProducing(self) -> None:
         """Stop reading until the client has read its output."""
+        # Transports call this at each write while their buffer is full.
         self._isFull = True
         self._readOrWait()
 
     def resumeProducing(self) -> None:
         """Resume the waiting writers, then the client's messages."""
         self._isFull = False
+        self._unread = 0
         while self._drains and not self._isFull:
             self._drains.popleft().callback(None)
         self._handleReceived()
@@ -303,6 +308,13 @@ class TCPConnection(Protocol):
         """
         if self._isClosed:
             return
+        if self._isFull:
+            self._unread += len(data)
+            if self._unread > MAX_UNSENT:
+                # An error would wait behind the results.
+                self._isClosed = True
+                self.transport.abortConnection()
+                return
         peer, batch = self._peer, self._batch
         if self._isHandling and (batch or (peer is not None and peer.decoder.held)):
             batch.append(data)

@@ -20,7 +20,14 @@ from twisted.logger import Logger
 from storagegate.core.errors import UNREADABLE, ServiceError
 from storagegate.core.limitedlog import RateLimitedLog
 from storagegate.gateway.host import TransportContext
-from storagegate.gateway.messages.frames import HEADER_LENGTH, PING, PONG, FrameError, decodeFrame
+from storagegate.gateway.messages.frames import (
+    HEADER_LENGTH,
+    PING,
+    PONG,
+    SERVER_TYPES,
+    FrameError,
+    decodeFrame,
+)
 from storagegate.gateway.messages.interfaces import ListenerState
 from storagegate.gateway.transports.registry import InvokedTransport
 from storagegate.gateway.transports.udp import MAX_DATAGRAM, PROTOCOL, Address, UDPOptions
@@ -76,7 +83,7 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         self.meter = host.meter(PROTOCOL)
         self.meter.dropped = self.dropped
         self.meter.connections = lambda: len(self._peers)
-        # The least recently active address first.
+        # The least recently active address first, except for addresses with calls.
         self._peers: OrderedDict[Address, UDPPeer] = OrderedDict()
         self.isClosed = self._isLeaving = False
         self._port: Any = None
@@ -215,6 +222,11 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
             return
         if frame.type == PONG:
             return
+        if frame.type in SERVER_TYPES:
+            # The address may be another gateway's, forged: each would answer the other's errors
+            # with errors, forever.
+            self.dropped["type"] += 1
+            return
         peer = self._peer(source)
         if peer is None:
             return
@@ -279,19 +291,26 @@ class UDPTransport(InvokedTransport, DatagramProtocol):
         return peer
 
     def _dropIdle(self) -> bool:
-        """Forget the least recently active address, if it has no calls."""
-        source, peer = next(iter(self._peers.items()))
-        if peer.session.active:
-            return False
-        del self._peers[source]
-        return True
+        """
+        Forget the least recently active address without calls.
+
+        @return: Whether there was one.
+        """
+        for _ in range(len(self._peers)):
+            source, peer = next(iter(self._peers.items()))
+            if not peer.session.active:
+                del self._peers[source]
+                return True
+            # Otherwise each new address would pass over it again.
+            self._peers.move_to_end(source)
+        return False
 
     def _forgetIdle(self) -> None:
         """Forget silent addresses; cut off streams that never ended."""
         limit = self.host.clock.seconds() - IDLE_SECONDS
         for source, peer in list(self._peers.items()):
             if peer.lastSeen > limit:
-                break
+                continue
             if peer.session.active:
                 peer.session.inputLost()
                 self._peers.move_to_end(source)

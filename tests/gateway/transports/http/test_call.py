@@ -5,12 +5,13 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from storagegate.core.errors import codedError
+from storagegate.gateway.messages.session import ITEMS_OF_A_TURN
 from storagegate.gateway.transports.http import HTTPOptions
 from storagegate.gateway.transports.http.listener import HTTPTransport
 from storagegate.http.application import Application
 from storagegate.http.fetch.handler import ResponseLost
 from storagegate.http.testing import Client
-from tests.gateway.httpcase import EVENTS, HTTPCase
+from tests.gateway.httpcase import EVENTS, NDJSON, HTTPCase, Upload
 from tests.support.gateway import Boom
 
 
@@ -210,6 +211,25 @@ class ClientStreamTests(HTTPCase):
         self.assertEqual(len(response.json()["data"]["texts"]), 100)
         response = self.call("collect", **self.lines(line, b" " + line[:-1] + b" }"))
         self.assertError(response, 413, "PAYLOAD_TOO_LARGE")
+
+    def test_turns(self) -> None:
+        """After so many lines of one piece, other connections are served first."""
+        taken: list[Any] = []
+
+        async def take(requests: Any, context: Any) -> Any:
+            async for request in requests:
+                taken.append(request)
+            return len(taken)
+
+        self.serve([{"name": "L", "methods": {"take": {"handler": take, "streaming": "client"}}}])
+        count = 3 * ITEMS_OF_A_TURN
+        body = Upload()
+        call = self.client.start("POST", "/api/L/take", body=body, headers=NDJSON)
+        body.send(b"{}\n" * count)
+        self.assertLessEqual(len(taken), ITEMS_OF_A_TURN)
+        body.end()
+        self.client.clock.pump([0] * 8)
+        self.assertEqual(call.response.json(), {"data": count})
 
     def test_duplex(self) -> None:
         """Answers go out while requests come in."""

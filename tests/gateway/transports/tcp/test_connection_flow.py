@@ -8,6 +8,7 @@ from attrs import evolve
 
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION, ITEMS_AHEAD
+from storagegate.gateway.transports.tcp import connection
 from tests.support.pools import HeldPool
 from tests.support.tcp import TCPClient, frame, seconds
 from tests.support.tcpcases import TCPCase
@@ -67,6 +68,20 @@ class FlowTests(TCPCase):
         self.clock.advance(0)
         self.assertEqual([payload["id"] for _, payload in client.received()], list(range(1000)))
         self.assertEqual(client.transport.producerState, "producing")
+
+    def test_unread(self) -> None:
+        """Results that a client does not read pile up to a bound; then the client is dropped."""
+        self.patch(connection, "MAX_UNSENT", 500_000)
+        client = self.connect()
+        client.transport.isStuck = True
+        data = {"seconds": 1, "text": "x" * 100_000}
+        for id in range(20):
+            client.call("slow", id, data=data)
+        self.clock.advance(1)
+        self.assertTrue(client.transport.disconnecting)
+        self.assertLess(len(client.transport.value()), 700_000)
+        client.connection.connectionLost()
+        self.assertEqual((self.adapter.listener.calls, self.adapter.connections), (0, 0))
 
     def test_slowReaderOfStream(self) -> None:
         """A stalled reader stops its own producer, and no one else's."""

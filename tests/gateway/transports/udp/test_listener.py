@@ -10,13 +10,17 @@ from twisted.internet.defer import Deferred
 from storagegate.gateway.messages.frames import (
     ACK,
     CANCEL,
+    END,
     ERROR,
+    GOING_AWAY,
+    ITEM,
     PING,
     PONG,
     REQUEST,
     RESPONSE,
     encodeFrame,
 )
+from storagegate.gateway.transports.udp import listener
 from storagegate.gateway.transports.udp.replycache import ReplyCache, ReplyCacheUnavailable
 from tests.gateway.udpcase import KNOWN, SOURCE, UDPCase
 from tests.support.gateway import Boom
@@ -65,6 +69,15 @@ class CallTests(UDPCase):
         for port in (0, 7, 19, 53, 123):
             self.send(PING, {}, ("127.0.0.1", port))
         self.assertEqual((self.transport.sent, self.adapter.dropped["port"]), ([], 5))
+
+    def test_serverFrames(self) -> None:
+        """
+        Frames that only servers send are dropped: two gateways would answer each other forever.
+        """
+        for type in (RESPONSE, ERROR, ITEM, END, ACK, GOING_AWAY):
+            for payload in (b"{}" + b" " * 300, b"x" * 300):
+                self.adapter.datagramReceived(encodeFrame(type, payload), SOURCE)
+        self.assertEqual((self.transport.sent, self.adapter.dropped["type"]), ([], 12))
 
     def test_ping(self) -> None:
         """A ping is answered with what it had."""
@@ -322,6 +335,26 @@ class LifeTests(UDPCase):
         self.clock.pump([31] * 3)
         self.assertEqual(list(self.adapter._peers), [("127.0.0.2", 9999)])
         self.adapter._watch.stop()
+
+    def test_manyAddresses(self) -> None:
+        """For a new address an idle one is forgotten, though the first has a call in flight."""
+        self.patch(listener, "MAX_PEERS", 3)
+        first = ("127.0.0.2", 9999)
+        self.send(REQUEST, {"id": 1, "service": "Probe", "method": "slow"}, first)
+        for port in range(5):
+            self.send(PING, {}, ("127.0.0.3", 5000 + port))
+        self.assertEqual(self.adapter.dropped["peers"], 0)
+        self.assertEqual(len(self.answers), 5)
+        self.assertEqual(len(self.adapter._peers), 3)
+        self.assertIn(first, self.adapter._peers)
+
+    def test_manyCalls(self) -> None:
+        """While all addresses have calls in flight, datagrams of others are dropped."""
+        self.patch(listener, "MAX_PEERS", 2)
+        for port in (5000, 5001):
+            self.send(REQUEST, {"id": 1, "service": "Probe", "method": "slow"}, ("127.0.0.3", port))
+        self.send(PING, {}, SOURCE)
+        self.assertEqual((self.transport.sent, self.adapter.dropped["peers"]), ([], 1))
 
     def test_close(self) -> None:
         """Calls under way end within the grace; no further ones are taken."""

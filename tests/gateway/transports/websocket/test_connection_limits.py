@@ -1,5 +1,7 @@
 """WebSocket: closing, compression and limits, frame by frame."""
 
+import zlib
+
 from tests.gateway.framingcase import INVALID, LIMIT, PROTOCOL_ERROR, TOO_BIG, FramingCase, said
 from tests.support.wsclient import (
     BINARY,
@@ -115,6 +117,30 @@ class CompressionTests(FramingCase):
     def test_badText(self) -> None:
         """Text is UTF-8 when it is inflated."""
         self.assertFailed([frame(TEXT, deflated(b"\xff"), rsv=4)], INVALID)
+
+    def test_final(self) -> None:
+        """A message may end with a final block (RFC 7692 7.2.3.4); the next one begins anew."""
+        compressor = zlib.compressobj(wbits=-15)
+        final = compressor.compress(b"Hello") + compressor.flush()
+        self.assertEchoed(
+            [
+                frame(TEXT, final + b"\0", rsv=4),
+                frame(TEXT, final, rsv=4),
+                frame(TEXT, deflated(b"on"), rsv=4),
+            ],
+            said("Hello", "Hello", "on"),
+        )
+
+    def test_afterFinal(self) -> None:
+        """
+        Data after a final block are refused: the inflater would keep them, of every later message.
+        """
+        compressor = zlib.compressobj(wbits=-15)
+        final = compressor.compress(b"Hello") + compressor.flush()
+        self.assertFailed([frame(TEXT, final + b"more", rsv=4)], INVALID)
+        self.assertFailed(
+            [frame(TEXT, final, fin=False, rsv=4), frame(CONTINUATION, b"more")], INVALID
+        )
 
     def test_bomb(self) -> None:
         """What inflates beyond the limit is cut off, in one frame or in many."""

@@ -1,5 +1,6 @@
 """WebSockets under load: floods, slow readers, and peers that are not there any more."""
 
+import gc
 import json
 from typing import Any
 
@@ -7,11 +8,13 @@ from attrs import evolve
 from twisted.internet.task import deferLater
 
 from storagegate.core.definitions import readService
+from storagegate.core.errors import ServiceError
 from storagegate.core.heldbytes import HeldBytes
 from storagegate.gateway.messages.json import MAX_ANSWER
 from storagegate.gateway.messages.session import CALLS_OF_A_CONNECTION
 from storagegate.gateway.transports.websocket import WebSocketOptions
 from storagegate.gateway.transports.websocket.listener import WebSocketTransport
+from storagegate.net.websocket import connection
 from storagegate.net.websocket.connection import (
     CLOSE_SECONDS,
     GOING_AWAY,
@@ -176,6 +179,43 @@ class SlowReaderTests(WebSocketCase):
         self.clock.advance(5)
         self.clock.advance(0)
         self.assertEqual(self.adapter.connections, 0)
+
+    def test_unreadWrites(self) -> None:
+        """The bound holds for all writes together, though the transport pauses with each."""
+        self.patch(connection, "MAX_UNSENT", 10_000)
+        client = self.connect()
+        write = client.transport.write
+
+        def pausing(data: bytes) -> None:
+            write(data)
+            client.wire.pauseProducing()
+
+        client.transport.write = pausing  # type: ignore[method-assign]
+        data = {"seconds": 1, "text": "x" * 1000}
+        for id in range(20):
+            client.call("slow", data, id)
+        client.wire.pauseProducing()
+        self.clock.advance(1)
+        self.assertLess(len(client.transport.value()), 11_000)
+        self.assertEqual(client.closeCode, 1013)
+
+    def test_unreadError(self) -> None:
+        """It may be an error that exceeds the bound: its call ends once."""
+        self.patch(connection, "MAX_UNSENT", 1000)
+
+        async def failing(request: Any, context: Any) -> Any:
+            await deferLater(self.clock, 1)
+            raise ServiceError("LONG", "*" * 600)
+
+        self.configure([{"name": "L", "methods": {"get": failing}}])
+        client = self.connect()
+        client.say(*({"id": n, "service": "L", "method": "get"} for n in range(3)))
+        client.wire.pauseProducing()
+        self.clock.advance(1)
+        gc.collect()
+        self.assertEqual(self.flushLoggedErrors(), [])
+        self.assertEqual(self.adapter.listener.calls, 0)
+        self.assertEqual(client.closeCode, 1013)
 
 
 class WatchTests(WebSocketCase):
