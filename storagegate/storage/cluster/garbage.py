@@ -56,7 +56,15 @@ class Cleanup:
         """
         (rows,) = await self._run((b"lapsed", ()))
         for n in range(rows.ntuples):
-            await self.endLease(integer(rows.get_value(n, 0)))
+            number = integer(rows.get_value(n, 0))
+            try:
+                await self.endLease(number)
+            except StoreBusy:
+                # Its node may be frozen in the middle of a batch, whose locks keep the lease and
+                # keys of other nodes. The next call ends it.
+                if stalled := self._locks.endStalled(number):
+                    await self._run(*stalled)
+                raise
         (rows,) = await self._run((b"ended", ()))
         return [
             EndedLease(*(integer(rows.get_value(n, column)) for column in range(3)))

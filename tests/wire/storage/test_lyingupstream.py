@@ -319,7 +319,7 @@ class AnswerTests(LyingCase, TestCase):
             [page async for page in self.pieces.names()]
 
     async def test_namesAgain(self) -> None:
-        """A list that goes on with the same names, or with none, is an error and no endless list."""
+        """A list that goes on with the same names, or with none, is an error and not endless."""
         for entries in ("<Contents><Key>blobs/a</Key></Contents>", ""):
             body = f"<ListBucketResult>{entries}<IsTruncated>true</IsTruncated></ListBucketResult>"
             lie = Reply(200, {"x-amz-request-id": "1"}, body.encode())
