@@ -59,10 +59,11 @@ class Cleanup:
             number = integer(rows.get_value(n, 0))
             try:
                 await self.endLease(number)
-            except StoreBusy:
-                # Its node may be frozen in the middle of a batch, whose locks keep the lease and
-                # keys of other nodes. The next call ends it.
-                if stalled := self._locks.endStalled(number):
+            except StoreBusy as error:
+                stalled = self._locks.endStalled(number)
+                if stalled and isinstance(error.__cause__, StatementRefused):
+                    # Its node may be frozen in the middle of a batch, which still has its locks of
+                    # the lease and of keys. The next call ends the lease.
                     await self._run(*stalled)
                 raise
         (rows,) = await self._run((b"ended", ()))

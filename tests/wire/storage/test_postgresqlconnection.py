@@ -1,5 +1,6 @@
 """The connections to PostgreSQL, with real servers that refuse, stop, crash and come back."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from psycopg import pq
@@ -348,18 +349,13 @@ class ConnectionTests(TestCase):
         self.assertEqual(self.told, [("news", "x y")])
 
 
-class Notice:
-    """A warning of the server."""
-
-    def __init__(self, function: bytes, text: str) -> None:
-        self._fields = {
-            pq.DiagnosticField.SOURCE_FUNCTION: function,
-            pq.DiagnosticField.MESSAGE_PRIMARY: text.encode(),
-        }
-
-    def error_field(self, field: pq.DiagnosticField) -> bytes | None:
-        """Return a field."""
-        return self._fields.get(field)
+def notice(function: bytes, text: str) -> Any:
+    """Return a warning of the server."""
+    fields = {
+        pq.DiagnosticField.SOURCE_FUNCTION: function,
+        pq.DiagnosticField.MESSAGE_PRIMARY: text.encode(),
+    }
+    return SimpleNamespace(error_field=fields.get)
 
 
 @long("starts PostgreSQL")
@@ -375,12 +371,12 @@ class InDoubtTests(TestCase):
         await connection.open(sharedServer().database())
         german = "storniere Warten auf synchrone Replikation wegen Benutzeraufforderung"
         writing = connection.run([(b"pid", ())])
-        connection._noticed(Notice(b"SyncRepWaitForLSN", german))
+        connection._noticed(notice(b"SyncRepWaitForLSN", german))
         with self.assertRaises(CommitUnknown) as caught:
             await writing
         self.assertEqual(str(caught.exception), german)
         writing = connection.run([(b"pid", ())])
-        connection._noticed(Notice(b"exec_stmt_raise", "no synchronous replication today"))
+        connection._noticed(notice(b"exec_stmt_raise", "no synchronous replication today"))
         await writing
 
     async def test_canceledWait(self) -> None:
