@@ -1,10 +1,10 @@
 """
 The open reads of this node, which the collector of any node waits for.
 
-Each read has the stamp of the lease at the time of its look-up. Each renewal publishes the oldest
-stamp, and no blob is collected that a read with this stamp may have found. To prevent a long read
-from blocking all garbage collection, it names its blobs in the catalog after a minute; its stamp is
-then ignored::
+Each read has a stamp of the lease that is not younger than its look-up. Each renewal publishes the
+oldest stamp, and no blob is collected that a read with this stamp may have found. To prevent a long
+read from blocking all garbage collection, it names its blobs in the catalog after a minute; its
+stamp is then ignored::
 
     open -> naming -> named        release() ends a read in each state
 """
@@ -32,7 +32,7 @@ class OpenRead:
     A reader's lease on the blobs of one object, until L{release}.
 
     @ivar blobs: The ids of the blobs.
-    @ivar stamp: The stamp of the lease when the blobs were looked up.
+    @ivar stamp: A stamp of the lease that is not younger than the look-up of the blobs.
     @ivar since: The start of the read, by the reactor's clock.
     @ivar isOpen: Whether the blobs are kept for the read; false after the end of the lease.
     """
@@ -108,15 +108,16 @@ class OpenReads:
         """
         Keep blobs until the read is released.
 
-        This must be called in the reactor iteration in which a look-up returned them: look-ups and
-        renewals complete in order, so the current stamp is not younger than the look-up.
+        This must be called before the second renewal after the look-up that returned them. Look-ups
+        and renewals complete in order, so the stamp before the last renewal is not younger than the
+        look-up, although the request may have waited in between for a decision on access.
 
         @param blobs: The ids of the blobs, without duplicates.
         @raise StoreBusy: If this node has no lease.
         """
         if not self._leases.number:
             raise StoreBusy("this node holds no lease")
-        read = OpenRead(blobs, self._leases.stamp, self._clock.seconds(), self)
+        read = OpenRead(blobs, self._leases.earlier, self._clock.seconds(), self)
         self._open[read] = None
         return read
 

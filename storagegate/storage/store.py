@@ -346,7 +346,7 @@ class ObjectStore:
         """
         Lease the blobs of a content, so that they outlive a replacement of the object.
 
-        Call this in the reactor iteration in which the look-up returned the content.
+        Call this as soon as access to the content is decided after its look-up.
 
         @param content: The content; without segments nothing is held.
         """

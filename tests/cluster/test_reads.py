@@ -15,7 +15,7 @@ class OpenReadsTests(ModelCase):
         self.assertIsNone(reads.oldest())
         held = []
         for stamp in (3, 3, 5, 8):
-            self.node.leases.stamp = stamp
+            self.node.leases.earlier = stamp
             held.append(reads.hold(["a"]))
         self.assertEqual(len(reads), 4)
         self.assertEqual(reads.oldest(), 3)
@@ -27,6 +27,23 @@ class OpenReadsTests(ModelCase):
         held[2].release()
         held[3].release()
         self.assertIsNone(reads.oldest())
+
+    def test_lateHold(self) -> None:
+        """
+        A read keeps what was looked up before the last renewal: to decide on access, a request may
+        have to wait after its look-up.
+        """
+        self.do(self.cluster.put(self.node, "k"))
+        (blob,) = self.cluster.stored
+        self.wait(1.1)
+        self.do(self.cluster.put(self.node, "k"))
+        self.wait(1.1)
+        read = self.node.reads.hold([blob])
+        self.wait(5.0)
+        self.assertIn(blob, self.cluster.stored)
+        read.release()
+        self.wait(3.0)
+        self.assertNotIn(blob, self.cluster.stored)
 
     def test_end(self) -> None:
         """All reads end with the lease."""
@@ -76,7 +93,7 @@ class OpenReadsTests(ModelCase):
 
     def test_unanswered(self) -> None:
         """A read counts by its stamp until the catalog has answered that its blobs are held."""
-        stamp = self.node.leases.stamp
+        stamp = self.node.leases.earlier
         read = self.node.reads.hold(["a"])
         self.wait(LONG_SECONDS - 0.5)
         self.node.lists.isCut = True

@@ -47,8 +47,11 @@ _MOST_LOOK_UPS = 32
 _CONNECTION = b"08"
 _SHUTDOWN = (b"57P01", b"57P02", b"57P03", b"57P04", b"57P05", b"25P03", b"25P04")
 
-_UNREPLICATED = b"synchronous replication"
-"""Part of the warnings of a commit whose wait for its standby was canceled or terminated."""
+_UNREPLICATED = b"SyncRepWaitForLSN"
+"""
+The function of the server that warns of a commit whose wait for its standby was canceled or
+terminated. The text of the warning depends on C{lc_messages}.
+"""
 
 _BINARY = [[1] * count for count in range(64)]
 
@@ -221,11 +224,9 @@ class Connection:
             if not self.isOpen:
                 return fail(ConnectionLost("the catalog is not connected"))
         transaction = _Transaction(self._reactor.seconds() if began is None else began)
-        send = self._pg.send_query_prepared
-        for name, values in steps:
-            # Older versions of psycopg accept only a list.
-            send(name, list(values), _BINARY[len(values)], 1)
-        self._sync(transaction)
+        self._append(transaction)
+        self._send(steps)
+        self._endTransaction()
         return transaction.done
 
     def lookUp(self, step: Step) -> Deferred[Rows]:
@@ -251,10 +252,9 @@ class Connection:
             )
             self._append(lookUps)
             self._reactor.callLater(0, self._sendLookUps)
-        name, values = step
-        self._pg.send_query_prepared(name, list(values), _BINARY[len(values)], 1)
         done: Deferred[Rows] = Deferred()
         lookUps.waiting.append((step, done))
+        self._send((step,))
         if len(lookUps.waiting) >= _MOST_LOOK_UPS:
             self._sendLookUps()
         return done
@@ -320,8 +320,6 @@ class Connection:
         self._fd = os.dup(self._pg.socket)
         self._reactor.addReader(self)
         transaction = _Transaction(self._reactor.seconds())
-        for name, sql in self._statements.items():
-            self._pg.send_prepare(name, sql.encode())
 
         def prepared(result: Any) -> None:
             opening, self._opening = self._opening, None
@@ -334,7 +332,13 @@ class Connection:
                 opening.callback(None)
 
         transaction.done.addBoth(prepared)
-        self._sync(transaction)
+        self._append(transaction)
+        try:
+            for name, sql in self._statements.items():
+                self._pg.send_prepare(name, sql.encode())
+        except Error as error:
+            self._lost(str(error))
+        self._endTransaction()
 
     def _refuse(self, reason: str) -> None:
         opening, self._opening = self._opening, None
@@ -356,11 +360,19 @@ class Connection:
             self._lookUps = None
             self._endTransaction()
 
-    def _sync(self, transaction: _Transaction) -> None:
-        self._append(transaction)
-        self._endTransaction()
+    def _send(self, steps: Sequence[Step]) -> None:
+        """Send the statements of the last transaction."""
+        try:
+            for name, values in steps:
+                # Older versions of psycopg accept only a list.
+                self._pg.send_query_prepared(name, list(values), _BINARY[len(values)], 1)
+        except Error as error:
+            # While it sends, libpq can find the connection closed before the reactor does.
+            self._lost(str(error))
 
     def _endTransaction(self) -> None:
+        if not self.isOpen:
+            return
         try:
             self._pg.pipeline_sync()
         except Error as error:
@@ -410,9 +422,9 @@ class Connection:
                 transaction.error = StatementRefused(state.decode(), text)
 
     def _noticed(self, notice: Rows) -> None:
-        text = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
-        if _UNREPLICATED in text:
-            self._warning = text.decode()
+        if notice.error_field(pq.DiagnosticField.SOURCE_FUNCTION) == _UNREPLICATED:
+            text = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+            self._warning = text.decode("utf-8", "replace")
 
     def _checkTime(self) -> None:
         self._timer = None

@@ -24,6 +24,10 @@ _NAMES = 2048
 """The most buckets whose lock numbers are cached."""
 
 
+STALLED_SECONDS = 3
+"""A client that sends a batch sends all of it at once, so it is frozen or gone by then."""
+
+
 class Locks(Protocol):
     """
     Returns the statements that take locks.
@@ -56,6 +60,14 @@ class Locks(Protocol):
         @param lease: The lease's number.
         """
 
+    def endStalled(self, lease: int) -> list[Step]:
+        """
+        End the server's sessions with a shared lock of a lease that wait for the rest of a batch.
+        The server has no timeout for them. There is no statement if it does not show them.
+
+        @param lease: The lease's number.
+        """
+
 
 class AdvisoryLocks:
     """Locks by number."""
@@ -63,6 +75,15 @@ class AdvisoryLocks:
     statements: Mapping[bytes, str] = {
         b"lock": "SELECT pg_advisory_xact_lock_shared(each) FROM unnest($1::bigint[]) AS each",
         b"lockalone": "SELECT pg_advisory_xact_lock($1::bigint)",
+        b"endstalled": f"""
+            SELECT pg_terminate_backend(a.pid) FROM pg_locks AS l
+            JOIN pg_stat_activity AS a ON a.pid = l.pid
+            WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+                AND (l.classid::bigint << 32) + l.objid::bigint = $1::bigint
+                AND a.datname = current_database() AND a.usename = current_user
+                AND a.state = 'active' AND a.wait_event = 'ClientRead'
+                AND a.state_change < clock_timestamp() - interval '{STALLED_SECONDS} s'
+        """,
     }
 
     def __init__(self) -> None:
@@ -83,6 +104,10 @@ class AdvisoryLocks:
     def leaseAlone(self, lease: int) -> Step:
         """See L{Locks.leaseAlone}."""
         return b"lockalone", (int8(LEASE_LOCKS + lease),)
+
+    def endStalled(self, lease: int) -> list[Step]:
+        """See L{Locks.endStalled}."""
+        return [(b"endstalled", (int8(LEASE_LOCKS + lease),))]
 
     def numberOf(self, bucket: str) -> int:
         """Return the lock number of a bucket, less than 2**61."""
@@ -131,3 +156,7 @@ class RowLocks:
     def leaseAlone(self, lease: int) -> Step:
         """See L{Locks.leaseAlone}."""
         return b"locklease", (int8(lease),)
+
+    def endStalled(self, lease: int) -> list[Step]:
+        """See L{Locks.endStalled}: the server does not show who locks a row."""
+        return []

@@ -56,7 +56,16 @@ class Cleanup:
         """
         (rows,) = await self._run((b"lapsed", ()))
         for n in range(rows.ntuples):
-            await self.endLease(integer(rows.get_value(n, 0)))
+            number = integer(rows.get_value(n, 0))
+            try:
+                await self.endLease(number)
+            except StoreBusy as error:
+                stalled = self._locks.endStalled(number)
+                if stalled and isinstance(error.__cause__, StatementRefused):
+                    # Its node may be frozen in the middle of a batch, which still has its locks of
+                    # the lease and of keys. The next call ends the lease.
+                    await self._run(*stalled)
+                raise
         (rows,) = await self._run((b"ended", ()))
         return [
             EndedLease(*(integer(rows.get_value(n, column)) for column in range(3)))

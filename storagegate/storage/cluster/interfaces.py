@@ -84,6 +84,7 @@ class INodeLeases(Interface):
         "The stamp of reads that begin now. Such reads cannot find what was removed before the "
         "last renewal."
     )
+    earlier: int = Attribute("The stamp before the last renewal, or of the beginning of the lease.")
 
     isSettled: bool = Attribute(
         "Whether every blob of the current lease is in a row of the catalog or was removed."

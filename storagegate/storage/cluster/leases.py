@@ -84,6 +84,7 @@ class Leases:
         given up.
     @ivar stamp: The stamp of reads that begin now: the oldest transaction in progress on the server
         at the last renewal. Reads do not find rows removed by earlier transactions.
+    @ivar earlier: The stamp before the last renewal.
     @ivar onGivenUp: Called by L{giveUp}: the node needs a new lease.
     """
 
@@ -96,7 +97,7 @@ class Leases:
         @param connection: The connection for look-ups.
         """
         self.current: NodeLease | None = None
-        self.stamp = 0
+        self.stamp = self.earlier = 0
         self.onGivenUp: Callable[[], object] = lambda: None
         self._connection = connection
         self._clock = clock
@@ -141,7 +142,7 @@ class Leases:
         @param stamp: The stamp of reads that begin after this.
         """
         self.current = NodeLease(number, validUntil, BLOCK)
-        self.stamp = stamp
+        self.stamp = self.earlier = stamp
 
     async def renew(self, seconds: float, readsFrom: int) -> int:
         """
@@ -167,7 +168,7 @@ class Leases:
             raise StoreReadOnly("the lease of this node has expired")
         lease.high = max(lease.high, high)
         lease.validUntil = max(lease.validUntil, began + seconds)
-        self.stamp = integer(rows.get_value(0, 0))
+        self.earlier, self.stamp = self.stamp, integer(rows.get_value(0, 0))
         return self.stamp
 
     def giveUp(self) -> None:

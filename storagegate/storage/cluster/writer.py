@@ -74,6 +74,9 @@ The longest time in the queue: half of the time within which a client must be an
 half is left for the server.
 """
 
+_LEAST_SECONDS = 0.1
+"""The shortest interval between checks of the queue."""
+
 _FENCED = "22012"
 
 # The root of a negative number.
@@ -379,22 +382,30 @@ class Writer:
                 # Only the mutation that caused the error fails. The retries keep their order.
                 for mutation, following in pairwise(batch):
                     mutation.following = following
-                self._ready.append(batch[:1])
+                self._retry(batch[:1])
                 return
             (mutation,) = batch
             mutation.tries += 1
             if error.state[:2] == "40" and mutation.tries < _TRIES:
-                self._ready.append(batch)
+                self._retry(batch)
                 return
             error = _explain(error)
         self._end(batch)
         for mutation in batch:
             mutation.done.errback(Failure(error))
 
+    def _retry(self, batch: list[PendingMutation]) -> None:
+        self._ready.append(batch)
+        if self._timer is None:
+            # There may be no connection.
+            self._timer = self._reactor.callLater(_LEAST_SECONDS, self._expire)
+
     def _end(self, batch: list[PendingMutation]) -> None:
         self._claims.remove(batch)
         self._inFlight -= len(batch)
-        self._ready += [[each.following] for each in batch if each.following is not None]
+        for each in batch:
+            if each.following is not None:
+                self._retry([each.following])
         if self._closed is not None and not self.waiting and not self._closed.called:
             # Fires after the Deferreds of the batch.
             self._reactor.callLater(0, self._closed.callback, None)
@@ -408,7 +419,7 @@ class Writer:
             expired.append(self._queue.popleft())
         if self._queue or self._ready:
             waiting = self._queue[0] if self._queue else self._ready[0][0]
-            rest = max(0.1, waiting.began - oldest)
+            rest = max(_LEAST_SECONDS, waiting.began - oldest)
             self._timer = self._reactor.callLater(rest, self._expire)
         elif self._closed is not None and not self.waiting and not self._closed.called:
             self._reactor.callLater(0, self._closed.callback, None)

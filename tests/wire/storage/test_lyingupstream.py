@@ -318,6 +318,18 @@ class AnswerTests(LyingCase, TestCase):
         with self.assertRaises(StoreBusy):
             [page async for page in self.pieces.names()]
 
+    async def test_namesAgain(self) -> None:
+        """A list that goes on with the same names, or with none, is an error and not endless."""
+        for entries in ("<Contents><Key>blobs/a</Key></Contents>", ""):
+            body = f"<ListBucketResult>{entries}<IsTruncated>true</IsTruncated></ListBucketResult>"
+            lie = Reply(200, {"x-amz-request-id": "1"}, body.encode())
+            self.upstream.change = lambda sent, reply, lie=lie: lie
+            pages = 0
+            with self.assertRaisesRegex(StoreBusy, "did not continue its list"):
+                async for _ in self.pieces.names():
+                    pages += 1
+                    self.assertLess(pages, 5)
+
     async def test_probe(self) -> None:
         """The probe reads what it has written, and leaves nothing; an idle store is probed."""
         await self.blobs._probe()

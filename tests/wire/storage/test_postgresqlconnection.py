@@ -1,9 +1,18 @@
 """The connections to PostgreSQL, with real servers that refuse, stop, crash and come back."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
+from psycopg import pq
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    FirstError,
+    gatherResults,
+)
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from storagegate.storage.cluster import connection as connectionModule
@@ -214,6 +223,53 @@ class ConnectionTests(TestCase):
             await connection.run([(b"pid", ())])
         connection.close()
 
+    async def test_lostWhileSending(self) -> None:
+        """
+        Statements that are sent after the server ended the connection, and before the reactor
+        notices, are lost; also if there are so many that libpq notices while it buffers them.
+        """
+        step = (b"bytes", (bytes(50_000),))
+
+        def lookUp(connection: Connection) -> Deferred[Any]:
+            return gatherResults([connection.lookUp(step) for _ in range(20)], consumeErrors=True)
+
+        for send in (lambda connection: connection.run([step] * 20), lookUp):
+            self.lost.clear()
+            connection = await self.connect()
+            process = await self.numberOf(connection, b"pid")
+            execute(self.conninfo, "SELECT pg_terminate_backend(%s, 10000)", process)
+            failure = await self.failureOf(send(connection))
+            failure.trap(ConnectionLost, FirstError)
+            if failure.check(FirstError):
+                failure.value.subFailure.trap(ConnectionLost)
+            self.assertEqual(len(self.lost), 1)
+            self.assertFalse(connection.isOpen)
+            self.assertEqual(connection.waiting, 0)
+
+    async def test_lostWhilePreparing(self) -> None:
+        """A server that ends the connection before the statements are prepared is one line."""
+        large = {b"large%d" % n: f"SELECT '{'x' * 50_000}'" for n in range(20)}
+        connected = Connection._connected
+
+        def ended(connection: Connection) -> None:
+            process = connection._pg.backend_pid
+            execute(self.conninfo, "SELECT pg_terminate_backend(%s, 10000)", process)
+            connected(connection)
+
+        self.patch(Connection, "_connected", ended)
+        with self.assertRaises(ConnectionLost) as caught:
+            await self.connect(statements=large)
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertEqual(self.lost, [])
+
+    async def failureOf(self, asked: Deferred[Any]) -> Failure:
+        """Return the failure of a Deferred."""
+        found: list[Any] = []
+        await asked.addErrback(found.append)
+        self.assertEqual(len(found), 1)
+        failure: Failure = found[0]
+        return failure
+
     async def test_lostWhileIdle(self) -> None:
         """A connection that the server ends is noticed without a query."""
         connection = await self.connect()
@@ -293,9 +349,35 @@ class ConnectionTests(TestCase):
         self.assertEqual(self.told, [("news", "x y")])
 
 
+def notice(function: bytes, text: str) -> Any:
+    """Return a warning of the server."""
+    fields = {
+        pq.DiagnosticField.SOURCE_FUNCTION: function,
+        pq.DiagnosticField.MESSAGE_PRIMARY: text.encode(),
+    }
+    return SimpleNamespace(error_field=fields.get)
+
+
 @long("starts PostgreSQL")
 class InDoubtTests(TestCase):
     """Commits that are not replicated."""
+
+    async def test_languages(self) -> None:
+        """The warning is recognised in the language of every server, and no other is."""
+        from twisted.internet import reactor
+
+        connection = Connection(reactor, STATEMENTS)
+        self.addCleanup(connection.close)
+        await connection.open(sharedServer().database())
+        german = "storniere Warten auf synchrone Replikation wegen Benutzeraufforderung"
+        writing = connection.run([(b"pid", ())])
+        connection._noticed(notice(b"SyncRepWaitForLSN", german))
+        with self.assertRaises(CommitUnknown) as caught:
+            await writing
+        self.assertEqual(str(caught.exception), german)
+        writing = connection.run([(b"pid", ())])
+        connection._noticed(notice(b"exec_stmt_raise", "no synchronous replication today"))
+        await writing
 
     async def test_canceledWait(self) -> None:
         """A commit whose wait for the standby is canceled succeeds, and its outcome is unknown."""

@@ -1,5 +1,6 @@
 """The leases of nodes on one catalog in PostgreSQL, and what is collected and swept after them."""
 
+import contextlib
 from typing import Any
 
 import psycopg
@@ -150,6 +151,34 @@ class LeaseTests(NodesCase):
             ended = await ending
         self.assertEqual([each.number for each in ended], [number])
         await self.assertFails(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)), StoreBusy)
+
+    async def test_frozenInBatch(self) -> None:
+        """
+        A node that stops while it sends a batch keeps the locks of its keys and of its lease only
+        until its lease is over.
+        """
+        node, other = self.nodes
+        await pause(0.3)
+        frozen = node.writer._idle[-1]
+        # libpq sends what fills its buffer; the rest and the end of the batch stay there.
+        self.patch(frozen, "_endTransaction", lambda: None)
+        sent = [
+            node.commit(PutObject(inlineRecord(key, bytes(16_000)), ALWAYS)) for key in (b"k", b"l")
+        ]
+        await pause(0.2)
+        frozen._timer.cancel()
+        frozen._timer = None
+        number = node.lease
+        self.execute("UPDATE leases SET expires = now() - interval '1 s' WHERE id = %s", number)
+        await self.assertFails(other.commit(PutObject(inlineRecord(b"k"), ALWAYS)), StoreBusy)
+        ended: list[Any] = []
+        for _ in range(3):
+            with contextlib.suppress(StoreBusy):
+                ended = await other.cleanup.endLapsed()
+        self.assertEqual([each.number for each in ended], [number])
+        await other.commit(PutObject(inlineRecord(b"k"), ALWAYS))
+        for each in sent:
+            await self.assertFails(each, CommitUnknown)
 
     async def test_lockIsNeeded(self) -> None:
         """

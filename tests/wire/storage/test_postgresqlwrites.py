@@ -346,6 +346,27 @@ class UnknownTests(NodesCase):
         await node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS))
         self.assertEqual(len(self.flushLoggedErrors()), 0)
 
+    async def test_lostInSending(self) -> None:
+        """
+        Large writes whose connection the server has ended, unnoticed yet, are answered, and their
+        keys are free for later writes.
+        """
+        node = self.nodes[0]
+        await pause(0.3)
+        for each in node.writer._idle:
+            self.execute("SELECT pg_terminate_backend(%s, 10000)", each._pg.backend_pid)
+        body = bytes(60_000)
+        writing = [node.commit(PutObject(inlineRecord(b"%d" % n, body), ALWAYS)) for n in range(20)]
+        for each in writing:
+            await self.assertFails(each, CommitUnknown)
+        self.assertEqual(node.waiting, 0)
+        await node.leases.take("again", 60.0)
+        for n in range(20):
+            await node.commit(PutObject(inlineRecord(b"%d" % n, body), ALWAYS))
+        self.assertEqual(len(self.flushLoggedErrors()), 0)
+
+    test_lostInSending.timeout = 30  # type: ignore[attr-defined]
+
     async def test_waitedTooLong(self) -> None:
         """A write that waits for a lock is refused in time, and has done nothing."""
         node = self.nodes[0]

@@ -406,6 +406,8 @@ class RemoteBlobs:
         await deferLater(self._clock, 0)
 
     def _newUpload(self, pieceSize: int, bucket: str) -> PieceUpload:
+        # A number that is taken and not used stays in the row of the lease.
+        self._mayWrite()
         return PieceUpload(
             self._newId(bucket),
             self._pieces,

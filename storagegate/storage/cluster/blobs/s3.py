@@ -289,8 +289,10 @@ class BucketPieces:
                 raise self._failed(StoreBusy(f"{self.name} did not respond with a list"))
             keys = [unescape(key.decode()) for key in _KEY.findall(answer.body)]
             yield [key.removeprefix(prefix) for key in keys]
-            if b"<IsTruncated>true" not in answer.body or not keys:
+            if b"<IsTruncated>true" not in answer.body:
                 return
+            if not keys or keys[-1] <= after:
+                raise self._failed(StoreBusy(f"{self.name} did not continue its list"))
             after = keys[-1]
 
     def create(self, name: str, body: bytes) -> Deferred[None]:

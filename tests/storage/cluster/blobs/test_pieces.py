@@ -229,6 +229,24 @@ class PieceTests(PieceCase):
         inline.write(b"inline")
         self.assertEqual(self.settle(inline.finish()).inline, b"inline")
 
+    def test_noIdBeforeCheck(self) -> None:
+        """An upload that is refused because the store was not reached yet takes no id."""
+        taken: list[str] = []
+
+        def take(bucket: str) -> str:
+            taken.append(bucket)
+            return f"{len(taken):032x}"
+
+        self.newId = take  # type: ignore[assignment]
+        blobs = self.made()
+        blobs._isChecked = False
+        for size in (10, 1000):
+            writer = blobs.writer(0)
+            writer.write(b"x" * size)
+            self.failureResultOf(writer.finish(), StoreBusy)
+            writer.abort()
+        self.assertEqual(taken, [])
+
     def test_removedWhenBack(self) -> None:
         """An upload that failed is removed when the store is back, and again much later."""
         blobs = self.made()
