@@ -286,10 +286,8 @@ class HTTP2Connection(HTTP2Core):
         finally:
             self._isFlushing = False
         if not self._isClosing:
-            if self.failure is not None:
-                self._close(True)
-            elif self.isGoingAway and not self.streams:
-                self._close(not self._isWaiting)
+            if self.failure is not None or (self.isGoingAway and not self.streams):
+                self._close()
 
     def _sendTurn(self) -> None:
         sent = 0
@@ -394,11 +392,11 @@ class HTTP2Connection(HTTP2Core):
             text = "a frame or a header block took too long"
             self.fail(ConnectionFailure(ErrorCode.PROTOCOL_ERROR, text))
 
-    def _close(self, linger: bool) -> None:
+    def _close(self) -> None:
         """
         Close once everything is sent; bytes still received are discarded for a while.
 
-        @param linger: Whether the client may still be sending.
+        The client may still be sending, also on streams that were reset.
         """
         self._isClosing = True
         self._pending.clear()
@@ -406,7 +404,6 @@ class HTTP2Connection(HTTP2Core):
         self._closing = LingeringClose(
             self.client,
             self.owner.now,
-            linger,
             limits.lingerTimeout,
             limits.requestTimeout,
             limits.drainedBody,

@@ -42,8 +42,9 @@ _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 """The units of C{grpc-timeout} in seconds."""
 
-# The printable characters except the percent sign.
-_PLAIN = re.compile(r"[ -$&-~]*")
+# The printable characters except the percent sign, without a space at an end: HTTP/2 allows none
+# around a value (RFC 9113 section 8.2.1), and a peer would refuse the whole response.
+_PLAIN = re.compile(r"(?! )[ -$&-~]*(?<! )")
 
 
 def readMetadata(fields: Fields) -> list[tuple[str, str | bytes]]:
@@ -142,12 +143,14 @@ def writeMessage(text: str) -> bytes:
     if _PLAIN.fullmatch(text):
         return text.encode("ascii")
     # A quoted byte is not valid alone, but clients decode all of them together.
-    return b"".join(
-        [
-            b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
-            for byte in text.encode("utf-8", "replace")
-        ]
-    )
+    quoted = [
+        b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
+        for byte in text.encode("utf-8", "replace")
+    ]
+    for end in (0, -1):
+        if quoted[end] == b" ":
+            quoted[end] = b"%20"
+    return b"".join(quoted)
 
 
 def readEncodings(value: bytes) -> set[bytes]:

@@ -253,6 +253,17 @@ class BudgetTests(CallCase):
         self.data(wire[60_000:])
         self.assertEqual((len(taken), self.budget.total), (1, 0))
 
+    def test_ahead(self) -> None:
+        """Messages that wait for a slow reader count together, however short each is."""
+        call = self.begin()
+        call.read(lambda message: None, 8)
+        for _ in range(9):
+            self.data(framed(bytes(31 * 1024)))
+        self.assertEqual(self.budget.total, 8 * 31 * 1024)
+        for _ in range(8):
+            self.assertIsNotNone(call.takeMessage())
+        self.assertEqual(self.budget.total, 0)
+
 
 class SmallMessageTests(CallCase):
     """Messages of a few bytes, of which a window holds thousands."""
@@ -411,6 +422,47 @@ class EndTests(CallCase):
         call.read(taken.append)
         call.finish(0)
         self.assertEqual(taken, [None])
+
+    def test_watchedLate(self) -> None:
+        """A call whose client has left is cancelled when it is watched, and only once."""
+        for end in ("reset", "deadline"):
+            self.connect()
+            call = self.begin((b"grpc-timeout", b"1S"))
+            events: list[str] = []
+            call.read(lambda message: events.append("message"))
+            self.data(framed(b"a"))
+            call.readEnd(lambda isEnd: events.append("end"))
+            if end == "reset":
+                self.connection.dataReceived(frames.resetStream(1, 8))
+            else:
+                self.clock.advance(2)
+            self.assertEqual(events, ["message", "end"])
+            call.watch(lambda: events.append("early"))
+            call.watch(lambda: events.append("cancelled"))
+            self.assertEqual(events, ["message", "end"])
+            self.clock.advance(0)
+            self.assertEqual(events, ["message", "end", "cancelled"])
+
+    def test_shrunkWindow(self) -> None:
+        """A call without unsent messages gets its status, though its window is below zero."""
+        call = self.begin((b"grpc-timeout", b"1S"))
+        call.send(bytes(1000))
+        self.frames()
+        self.connection.dataReceived(frames.settings({frames.INITIAL_WINDOW_SIZE: 10}))
+        self.frames()
+        self.clock.advance(2)
+        self.assertEqual(self.status(self.frames()), DEADLINE_EXCEEDED)
+
+    def test_unendedRequest(self) -> None:
+        """An answered call whose client does not send the declared length is given up."""
+        call = self.begin((b"content-length", b"5"))
+        call.finish(12, "none")
+        self.assertEqual([type(each) for each in self.frames()], [HeadersFrame])
+        self.clock.advance(1)
+        [reset] = self.frames()
+        self.assertIsInstance(reset, RstStreamFrame)
+        self.assertEqual(reset.error_code, 0)  # type: ignore[attr-defined]
+        self.assertFalse(self.connection.core.streams)
 
     def test_onlyTrailers(self) -> None:
         """A status without a message goes in one frame, and the client is asked to stop."""
