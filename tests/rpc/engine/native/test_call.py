@@ -1,6 +1,7 @@
 """Calls of the native engine, on a connection in memory."""
 
 import tracemalloc
+from functools import partial
 from typing import Any
 
 from hpack import Decoder
@@ -23,6 +24,7 @@ from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.connection import HTTP2Connection
 from storagegate.net.http2.hpack import encodePairs
+from storagegate.rpc.dispatch import CallLimits, CallRouter
 from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
 from storagegate.rpc.engine.native.shared import SharedCalls
@@ -30,8 +32,9 @@ from storagegate.rpc.interfaces import NullByteCounter
 from storagegate.rpc.options import GRPCServerOptions
 from tests.net.support import TestSite
 from tests.support.h2client import framed
+from tests.support.rpcroutes import textRoute
 
-DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL = 4, 8, 13
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 4, 8, 12, 13
 
 WINDOW = 65_535
 
@@ -252,6 +255,40 @@ class BudgetTests(CallCase):
         self.assertEqual(self.budget.total, 60_000)
         self.data(wire[60_000:])
         self.assertEqual((len(taken), self.budget.total), (1, 0))
+
+    def test_withoutEnd(self) -> None:
+        """A request counts until its end arrives, and the longest ones are refused first."""
+        self.connect(limit=250_000)
+        router = CallRouter(budget=self.budget)
+        route = textRoute(lambda call: str(len(call.request)))
+        router.routes["/a.B/C"] = route
+        self.engine.service.accepted = partial(router.accept, CallLimits(10))
+        for number, size in ((1, 90_000), (3, 100_000), (5, 1000)):
+            self.begin(number=number)
+            self.data(framed(bytes(size)), number=number)
+        self.assertEqual(self.budget.total, 190_000)
+        self.frames()
+        self.begin(number=7)
+        self.data(framed(bytes(80_000)), number=7)
+        found = self.frames()
+        self.assertEqual(self.status(found), RESOURCE_EXHAUSTED)
+        ended = [each.stream_id for each in found if isinstance(each, HeadersFrame)]
+        self.assertEqual(ended, [3])
+        self.assertEqual(self.budget.total, 170_000)
+        self.data(b"", True, number=1)
+        self.assertEqual(self.status(self.frames()), 0)
+        self.assertEqual(self.budget.total, 80_000)
+        # A second message.
+        self.data(framed(b"a"), number=7)
+        self.assertEqual(self.status(self.frames()), UNIMPLEMENTED)
+        self.begin(number=9)
+        self.data(framed(bytes(90_000)), number=9)
+        self.connection.dataReceived(frames.resetStream(9, 8))
+        self.begin(number=11)
+        self.data(framed(bytes(90_000)), number=11)
+        router.checkRequests(1e6)
+        self.assertEqual(self.status(self.frames()), DEADLINE_EXCEEDED)
+        self.assertEqual((self.budget.total, router.activeCalls), (0, 0))
 
     def test_ahead(self) -> None:
         """Messages that wait for a slow reader count together, however short each is."""
