@@ -135,6 +135,18 @@ class CallCase(SynchronousTestCase):
         return int(fields["grpc-status"])
 
 
+class HeadTests(CallCase):
+    """The heads of calls."""
+
+    def test_spaces(self) -> None:
+        """Spaces around metadata, which other clients send, are stripped."""
+        call = self.begin((b"x-a", b" b c "), (b"x-b", b" "))
+        self.assertEqual(list(call.metadata), [("x-a", "b c"), ("x-b", "")])
+        for number, field in ((3, (b"x-a", b" b\r")), (5, (b":path", b" ")), (7, (b"X-A", b" "))):
+            self.assertIsNone(self.begin(field, number=number))
+            self.assertIsInstance(self.frames()[-1], RstStreamFrame)
+
+
 class PriorityTests(CallCase):
     """The order of responses (RFC 9218)."""
 

@@ -75,6 +75,22 @@ class StatusTests(ClientCallCase):
         )
         self.assertEqual(self.server.resets(), {})
 
+    def test_spaces(self) -> None:
+        """Spaces around values, which other servers send, do not hide the status."""
+        for _ in range(3):
+            call = self.begin(b"")
+            self.server.headers(1, [*HEAD, ("x-a", " b")])
+            self.assertEqual(self.successResultOf(call.begun()), [("x-a", "b")])
+            trailers = [("grpc-status", "5"), ("grpc-message", "why: "), ("x-why", " ")]
+            self.server.headers(1, trailers, True)
+            found = self.successResultOf(call.ended())
+            self.assertEqual(found, (NOT_FOUND, "why:", [("x-why", "")]))
+        for name in (":status", "x\x01", "X-A"):
+            call = self.begin(b"")
+            self.server.headers(1, HEAD)
+            self.server.headers(1, [("grpc-status", "0"), (name, " b ")], True)
+            self.assertEnded(call, INTERNAL)
+
     def test_http(self) -> None:
         """An answer of HTTP has the status of its own, also if a body follows."""
         for code, status in (
