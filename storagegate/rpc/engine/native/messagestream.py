@@ -14,6 +14,7 @@ from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.native.deadlines import DeadlineSet
 from storagegate.rpc.engine.native.messages import (
+    PREFIX,
     CompressedMessage,
     MessageDecoder,
     deflateMessage,
@@ -35,6 +36,9 @@ few bytes takes eight times as much.
 
 _SPLIT_BYTES = 4096
 """How many of these bytes are split into messages at a time."""
+
+_MOST_SPLIT = 1024
+"""Messages of one frame that are kept as messages: more than a part of C{_SPLIT_BYTES} has."""
 
 _log = Logger()
 
@@ -172,7 +176,12 @@ class MessageStream(Stream):
         """
         try:
             messages = decoder.feed(data)
-            if isEnded:
+            if len(messages) > _MOST_SPLIT:
+                rest = decoder.held + sum([len(each) + PREFIX for each in messages[_MOST_SPLIT:]])
+                del messages[_MOST_SPLIT:]
+                decoder.clear()
+                self._unsplit, self._isEnding = bytearray(data[-rest:]), isEnded
+            elif isEnded:
                 self._isAtEnd = True
                 if decoder.held:
                     raise GrpcError(_INTERNAL, f"the {self.direction} end within a message")

@@ -333,6 +333,24 @@ class SmallMessageTests(CallCase):
         size, _ = tracemalloc.get_traced_memory()
         self.assertLess(size / 10, 4 * WINDOW)
 
+    def test_longFrame(self) -> None:
+        """So do those of a frame as long as the window, and all of them are read."""
+        made, wire = self.messages(WINDOW // 7)
+        frame = frames.frame(frames.DATA, 0, 1, wire[:-1])
+        call = self.begin()
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.connection.dataReceived(frame)
+        size, _ = tracemalloc.get_traced_memory()
+        self.assertLess(size, 4 * WINDOW)
+        self.data(wire[-1:], True)
+        taken: list[Any] = []
+        while (message := call.takeMessage()) is not None:
+            taken.append(message)
+        self.assertEqual(taken, made)
+        call.read(taken.append)
+        self.assertIsNone(taken[-1])
+
     def test_order(self) -> None:
         """All arrive in their order, and then the end, however they are read and cut."""
         made, wire = self.messages(WINDOW // 7)
