@@ -18,7 +18,12 @@ that the client sent in between are answered.
 from collections import deque
 from typing import Any
 
-from twisted.internet.interfaces import IDelayedCall, IProtocol, IPushProducer
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IProtocol,
+    IPushProducer,
+    ITCPTransport,
+)
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -135,6 +140,9 @@ class HTTP2Connection(HTTP2Core):
     def connectionMade(self) -> None:
         """Send the preface of the server."""
         self.transport.registerProducer(self, True)
+        if self.clientHost and ITCPTransport.providedBy(self.transport):
+            # Nothing else detects a machine that vanishes during a silent call of gRPC.
+            self.transport.setTcpKeepAlive(True)
         self.client.setReadSize(_READ_SIZE)
         self.start()
         if self.owner.draining:
