@@ -1,9 +1,14 @@
 """Calls of the native engine, on a connection in memory."""
 
 import tracemalloc
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from hpack import Decoder
 from hyperframe.frame import (
     DataFrame,
@@ -13,6 +18,7 @@ from hyperframe.frame import (
     RstStreamFrame,
     WindowUpdateFrame,
 )
+from OpenSSL.crypto import X509
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
@@ -27,6 +33,7 @@ from storagegate.net.http2.hpack import encodePairs
 from storagegate.rpc.dispatch import CallLimits, CallRouter
 from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
+from storagegate.rpc.engine.native.service import CallPeer
 from storagegate.rpc.engine.native.shared import SharedCalls
 from storagegate.rpc.interfaces import NullByteCounter
 from storagegate.rpc.options import GRPCServerOptions
@@ -145,6 +152,31 @@ class HeadTests(CallCase):
         for number, field in ((3, (b"x-a", b" b\r")), (5, (b":path", b" ")), (7, (b"X-A", b" "))):
             self.assertIsNone(self.begin(field, number=number))
             self.assertIsInstance(self.frames()[-1], RstStreamFrame)
+
+
+class PeerTests(SynchronousTestCase):
+    """The certificates of clients."""
+
+    def test_strangeNames(self) -> None:
+        """Alternative names of a kind that the library refuses do not hide the other entries."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
+        now = datetime.now(UTC)
+        # An EDIPartyName, and none at all.
+        for wire in (bytes.fromhex("3006a504a1020c00"), bytes.fromhex("0500")):
+            names = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, wire)
+            certificate = (
+                x509.CertificateBuilder(name, name, key.public_key(), 1, now, now)
+                .add_extension(names, critical=False)
+                .sign(key, hashes.SHA256())
+            )
+            transport = Transport()
+            transport.getPeerCertificate = partial(  # type: ignore[attr-defined]
+                X509.from_cryptography, certificate
+            )
+            found = CallPeer(transport).authContext()
+            self.assertEqual(found["x509_common_name"], [b"alice"])
+            self.assertNotIn("x509_subject_alternative_name", found)
 
 
 class PriorityTests(CallCase):
