@@ -293,9 +293,9 @@ class HTTP2Connection(HTTP2Core):
             self._sendTurn()
         finally:
             self._isFlushing = False
-        if not self._isClosing:
-            if self.failure is not None or (self.isGoingAway and not self.streams):
-                self._close()
+        isOver = self.failure is not None or (self.isGoingAway and not self.streams)
+        if isOver and not self._isClosing:
+            self._close()
 
     def _sendTurn(self) -> None:
         sent = 0

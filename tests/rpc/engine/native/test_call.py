@@ -1,6 +1,7 @@
 """Calls of the native engine, on a connection in memory."""
 
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -522,25 +523,26 @@ class EndTests(CallCase):
         call.finish(0)
         self.assertEqual(taken, [None])
 
+    def watchLate(self, end: Callable[[], object]) -> None:
+        """Watch a call that has ended before its client has ended its messages."""
+        call = self.begin((b"grpc-timeout", b"1S"))
+        events: list[str] = []
+        call.read(lambda message: events.append("message"))
+        self.data(framed(b"a"))
+        call.readEnd(lambda isEnd: events.append("end"))
+        end()
+        self.assertEqual(events, ["message", "end"])
+        call.watch(lambda: events.append("early"))
+        call.watch(lambda: events.append("cancelled"))
+        self.assertEqual(events, ["message", "end"])
+        self.clock.advance(0)
+        self.assertEqual(events, ["message", "end", "cancelled"])
+
     def test_watchedLate(self) -> None:
         """A call whose client has left is cancelled when it is watched, and only once."""
-        for end in ("reset", "deadline"):
-            self.connect()
-            call = self.begin((b"grpc-timeout", b"1S"))
-            events: list[str] = []
-            call.read(lambda message: events.append("message"))
-            self.data(framed(b"a"))
-            call.readEnd(lambda isEnd: events.append("end"))
-            if end == "reset":
-                self.connection.dataReceived(frames.resetStream(1, 8))
-            else:
-                self.clock.advance(2)
-            self.assertEqual(events, ["message", "end"])
-            call.watch(lambda: events.append("early"))
-            call.watch(lambda: events.append("cancelled"))
-            self.assertEqual(events, ["message", "end"])
-            self.clock.advance(0)
-            self.assertEqual(events, ["message", "end", "cancelled"])
+        self.watchLate(partial(self.connection.dataReceived, frames.resetStream(1, 8)))
+        self.connect()
+        self.watchLate(partial(self.clock.advance, 2))
 
     def test_shrunkWindow(self) -> None:
         """A call without unsent messages gets its status, though its window is below zero."""

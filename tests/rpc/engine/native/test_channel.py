@@ -454,7 +454,6 @@ class PingTests(ChannelCase):
         [pong] = server.pings()
         self.assertEqual((pong.opaque_data, pong.flags), (b"12345678", {"ACK"}))
 
-
     def test_forgiven(self) -> None:
         """Pings in the course of months do not add up to a flood."""
         results = self.begin()
