@@ -65,6 +65,20 @@ class ClientCallCase(SynchronousTestCase):
 class StatusTests(ClientCallCase):
     """The ends of calls."""
 
+    def test_unreadEnd(self) -> None:
+        """While an end is not read, a producer goes on, and does not keep the reactor busy."""
+        call = self.begin()
+        self.server.answer(1, framed(b"a"))
+        for _ in range(3):
+            self.assertFalse(call.send(b"late"))
+            room = call.drained()
+            self.channel.turn()
+            self.assertNoResult(room)
+            self.channel.turn(0.02)
+            self.successResultOf(room)
+        self.assertEqual(self.successResultOf(self.read(call)), b"a")
+        self.assertEqual(self.status(call)[0], 0)
+
     def test_statuses(self) -> None:
         """The status, its text in percent signs, and the trailers are the server's."""
         call = self.begin(b"")
@@ -167,7 +181,7 @@ class StatusTests(ClientCallCase):
         self.assertFalse(call.send(b"late"))
         room = call.drained()
         self.assertNoResult(room)
-        self.channel.turn()
+        self.channel.turn(0.02)
         self.successResultOf(room)
         self.assertEqual(self.successResultOf(self.read(call)), b"a")
         self.assertNoResult(ended)
