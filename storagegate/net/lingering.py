@@ -17,7 +17,6 @@ class LingeringClose:
         self,
         client: Any,
         now: float,
-        linger: bool,
         lingerSeconds: float,
         stallSeconds: float,
         discardable: int,
@@ -27,7 +26,6 @@ class LingeringClose:
 
         @param client: A L{ChannelTransport<storagegate.net.http.channel.ChannelTransport>}.
         @param now: The time in seconds.
-        @param linger: Whether the client may still be sending.
         @param lingerSeconds: Time for the client to close; longer while output is still sent.
         @param stallSeconds: Time in which a client that reads nothing is dropped.
         @param discardable: How many bytes are read and discarded.
@@ -38,7 +36,7 @@ class LingeringClose:
         self._discardable = discardable
         self._sent = -1
         self._sentTime = now
-        client.close(linger)
+        client.close(True)
 
     def discard(self, size: int) -> None:
         """Discard received bytes, and stop reading at a limit."""

@@ -108,7 +108,8 @@ def _wireValue(name: str, value: Any) -> str | bytes:
         value = str(value)
     if not isinstance(value, str) or not _VALUE.match(value):
         raise ValueError(f"the metadata {name} is printable ASCII, not {value!r:.60}")
-    return value
+    # HTTP/2 allows no spaces around a value (RFC 9113 section 8.2.1).
+    return value.strip(" ")
 
 
 def invalidRequest(error: ConversionError) -> GrpcError:

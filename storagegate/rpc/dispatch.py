@@ -32,7 +32,7 @@ from storagegate.net.forwarded import Trust, metadataAddress
 from storagegate.rpc.call import Call, RequestStream, hostOf, invalidRequest
 from storagegate.rpc.codec import MessageCodec
 from storagegate.rpc.converters import ConversionError
-from storagegate.rpc.interfaces import IServerCall, Metadata
+from storagegate.rpc.interfaces import COUNTED_BYTES, IServerCall, Metadata
 from storagegate.rpc.pendingreads import PendingReads
 from storagegate.rpc.protos import RPCService
 from storagegate.rpc.routes import GRPCRoute, Routes
@@ -301,9 +301,8 @@ class CallDispatch(Task):
 
     def expire(self) -> None:
         """Refuse the call: its request was not complete in time."""
-        del self._router.unread[self]
         reason = f"the request was not complete after {REQUEST_SECONDS:.0f} seconds"
-        self._refuse(GrpcError(_LATE, reason))
+        self._refuseUnread(GrpcError(_LATE, reason))
 
     def _received(self, message: bytes | None, isWhole: bool = False) -> None:
         """
@@ -325,6 +324,9 @@ class CallDispatch(Task):
         ):
             router.unread[self] = router.now
             self._engineCall.readEnd(partial(self._ended, message))
+            if len(message) >= COUNTED_BYTES and self in router.unread:
+                # The client decides how long it is kept.
+                router.budget.update(self, len(message))
             return
         if len(message) > INLINE_SIZE and router.run is not None:
             self._start(self._passLarge(router.run, message))
@@ -341,6 +343,7 @@ class CallDispatch(Task):
 
     def _ended(self, message: bytes, isEnd: bool) -> None:
         """Handle the request, unless a second one has followed it."""
+        self._router.budget.update(self, 0)
         if isEnd:
             if self._route.method.streaming == "none":
                 self._router.setCounted(self.peer, self._engineCall.path)
@@ -372,7 +375,16 @@ class CallDispatch(Task):
 
     def refuse(self, error: TooMuchHeld) -> None:
         """Refuse the call before its request has arrived, see L{IPendingRead}."""
+        self._refuseUnread(error)
+
+    def refuseHeld(self, error: TooMuchHeld) -> None:
+        """Refuse the call, whose request has no end yet, see L{IByteHolder
+        <storagegate.core.heldbytes.IByteHolder>}."""
+        self._refuseUnread(error)
+
+    def _refuseUnread(self, error: Exception) -> None:
         del self._router.unread[self]
+        self._router.budget.update(self, 0)
         self._refuse(error)
 
     def _refuse(self, error: Exception) -> None:

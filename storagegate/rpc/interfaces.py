@@ -26,6 +26,9 @@ from storagegate.net.tls import ServerTLSOptions
 Metadata = Sequence[tuple[str, str | bytes]]
 """Entries in order; values of names that end in C{-bin} are bytes."""
 
+COUNTED_BYTES = 32 * 1024
+"""From this size on, the bytes that a call holds count in the budget of the process."""
+
 
 class MessageByteCounter(Protocol):
     """

@@ -250,6 +250,27 @@ class ServerEngineContract(EngineCase):
         await deferLater(self.reactor, 0.05, lambda: None)
         self.assertEqual(events, ["cancelled", None])
 
+    async def test_watchedLate(self) -> None:
+        """A call that is watched only after its client has left is cancelled as well."""
+        channel = await self.serve()
+        more = threading.Event()
+        self.addCleanup(more.set)
+
+        def requests() -> Iterator[bytes]:
+            yield b"first"
+            more.wait(PATIENCE)
+
+        stream = channel.stream_unary("/a.B/C").future(requests(), timeout=PATIENCE)
+        call = await self.calls.get()
+        self.assertEqual(await read(call), b"first")
+        ended: Deferred[bool] = Deferred()
+        call.readEnd(ended.callback)
+        stream.cancel()
+        await ended
+        cancelled: Deferred[None] = Deferred()
+        call.watch(lambda: cancelled.callback(None))
+        await cancelled
+
     async def test_whenClosed(self) -> None:
         """A call that is not watched tells at its end whether its client was still there."""
         channel = await self.serve()

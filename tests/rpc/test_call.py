@@ -34,6 +34,8 @@ class MetadataTests(SynchronousTestCase):
         given = {"X-A": "1", "b": ["2", 3], "c-bin": b"\0"}
         expected = [("x-a", "1"), ("b", "2"), ("b", "3"), ("c-bin", b"\0")]
         self.assertEqual(wireMetadata(given), expected)
+        # HTTP/2 has no spaces around values.
+        self.assertEqual(wireMetadata({"a": " b c ", "d": " "}), [("a", "b c"), ("d", "")])
 
     def test_refused(self) -> None:
         """What gRPC cannot carry is refused, and the error names it."""

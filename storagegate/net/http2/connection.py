@@ -18,7 +18,12 @@ that the client sent in between are answered.
 from collections import deque
 from typing import Any
 
-from twisted.internet.interfaces import IDelayedCall, IProtocol, IPushProducer
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IProtocol,
+    IPushProducer,
+    ITCPTransport,
+)
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -135,6 +140,9 @@ class HTTP2Connection(HTTP2Core):
     def connectionMade(self) -> None:
         """Send the preface of the server."""
         self.transport.registerProducer(self, True)
+        if self.clientHost and ITCPTransport.providedBy(self.transport):
+            # Nothing else detects a machine that vanishes during a silent call of gRPC.
+            self.transport.setTcpKeepAlive(True)
         self.client.setReadSize(_READ_SIZE)
         self.start()
         if self.owner.draining:
@@ -285,11 +293,9 @@ class HTTP2Connection(HTTP2Core):
             self._sendTurn()
         finally:
             self._isFlushing = False
-        if not self._isClosing:
-            if self.failure is not None:
-                self._close(True)
-            elif self.isGoingAway and not self.streams:
-                self._close(not self._isWaiting)
+        isOver = self.failure is not None or (self.isGoingAway and not self.streams)
+        if isOver and not self._isClosing:
+            self._close()
 
     def _sendTurn(self) -> None:
         sent = 0
@@ -394,11 +400,11 @@ class HTTP2Connection(HTTP2Core):
             text = "a frame or a header block took too long"
             self.fail(ConnectionFailure(ErrorCode.PROTOCOL_ERROR, text))
 
-    def _close(self, linger: bool) -> None:
+    def _close(self) -> None:
         """
         Close once everything is sent; bytes still received are discarded for a while.
 
-        @param linger: Whether the client may still be sending.
+        The client may still be sending, also on streams that were reset.
         """
         self._isClosing = True
         self._pending.clear()
@@ -406,7 +412,6 @@ class HTTP2Connection(HTTP2Core):
         self._closing = LingeringClose(
             self.client,
             self.owner.now,
-            linger,
             limits.lingerTimeout,
             limits.requestTimeout,
             limits.drainedBody,

@@ -110,6 +110,7 @@ SECRET_NAMES = frozenset(
         b"x-amz-security-token",
         b"x-amz-server-side-encryption-customer-key",
         b"x-amz-copy-source-server-side-encryption-customer-key",
+        b"x-api-key",
         b"x-storage-secret-key",
     ]
 )

@@ -1,9 +1,12 @@
 """Connections of a site that stops."""
 
+from types import SimpleNamespace
+
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net.http.message import ChannelRequest
+from storagegate.net.http2 import frames
 from tests.net.http2.support import Peer
 from tests.net.support import TestSite, hello
 
@@ -85,6 +88,24 @@ class DrainTests(SynchronousTestCase):
         self.assertTrue(peer.transport.disconnecting)
         peer.server.connectionLost()
         self.successResultOf(drained)
+
+    def test_stillSending(self) -> None:
+        """
+        A client that is still sending gets the last response: its input is discarded, as a close
+        with unread input would reset the connection.
+        """
+        self.peer.begin()
+        self.peer.pump()
+        self.site.site.drain(30.0)
+        self.peer.pump()
+        halves: list[str] = []
+        client = self.peer.server.client
+        client.fileSender = SimpleNamespace(loseWriteConnection=lambda: halves.append("closed"))
+        # More than a turn's.
+        self.peer.server.dataReceived(frames.frame(frames.PRIORITY, 0, 1, bytes(5)) * 100)
+        self.turns[0].callback(None)
+        self.assertEqual(halves, ["closed"])
+        self.assertFalse(self.peer.transport.disconnecting)
 
     def test_new(self) -> None:
         """A connection whose preface arrives later is warned as well."""

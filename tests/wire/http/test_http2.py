@@ -16,13 +16,14 @@ from twisted.web.static import Data, File
 from twisted.web.wsgi import WSGIResource
 
 from storagegate.http import HTTPRequest, HTTPResponse
+from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http2.frames import PREFACE
 from tests.net.support import head, hello, statuses
 from tests.support.h2client import H2Client
 from tests.support.programs import needProgram
 from tests.support.selection import long
 from tests.wire.http.appcase import AppServedCase
-from tests.wire.http.support import RawClient, ServedCase
+from tests.wire.http.support import TCP, RawClient, ServedCase
 from tests.wire.http.tls import makeCertificate
 
 CONTENT = bytes(range(256)) * 8192
@@ -135,6 +136,27 @@ class NegotiationTests(ServedCase):
         await self.sendSlowly(client, [wire[at : at + 1] for at in range(len(wire))])
         received = await client.until(b"hello")
         self.assertEqual(received[3], 4)
+
+    async def test_probed(self) -> None:
+        """The system probes a silent client, over TLS as well: a call of gRPC has no timeout."""
+        probed: list[bool] = []
+
+        async def look(request: ChannelRequest) -> None:
+            probed.append(request.channel.connection.transport.getTcpKeepAlive())
+            await hello(request)
+
+        self.pem = makeCertificate(self.mktemp())
+        for place in (TCP, f"ssl:0:interface=127.0.0.1:privateKey={self.pem}"):
+            port = portOf(await self.serve(look, place))
+            scheme = "http" if place == TCP else "https"
+
+            def run(url: str = f"{scheme}://localhost:{port}/") -> str:
+                trusted = ssl.create_default_context(cafile=self.pem)
+                with httpx.Client(http1=False, http2=True, verify=trusted) as client:
+                    return client.get(url).text
+
+            self.assertEqual(await deferToThread(run), "hello")
+        self.assertEqual(probed, [True, True])
 
 
 class StockTests(ServedCase):

@@ -173,7 +173,10 @@ class NativeCall(MessageStream):
 
     def checkTimeouts(self, now: float) -> None:
         """End the call if its client takes no output, or hardly any."""
-        if not self.queued:
+        if self.isLocalClosed:
+            # The client has had a second to send the rest of a body of known length.
+            self.reset(ErrorCode.NO_ERROR)
+        elif not self.queued:
             self._progress = ()
         elif self.stalledSeconds(now) >= self.connection.limits.stallTimeout:
             if self.isOver:
@@ -218,11 +221,12 @@ class NativeCall(MessageStream):
         # Its handler may still ask, and a transport that is lost knows nothing.
         self._peer.authContext()
         self._leave()
-        cancelled, self._cancelled = self._cancelled, None
-        if cancelled is not None and not wasFinished:
+        if wasFinished:
+            self._cancelled = None
+        else:
             # Before a producer that waits for capacity resumes: otherwise it would be cancelled
             # during its cleanup.
-            cancelled()
+            self._notifyCancelled()
         got, self._got = self._got, None
         if got is not None:
             got(None)
@@ -240,6 +244,11 @@ class NativeCall(MessageStream):
             self._deadlines.pop(self, None)
             self._deadlines = None
         self._release()
+
+    def _notifyCancelled(self) -> None:
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None:
+            cancelled()
 
     def _notifyClosed(self, isCancelled: bool) -> None:
         onClosed, self._onClosed = self._onClosed, None
@@ -263,6 +272,9 @@ class NativeCall(MessageStream):
 
     def watch(self, cancelled: Callable[[], object]) -> None:
         """Register a function to be called if the call ends before it is finished."""
+        if self._isGone and self._cancelled is None:
+            # Its handler begins after the client has left, and does not wait yet.
+            self._resources.clock.callLater(0, self._notifyCancelled)
         self._cancelled = cancelled
 
     def whenClosed(self, closed: Callable[[bool], object]) -> None:

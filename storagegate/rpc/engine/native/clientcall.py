@@ -51,6 +51,10 @@ _SEVERAL = RPCStatus(GRPC_STATUSES["INTERNAL"], "the server sent more than one r
 
 _TIMEOUT_NAME = b"grpc-timeout"
 
+_UNREAD_SECONDS = 0.01
+"""The pause of a producer whose call has ended, which its reader does not know yet: without one it
+would take all the time of the reactor."""
+
 
 class ICallOwner(Protocol):
     """
@@ -419,8 +423,8 @@ class NativeClientCall(MessageStream):
     def drained(self) -> Deferred[None]:
         """Wait until another message may be sent, or the call has ended."""
         if self.isOver and not self._isGone:
-            # The status is known, but not read: producers do not run without a pause.
-            return deferLater(self._resources.clock, 0, _nothing)
+            # The status is known, but not read.
+            return deferLater(self._resources.clock, _UNREAD_SECONDS, _nothing)
         if self.connection is None and self.keptBytes >= QUEUE_BYTES and not self.isOver:
             self._drained = Deferred(self._stopWaiting)
             return self._drained

@@ -28,6 +28,9 @@ _LINGER_SECONDS = 1.0
 _TLS_SECONDS = 0.1
 """How long the server may take to answer the alert that ends TLS: grpc core does not answer it."""
 
+_FORGIVE_SECONDS = 1.0
+"""The least time from one forgiveness of frames without work to the next."""
+
 _MOST_BLOCKS = 256
 """Heads that are kept encoded, by method and encoding."""
 
@@ -99,6 +102,7 @@ class NativeClientConnection(RPCConnection):
         # Since when no call is open.
         self._isQuiet = True
         self._quietSince = 0.0
+        self._forgiven = self._clock.seconds()
 
     # For the transport
 
@@ -129,6 +133,14 @@ class NativeClientConnection(RPCConnection):
         self._quietSince = self._clock.seconds()
         self._later("idle", options.idle, self._checkIdle)
         self.core.start()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Handle input for a slice of time."""
+        now = self._clock.seconds()
+        if now - self._forgiven >= _FORGIVE_SECONDS:
+            self.core.forgive(now - self._forgiven)
+            self._forgiven = now
+        super().dataReceived(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End all calls."""

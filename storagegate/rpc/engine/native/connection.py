@@ -201,7 +201,6 @@ class NativeConnection(RPCConnection):
         self._closing = LingeringClose(
             self._client,
             self._clock.seconds(),
-            True,
             _LINGER_SECONDS,
             _FRAME_SECONDS,
             _DISCARDED_BYTES,

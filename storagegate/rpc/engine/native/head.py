@@ -14,6 +14,7 @@ from storagegate.rpc.engine.native.metadata import (
     isGRPC,
     readEncodings,
     readMetadata,
+    readStripped,
     readTimeout,
 )
 from storagegate.rpc.interfaces import Metadata
@@ -100,7 +101,7 @@ def _readHead(fields: ReceivedFields) -> RPCRequestHead:
         head = RPCRequestHead([])
         head.refusal = GrpcError(_EXHAUSTED, "the metadata is too large")
         return head
-    method, target, pairs = readCallFields(fields)
+    method, target, pairs = readStripped(readCallFields, fields)
     head = RPCRequestHead(pairs)
     head.path = target.decode("utf-8", "replace")
     known = dict(pairs)

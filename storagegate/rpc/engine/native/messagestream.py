@@ -14,6 +14,7 @@ from storagegate.core.heldbytes import TooMuchHeld
 from storagegate.net.http2.stream import Stream
 from storagegate.rpc.engine.native.deadlines import DeadlineSet
 from storagegate.rpc.engine.native.messages import (
+    PREFIX,
     CompressedMessage,
     MessageDecoder,
     deflateMessage,
@@ -22,12 +23,10 @@ from storagegate.rpc.engine.native.messages import (
     tooLongToSend,
 )
 from storagegate.rpc.engine.native.resources import RPCResources
+from storagegate.rpc.interfaces import COUNTED_BYTES
 
 _INTERNAL = GRPC_STATUSES["INTERNAL"]
 _EXHAUSTED = GRPC_STATUSES["RESOURCE_EXHAUSTED"]
-
-_COUNTED_BYTES = 32 * 1024
-"""From this size on, the bytes that a call holds count in the budget of the process."""
 
 _MOST_MESSAGES = 64
 """
@@ -37,6 +36,9 @@ few bytes takes eight times as much.
 
 _SPLIT_BYTES = 4096
 """How many of these bytes are split into messages at a time."""
+
+_MOST_SPLIT = 1024
+"""Messages of one frame that are kept as messages: more than a part of C{_SPLIT_BYTES} has."""
 
 _log = Logger()
 
@@ -174,7 +176,12 @@ class MessageStream(Stream):
         """
         try:
             messages = decoder.feed(data)
-            if isEnded:
+            if len(messages) > _MOST_SPLIT:
+                rest = decoder.held + sum([len(each) + PREFIX for each in messages[_MOST_SPLIT:]])
+                del messages[_MOST_SPLIT:]
+                decoder.clear()
+                self._unsplit, self._isEnding = bytearray(data[-rest:]), isEnded
+            elif isEnded:
                 self._isAtEnd = True
                 if decoder.held:
                     raise GrpcError(_INTERNAL, f"the {self.direction} end within a message")
@@ -191,7 +198,7 @@ class MessageStream(Stream):
                 # Compressed ones count by their own length, once it is known.
                 size = sum(len(each) for each in messages if type(each) is bytes)
             self._resources.traffic.bytesIn += size
-        if decoder.held >= _COUNTED_BYTES or self._isCounted:
+        if self._isCounted or decoder.held + self._inboxBytes >= COUNTED_BYTES:
             self._count()
         return bool(messages)
 
@@ -288,7 +295,7 @@ class MessageStream(Stream):
         size = 0 if self._decoder is None else self._decoder.held
         if not self._isGone:
             size += self._inboxBytes
-        isLarge = size >= _COUNTED_BYTES and not self._isGone
+        isLarge = size >= COUNTED_BYTES and not self._isGone
         self._isCounted = isLarge
         self._resources.budget.update(self, size if isLarge else 0)
 
@@ -437,5 +444,6 @@ class MessageStream(Stream):
     @property
     def _isBlocked(self) -> bool:
         """Return whether the messages have to wait for the peer's window."""
-        window: int = min(self.sendWindow, self.connection.sendWindow)
+        # A setting of the peer can make a window negative.
+        window: int = max(0, min(self.sendWindow, self.connection.sendWindow))
         return self.queued > window

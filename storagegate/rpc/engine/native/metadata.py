@@ -10,10 +10,15 @@ import re
 from base64 import b64encode
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from storagegate.core.errors import GRPC_STATUSES, GrpcError
+from storagegate.net.http2.hpack import ReceivedFields
+from storagegate.net.http2.interfaces import StreamFailure
 from storagegate.rpc.interfaces import Metadata
+
+T = TypeVar("T")
 
 Fields = Iterable[tuple[bytes, bytes]]
 """Header fields as pairs of name and value."""
@@ -42,8 +47,31 @@ _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 """The units of C{grpc-timeout} in seconds."""
 
-# The printable characters except the percent sign.
-_PLAIN = re.compile(r"[ -$&-~]*")
+# The printable characters except the percent sign, without a space at an end: HTTP/2 allows none
+# around a value (RFC 9113 section 8.2.1), and a peer would refuse the whole response.
+_PLAIN = re.compile(r"(?! )[ -$&-~]*(?<! )")
+
+
+def readStripped(read: Callable[[ReceivedFields], T], fields: ReceivedFields) -> T:
+    """
+    Read the fields of a message, also with spaces around values, which HTTP/2 forbids.
+
+    grpc core sends metadata and status messages as they are, and the specification lets receivers
+    strip them.
+
+    @param read: Returns what the fields say.
+    @raise StreamFailure: If they are malformed in another way.
+    """
+    try:
+        return read(fields)
+    except StreamFailure:
+        pairs = [
+            (name, value if name[:1] == b":" else value.strip(b" ")) for name, value in fields.pairs
+        ]
+        if pairs == fields.pairs:
+            raise
+        fields.pairs = pairs
+        return read(fields)
 
 
 def readMetadata(fields: Fields) -> list[tuple[str, str | bytes]]:
@@ -142,12 +170,14 @@ def writeMessage(text: str) -> bytes:
     if _PLAIN.fullmatch(text):
         return text.encode("ascii")
     # A quoted byte is not valid alone, but clients decode all of them together.
-    return b"".join(
-        [
-            b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
-            for byte in text.encode("utf-8", "replace")
-        ]
-    )
+    quoted = [
+        b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
+        for byte in text.encode("utf-8", "replace")
+    ]
+    for end in (0, -1):
+        if quoted[end] == b" ":
+            quoted[end] = b"%20"
+    return b"".join(quoted)
 
 
 def readEncodings(value: bytes) -> set[bytes]:

@@ -17,7 +17,7 @@ from storagegate.net.http2.fields import readResponse, readTrailers
 from storagegate.net.http2.hpack import Pair, ReceivedFields
 from storagegate.net.http2.interfaces import ConnectionFailure, ErrorCode, HTTP2Error, StreamReset
 from storagegate.rpc.engine.native.messages import ENCODINGS
-from storagegate.rpc.engine.native.metadata import isGRPC, readMetadata
+from storagegate.rpc.engine.native.metadata import isGRPC, readMetadata, readStripped
 from storagegate.rpc.interfaces import Metadata
 
 _CANCELLED = GRPC_STATUSES["CANCELLED"]
@@ -105,7 +105,7 @@ def readResponseHead(fields: ReceivedFields, isEnded: bool) -> RPCResponseHead |
     if type(kept) is RPCResponseHead and kept.isEnded is isEnded:
         return kept
     fields.head = None
-    status, pairs = readResponse(fields)
+    status, pairs = readStripped(readResponse, fields)
     fields.head = None
     if status < 200:
         return None
@@ -157,7 +157,7 @@ def readEnd(fields: ReceivedFields) -> RPCStatus:
     kept: Any = fields.head
     if type(kept) is RPCStatus:
         return kept
-    status = _readStatus(readTrailers(fields))
+    status = _readStatus(readStripped(readTrailers, fields))
     if fields.isRepeated:
         fields.head = status
     return status

@@ -93,7 +93,12 @@ def _readContext(transport: Any) -> dict[str, list[bytes]]:
     context["x509_common_name"] = [str(each.value).encode() for each in names]
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, ValueError):
+    except (
+        x509.ExtensionNotFound,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+        ValueError,
+    ):
         return context
     for kind, key in (
         (x509.DNSName, "peer_dns"),

@@ -1,8 +1,15 @@
 """Calls of the native engine, on a connection in memory."""
 
 import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from hpack import Decoder
 from hyperframe.frame import (
     DataFrame,
@@ -12,6 +19,7 @@ from hyperframe.frame import (
     RstStreamFrame,
     WindowUpdateFrame,
 )
+from OpenSSL.crypto import X509
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
@@ -23,15 +31,18 @@ from storagegate.core.heldbytes import HeldBytes
 from storagegate.net.http2 import frames
 from storagegate.net.http2.connection import HTTP2Connection
 from storagegate.net.http2.hpack import encodePairs
+from storagegate.rpc.dispatch import CallLimits, CallRouter
 from storagegate.rpc.engine.native.messages import deflateMessage
 from storagegate.rpc.engine.native.server import NativeServer
+from storagegate.rpc.engine.native.service import CallPeer
 from storagegate.rpc.engine.native.shared import SharedCalls
 from storagegate.rpc.interfaces import NullByteCounter
 from storagegate.rpc.options import GRPCServerOptions
 from tests.net.support import TestSite
 from tests.support.h2client import framed
+from tests.support.rpcroutes import textRoute
 
-DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL = 4, 8, 13
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 4, 8, 12, 13
 
 WINDOW = 65_535
 
@@ -130,6 +141,43 @@ class CallCase(SynchronousTestCase):
             if isinstance(frame, HeadersFrame):
                 fields.update(self.decoder.decode(frame.data))
         return int(fields["grpc-status"])
+
+
+class HeadTests(CallCase):
+    """The heads of calls."""
+
+    def test_spaces(self) -> None:
+        """Spaces around metadata, which other clients send, are stripped."""
+        call = self.begin((b"x-a", b" b c "), (b"x-b", b" "))
+        self.assertEqual(list(call.metadata), [("x-a", "b c"), ("x-b", "")])
+        for number, field in ((3, (b"x-a", b" b\r")), (5, (b":path", b" ")), (7, (b"X-A", b" "))):
+            self.assertIsNone(self.begin(field, number=number))
+            self.assertIsInstance(self.frames()[-1], RstStreamFrame)
+
+
+class PeerTests(SynchronousTestCase):
+    """The certificates of clients."""
+
+    def test_strangeNames(self) -> None:
+        """Alternative names of a kind that the library refuses do not hide the other entries."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
+        now = datetime.now(UTC)
+        # An EDIPartyName, and none at all.
+        for wire in (bytes.fromhex("3006a504a1020c00"), bytes.fromhex("0500")):
+            names = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, wire)
+            certificate = (
+                x509.CertificateBuilder(name, name, key.public_key(), 1, now, now)
+                .add_extension(names, critical=False)
+                .sign(key, hashes.SHA256())
+            )
+            transport = Transport()
+            transport.getPeerCertificate = partial(  # type: ignore[attr-defined]
+                X509.from_cryptography, certificate
+            )
+            found = CallPeer(transport).authContext()
+            self.assertEqual(found["x509_common_name"], [b"alice"])
+            self.assertNotIn("x509_subject_alternative_name", found)
 
 
 class PriorityTests(CallCase):
@@ -253,6 +301,51 @@ class BudgetTests(CallCase):
         self.data(wire[60_000:])
         self.assertEqual((len(taken), self.budget.total), (1, 0))
 
+    def test_withoutEnd(self) -> None:
+        """A request counts until its end arrives, and the longest ones are refused first."""
+        self.connect(limit=250_000)
+        router = CallRouter(budget=self.budget)
+        route = textRoute(lambda call: str(len(call.request)))
+        router.routes["/a.B/C"] = route
+        self.engine.service.accepted = partial(router.accept, CallLimits(10))
+        for number, size in ((1, 90_000), (3, 100_000), (5, 1000)):
+            self.begin(number=number)
+            self.data(framed(bytes(size)), number=number)
+        self.assertEqual(self.budget.total, 190_000)
+        self.frames()
+        self.begin(number=7)
+        self.data(framed(bytes(80_000)), number=7)
+        found = self.frames()
+        self.assertEqual(self.status(found), RESOURCE_EXHAUSTED)
+        ended = [each.stream_id for each in found if isinstance(each, HeadersFrame)]
+        self.assertEqual(ended, [3])
+        self.assertEqual(self.budget.total, 170_000)
+        self.data(b"", True, number=1)
+        self.assertEqual(self.status(self.frames()), 0)
+        self.assertEqual(self.budget.total, 80_000)
+        # A second message.
+        self.data(framed(b"a"), number=7)
+        self.assertEqual(self.status(self.frames()), UNIMPLEMENTED)
+        self.begin(number=9)
+        self.data(framed(bytes(90_000)), number=9)
+        self.connection.dataReceived(frames.resetStream(9, 8))
+        self.begin(number=11)
+        self.data(framed(bytes(90_000)), number=11)
+        router.checkRequests(1e6)
+        self.assertEqual(self.status(self.frames()), DEADLINE_EXCEEDED)
+        self.assertEqual((self.budget.total, router.activeCalls), (0, 0))
+
+    def test_ahead(self) -> None:
+        """Messages that wait for a slow reader count together, however short each is."""
+        call = self.begin()
+        call.read(lambda message: None, 8)
+        for _ in range(9):
+            self.data(framed(bytes(31 * 1024)))
+        self.assertEqual(self.budget.total, 8 * 31 * 1024)
+        for _ in range(8):
+            self.assertIsNotNone(call.takeMessage())
+        self.assertEqual(self.budget.total, 0)
+
 
 class SmallMessageTests(CallCase):
     """Messages of a few bytes, of which a window holds thousands."""
@@ -272,6 +365,24 @@ class SmallMessageTests(CallCase):
             self.data(wire, number=number)
         size, _ = tracemalloc.get_traced_memory()
         self.assertLess(size / 10, 4 * WINDOW)
+
+    def test_longFrame(self) -> None:
+        """So do those of a frame as long as the window, and all of them are read."""
+        made, wire = self.messages(WINDOW // 7)
+        frame = frames.frame(frames.DATA, 0, 1, wire[:-1])
+        call = self.begin()
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.connection.dataReceived(frame)
+        size, _ = tracemalloc.get_traced_memory()
+        self.assertLess(size, 4 * WINDOW)
+        self.data(wire[-1:], True)
+        taken: list[Any] = []
+        while (message := call.takeMessage()) is not None:
+            taken.append(message)
+        self.assertEqual(taken, made)
+        call.read(taken.append)
+        self.assertIsNone(taken[-1])
 
     def test_order(self) -> None:
         """All arrive in their order, and then the end, however they are read and cut."""
@@ -411,6 +522,48 @@ class EndTests(CallCase):
         call.read(taken.append)
         call.finish(0)
         self.assertEqual(taken, [None])
+
+    def watchLate(self, end: Callable[[], object]) -> None:
+        """Watch a call that has ended before its client has ended its messages."""
+        call = self.begin((b"grpc-timeout", b"1S"))
+        events: list[str] = []
+        call.read(lambda message: events.append("message"))
+        self.data(framed(b"a"))
+        call.readEnd(lambda isEnd: events.append("end"))
+        end()
+        self.assertEqual(events, ["message", "end"])
+        call.watch(lambda: events.append("early"))
+        call.watch(lambda: events.append("cancelled"))
+        self.assertEqual(events, ["message", "end"])
+        self.clock.advance(0)
+        self.assertEqual(events, ["message", "end", "cancelled"])
+
+    def test_watchedLate(self) -> None:
+        """A call whose client has left is cancelled when it is watched, and only once."""
+        self.watchLate(partial(self.connection.dataReceived, frames.resetStream(1, 8)))
+        self.connect()
+        self.watchLate(partial(self.clock.advance, 2))
+
+    def test_shrunkWindow(self) -> None:
+        """A call without unsent messages gets its status, though its window is below zero."""
+        call = self.begin((b"grpc-timeout", b"1S"))
+        call.send(bytes(1000))
+        self.frames()
+        self.connection.dataReceived(frames.settings({frames.INITIAL_WINDOW_SIZE: 10}))
+        self.frames()
+        self.clock.advance(2)
+        self.assertEqual(self.status(self.frames()), DEADLINE_EXCEEDED)
+
+    def test_unendedRequest(self) -> None:
+        """An answered call whose client does not send the declared length is given up."""
+        call = self.begin((b"content-length", b"5"))
+        call.finish(12, "none")
+        self.assertEqual([type(each) for each in self.frames()], [HeadersFrame])
+        self.clock.advance(1)
+        [reset] = self.frames()
+        self.assertIsInstance(reset, RstStreamFrame)
+        self.assertEqual(reset.error_code, 0)  # type: ignore[attr-defined]
+        self.assertFalse(self.connection.core.streams)
 
     def test_onlyTrailers(self) -> None:
         """A status without a message goes in one frame, and the client is asked to stop."""

@@ -454,6 +454,15 @@ class PingTests(ChannelCase):
         [pong] = server.pings()
         self.assertEqual((pong.opaque_data, pong.flags), (b"12345678", {"ACK"}))
 
+    def test_forgiven(self) -> None:
+        """Pings in the course of months do not add up to a flood."""
+        results = self.begin()
+        server = self.channel.accept()
+        for _ in range(12):
+            self.channel.turn(10_000)
+            server.wire(PingFrame(0, opaque_data=b"12345678").serialize() * 1000)
+        self.answered(server, 1, results)
+
 
 class CloseTests(ChannelCase):
     """The end of a channel."""

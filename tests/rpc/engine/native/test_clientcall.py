@@ -65,6 +65,20 @@ class ClientCallCase(SynchronousTestCase):
 class StatusTests(ClientCallCase):
     """The ends of calls."""
 
+    def test_unreadEnd(self) -> None:
+        """While an end is not read, a producer goes on, and does not keep the reactor busy."""
+        call = self.begin()
+        self.server.answer(1, framed(b"a"))
+        for _ in range(3):
+            self.assertFalse(call.send(b"late"))
+            room = call.drained()
+            self.channel.turn()
+            self.assertNoResult(room)
+            self.channel.turn(0.02)
+            self.successResultOf(room)
+        self.assertEqual(self.successResultOf(self.read(call)), b"a")
+        self.assertEqual(self.status(call)[0], 0)
+
     def test_statuses(self) -> None:
         """The status, its text in percent signs, and the trailers are the server's."""
         call = self.begin(b"")
@@ -74,6 +88,22 @@ class StatusTests(ClientCallCase):
             self.successResultOf(call.ended()), (NOT_FOUND, "no ä %zz", [("x-why", "b")])
         )
         self.assertEqual(self.server.resets(), {})
+
+    def test_spaces(self) -> None:
+        """Spaces around values, which other servers send, do not hide the status."""
+        for _ in range(3):
+            call = self.begin(b"")
+            self.server.headers(1, [*HEAD, ("x-a", " b")])
+            self.assertEqual(self.successResultOf(call.begun()), [("x-a", "b")])
+            trailers = [("grpc-status", "5"), ("grpc-message", "why: "), ("x-why", " ")]
+            self.server.headers(1, trailers, True)
+            found = self.successResultOf(call.ended())
+            self.assertEqual(found, (NOT_FOUND, "why:", [("x-why", "")]))
+        for name in (":status", "x\x01", "X-A"):
+            call = self.begin(b"")
+            self.server.headers(1, HEAD)
+            self.server.headers(1, [("grpc-status", "0"), (name, " b ")], True)
+            self.assertEnded(call, INTERNAL)
 
     def test_http(self) -> None:
         """An answer of HTTP has the status of its own, also if a body follows."""
@@ -151,7 +181,7 @@ class StatusTests(ClientCallCase):
         self.assertFalse(call.send(b"late"))
         room = call.drained()
         self.assertNoResult(room)
-        self.channel.turn()
+        self.channel.turn(0.02)
         self.successResultOf(room)
         self.assertEqual(self.successResultOf(self.read(call)), b"a")
         self.assertNoResult(ended)

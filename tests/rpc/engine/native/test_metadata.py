@@ -128,11 +128,23 @@ class MessageTests(SynchronousTestCase):
         self.assertEqual(writeMessage("ä\n"), b"%C3%A4%0A")
         self.assertEqual(writeMessage("\ud800"), b"?")
 
+    def test_spaces(self) -> None:
+        """Spaces at the ends are quoted, as HTTP/2 allows none there."""
+        for text, wire in (
+            ("why: ", b"why:%20"),
+            (" a b ", b"%20a b%20"),
+            (" ", b"%20"),
+            ("  ä ", b"%20 %C3%A4%20"),
+        ):
+            self.assertEqual(writeMessage(text), wire)
+            self.assertEqual(unquote(wire.decode("ascii")), text)
+
     @given(st.text(st.characters(exclude_categories=["Cs"])))
     def test_roundTrip(self, text: str) -> None:
         """Any text is read back, and is one line of ASCII on the wire."""
         wire = writeMessage(text)
         self.assertTrue(all(0x20 <= byte <= 0x7E for byte in wire))
+        self.assertEqual(wire.strip(), wire)
         self.assertEqual(unquote(wire.decode("ascii")), text)
 
 
