@@ -217,8 +217,7 @@ class RefusingTests(FaultCase):
         await node.commit(AddBucket(bucketNamed("b")))
         database = conninfo.rpartition("=")[2]
         execute(conninfo, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-        self._reconnect(conninfo)
-        await pause(0.2)
+        await self._reconnect(node, conninfo)
         result = await self.timed(node.commit(PutObject(inlineRecord(b"k"), ALWAYS)))
         self.assertIsInstance(result, StoreBusy)
         self.assertNotIsInstance(result, CommitUnknown)
@@ -227,8 +226,7 @@ class RefusingTests(FaultCase):
             conninfo.replace(f"dbname={database}", "dbname=postgres"),
             f"ALTER DATABASE {database} SET default_transaction_read_only = off",
         )
-        self._reconnect(conninfo)
-        await pause(0.2)
+        await self._reconnect(node, conninfo)
         await self.recover(node)
 
     async def test_full(self) -> None:
@@ -255,10 +253,17 @@ class RefusingTests(FaultCase):
         await node.commit(RemoveObjects("b", [(b"old", None, ALWAYS)]))
         self.assertNotEqual(node.lease, 0)
 
-    def _reconnect(self, conninfo: str) -> None:
-        """End all sessions of the database: each has the setting of its beginning."""
+    async def _reconnect(self, node: PostgreSQLCatalog, conninfo: str) -> None:
+        """
+        End all sessions of the database, each of which has the setting of its beginning, and wait
+        until the node knows.
+        """
+        kept = (node._forLookups, node._forLists, *node.writer._connections)
+        ended = {id(each.connection): each.connection for each in kept if each.connection}
         execute(
             conninfo,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         )
+        while any(id(each.connection) in ended for each in kept):
+            await pause()
