@@ -36,6 +36,7 @@ class MovedFilesTests(SynchronousTestCase):
                 status, answer = request(address, "GET", path, headers={})
                 self.assertEqual((status, b"parts" in answer), (expected, False), path)
             self.assertEqual(document["error"].count(MOVED), 1, document)
+            daemon.waitForLog(MOVED)
             self.assertEqual(daemon.log.count(MOVED), 1, daemon.log)
             self.assertEqual(request(address, "GET", "/bucket/before"), (200, SMALL))
             self.assertEqual(daemon.stop(), 0)
