@@ -278,7 +278,7 @@ class EventsTests(ConsoleCase):
             client.request("HEAD", path, headers=ROOT.plainHeaders())
             client.getresponse().read()
         received = dropped = 0
-        end = monotonic() + 60
+        end = monotonic() + 240
         for name, document in stream:
             received += name == "requests"
             if name == "dropped":

@@ -410,6 +410,14 @@ class PersistentConnectionTests(TestCase):
         await waiting
         await kept.query((b"pid", ()))
 
+    async def test_tooLate(self) -> None:
+        """A query whose client has waited for too long already is refused without a connection."""
+        from twisted.internet import reactor
+
+        kept = self.open("host=127.0.0.1 port=1 user=x")
+        with self.assertRaises(StoreBusy):
+            await kept.query((b"pid", ()), began=reactor.seconds() - 60.0)
+
     async def test_closedWhileAway(self) -> None:
         """Closing ends the tries, and fails what waits."""
         kept = self.open("host=127.0.0.1 port=1 user=x")
