@@ -4,7 +4,7 @@ import json
 from types import TracebackType
 from typing import Any
 
-from tests.support.browser import Browser
+from tests.support.browser import SECONDS, Browser
 from tests.support.daemon import Daemon
 
 _WATCHED = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
@@ -49,7 +49,7 @@ class ConsoleBrowser(Browser):
         number = next(self._ids)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self._socket.recv(60))
+            message = json.loads(self._socket.recv(2 * SECONDS))
             if message.get("id") == number:
                 assert "error" not in message, message
                 return message["result"]

@@ -5,6 +5,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
@@ -54,15 +55,24 @@ READY = (
     " && !document.querySelector('[aria-busy=true]')"
 )
 
+_LOADING_SECONDS = 20.0
+"""The longest wait for requests; one whose end the browser does not report is not waited for."""
+
 _SETTLED = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 60)))"
 
 
 class PagesBrowser(ConsoleBrowser):
-    """The browser, whose page can be made anew in a context of its own."""
+    """
+    The browser, whose page can be made anew in a context of its own.
+
+    @ivar paused: The requests that C{Fetch.enable} holds.
+    @ivar loading: The ids of the requests in flight, except streams of events.
+    """
 
     def __init__(self, daemon: Daemon) -> None:
         super().__init__(daemon)
         self.paused: list[Any] = []
+        self.loading: set[str] = set()
 
     def fresh(self) -> None:
         """Go on with a page of a new context, without cookies, storage or reports."""
@@ -73,18 +83,30 @@ class PagesBrowser(ConsoleBrowser):
         self.allowed.clear()
         self._problems.clear()
         self.paused.clear()
+        self.loading.clear()
 
     def _note(self, message: Any) -> None:
-        if message.get("method") == "Fetch.requestPaused":
-            self.paused.append(message["params"])
+        method, values = message.get("method"), message.get("params", {})
+        if method == "Fetch.requestPaused":
+            self.paused.append(values)
+        elif method == "Network.requestWillBeSent":
+            if "/api/v1/events" not in values["request"]["url"]:
+                self.loading.add(values["requestId"])
+        elif method in ("Network.loadingFinished", "Network.loadingFailed"):
+            self.loading.discard(values["requestId"])
         super()._note(message)
 
     def show(self, view: str) -> None:
-        """Go to a view by its fragment, and wait until it is drawn."""
+        """Go to a view by its fragment, and wait until it is drawn and loads nothing more."""
+        self.loading.clear()
         self.evaluate(f"location.hash = {json.dumps('#/' + view)}")
+        end = monotonic() + _LOADING_SECONDS
         self.evaluate(_SETTLED)
         self.wait(READY)
         self.evaluate(_SETTLED)
+        # Between the parts of a view there may be none that loads.
+        while (self.loading or not self.evaluate(f"Boolean({READY})")) and monotonic() < end:
+            self.evaluate(_SETTLED)
 
     def key(self, name: str, code: int, text: str = "", modifiers: int = 0) -> None:
         """

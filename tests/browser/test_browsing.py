@@ -10,6 +10,7 @@ from tests.browser.pages import BUCKET, PagesCase
 from tests.browser.test_objects import BrowserCase
 from tests.support.clients import Account, botoClient
 from tests.support.selection import long
+from tests.wire.s3.fixture import eventually
 
 _PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
@@ -842,7 +843,7 @@ class ExplorerTests(PagesCase):
             self.page.evaluate("new Promise((done) => setTimeout(done, 50))")
             return bool(self.page.evaluate("document.querySelectorAll('.live td').length > 12"))
 
-        self.assertTrue(any(isShown() for _ in range(100)))
+        self.assertTrue(eventually(isShown))
 
     def transports(self, view: str) -> list[Any]:
         """Press the button that calls a method; return the transports of the requests."""

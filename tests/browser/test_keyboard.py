@@ -151,7 +151,7 @@ class KeyboardTests(PagesCase):
             self.page.send("Page.reload")
             # Loading has begun when the old page can be asked no more.
             with contextlib.suppress(AssertionError):
-                self.page.evaluate("window.isOld && new Promise((done) => setTimeout(done, 500))")
+                self.page.evaluate("window.isOld && new Promise((done) => setTimeout(done, 3e4))")
             text = json.dumps(before, separators=(",", ":"), ensure_ascii=False)
             # The frame has the name of the page while its module comes.
             shown = f"JSON.stringify([location.hash, {heading}]) === {json.dumps(text)}"

@@ -13,6 +13,7 @@ from tests.console.fixture import ConsoleCase
 from tests.support.clients import ROOT, Account, botoClient
 from tests.support.programs import needs
 from tests.support.selection import long
+from tests.wire.s3.fixture import eventually
 
 
 @long("drives Chromium")
@@ -59,7 +60,7 @@ class LivePagesTests(ConsoleCase):
             page.evaluate("new Promise((done) => setTimeout(done, 50))")
             return bool(page.evaluate("document.querySelectorAll('.live tbody tr').length > 2"))
 
-        self.assertTrue(any(sees() for _ in range(50)))
+        self.assertTrue(eventually(sees))
         page.wait("document.querySelector('.live .target').innerText.includes('<b>')")
         page.press("Pause")
         page.press("PutObject")

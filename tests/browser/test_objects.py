@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from unittest.mock import patch
 from urllib.request import urlopen
@@ -15,6 +16,7 @@ from botocore.exceptions import ClientError
 
 from tests.browser.fixture import ConsoleBrowser
 from tests.console.fixture import ConsoleCase
+from tests.support.browser import SECONDS
 from tests.support.clients import ROOT, botoClient
 from tests.support.programs import needs
 from tests.support.selection import long
@@ -119,7 +121,8 @@ class BrowserCase(ConsoleCase):
 
     def eventually(self, look: Callable[[], Any], wanted: Any) -> None:
         """Wait until something looks as wanted."""
-        for _ in range(100):
+        end = monotonic() + SECONDS
+        while monotonic() < end:
             # May be an error at first. A module's own `suppress` would be taken by trial.
             with contextlib.suppress(ClientError):
                 if look() == wanted:

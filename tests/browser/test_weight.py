@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.browser.pages import BUCKET, READY, PagesCase
+from tests.support.contention import Stopwatch
 from tests.support.selection import long
 
 SIGN_IN_BYTES = 30_000
@@ -64,12 +65,13 @@ class WeightTests(PagesCase):
 
     def test_signIn(self) -> None:
         """The page to sign in has 30 kB, and is painted within a second."""
+        watch = Stopwatch()
         found = self.visit("/console/")
         self.page.wait("document.querySelector('input[name=password]')")
         ms = self.page.evaluate(_PAINT)
         print(f"first paint after {ms:.0f} ms")
         self.weigh(found, SIGN_IN_BYTES, "/app.", "/console.", "/preact.")
-        self.assertLess(ms, PAINT_MS)
+        self.assertLess(ms, PAINT_MS + watch.waitedSeconds() * 1000)
 
     def test_paint(self) -> None:
         """The overview and the objects are painted within a second of an empty cache."""
@@ -78,12 +80,13 @@ class WeightTests(PagesCase):
             self.page.send("Network.clearBrowserCache")
             self.page.open("about:blank")
             self.page.wait("location.href === 'about:blank'")
+            watch = Stopwatch()
             self.page.visit(f"/console/#/{view}")
             ms = self.page.evaluate(_PAINT)
             self.page.wait(READY)
             whole = self.page.evaluate("performance.now()")
             print(f"{view}: first paint after {ms:.0f} ms, all of it after {whole:.0f} ms")
-            self.assertLess(ms, PAINT_MS)
+            self.assertLess(ms, PAINT_MS + watch.waitedSeconds() * 1000)
 
     def test_objects(self) -> None:
         """The page of objects has 60 kB, with all that led there."""

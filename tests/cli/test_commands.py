@@ -57,8 +57,9 @@ class PageTests(SynchronousTestCase):
     def test_examples(self) -> None:
         """Each command has an example, which its parser accepts."""
         self.assertEqual(sorted(EXAMPLES), sorted(each.path for each in COMMANDS))
+        commands = parser()
         for path, example in EXAMPLES.items():
-            found = parser().parse_args(shlex.split(example))
+            found = commands.parse_args(shlex.split(example))
             self.assertEqual(found.command.path, path)
 
     def test_linked(self) -> None:

@@ -25,7 +25,7 @@ class EventStream:
         @param receiveBytes: The receive buffer of the socket; 0 for that of the system.
         """
         self.comments = 0
-        self._connection = HTTPConnection(*admin, timeout=20)
+        self._connection = HTTPConnection(*admin, timeout=60)
         self._connection.connect()
         if receiveBytes:
             import socket

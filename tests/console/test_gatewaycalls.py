@@ -8,6 +8,7 @@ from typing import Any
 from tests.console.fixture import API
 from tests.console.gatewayfixture import WIRES, GatewayCase
 from tests.support.clients import ROOT, Account
+from tests.support.contention import Stopwatch
 from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
@@ -60,27 +61,33 @@ class CallTests(GatewayCase):
     def test_slowMethod(self) -> None:
         """The pauses of a method count as its own time, and not as that of its protocol."""
         for wire in WIRES:
+            watch = Stopwatch()
             *_, end = self.call(wire, "steps", {})
+            most = 500 + watch.waitedSeconds() * 1000
             self.assertGreater(end["methodMs"], 800, (wire, end))
-            self.assertLess(end["ms"] - end["methodMs"], 500, (wire, end))
+            self.assertLess(end["ms"] - end["methodMs"], most, (wire, end))
 
     @long("takes seconds")
     def test_streamed(self) -> None:
         """Items are sent as they come."""
         for wire in WIRES:
-            body = {"wire": wire, "service": "Probe", "method": "steps", "requests": [{}]}
-            connection = HTTPConnection(*self.daemon.address("admin"), timeout=60)
-            self.addCleanup(connection.close)
-            raw = json.dumps(body)
-            connection.request("POST", API + "gateway/calls", raw, ROOT.plainHeaders())
-            response = connection.getresponse()
-            began = monotonic()
-            first = json.loads(response.readline())
-            waited = monotonic() - began
-            rest = [json.loads(line)["at"] for line in response]
-            self.assertEqual(first["at"], "item", wire)
-            self.assertEqual(rest, ["item", "item", "end"], wire)
-            self.assertGreater(monotonic() - began - waited, 0.4, wire)
+            # On a busy machine this process may be late for the first.
+            self.assertTrue(any(self.secondsAfterFirst(wire) > 0.4 for _ in range(5)), wire)
+
+    def secondsAfterFirst(self, wire: str) -> float:
+        """Make a call with pauses; return the time from the first item to the end."""
+        body = {"wire": wire, "service": "Probe", "method": "steps", "requests": [{}]}
+        connection = HTTPConnection(*self.daemon.address("admin"), timeout=60)
+        self.addCleanup(connection.close)
+        fields = ROOT.plainHeaders()
+        connection.request("POST", API + "gateway/calls", json.dumps(body), fields)
+        response = connection.getresponse()
+        first = json.loads(response.readline())
+        began = monotonic()
+        rest = [json.loads(line)["at"] for line in response]
+        self.assertEqual(first["at"], "item", wire)
+        self.assertEqual(rest, ["item", "item", "end"], wire)
+        return monotonic() - began
 
     def test_tokens(self) -> None:
         """The token of the request counts, never the session's."""

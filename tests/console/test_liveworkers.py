@@ -156,6 +156,7 @@ class WorkersTests(GatewayCase):
         pid = self.daemon.pid
         return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
+    @long("asks several workers")
     def test_mostStreams(self) -> None:
         """The limit of streams is that of all workers together."""
         for _ in range(16):

@@ -208,7 +208,7 @@ class SignInTests(ConsoleCase):
         bucket, halves = self.makeBucket(), self.signIn()
         begun = self.send("POST", f"buckets/{bucket}/uploads", {"key": "k"}, halves).json
         path = f"{API}buckets/{bucket}/uploads/{begun['id']}/parts/1"
-        connection = HTTPConnection(*self.admin, timeout=20)
+        connection = HTTPConnection(*self.admin, timeout=60)
         self.addCleanup(connection.close)
         connection.putrequest("PUT", path)
         for name, value in {**halves, "Content-Length": str(1 << 20)}.items():

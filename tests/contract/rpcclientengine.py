@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from zope.interface.verify import verifyObject
@@ -22,6 +21,7 @@ from storagegate.rpc.interfaces import (
     UnaryResult,
 )
 from tests.contract.rpcenginecase import CHUNK, OWN, STALLED, EngineCase, read
+from tests.support.ports import heldPort
 
 
 class Servicer(grpc.GenericRpcHandler):
@@ -245,19 +245,12 @@ class ClientEngineContract(EngineCase):
 
     async def test_absent(self) -> None:
         """Without a server a call fails, or waits for one if it may."""
-        port = await self.reserve()
+        port = heldPort(self)
         engine = self.connect(port)
         self.assertEqual((await self.exchange(engine, "echo", b"")).status, 14)
         outcome = self.exchange(engine, "echo", b"later", wait=True)
         await self.serve(f"127.0.0.1:{port}")
         self.assertEqual((await outcome).response, b"later")
-
-    async def reserve(self) -> int:
-        """Find a port at which no server is."""
-        port = self.reactor.listenTCP(0, Factory(), interface="127.0.0.1")
-        number: int = port.getHost().port
-        await port.stopListening()
-        return number
 
     async def test_mutualTLS(self) -> None:
         """Both ends show a certificate."""

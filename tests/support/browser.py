@@ -69,7 +69,7 @@ class _Chromium:
         number = next(self._ids)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self._socket.recv(SECONDS))
+            message = json.loads(self._socket.recv(2 * SECONDS))
             if message.get("id") == number:
                 assert "error" not in message, message
                 return message["result"]
@@ -136,7 +136,7 @@ class Browser:
         number = next(self._ids)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self._socket.recv(SECONDS))
+            message = json.loads(self._socket.recv(2 * SECONDS))
             if message.get("id") == number:
                 assert "error" not in message, message
                 return message["result"]
@@ -158,7 +158,7 @@ class Browser:
         return self.evaluate(
             "new Promise((done, failed) => { const started = Date.now(); const look = () => {"
             f" let found; try {{ found = {expression} }} catch (error) {{ }}"
-            f" if (found) done(found); else if (Date.now() - started > {SECONDS * 500})"
+            f" if (found) done(found); else if (Date.now() - started > {SECONDS * 1000})"
             " failed(document.body ? document.body.innerText : 'nothing');"
             " else setTimeout(look, 20) }; look() })"
         )

@@ -204,7 +204,10 @@ class CephCluster:
 
     def pauseStorage(self) -> None:
         """Suspend the OSD: it accepts requests and does not answer."""
-        self._processes["ceph-osd"].send_signal(signal.SIGSTOP)
+        process = self._processes["ceph-osd"]
+        process.send_signal(signal.SIGSTOP)
+        # Until all its threads have stopped it may answer.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
     def resumeStorage(self) -> None:
         """Resume the OSD."""

@@ -68,6 +68,11 @@ class Member:
         """Make checkpoints more often."""
         wal.CHECKPOINT_AT = size
 
+    def endCheckpoint(self) -> None:
+        """Wait for the end of a running checkpoint."""
+        checkpoints, reactor = self.driver.store.catalog._checkpoints, self.driver.reactor
+        reactor.turnUntil(lambda: not checkpoints._isRunning, lambda: reactor.advance(0.01))
+
     def createBucket(self) -> None:
         """Create the bucket."""
         self.driver.createBucket("b")

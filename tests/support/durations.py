@@ -2,17 +2,19 @@
 The duration of each test, for the limit that C{.ci/run} sets for the short part.
 
 If C{TESTS_DURATIONS} names a file, each process of a run appends a line for each of its tests: its
-seconds, the CPU seconds of the test and of the processes that it waited for, and its name.
+seconds as a L{Stopwatch} measures them, the CPU seconds of the test and of the processes that it
+waited for, and its name.
 """
 
 import os
 import resource
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
+
+from tests.support.contention import Stopwatch
 
 VARIABLE = "TESTS_DURATIONS"
 
@@ -36,13 +38,12 @@ def timed(run: Callable[..., Any]) -> Callable[..., Any]:
         return run
 
     def measured(case: Any, result: Any) -> Any:
-        started, used = time.perf_counter(), _processorSeconds()
+        watch, used = Stopwatch(), _processorSeconds()
         try:
             return run(case, result)
         finally:
-            seconds = time.perf_counter() - started
             with open(path, "a") as file:
-                file.write(f"{seconds:.3f} {_processorSeconds() - used:.3f} {case.id()}\n")
+                file.write(f"{watch.seconds():.3f} {_processorSeconds() - used:.3f} {case.id()}\n")
 
     return measured
 

@@ -378,7 +378,8 @@ class PersistentConnection:
             raise StoreBusy("too many queries are waiting for the catalog")
         waiting: Deferred[Connection] = Deferred()
         self._waiting.add(waiting)
-        timer = self._reactor.callLater(seconds, self._expire, waiting)
+        # A client may have waited for all of its time already.
+        timer = self._reactor.callLater(max(seconds, 0.0), self._expire, waiting)
         try:
             return await waiting
         finally:

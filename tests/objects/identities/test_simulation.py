@@ -19,6 +19,7 @@ from storagegate.objects.identities.simulation import _statementPositions
 from storagegate.objects.identities.table import CHANGES, READS
 from storagegate.objects.identities.validation import checkOperation
 from storagegate.storage.records import AccessKey
+from tests.support.selection import long
 
 NOW = IdentityRequest(1_700_000_000_000)
 
@@ -467,6 +468,7 @@ class PageTests(SimulationCase):
         self.assertEqual((len(page.evaluationResults), page.isTruncated), (2, True))
         self.assertInvalid("too large", document, resourceArns=arns * 3)
 
+    @long("takes seconds")
     def test_longStatements(self) -> None:
         """Long lists of values, wildcards, and several values of a key count as work, too."""
         numbers = [str(n) for n in range(1500)]

@@ -142,6 +142,7 @@ class RenewalTests(CertificateCase):
         for _ in range(3):
             self.assertEqual(await deferToThread(self.served, "s3"), number)
         await self.untilWarned("certificate of s3.*do not match")
+        await self.daemon.waitForLog("the old TLS files stay in use")
         self.assertEqual(self.daemon.log.count("the old TLS files stay in use"), 1)
         number = self.renew()
         self.assertEqual(await deferToThread(self.served, "s3"), number)

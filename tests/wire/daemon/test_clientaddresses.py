@@ -5,6 +5,7 @@ import json
 import subprocess
 from functools import cache
 from http.client import HTTPConnection
+from time import monotonic
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -115,11 +116,11 @@ class ClientAddressTests(SynchronousTestCase):
         for port in range(100):
             fields = {"X-Forwarded-For": f"203.0.113.77:{50000 + port}", **wrong}
             self.assertEqual(exchange(address, Outgoing("GET", "/", fields)).status, 401)
-        connection = HTTPConnection(*address, timeout=0.15)
-        connection.request("GET", "/", headers={"X-Forwarded-For": "203.0.113.77:1", **wrong})
+        fields = {"X-Forwarded-For": "203.0.113.77:1", **wrong}
+        began = monotonic()
+        self.assertEqual(exchange(address, Outgoing("GET", "/", fields)).status, 401)
         # The response is held back for a quarter of a second.
-        self.assertRaises(TimeoutError, connection.getresponse)
-        connection.close()
+        self.assertGreater(monotonic() - began, 0.2)
 
     def test_signIn(self) -> None:
         """So do wrong secrets at the console's sign-in, under any name that is no address too."""

@@ -9,7 +9,6 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -19,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.encryption.masterkeys.keyfile import createKeyFile, readKeyFile
 from tests.support.clients import botoClient
+from tests.support.contention import Stopwatch
 from tests.support.daemon import Daemon, daemonEnvironment
 from tests.support.openbao import OpenBao
 from tests.support.selection import long
@@ -81,7 +81,7 @@ class MasterKeyCase(SynchronousTestCase):
     def page(self, path: str) -> tuple[int, str]:
         """Read a page of the admin listener."""
         try:
-            with urlopen(self.daemon.url("admin") + path, timeout=10) as response:
+            with urlopen(self.daemon.url("admin") + path, timeout=60) as response:
                 return response.status, response.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()
@@ -104,9 +104,9 @@ class MasterKeyCase(SynchronousTestCase):
 
     def within(self, seconds: float, holds: Callable[[], bool]) -> None:
         """Wait until a condition holds."""
-        end = monotonic() + seconds
+        watch = Stopwatch()
         while not holds():
-            self.assertLess(monotonic(), end, "it took too long")
+            self.assertLess(watch.seconds(), seconds, "it took too long")
             threading.Event().wait(0.05)
 
     def canPut(self, **more: str) -> bool:
@@ -400,7 +400,7 @@ class VaultTests(MasterKeyCase):
         writer = Writer(self, "v", SSE_S3)
         self.bao.start()
         self.within(10, lambda: "warnings" not in self.readiness()[1])
-        threading.Event().wait(0.5)
+        self.within(10, lambda: bool(writer.stored))
         writer.end()
         self.assertLessEqual(writer.codes, {"ServiceUnavailable"})
         self.assertTrue(writer.stored)
@@ -430,6 +430,7 @@ class VaultTests(MasterKeyCase):
         self.bao.call("POST", "transit/keys/photos/config", {"deletion_allowed": True})
         self.bao.call("DELETE", "transit/keys/photos")
         self.within(10, lambda: not self.canPut(**kms("photos")))
+        self.within(10, lambda: bool(lost.codes))
         threading.Event().wait(1.5)
         for writer in (*writers, lost):
             writer.end()

@@ -205,8 +205,10 @@ class FairnessTests(SynchronousTestCase):
         self.use(daemon)
         core, pid = min(os.sched_getaffinity(0)), self.daemon.pid
         for thread in os.listdir(f"/proc/{pid}/task"):
-            os.sched_setaffinity(int(thread), {core})
-            os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
+            # A thread of the start may have ended meanwhile.
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), {core})
+                os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
         # With automatic groups the niceness of a process counts only within its session.
         with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/autogroup", "w") as group:
             group.write(str(_NICE))

@@ -102,7 +102,7 @@ class TimeoutTests(AppServedCase):
     async def test_body(self) -> None:
         """C{headersTimeout} does not hold for the body, however long it takes to come."""
         self.app.use(self.answer)
-        port = await self.listen(headersTimeout=100)
+        port = await self.listen(headersTimeout=1000)
         client = await self.connect(port)
         client.write(get(b"/", b"Content-Length: 9", b"Expect: 100-continue", method=b"POST"))
         await client.until(b"100 Continue")

@@ -238,7 +238,7 @@ class ServiceTests(ProgramCase):
         self.assertEqual(call("echo", "bidirectional", requests).values, texts)
         self.assertIn(call("fail", "none", [{"n": 1}]).problem.code, ("INTERNAL", "INTERNAL_ERROR"))
         for n in (0, 1):
-            answer = call("hang", "none", [{"n": n}], deadlineMs=300)
+            answer = call("hang", "none", [{"n": n}], deadlineMs=1000)
             self.assertEqual(answer.problem.code, "DEADLINE_EXCEEDED")
             lines = [self.line() for _ in range(3)]
             self.assertEqual(lines, ["begun", "cancelled asyncio.exceptions", "finally"])
@@ -251,7 +251,7 @@ class ServiceTests(ProgramCase):
 
     def checkEndless(self, client: Any) -> None:
         """End streams by their deadline and by the client."""
-        for n, deadlineMs in product((0, 1), (100, None)):
+        for n, deadlineMs in product((0, 1), (500, None)):
             begun = client.begin("Probe", "tick", "server", [{"n": n}], deadlineMs=deadlineMs)
             self.assertEqual(self.line(), "begun")
             if deadlineMs is None:

@@ -35,11 +35,12 @@ class EchoService:
     """
     Handlers that give back what comes.
 
-    @ivar cancelled: The number of handlers that were cancelled.
+    @ivar waiting: The number of handlers that have begun to wait.
+    @ivar cancelled: The number of those that were cancelled.
     """
 
     def __init__(self) -> None:
-        self.cancelled = 0
+        self.waiting = self.cancelled = 0
 
     def unary(self, call: Any) -> str:
         """Give the request and its metadata back."""
@@ -60,6 +61,7 @@ class EchoService:
 
     async def waits(self, call: Any) -> str:
         """Wait until it is cancelled."""
+        self.waiting += 1
         try:
             await Deferred()
         finally:
@@ -161,9 +163,15 @@ class GrpcAioTests(ClientCase):
 
         async def ask(channel: Any) -> Any:
             waits = channel.unary_unary("/test.Service/Waits")
-            late = await waits(b"", timeout=0.2).code()
+            seconds = 0.2
+            while not self.service.waiting:
+                # On a busy machine a deadline may pass before the handler has begun.
+                late = await waits(b"", timeout=seconds).code()
+                seconds *= 4
+            before = self.service.waiting
             call = waits(b"")
-            await asyncio.sleep(0.2)
+            while self.service.waiting == before:
+                await asyncio.sleep(0.001)
             call.cancel()
             return late, await call.code()
 
@@ -171,7 +179,8 @@ class GrpcAioTests(ClientCase):
         self.assertEqual(await self.use(ask), expected)
         while self.app.activeCalls:
             await deferLater(self.reactor, 0.001)
-        self.assertEqual(self.service.cancelled, 2)
+        self.assertGreaterEqual(self.service.cancelled, 2)
+        self.assertEqual(self.service.cancelled, self.service.waiting)
 
     async def test_many(self) -> None:
         """A thousand calls at a time, of all kinds, have their own answers."""

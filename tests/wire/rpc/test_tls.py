@@ -16,6 +16,7 @@ from storagegate import server
 from storagegate.core.options import OptionError
 from tests.support.certificates import Authority
 from tests.support.h2client import H2Client
+from tests.support.ports import heldPort
 from tests.wire.rpc.optioncase import ECHO, OptionCase, struct
 
 
@@ -155,8 +156,7 @@ class ClientTests(TLSCase):
         app = server.grpc().withOptions(
             tls={"cert": self.cert, "key": self.directory / "gone"}, grpc={"health": False}
         )
-        with socket.create_server(("127.0.0.1", 0)) as held:
-            port = held.getsockname()[1]
+        port = heldPort(self)
         error = self.assertRaises(OptionError, app.listen, port)
         self.assertIn("gone", str(error))
         socket.create_server(("127.0.0.1", port)).close()

@@ -2,11 +2,11 @@
 
 import json
 from http.client import HTTPConnection
-from time import monotonic
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.clients import ROOT, Account, botoClient
+from tests.support.contention import Stopwatch
 from tests.support.selection import long
 from tests.wire.s3.fixture import makeDaemon, ownDirectory
 from tests.wire.s3.test_workers import connectToWorkers
@@ -43,13 +43,12 @@ class WorkersTests(SynchronousTestCase):
 
     def assertEverywhere(self, *statuses: int) -> None:
         """Check that both workers answer with one of these statuses within the promised time."""
-        until = monotonic() + PROMISED_SECONDS
-        waiting = list(self.workers)
+        watch, waiting = Stopwatch(), list(self.workers)
         while waiting:
             if self.ask(waiting[-1]) in statuses:
                 waiting.pop()
             else:
-                self.assertLess(monotonic(), until)
+                self.assertLess(watch.seconds(), PROMISED_SECONDS)
 
     def put(self, effect: str) -> None:
         """Replace the policy of the user."""

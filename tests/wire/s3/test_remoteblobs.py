@@ -4,13 +4,13 @@ import atexit
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from time import monotonic
 
 from botocore.exceptions import ClientError
 
 from tests.contract.remotebackends import VARIABLE
 from tests.support.ceph import cephEnvironment, runningCluster
 from tests.support.clients import ROOT
+from tests.support.contention import Stopwatch
 from tests.support.daemon import Daemon
 from tests.support.selection import long
 from tests.support.upstreams3 import ownServer
@@ -132,7 +132,7 @@ class FaultTests(RadosCase):
         cluster.pauseStorage()
         self.addCleanup(cluster.resumeStorage)
         with ThreadPoolExecutor(4) as threads:
-            begin = monotonic()
+            watch = Stopwatch()
             calls = [
                 threads.submit(self.assertRefused, 503, "SlowDown", call, Bucket=bucket, **named)
                 for call, named in (
@@ -147,7 +147,7 @@ class FaultTests(RadosCase):
             for call in calls:
                 call.result()
             # Five seconds are the daemon's, the others this machine's.
-            self.assertLess(monotonic() - begin, 10.0)
+            self.assertLess(watch.seconds(), 10.0)
         self.s3.delete_object(Bucket=bucket, Key="small")
         cluster.resumeStorage()
         self.assertTrue(eventually(self._stores(bucket)))

@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import re
+import socket
+import sys
 from base64 import b64encode
 from contextlib import closing
 from http.client import HTTPConnection
@@ -15,7 +17,7 @@ from tests.support.clients import ROOT
 from tests.support.daemon import Daemon
 from tests.support.selection import long
 from tests.wire.s3.bulk import connect
-from tests.wire.s3.fixture import makeDaemon, ownDirectory
+from tests.wire.s3.fixture import eventually, makeDaemon, ownDirectory
 
 ROUNDS = 15
 """Each has the settings changed by the worker that read them in the one before."""
@@ -30,10 +32,7 @@ def workerOf(daemon: Daemon, connection: HTTPConnection) -> int:
     """Return the process id of the worker that has a connection."""
     connection.request("GET", "/", headers=ROOT.plainHeaders())
     connection.getresponse().read()
-    port = connection.sock.getsockname()[1]
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ends = (f":{connection.port:04X}", f":{port:04X}")
-    [inode] = [row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1])]
+    inode = _serverEnd(connection.sock)
     for pid in map(int, Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             try:
@@ -42,6 +41,31 @@ def workerOf(daemon: Daemon, connection: HTTPConnection) -> int:
             except FileNotFoundError:
                 continue
     raise AssertionError("no worker has the connection")
+
+
+def _serverEnd(client: socket.socket) -> str:
+    """
+    Return the inode of the server's end of a connection.
+
+    Each read returns a page of the table, which others change meanwhile: a row may be missing, or
+    come twice.
+    """
+    ends = [_address(*client.getpeername()), _address(*client.getsockname())]
+    found: set[str] = set()
+
+    def isFound() -> bool:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        found.update(row[9] for row in rows if row[1:3] == ends)
+        return bool(found)
+
+    assert eventually(isFound), ends
+    [inode] = found
+    return inode
+
+
+def _address(host: str, port: int) -> str:
+    """Return an address as the kernel's table has it."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
 
 
 def connectToWorkers(case: SynchronousTestCase, daemon: Daemon) -> list[HTTPConnection]:

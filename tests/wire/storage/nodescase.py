@@ -61,6 +61,12 @@ class NodesCase(TestCase):
         """Run a statement of an operator."""
         return execute(self.conninfo, sql, *values)
 
+    async def waiting(self, count: int) -> None:
+        """Wait until so many transactions wait for locks."""
+        sql = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while self.execute(sql) != [(count,)]:
+            await pause()
+
     async def assertFails(self, refused: Deferred[Any], kind: type[Exception]) -> Exception:
         """Check that a Deferred fails so."""
         with self.assertRaises(kind) as caught:

@@ -284,7 +284,9 @@ class ConnectionTests(TestCase):
         connection = await self.connect()
         process = await self.numberOf(connection, b"pid")
         sleeping = connection.run([(b"sleep", ())])
-        await pause(0.1)
+        sql = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+        while execute(self.conninfo, sql, process) != [("PgSleep",)]:
+            await pause()
         execute(self.conninfo, "SELECT pg_cancel_backend(%s)", process)
         with self.assertRaises(StatementRefused) as caught:
             await sleeping
@@ -395,10 +397,20 @@ class InDoubtTests(TestCase):
         process = integer(rows.get_value(0, 0))
         server.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
         server.execute("SELECT pg_reload_conf()")
-        await pause(0.3)
-        writing = connection.run([(b"insert", (int8(1),))])
-        await pause(0.3)
-        self.assertFalse(writing.called)
+
+        async def insert(number: int) -> Deferred[Any]:
+            """Insert a row; return when the commit waits for the standby, or is over."""
+            writing = connection.run([(b"insert", (int8(number),))])
+            sql = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+            while not writing.called and server.value(sql, process) != "SyncRep":
+                await pause()
+            return writing
+
+        number = 1
+        # The setting comes into force a little later.
+        while (writing := await insert(number)).called:
+            await writing
+            number += 1
         server.execute("SELECT pg_cancel_backend(%s)", process)
         with self.assertRaises(CommitUnknown):
             await writing
@@ -406,8 +418,7 @@ class InDoubtTests(TestCase):
         await connection.run([(b"pid", ())])
         # Without a look at warnings it would be a success.
         self.patch(connectionModule, "_UNREPLICATED", b"nothing")
-        writing = connection.run([(b"insert", (int8(2),))])
-        await pause(0.3)
+        writing = await insert(number + 1)
         server.execute("SELECT pg_cancel_backend(%s)", process)
         await writing
 
@@ -480,6 +491,14 @@ class PersistentConnectionTests(TestCase):
         server.start()
         await waiting
         await kept.query((b"pid", ()))
+
+    async def test_tooLate(self) -> None:
+        """A query whose client has waited for too long already is refused without a connection."""
+        from twisted.internet import reactor
+
+        kept = self.open("host=127.0.0.1 port=1 user=x")
+        with self.assertRaises(StoreBusy):
+            await kept.query((b"pid", ()), began=reactor.seconds() - 60.0)
 
     async def test_closedWhileAway(self) -> None:
         """Closing ends the tries, and fails what waits."""

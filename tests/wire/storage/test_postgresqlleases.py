@@ -193,7 +193,7 @@ class LeaseTests(NodesCase):
             with psycopg.connect(self.conninfo) as held:
                 held.execute("SELECT * FROM objects FOR UPDATE")
                 writing = node.commit(PutObject(inlineRecord(b"k", b"new"), ALWAYS))
-                await pause(0.3)
+                await self.waiting(1)
                 if isLocked:
                     ending = Deferred.fromCoroutine(other.cleanup.endLease(number, True))
                     await pause(0.3)

@@ -62,6 +62,11 @@ class RcloneTests(BucketCase, RemoteContract, ProcessContract, TestCase):
 
     start = staticmethod(rcloneServer)
 
+    @long("takes seconds")
+    async def test_twoProcesses(self) -> None:
+        """See L{ProcessContract.test_twoProcesses}."""
+        await super().test_twoProcesses()
+
 
 class ProxiedCase(BucketCase):
     """A bucket of our own daemon, behind a proxy that fails."""

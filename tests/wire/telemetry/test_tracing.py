@@ -114,6 +114,7 @@ class WireTests(TracedCase):
         self.assertEqual(about["rpc.method"], "Probe/echo")
         self.assertNotIn("odd", about)
         self.assertEqual({span["resource"]["service.name"] for span in spans}, {"shop"})
+        daemon.waitForLog("spanAttributes failed")
         self.assertEqual(daemon.log.count("spanAttributes failed"), 1)
 
 
@@ -297,7 +298,7 @@ class CollectorTests(TracedCase):
     @long("takes a second or more")
     def test_trickle(self) -> None:
         """It answers byte by byte: that is not waited for beyond the time that it has."""
-        daemon = self.started(f'endpoint = "{self.collector.url("trickle")}"\ntimeoutMs = 200')
+        daemon = self.started(f'endpoint = "{self.collector.url("trickle")}"\ntimeoutMs = 2000')
         for count in (1, 2, 3):
             self.assertEqual(self.callHTTP(daemon)[0], 200)
             self.collector.requests(count)

@@ -402,7 +402,7 @@ class ChangeTests(FileCase):
         found: list[object] = []
 
         def make(path: str, barrier: Barrier) -> None:
-            barrier.wait(10)
+            barrier.wait(60)
             try:
                 createKeyFile(path)
                 found.append(readKeyFile(path))
@@ -417,7 +417,7 @@ class ChangeTests(FileCase):
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(10)
+                thread.join(60)
             file = readKeyFile(path)
             assert file is not None
             self.assertEqual(found, [file] * 6)

@@ -15,6 +15,7 @@ from storagegate.rpc.engine.native.messages import (
     inflateMessage,
 )
 from tests.support.h2client import framed
+from tests.support.selection import rounds
 
 LIMIT = 100_000
 EXHAUSTED, INTERNAL = 8, 13
@@ -35,7 +36,7 @@ class DecoderTests(SynchronousTestCase):
             self.assertEqual(found, expected)
             self.assertEqual(decoder.held, 0)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=rounds(10, 50), deadline=None)
     @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
     def test_anyPieces(self, expected: list[bytes], data: st.DataObject) -> None:
         """So they are for any pieces."""
