@@ -63,7 +63,13 @@ class RunningCluster:
             self.remove()
             raise AssertionError(text)
         self.cluster: Any = localClusterModule().LocalCluster(self.directory)
-        self.programs = {(each.folder.name, each.name): each for each in self.cluster.programs()}
+        try:
+            programs = self.cluster.programs()
+        except Exception:
+            # Otherwise its processes would outlive the tests.
+            self.remove()
+            raise
+        self.programs = {(each.folder.name, each.name): each for each in programs}
 
     def configure(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run C{configure.py} for the directory."""
