@@ -57,7 +57,7 @@ class _Chromium:
         place = f"http://127.0.0.1:{self.port}/json/version"
         with urllib.request.urlopen(place, timeout=SECONDS) as found:
             address = json.load(found)["webSocketDebuggerUrl"]
-        self._socket = connect(address, max_size=None).__enter__()
+        self._socket = connect(address, max_size=None, ping_interval=None).__enter__()
 
     @property
     def isRunning(self) -> bool:
@@ -117,7 +117,7 @@ class Browser:
         command = self._chromium.command
         target = command("Target.createTarget", url="about:blank", browserContextId=self.context)
         address = f"ws://127.0.0.1:{self._chromium.port}/devtools/page/{target['targetId']}"
-        self._socket = connect(address, max_size=None).__enter__()
+        self._socket = connect(address, max_size=None, ping_interval=None).__enter__()
         # Only one window has the focus, and focus events come only there.
         self.send("Emulation.setFocusEmulationEnabled", enabled=True)
         return self
