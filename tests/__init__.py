@@ -42,11 +42,15 @@ if (trial := sys.modules.get("twisted.trial._dist.disttrial")) is not None:
 # to try and would spend a third of its start on the import.
 if sys.argv[0] != "-m":
     from hypothesis import HealthCheck, settings
+    from hypothesis.configuration import set_hypothesis_home_dir
 
+    # trial's directory is new in each run, and the tables of Unicode take two seconds to make.
+    set_hypothesis_home_dir(Path(__file__).parents[1] / ".hypothesis")
     # On a shared machine the time of an example says nothing, and a slow moment is no failure.
     settings.register_profile(
         "storagegate",
         deadline=None,
+        database=None,
         max_examples=rounds(25, 100),
         suppress_health_check=[HealthCheck.too_slow],
     )
