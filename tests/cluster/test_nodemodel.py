@@ -36,7 +36,7 @@ BROKEN = {
     # References are folded at once.
     "fold": (22, "read"),
     # The catalog does not hold what a long read has named.
-    "hold": (1756, "read"),
+    "hold": (1872, "read"),
     # A long read does not name its blobs.
     "named": (413, "read"),
     # Reads go on after the end of their lease.
