@@ -1,7 +1,7 @@
 """A reactor that the test drives: real threads, and simulated time."""
 
 from collections.abc import Awaitable, Callable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -24,8 +24,8 @@ class TurnedReactor(Clock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._calls: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
-        self._calls = SimpleQueue()
+        # A SimpleQueue waits for ever if a signal interrupts a wait whose time is over.
+        self._calls: Queue[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = Queue()
 
     def callFromThread(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
         """Queue a call for the next iteration."""

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 Call = tuple[Callable[..., Any], tuple[object, ...], dict[str, object]]
 
+_POLL_SECONDS = 0.001
+
 
 @implementer(IReactorFromThreads)
 @define(eq=False)
@@ -65,10 +67,15 @@ class CompletionQueue:
         deadline = time.monotonic() + seconds
         while not outcome:
             try:
-                call = self._calls.get(timeout=max(0.0, deadline - time.monotonic()))
+                call = self._calls.get_nowait()
             except Empty:
-                raise StoreBusy(f"no response within {seconds:g} s") from None
-            _make(call)
+                if time.monotonic() > deadline:
+                    raise StoreBusy(f"no response within {seconds:g} s") from None
+                # Not a get with a timeout: if a signal interrupts it when its time is over, CPython
+                # goes on with a negative timeout, which stands for none.
+                time.sleep(_POLL_SECONDS)
+            else:
+                _make(call)
         if isinstance(outcome[0], Failure):
             outcome[0].raiseException()
         result: T = outcome[0]
