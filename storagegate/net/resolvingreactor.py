@@ -10,7 +10,7 @@ from zope.interface import implementer
 class ResolvingReactor:
     """
     A reactor that resolves names by itself: subclasses have C{resolveHostName}, see
-    L{IHostnameResolver}. Everything else is the wrapped reactor's.
+    C{IHostnameResolver}. Everything else is the wrapped reactor's.
     """
 
     def __init__(self, reactor: Any) -> None:
