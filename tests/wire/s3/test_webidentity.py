@@ -19,6 +19,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from tests.support.clients import REGION, ROOT
 from tests.support.daemon import Daemon
+from tests.support.selection import long
 from tests.wire.s3.fixture import eventually, makeDaemon, ownDirectory, runCommand
 from tests.wire.s3.test_iam import policy
 from tests.wire.s3.test_sts import STSCase, trust
@@ -281,6 +282,7 @@ class WebIdentityTests(WebIdentityCase):
             else:
                 self.assertRefused(403, "AccessDenied", lambda role=role: self.exchange(red, role))
 
+    @long("exchanges many tokens")
     def test_tagLimits(self) -> None:
         """Tags of a wrong form and more than Amazon allows are refused."""
         role = self.makeTaggedRole()
