@@ -1,8 +1,7 @@
 """Results from threads, before the reactor runs."""
 
 import signal
-import time
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -32,7 +31,7 @@ class WaitTests(SynchronousTestCase):
 
     def test_signalAtTheEnd(self) -> None:
         """A signal that is handled while the time runs out does not prolong the wait."""
-        before = signal.signal(signal.SIGALRM, lambda number, frame: time.sleep(0.05))
+        before = signal.signal(signal.SIGALRM, lambda number, frame: Event().wait(0.05))
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, 0.03)
         self.assertRaises(StoreBusy, self.completions.wait, Deferred(), 0.05)
