@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -332,16 +333,21 @@ class LocalCluster:
         @raise LocalError: It failed.
         """
         command = [*_prefix(), self._find(mayMiss=False)["storagegate"], *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.directory / folder,
-            env=self.environment(folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=START_SECONDS,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.directory / folder,
+                env=self.environment(folder),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=START_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LocalError(
+                f"storagegate {' '.join(arguments)}: not done after {START_SECONDS:.0f} s"
+            ) from error
         if done.returncode:
             error = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise LocalError(f"storagegate {' '.join(arguments)}: {' '.join(error)}")
@@ -354,7 +360,11 @@ class LocalCluster:
     def members(self, name: str) -> dict[str, tuple[str, str]]:
         """Return role and state of each PostgreSQL, as the Patroni of a machine sees them."""
         code, body = _get(f"http://{self.machines[name]}:{self.ports['patroniPort']}/cluster")
-        found: list[dict[str, Any]] = json.loads(body)["members"] if code == 200 else []
+        try:
+            found: list[dict[str, Any]] = json.loads(body)["members"] if code == 200 else []
+        except (KeyError, TypeError, ValueError):
+            # Another program answers on the port.
+            found = []
         return {each["name"]: (each["role"], each.get("state", "")) for each in found}
 
     def servers(self, name: str, backend: str = "nodes") -> dict[str, str]:
@@ -424,8 +434,12 @@ class LocalCluster:
         """Make all files those of the user that runs the programs."""
         user = _user()
         if user is not None:
-            for path in (self.directory, *self.directory.rglob("*")):
-                os.chown(path, user.pw_uid, user.pw_gid)
+            for folder, folders, files in os.walk(self.directory):
+                for name in (".", *folders, *files):
+                    # Running programs remove their files meanwhile.
+                    with suppress(FileNotFoundError):
+                        path = os.path.join(folder, name)
+                        os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
 
     def _killPostgreSQL(self, data: Path) -> None:
         """Kill a PostgreSQL whose Patroni could not stop it."""
@@ -448,7 +462,7 @@ def _get(url: str) -> tuple[int, str]:
             return answer.status, answer.read().decode(errors="replace")
     except HTTPError as error:
         return error.code, ""
-    except OSError:
+    except (OSError, HTTPException):
         return 0, ""
 
 

@@ -3,7 +3,9 @@ A whole cluster on this machine, by C{deploy/cluster/configure.py --rehearse}: w
 operators see when a member of etcd loses its disk, the store of blobs is away, or a node hangs.
 """
 
+import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -260,6 +262,59 @@ class RefusalTests(SynchronousTestCase):
         started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         file.write_text(f"{os.getpid()}\n{started}\n")
         self.assertEqual(program.process(), os.getpid())
+
+    def test_vanishing(self) -> None:
+        """Files that running programs remove meanwhile do not stop a start; links stay as is."""
+        module = localClusterModule()
+        directory = Path(self.mktemp()).absolute()
+        for name in ("first", "second"):
+            (directory / name / "base").mkdir(parents=True)
+            (directory / name / "base" / "file").touch()
+        outside = directory.with_suffix(".outside")
+        outside.touch()
+        (directory / "link").symlink_to(outside)
+        given: list[Path] = []
+        change = os.chown
+
+        def chown(path: Path, *ids: int, **flags: bool) -> None:
+            if not given:
+                # PostgreSQL and etcd replace their files.
+                for name in ("first", "second"):
+                    shutil.rmtree(directory / name / "base")
+            given.append(
+                Path(os.path.realpath(path) if flags.get("follow_symlinks", True) else path)
+            )
+            change(path, *ids, **flags)
+
+        self.patch(module, "_user", lambda: pwd.getpwuid(os.getuid()))
+        self.patch(os, "chown", chown)
+        (directory / "cluster.json").write_text(
+            json.dumps({"machines": {}, "ports": {}, "postgresql": ""})
+        )
+        module.LocalCluster(directory)._give()
+        self.assertLessEqual(
+            {directory, directory / "first", directory / "second", directory / "link"}, set(given)
+        )
+        self.assertNotIn(outside, given)
+
+    def test_badAnswers(self) -> None:
+        """What another program answers on a port counts as no answer."""
+        module = localClusterModule()
+        for answer in (b"SSH-2.0-other\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                thread = Thread(target=self.answer, args=(server, answer))
+                thread.start()
+                self.assertEqual(
+                    module._get(f"http://127.0.0.1:{server.getsockname()[1]}/"), (0, "")
+                )
+                thread.join()
+
+    def answer(self, server: socket.socket, answer: bytes) -> None:
+        """Answer one client."""
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(answer)
 
     def test_misused(self) -> None:
         """Flags that do not go together, and a directory that is something else."""
