@@ -32,8 +32,6 @@ _CONDITIONS = (b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodif
 _REPLACED = frozenset({"content-disposition", "cache-control"})
 """Stored fields that the console replaces by its own."""
 
-_CALENDAR = Calendar()
-
 
 def disposition(key: bytes, kind: str) -> str:
     """
@@ -136,8 +134,9 @@ class _ObjectRead:
         if bucket.generation and self.versionId is None:
             rules = (await objects.settings.find(bucket)).lifecycle
             key = record.key.decode()
+            calendar = Calendar(corrected=self.call.services.store.correctedMs)
             due = findExpiration(
-                rules, _CALENDAR, key, record.size, attributes.tags, record.modifiedMs
+                rules, calendar, key, record.size, attributes.tags, record.modifiedMs
             )
             if due is not None:
                 date = formatHttpDate(due.atMs // 1000)

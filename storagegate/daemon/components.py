@@ -398,7 +398,7 @@ class Components:
         from storagegate.objects.expiry import LifecycleScanner, watchScanner
         from storagegate.objects.lifecycle import Calendar
 
-        calendar = Calendar(options.lifecycleDaySeconds * 1000)
+        calendar = Calendar(options.lifecycleDaySeconds * 1000, store.correctedMs)
         scanner = LifecycleScanner(store, calendar, self._reactor, time.time)
         store.runInOne("lifecycles", scanner)
         if self._isMetered:

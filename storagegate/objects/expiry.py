@@ -262,6 +262,7 @@ class LifecycleScanner:
         """
         assert self._round is not None, "it runs"
         place = self._round.place
+        await self._store.lookAtClocks()
         bucket, rules = await self._rules(name)
         prefix = searchedPrefix(rules)
         if prefix is None:
@@ -307,6 +308,7 @@ class LifecycleScanner:
         Process a page of uploads, aborting those that are due; return whether it was the last.
         """
         assert self._round is not None, "it runs"
+        await self._store.lookAtClocks()
         bucket, rules = await self._rules(name)
         if all(rule.abortDays is None for rule in rules):
             return True

@@ -6,7 +6,7 @@ and expires after a day is due at the beginning of the third. Source: "Lifecycle
 elements" in the Amazon S3 User Guide.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -84,20 +84,28 @@ class LifecycleRule(Struct, frozen=True, omit_defaults=True):
         return not self.tags and not self.hasSize and key.startswith(self.prefix or "")
 
 
+def _unchanged(dateMs: int) -> int:
+    return dateMs
+
+
 class Calendar(Struct, frozen=True):
     """
-    The day length of lifecycle rules.
+    The calendar of lifecycle rules.
 
     @ivar dayMs: Length of a day, in milliseconds.
+    @ivar corrected: Corrects a date that was given while the clock was behind; see
+        L{ObjectStore.correctedMs<storagegate.storage.store.ObjectStore.correctedMs>}.
     """
 
     dayMs: int = DAY_SECONDS * 1000
+    corrected: Callable[[int], int] = _unchanged
 
     def after(self, sinceMs: int, days: int) -> int:
         """
         Return the time some days after the next midnight, but at most the end of the year 9999.
         """
-        return min((sinceMs // self.dayMs + 1 + days) * self.dayMs, LAST_SECOND * 1000)
+        midnights = self.corrected(sinceMs) // self.dayMs + 1
+        return min((midnights + days) * self.dayMs, LAST_SECOND * 1000)
 
     def expiration(self, rule: LifecycleRule, modifiedMs: int) -> int | None:
         """Return when a rule deletes a current object; L{None} if it does not."""

@@ -440,7 +440,7 @@ def makeS3Resource(
         s3Domain=s3Domain,
         requireSignedPayload=requireSignedPayload,
         customerKeysOverHTTP=customerKeysOverHTTP,
-        calendar=Calendar(lifecycleDaySeconds * 1000),
+        calendar=Calendar(lifecycleDaySeconds * 1000, store.correctedMs),
         trust=compileTrust(trustedProxies),
     )
     return S3Resource(services, reactor)

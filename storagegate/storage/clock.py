@@ -11,7 +11,7 @@ the date before the step plus the time since. This lasts until both clocks have 
 or an operator confirms the clock.
 
 While the clock is behind, the default retention of a bucket counts from the newest date that the
-store has seen.
+store has seen. L{Eras} correct the dates that the clock gives then.
 """
 
 import time
@@ -22,15 +22,17 @@ from typing import Protocol
 import msgspec
 from attrs import define, field
 from msgspec import Struct
+from msgspec.structs import replace
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from storagegate.storage.eras import STEP_MS, Era, Eras
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutProgress
 from storagegate.storage.periodic import PeriodicTask
 
-STEP_SECONDS = 300.0
+STEP_SECONDS = STEP_MS / 1000
 """Time servers and leap seconds move a clock by less, and no retention is shorter."""
 
 AGREED_SECONDS = 3600.0
@@ -65,7 +67,7 @@ def bootId() -> str:
         return ""
 
 
-class ClockReading(Struct, frozen=True):
+class ClockReading(Struct, frozen=True, omit_defaults=True):
     """
     A reading of both clocks, as stored in the catalog.
 
@@ -73,16 +75,21 @@ class ClockReading(Struct, frozen=True):
     @ivar wallMs: The wall clock, in milliseconds since 1970.
     @ivar bootMs: The time since boot, in milliseconds.
     @ivar boot: The id of the boot.
+    @ivar eras: The eras whose dates are corrected, or may have to be.
     """
 
     newestMs: int
     wallMs: int
     bootMs: int
     boot: str
+    eras: tuple[Era, ...] = ()
 
 
 class _Catalog(Protocol):
     """The catalog of a command."""
+
+    def progress(self, task: str) -> bytes | None:
+        """Return the progress of a background task."""
 
     def putProgress(self, task: str, document: bytes) -> None:
         """Store the progress of a background task."""
@@ -95,13 +102,24 @@ def confirmIn(catalog: _Catalog) -> ClockReading:
 
     @return: The reading that the catalog holds now.
     """
-    wallMs, bootMs = int(time.time() * 1000), int(bootSeconds() * 1000)
-    reading = ClockReading(wallMs, wallMs, bootMs, bootId())
+    clock = StoreClock()
+    clock.compare(_decode(catalog.progress(_TASK)))
+    clock.confirm()
+    reading = clock.reading()
+    assert reading is not None, "it has been compared"
     catalog.putProgress(_TASK, msgspec.json.encode(reading))
     return reading
 
 
 _decodeReading = msgspec.json.Decoder(ClockReading).decode
+
+
+def _decode(document: bytes | None) -> ClockReading | None:
+    """Decode a reading; L{None} if it is absent or cannot be decoded."""
+    try:
+        return None if document is None else _decodeReading(document)
+    except msgspec.DecodeError:
+        return None
 
 
 @define(eq=False)
@@ -114,11 +132,12 @@ class StoreClock:
     @ivar _wall: Returns seconds since 1970.
     @ivar _passed: Returns seconds since boot.
     @ivar _boot: The id of the boot.
-    @ivar onSettled: Called when the clock is trusted again.
+    @ivar onChanged: Called after a step, and when the clock is trusted again.
     @ivar isConfirmed: Whether a L{confirm} is not yet stored in the catalog.
     @ivar _trusted: The trusted difference between the wall clock and the time since boot; L{None}
         before L{compare}.
     @ivar _steady: The difference since C{_since}, within L{STEP_SECONDS}.
+    @ivar _lookedAt: The time since boot of the last comparison.
     @ivar _newestMs: The newest date, as of the last reading.
     """
 
@@ -127,7 +146,7 @@ class StoreClock:
     _wall: Callable[[], float] = time.time
     _passed: Callable[[], float] = bootSeconds
     _boot: str = field(factory=bootId)
-    onSettled: Callable[[], object] = field(default=lambda: None, init=False)
+    onChanged: Callable[[], object] = field(default=lambda: None, init=False)
     isConfirmed: bool = field(default=False, init=False)
     _trusted: float | None = field(default=None, init=False)
     _steady: float = field(default=0.0, init=False)
@@ -135,6 +154,12 @@ class StoreClock:
     _isStepped: bool = field(default=False, init=False)
     _reason: str = field(default="", init=False)
     _newestMs: int = field(default=0, init=False)
+    _lookedAt: float = field(default=0.0, init=False)
+    _eras: Eras = field(init=False)
+
+    @_eras.default
+    def _makeEras(self) -> Eras:
+        return Eras(self._boot)
 
     def compare(self, reading: ClockReading | None) -> None:
         """
@@ -144,20 +169,30 @@ class StoreClock:
         """
         wall, passed = self._wall(), self._passed()
         self._trusted = self._steady = wall - passed
-        self._since = passed
+        self._since = self._lookedAt = passed
+        leadMs = int(self._steady * 1000)
         if reading is None:
+            self._eras.start(leadMs, ())
             return
         self._newestMs = reading.newestMs
-        if reading.boot and reading.boot == self._boot:
+        if isSameBoot := bool(reading.boot) and reading.boot == self._boot:
             known = (reading.wallMs - reading.bootMs) / 1000
         else:
             # The time the machine was off is unknown, so the date must be close to the last one.
             known = reading.newestMs / 1000 - passed
-        if abs(self._steady - known) > STEP_SECONDS:
+        isStepped = abs(self._steady - known) > STEP_SECONDS
+        eras = reading.eras
+        if isStepped and isSameBoot and all(each.boot != self._boot for each in eras):
+            # The clock was set while no process of the store looked.
+            knownMs = int(known * 1000)
+            eras += (Era(self._boot, knownMs, knownMs, reading.wallMs + STEP_MS),)
+        self._eras.start(leadMs, eras)
+        if isStepped:
             self._trusted = known
             ahead = self._steady - known
             side = "ahead of" if ahead > 0 else "behind"
             self._suspect(f"is {_formatSeconds(ahead)} {side} the newest date in the catalog")
+        self._resolve(wall, passed)
 
     @property
     def isStepped(self) -> bool:
@@ -193,10 +228,23 @@ class StoreClock:
         the trusted time, whichever is later; 0 up to L{STEP_SECONDS}.
         """
         wall, passed = self._look()
-        if self._trusted is None:
-            return 0
-        behind = max(self._newestMs / 1000, self._trusted + passed) - wall
+        behind = self._behind(wall, passed)
         return int(behind * 1000) if behind > STEP_SECONDS else 0
+
+    def corrected(self, dateMs: int) -> int:
+        """
+        Correct a date that was given while the clock was behind, in milliseconds since 1970; see
+        L{Eras.corrected}. May run in any thread.
+        """
+        return self._eras.corrected(dateMs)
+
+    def merge(self, reading: ClockReading) -> None:
+        """Take over the eras of other boots and machines from a reading in the catalog."""
+        wall, passed = self._look()
+        # A confirmation that is not stored yet has dropped some.
+        if not self.isConfirmed:
+            self._eras.merge(reading.eras)
+            self._resolve(wall, passed)
 
     def confirm(self) -> bool:
         """
@@ -208,6 +256,7 @@ class StoreClock:
         if self._trusted is None:
             return False
         isStepped = self._isStepped
+        self._eras.trust(self._behind(wall, passed) > STEP_SECONDS)
         self._newestMs = int(wall * 1000)
         self.isConfirmed = True
         self._settle(wall - passed, passed)
@@ -236,7 +285,22 @@ class StoreClock:
             return None
         wallMs = int((self._trusted + passed if self._isStepped else wall) * 1000)
         self._newestMs = max(self._newestMs, wallMs)
-        return ClockReading(self._newestMs, wallMs, int(passed * 1000), self._boot)
+        nowMs = int(wall * 1000)
+        eras = self._eras.saved(nowMs, self._behind(wall, passed) > STEP_SECONDS)
+        return ClockReading(self._newestMs, wallMs, int(passed * 1000), self._boot, eras)
+
+    def _behind(self, wall: float, passed: float) -> float:
+        """
+        Return how many seconds the wall clock is behind the newest date; 0 before L{compare}.
+        """
+        if self._trusted is None:
+            return 0.0
+        return max(self._newestMs / 1000, self._trusted + passed) - wall
+
+    def _resolve(self, wall: float, passed: float) -> None:
+        """Correct the eras in which other clocks were behind, if this one is right."""
+        if not self._isStepped and self._behind(wall, passed) <= STEP_SECONDS:
+            self._eras.resolve(int(wall * 1000))
 
     def _look(self) -> tuple[float, float]:
         """Compare the clocks; return the wall clock and the time since boot."""
@@ -246,14 +310,20 @@ class StoreClock:
             if abs(lead - self._steady) > STEP_SECONDS:
                 ahead = lead - self._steady
                 side = "ahead" if ahead > 0 else "back"
-                self._suspect(f"was set {_formatSeconds(ahead)} {side}")
+                # The step is not older than the last comparison.
+                fromMs = int((wall - (passed - self._lookedAt) - STEP_SECONDS) * 1000)
+                untilMs = int((passed + self._steady) * 1000) + STEP_MS
+                isBehind = self._behind(passed + self._steady, passed) > STEP_SECONDS
+                self._eras.step(int(lead * 1000), fromMs, untilMs, isBehind)
                 self._steady, self._since = lead, passed
+                self._suspect(f"was set {_formatSeconds(ahead)} {side}")
             elif passed - self._since >= AGREED_SECONDS:
                 if self._isStepped:
                     self._log.info(
                         "the clock has run steadily for an hour: removals by date resume"
                     )
                 self._settle(lead, passed)
+            self._lookedAt = passed
         return wall, passed
 
     def _suspect(self, reason: str) -> None:
@@ -264,13 +334,15 @@ class StoreClock:
             " until storagegate clock confirm",
             reason=self._reason,
         )
+        self.onChanged()
 
     def _settle(self, lead: float, passed: float) -> None:
         wasStepped, self._isStepped = self._isStepped, False
         self._trusted = self._steady = lead
         self._since = passed
+        self._resolve(lead + passed, passed)
         if wasStepped:
-            self.onSettled()
+            self.onChanged()
 
 
 def _formatSeconds(seconds: float) -> str:
@@ -304,12 +376,12 @@ class ClockRecorder:
         """
         Compare, immediately if the catalog does not suspend, and then save readings until L{stop}.
         """
-        self._clock.onSettled = self._task.wake
+        self._clock.onChanged = self._task.wake
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
         """Save the last reading."""
-        self._clock.onSettled = lambda: None
+        self._clock.onChanged = lambda: None
         await self._task.stop()
         await self._save()
 
@@ -334,28 +406,37 @@ class ClockRecorder:
         if self._clock.reading() is None:
             return
         try:
-            found = await self._read()
+            found = await self.look()
             if found is not None and self._clock.isConfirmedBy(found):
                 self._clock.confirm()
             reading = self._clock.reading()
             assert reading is not None
-            # In a cluster, a machine whose clock is behind keeps another machine's newer date.
-            isNewer = found is not None and found.newestMs > reading.newestMs
             if (
-                found is None
-                or found.boot == reading.boot
-                or not isNewer
-                or self._clock.isConfirmed
+                found is not None
+                and found.boot != reading.boot
+                and found.newestMs > reading.newestMs
+                and not self._clock.isConfirmed
             ):
-                await self._catalog.commit(PutProgress(_TASK, msgspec.json.encode(reading)))
-                self._clock.isConfirmed = False
+                # In a cluster, a machine whose clock is behind keeps another machine's newer date.
+                if found.eras == reading.eras:
+                    return
+                reading = replace(found, eras=reading.eras)
+            await self._catalog.commit(PutProgress(_TASK, msgspec.json.encode(reading)))
+            self._clock.isConfirmed = False
         except StoreError as error:
             self._log.info("cannot record the clock: {error}", error=str(error))
 
+    async def look(self) -> ClockReading | None:
+        """
+        Learn from the catalog of other machines' eras.
+
+        @return: The last reading, see L{_decode}.
+        """
+        found = await self._read()
+        if found is not None:
+            self._clock.merge(found)
+        return found
+
     async def _read(self) -> ClockReading | None:
-        """Read the last reading; L{None} if it is absent or cannot be decoded."""
-        document = await self._catalog.progress(_TASK)
-        try:
-            return None if document is None else _decodeReading(document)
-        except msgspec.DecodeError:
-            return None
+        """Read the last reading, see L{_decode}."""
+        return _decode(await self._catalog.progress(_TASK))

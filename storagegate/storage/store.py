@@ -329,6 +329,22 @@ class ObjectStore:
         """
         return atMs if self.clock is None else min(atMs, self.clock.settledMs())
 
+    def correctedMs(self, dateMs: int) -> int:
+        """
+        Correct a date that the machine's clock gave, see L{StoreClock.corrected}. May run in any
+        thread.
+
+        @param dateMs: In milliseconds since 1970.
+        """
+        return dateMs if self.clock is None else self.clock.corrected(dateMs)
+
+    async def lookAtClocks(self) -> None:
+        """
+        Learn from the catalog which other clocks of the store were behind, for L{correctedMs}.
+        """
+        if self._recorder is not None:
+            await self._recorder.look()
+
     async def deleteBucket(self, name: str) -> None:
         """Remove an empty bucket; see L{RemoveBucket}."""
         await self.catalog.commit(RemoveBucket(name))

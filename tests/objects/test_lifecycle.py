@@ -38,6 +38,7 @@ class DueTests(SynchronousTestCase):
     def test_shortDays(self) -> None:
         """A day may be of another length."""
         self.assertEqual(Calendar(2000).after(5000, 1), 8000)
+        self.assertEqual(Calendar(2000, lambda dateMs: dateMs + 3000).after(5000, 1), 12000)
 
     def test_longDays(self) -> None:
         """What is due after the year 9999 is due at its end: no response can show a later date."""

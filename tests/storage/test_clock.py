@@ -7,11 +7,19 @@ from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.objects.lifecycle import LifecycleRule
-from storagegate.storage.clock import AGREED_SECONDS, SAVE_SECONDS, ClockReading, StoreClock
+from storagegate.storage.clock import (
+    AGREED_SECONDS,
+    SAVE_SECONDS,
+    ClockReading,
+    ClockRecorder,
+    StoreClock,
+)
 from storagegate.storage.embedded.recovery import removeUnconfirmed
+from storagegate.storage.eras import MOST_ERAS, Eras
 from storagegate.storage.files import Files
 from storagegate.storage.layout import BlobLayout
 from storagegate.storage.mutations import PutProgress
+from storagegate.storage.ranges import UploadRange
 from storagegate.storage.records import COMPLIANCE, VERSIONING_ENABLED
 from tests.support.log import LogCase
 from tests.support.stores import ALWAYS, StoreDriver, fastDirectory
@@ -103,12 +111,12 @@ class StoreClockTests(LogCase):
     def test_aheadForGood(self) -> None:
         """After an hour of agreement the later date counts."""
         settled: list[int] = []
-        self.clock.onSettled = lambda: settled.append(1)
+        self.clock.onChanged = lambda: settled.append(1)
         self.machine.lead += 2 * DAY
         self.assertEqual(self.clock.settledMs(), NOW * 1000)
         self.machine.passed += AGREED_SECONDS
         self.assertEqual(self.clock.settledMs(), (NOW + 2 * DAY + 3600) * 1000)
-        self.assertEqual(settled, [1])
+        self.assertEqual(settled, [1, 1])
 
     def test_confirmed(self) -> None:
         """An operator's word ends the wait at once."""
@@ -158,6 +166,35 @@ class StoreClockTests(LogCase):
         self.clock.confirm()
         self.assertEqual(self.clock.behindMs(), 0)
         self.assertEqual(self.reading().newestMs, self.reading().wallMs)
+
+
+class ErasTests(SynchronousTestCase):
+    """L{Eras}, which are few however often the clock is set."""
+
+    def test_many(self) -> None:
+        """Of many eras the oldest become one, which corrects as much as each of them."""
+        eras = Eras("one")
+        eras.start(0, ())
+        lasts = []
+        for number in range(100):
+            untilMs = number * DAY * 1000
+            lasts.append(untilMs)
+            eras.step((number + 1) * DAY * 1000, untilMs + DAY * 1000, untilMs, False)
+        self.assertLessEqual(len(eras.saved(0, False)), MOST_ERAS)
+        for number, each in enumerate(lasts):
+            self.assertGreaterEqual(eras.corrected(each) - each, (100 - number) * DAY * 1000)
+        other = Eras("two")
+        other.start(0, eras.saved(0, False))
+        for each in lasts:
+            self.assertEqual(other.corrected(each), eras.corrected(each))
+
+    def test_returned(self) -> None:
+        """A clock that is set to and fro has two eras."""
+        eras = Eras("one")
+        eras.start(0, ())
+        for number in range(100):
+            eras.step((number % 2 - 1) * DAY * 1000, 0, 1, bool(number % 2))
+        self.assertEqual(len(eras.saved(0, False)), 2)
 
 
 class StoreTests(SynchronousTestCase):
@@ -268,6 +305,153 @@ class StoreTests(SynchronousTestCase):
         self.driver.clock.confirm()
         self.assertEqual(self.driver.scan(), (1, 0))
 
+    def keep(self, isKept: bool, key: bytes = b"k") -> None:
+        """Run the scanner by the clock; an object remains, or is removed."""
+        self.driver.setTime(int(self.wall() * 1000))
+        self.driver.scan()
+        self.assertEqual(key in self.driver.listing("c", b""), isKept, key)
+
+    def rule(self) -> None:
+        """Have a bucket whose objects are removed after 30 days."""
+        self.driver.createBucket("c")
+        self.driver.setRules("c", (LifecycleRule("e", True, days=30, abortDays=30),))
+
+    def write(self, key: bytes) -> None:
+        """Store an object with the rule, by the clock."""
+        self.driver.setTime(int(self.wall() * 1000))
+        self.driver.put("c", key, b"x")
+
+    def settle(self) -> None:
+        """Let the clock run steadily for an hour."""
+        assert self.driver.clock is not None
+        self.driver.clock.settledMs()
+        self.machine.passed += AGREED_SECONDS
+        self.assertFalse(self.driver.clock.isStepped)
+
+    def test_writtenBehind(self) -> None:
+        """What is written while the clock is a year behind has its 30 days once it is right."""
+        self.rule()
+        self.write(b"before")
+        for isRestarted in (False, True):
+            self.machine.lead -= 365 * DAY
+            if isRestarted:
+                self.restart()
+            self.settle()
+            self.write(b"k")
+            self.machine.passed += 60
+            self.machine.lead += 365 * DAY
+            if isRestarted:
+                self.restart()
+            self.settle()
+            self.keep(True)
+            self.machine.passed += 29 * DAY
+            self.keep(True)
+            self.machine.passed += 3 * DAY
+            self.keep(False)
+        self.keep(False, b"before")
+
+    def test_correctedWhileOff(self) -> None:
+        """So it is if the machine is turned off behind, and has the right date when it starts."""
+        self.rule()
+        self.reboot("two", NOW - 8000 * DAY)
+        self.write(b"k")
+        self.reboot("three", NOW + 5 * DAY)
+        self.settle()
+        self.keep(True)
+        self.restart()
+        self.keep(True)
+        self.machine.passed += 29 * DAY
+        self.keep(True)
+        self.machine.passed += 3 * DAY
+        self.keep(False)
+
+    def test_late(self) -> None:
+        """A machine without a clock goes on at the date of its end until a server sets it."""
+        self.rule()
+        self.reboot("two", NOW)
+        self.write(b"k")
+        self.machine.lead += 40 * DAY
+        self.settle()
+        self.keep(True)
+        self.machine.passed += 29 * DAY
+        self.keep(True)
+        self.machine.passed += 3 * DAY
+        self.keep(False)
+
+    def test_aheadAndBack(self) -> None:
+        """A clock that was a year ahead for some days has delayed nothing."""
+        self.rule()
+        self.write(b"k")
+        self.machine.lead += 365 * DAY
+        self.settle()
+        self.machine.lead -= 365 * DAY
+        self.settle()
+        self.machine.passed += 32 * DAY
+        self.keep(False)
+
+    def test_confirmedBehind(self) -> None:
+        """If the operator confirms the date, the newer one was wrong, and nothing is delayed."""
+        self.rule()
+        self.machine.lead += 365 * DAY
+        self.settle()
+        self.reboot("two", NOW)
+        self.write(b"k")
+        self.reboot("three", NOW + 60)
+        assert self.driver.clock is not None
+        self.assertTrue(self.driver.clock.confirm())
+        self.machine.passed += 32 * DAY
+        self.keep(False)
+
+    def test_confirmedAhead(self) -> None:
+        """If the operator confirms a later date, the time has passed, but for what was behind."""
+        self.rule()
+        self.write(b"k")
+        self.machine.lead -= 365 * DAY
+        self.settle()
+        self.write(b"behind")
+        assert self.driver.clock is not None
+        for days in (365, 32):
+            self.machine.passed += 60
+            self.machine.lead += days * DAY
+            self.driver.clock.confirm()
+        self.keep(False)
+        self.keep(True, b"behind")
+
+    def test_upload(self) -> None:
+        """An upload that began while the clock was behind is not aborted too soon."""
+        self.rule()
+        self.machine.lead -= 365 * DAY
+        self.driver.setTime(int(self.wall() * 1000))
+        self.settle()
+        self.driver.createUpload("id", "c", b"u")
+        self.machine.lead += 365 * DAY
+        self.settle()
+        for days, count in ((0, 1), (32, 0)):
+            self.machine.passed += days * DAY
+            self.driver.setTime(int(self.wall() * 1000))
+            self.driver.scan()
+            found = self.driver.reactor.settle(
+                self.driver.store.catalog.uploads(UploadRange("c", b"", b"", b"", 10, ""))
+            )
+            self.assertEqual(len(found.uploads), count)
+
+    def test_otherBehind(self) -> None:
+        """What another machine of a cluster wrote while its clock was behind is kept, too."""
+        self.rule()
+        other = Machine(lead=NOW - 1000 - 365 * DAY, boot="other")
+        self.restart()
+        reactor = self.driver.reactor
+        recorder = ClockRecorder(other.clock(), self.driver.store.catalog, reactor)
+        recorder.start()
+        reactor.settle(recorder.stop())
+        self.driver.setTime((NOW - 365 * DAY + 60) * 1000)
+        self.driver.put("c", b"k", b"x")
+        self.keep(True)
+        self.machine.passed += 29 * DAY
+        self.keep(True)
+        self.machine.passed += 3 * DAY
+        self.keep(False)
+
     def test_unconfirmed(self) -> None:
         """A blob that seems to be old may be of an upload in progress."""
         _, content = self.driver.upload(b"x" * 1000, 0)
@@ -282,6 +466,13 @@ class StoreTests(SynchronousTestCase):
                 clock.confirm()
             swept = self.driver.reactor.settle(removeUnconfirmed(store.catalog, store.blobs, clock))
             self.assertEqual(swept.removed, int(isTrusted))
+
+    def reboot(self, boot: str, date: float) -> None:
+        """Turn the machine off, and start it at a date."""
+        self.driver.close()
+        self.machine.boot, self.machine.passed, self.machine.lead = boot, 10, date - 10
+        self.driver.clock = StoreClock(self.wall, self.passed, boot)
+        self.driver.open()
 
     def note(self, newest: float, boot: str) -> None:
         """Have the reading of a machine in the catalog."""

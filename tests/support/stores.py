@@ -141,7 +141,8 @@ class StoreDriver:
 
     def scan(self) -> tuple[int, int]:
         """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
-        scanner = LifecycleScanner(self.store, Calendar(), self.reactor, secondsOf(self.nowMs))
+        calendar = Calendar(corrected=self.store.correctedMs)
+        scanner = LifecycleScanner(self.store, calendar, self.reactor, secondsOf(self.nowMs))
         self.reactor.settleWith(scanner.scan(), lambda: self.reactor.advance(1))
         return scanner.removed, scanner.kept
 

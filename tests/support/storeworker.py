@@ -199,7 +199,8 @@ class Worker:
 
     async def scan(self) -> list[int]:
         """Apply the rules of all buckets; return the numbers of removed and of locked versions."""
-        scanner = LifecycleScanner(self.store, Calendar(), self.reactor, secondsOf(self.nowMs))
+        calendar = Calendar(corrected=self.store.correctedMs)
+        scanner = LifecycleScanner(self.store, calendar, self.reactor, secondsOf(self.nowMs))
         await scanner.scan()
         return [scanner.removed, scanner.kept]
 

@@ -22,7 +22,7 @@ from storagegate.storage.embedded.buckets import (
     removeAccessKey,
 )
 from storagegate.storage.embedded.connections import Durability, Purpose, connect, prepare
-from storagegate.storage.embedded.expiry import putProgress
+from storagegate.storage.embedded.expiry import putProgress, readProgress
 from storagegate.storage.embedded.groupcommit import Apply, QueuedMutation, runTogether
 from storagegate.storage.embedded.lists import listBuckets
 from storagegate.storage.embedded.usage import countOlder, readUsage
@@ -141,6 +141,10 @@ class CatalogAdmin:
         @raise SettingsChanged: A setting differs from the expected one.
         """
         self._change(putSettings, change)
+
+    def progress(self, task: str) -> bytes | None:
+        """Return the progress of a background task; L{None} if it has never stored any."""
+        return readProgress(self._connection, task)
 
     def putProgress(self, task: str, document: bytes) -> None:
         """Store the progress of a background task."""
