@@ -10,6 +10,7 @@ import psycopg
 from attrs import define, field, frozen
 
 from storagegate.storage.blobids import SHARDS
+from storagegate.storage.cluster.connection import UNREPLICATED
 from storagegate.storage.cluster.interfaces import Backlog, NodeRow
 from storagegate.storage.cluster.lookups import keyDocument, keyDocuments, readBucket, readKey
 from storagegate.storage.cluster.primary import findPrimary, unreached
@@ -20,7 +21,7 @@ from storagegate.storage.cluster.schema import (
     migrate,
 )
 from storagegate.storage.cluster.statements import CLUSTER, STATUSES
-from storagegate.storage.errors import NoStandby, StoreBusy
+from storagegate.storage.errors import CommitUnknown, NoStandby, StoreBusy
 from storagegate.storage.mutations import PutIdentities
 from storagegate.storage.records import AccessKey, AccountDocuments, Bucket
 from storagegate.storage.rows import gatherIdentities
@@ -108,7 +109,8 @@ class Shard:
 class ClusterAdmin:
     """
     Issues and revokes access keys, with immediate notification of all nodes, and reads status for
-    operators. All methods block, and raise C{StoreBusy} if the catalog does not respond.
+    operators. All methods block, and raise C{StoreBusy} if the catalog does not respond, and
+    C{CommitUnknown} if a change was not replicated, because its wait was cancelled.
 
     @ivar conninfo: The primary's conninfo.
     @ivar timeline: The primary's timeline.
@@ -120,6 +122,10 @@ class ClusterAdmin:
     timeline: int
     connection: psycopg.Connection[tuple[Any, ...]]
     needsStandby: bool = False
+    _warning: str = field(default="", init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.connection.add_notice_handler(self._noticed)
 
     def close(self) -> None:
         """Close the connection."""
@@ -292,6 +298,7 @@ class ClusterAdmin:
                 )
         except psycopg.Error as error:
             raise StoreBusy(" ".join(str(error).split())) from error
+        self._checkReplicated()
         return int(number)
 
     def openShard(self, number: int, isOpen: bool) -> None:
@@ -348,6 +355,7 @@ class ClusterAdmin:
             self.connection.execute(sql.encode(), values or None)
         except psycopg.Error as error:
             raise StoreBusy(" ".join(str(error).split())) from error
+        self._checkReplicated()
 
     def _change(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """
@@ -361,9 +369,20 @@ class ClusterAdmin:
 
     def _run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         try:
-            return self.connection.execute(sql.encode(), values or None).fetchall()
+            found = self.connection.execute(sql.encode(), values or None).fetchall()
         except psycopg.Error as error:
             raise StoreBusy(" ".join(str(error).split())) from error
+        self._checkReplicated()
+        return found
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.source_function == UNREPLICATED.decode():
+            self._warning = notice.message_primary or "the change was not replicated"
+
+    def _checkReplicated(self) -> None:
+        warning, self._warning = self._warning, ""
+        if warning:
+            raise CommitUnknown(warning)
 
 
 def _claimShard(

@@ -47,7 +47,7 @@ _MOST_LOOK_UPS = 32
 _CONNECTION = b"08"
 _SHUTDOWN = (b"57P01", b"57P02", b"57P03", b"57P04", b"57P05", b"25P03", b"25P04")
 
-_UNREPLICATED = b"SyncRepWaitForLSN"
+UNREPLICATED = b"SyncRepWaitForLSN"
 """
 The function of the server that warns of a commit whose wait for its standby was canceled or
 terminated. The text of the warning depends on C{lc_messages}.
@@ -422,7 +422,7 @@ class Connection:
                 transaction.error = StatementRefused(state.decode(), text)
 
     def _noticed(self, notice: Rows) -> None:
-        if notice.error_field(pq.DiagnosticField.SOURCE_FUNCTION) == _UNREPLICATED:
+        if notice.error_field(pq.DiagnosticField.SOURCE_FUNCTION) == UNREPLICATED:
             text = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
             self._warning = text.decode("utf-8", "replace")
 

@@ -417,7 +417,7 @@ class InDoubtTests(TestCase):
         # The warning is of that commit alone.
         await connection.run([(b"pid", ())])
         # Without a look at warnings it would be a success.
-        self.patch(connectionModule, "_UNREPLICATED", b"nothing")
+        self.patch(connectionModule, "UNREPLICATED", b"nothing")
         writing = await insert(number + 1)
         server.execute("SELECT pg_cancel_backend(%s)", process)
         await writing

@@ -2,14 +2,19 @@
 
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from storagegate.storage.cluster.admin import openForTools
 from storagegate.storage.cluster.catalog import PostgreSQLCatalog, openPostgreSQL
 from storagegate.storage.errors import CommitUnknown, StoreBusy
 from storagegate.storage.mutations import AddBucket, PutObject
 from tests.contract.catalogcase import ALWAYS, IF_ABSENT, bucketNamed, inlineRecord
+from tests.contract.catalogkeys import KEY
 from tests.support.contention import Stopwatch
 from tests.support.postgresql import Server, execute
 from tests.support.selection import long
@@ -101,6 +106,31 @@ class StandbyTests(FailoverCase):
         with self.assertRaises(CommitUnknown):
             await writing
         self.assertEqual(node.lease, 0)
+
+    async def test_canceledKey(self) -> None:
+        """So is a change of a key by a command, which may be lost as well."""
+        admin = openForTools(self.conninfos, mayCreate=True)
+        self.addCleanup(admin.close)
+        admin.addAccessKey(evolve(KEY, accessKey="FIRST"))
+        self.second.stop()
+        for change in (
+            lambda: admin.addAccessKey(KEY),
+            lambda: admin.removeAccessKey("FIRST"),
+            lambda: admin.openShard(0, False),
+            lambda: admin.makeSecrets("AK", "SK", b"affinity"),
+        ):
+            changing = deferToThread(change)
+            changing.addErrback(lambda failure: failure)
+            while not changing.called:
+                self.first.execute(
+                    "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+                    " WHERE wait_event = 'SyncRep'"
+                )
+                await pause()
+            self.assertIsInstance(changing.result, Failure)
+            self.assertIsInstance(changing.result.value, CommitUnknown)
+            changing.addErrback(lambda failure: None)
+        self.assertEqual([each.accessKey for each in admin.accessKeys()], ["AK"])
 
 
 @long("starts PostgreSQL")
