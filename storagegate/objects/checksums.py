@@ -18,7 +18,7 @@ failure leaves nothing behind.
 
 import hashlib
 from binascii import Error, a2b_base64, b2a_base64
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Protocol
@@ -158,6 +158,10 @@ class BodyDecoder(Protocol):
     def isSigned(self) -> bool:
         """Whether a signature covers the bytes of the body."""
 
+    @property
+    def isBehind(self) -> bool:
+        """Whether received bytes are left to decode, by a call of L{feed} without bytes."""
+
     def feed(self, data: bytes) -> Sequence[bytes]:
         """Decode the next bytes; return the decoded pieces."""
 
@@ -179,6 +183,7 @@ class BodyExpectation(msgspec.Struct, frozen=True):
     @ivar algorithm: The checksum to compute if there is none.
     @ivar decoder: Decodes the encoding of the transfer.
     @ivar limit: Largest size after decoding, in bytes.
+    @ivar turn: Waits until others were served, while the decoder is behind.
     """
 
     length: int | None = None
@@ -188,6 +193,7 @@ class BodyExpectation(msgspec.Struct, frozen=True):
     algorithm: str = DEFAULT_ALGORITHM
     decoder: BodyDecoder | None = None
     limit: int = PUT_LIMIT
+    turn: Callable[[], Awaitable[object]] | None = None
 
     def requireDigest(self) -> None:
         """
@@ -217,11 +223,23 @@ class BodyHasher:
         self._sha256 = None if expectation.payloadHash is None else newHasher("SHA256")
         self._size = 0
 
+    @property
+    def isBehind(self) -> bool:
+        """Whether received bytes are left, for calls of L{resume}."""
+        decoder = self._expectation.decoder
+        return decoder is not None and decoder.isBehind
+
+    async def resume(self) -> Sequence[bytes]:
+        """Let others be served, then continue as L{update} does."""
+        if self._expectation.turn is not None:
+            await self._expectation.turn()
+        return self.update(b"")
+
     def update(self, chunk: bytes) -> Sequence[bytes]:
         """
         Decode, count and hash the next bytes of the body.
 
-        @return: The decoded pieces.
+        @return: The decoded pieces; there may be more, see L{isBehind}.
         @raise EntityTooLarge: The body exceeds its limit; also the errors of the decoder.
         """
         expectation, sha256 = self._expectation, self._sha256
@@ -328,7 +346,10 @@ async def ingest(
     hasher = BodyHasher(expectation)
     if ready is not None and len(ready) <= inlineLimit:
         # A small body arrives with its head: no sink, no file, no wait.
-        data = b"".join(hasher.update(ready))
+        pieces = [*hasher.update(ready)]
+        while hasher.isBehind:
+            pieces += await hasher.resume()
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         etag, checksum = hasher.verify()
         if objectKey is None:
             return IngestedBody(Content(len(data), data), etag, checksum)
@@ -338,10 +359,15 @@ async def ingest(
     sink = blobs.writer(inlineLimit, expectation.length, bucket, sealer)
 
     async def store(chunk: bytes) -> None:
-        for piece in hasher.update(chunk):
-            wait = sink.write(piece)
-            if wait is not None:
-                await wait
+        pieces = hasher.update(chunk)
+        while True:
+            for piece in pieces:
+                wait = sink.write(piece)
+                if wait is not None:
+                    await wait
+            if not hasher.isBehind:
+                return
+            pieces = await hasher.resume()
 
     try:
         if ready is not None:

@@ -71,6 +71,8 @@ async def gather(body: RequestBody, expectation: BodyExpectation) -> bytes:
     try:
         async for chunk in body:
             pieces += hasher.update(chunk)
+            while hasher.isBehind:
+                pieces += await hasher.resume()
             body.hold(body.taken)
         hasher.verify()
         return b"".join(pieces)

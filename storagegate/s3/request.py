@@ -469,7 +469,10 @@ class S3Request(Struct, eq=False):
             headers = {name: headers[name] for name in headers if b"checksum" not in name}
         try:
             expectation = self.authenticated.bodyExpectation(
-                headers, self.request.contentLength, limit=self.operation.documentLimit
+                headers,
+                self.request.contentLength,
+                limit=self.operation.documentLimit,
+                turn=self.services.scheduler.turn,
             )
             if not checked:
                 expectation = replace(expectation, checksum=None)

@@ -17,7 +17,7 @@ from storagegate.objects.checksums import (
 )
 from storagegate.objects.errors import DomainError
 from storagegate.s3.checksums import gather
-from storagegate.s3.chunked import AwsChunkedDecoder
+from storagegate.s3.chunked import MAX_CHUNKS, AwsChunkedDecoder
 from storagegate.storage.blobinterfaces import BlobFilter
 from storagegate.storage.errors import StoreFull
 from storagegate.storage.records import Content
@@ -179,6 +179,37 @@ class ReceiveTests(SynchronousTestCase):
                 self.assertEqual(self.successResultOf(taking).checksum.value, value)
             else:
                 self.assertEqual(self.failureResultOf(taking, DomainError).value.code, code)
+
+    def test_smallChunks(self) -> None:
+        """A body of many small chunks is decoded in turns, however it is read."""
+        wire = b"".join(b"1\r\n%c\r\n" % byte for byte in DATA) + b"0\r\n\r\n"
+
+        def expectation(turns: list[Deferred[None]]) -> BodyExpectation:
+            def turn() -> Deferred[None]:
+                turns.append(Deferred())
+                return turns[-1]
+
+            decoder = AwsChunkedDecoder(len(DATA))
+            return BodyExpectation(length=len(DATA), decoder=decoder, turn=turn)
+
+        for ready, inline in ((False, 16), (True, 16), (True, 1 << 20), (False, None)):
+            turns: list[Deferred[None]] = []
+            body, expected = Body([wire], ready), expectation(turns)
+            if inline is None:
+                taking = Deferred.fromCoroutine(gather(body, expected))
+            else:
+                taking = self.begin(body, expected, inline=inline)
+            for number in range(len(DATA) // MAX_CHUNKS):
+                self.assertEqual(len(turns), number + 1)
+                self.assertNoResult(taking)
+                if inline is not None and self.sinks:
+                    self.assertEqual(len(self.sink.taken), (number + 1) * MAX_CHUNKS)
+                turns[-1].callback(None)
+            received = self.successResultOf(taking)
+            if isinstance(received, bytes):
+                self.assertEqual(received, DATA)
+            else:
+                self.assertEqual(received.etag, hashlib.md5(DATA).hexdigest())
 
     def test_storeFails(self) -> None:
         """What the store raises comes out as it is, and the sink is aborted."""

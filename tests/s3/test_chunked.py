@@ -8,7 +8,12 @@ from msgspec.structs import replace
 
 from storagegate.s3.auth import sigv4
 from storagegate.s3.auth.sigv4 import SignatureParams, deriveSigningKey
-from storagegate.s3.chunked import AwsChunkedDecoder, makeDecoder, parseDecodedLength
+from storagegate.s3.chunked import (
+    MAX_CHUNKS,
+    AwsChunkedDecoder,
+    makeDecoder,
+    parseDecodedLength,
+)
 from storagegate.s3.errors import S3Error
 from tests.s3.examples import NOW, REGION, SECRET, TIMESTAMP, S3Case, authorization, check
 from tests.support.selection import rounds
@@ -99,9 +104,13 @@ def cut(wire: bytes, positions: list[int]) -> list[bytes]:
 
 def decode(decoder: AwsChunkedDecoder, pieces: list[bytes]) -> bytes:
     """Decode a whole body."""
-    data = b"".join([piece for wire in pieces for piece in decoder.feed(wire)])
+    found: list[bytes] = []
+    for wire in pieces:
+        found += decoder.feed(wire)
+        while decoder.isBehind:
+            found += decoder.feed(b"")
     decoder.finish()
-    return data
+    return b"".join(found)
 
 
 class ChunkedCase(S3Case):
@@ -202,6 +211,27 @@ class DecodingTests(ChunkedCase):
             S3Error, decode, self.signedDecoder(len(body), (CRC32C,)), [changed]
         )
         self.assertIn(error.status, (400, 403))
+
+    def test_manyChunks(self) -> None:
+        """A call decodes some chunks and leaves the others, whose errors come later."""
+        body = bytes(range(256)) * 2
+        small = [body[i : i + 1] for i in range(len(body))]
+        for decoder, wire in (
+            (self.unsignedDecoder(len(body)), unsignedBody(small)),
+            (self.signedDecoder(len(body)), signedBody(small)),
+        ):
+            found: list[bytes] = []
+            taken = decoder.feed(wire[:-1])
+            while decoder.isBehind:
+                self.assertEqual(len(taken), MAX_CHUNKS)
+                found += taken
+                taken = decoder.feed(b"")
+            found += taken + decoder.feed(wire[-1:])
+            self.assertEqual(b"".join(found), body)
+            decoder.finish()
+        decoder = self.unsignedDecoder(MAX_CHUNKS + 2)
+        self.assertEqual(len(decoder.feed(b"1\r\na\r\n" * (MAX_CHUNKS + 1) + b"x")), MAX_CHUNKS)
+        self.refused("IncompleteBody", 400, decoder.feed, b"\r\n")
 
     def test_noCopies(self) -> None:
         """Data comes out in pieces as large as it came in."""

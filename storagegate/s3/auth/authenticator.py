@@ -11,7 +11,7 @@ of an empty one.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from types import ModuleType
@@ -139,6 +139,7 @@ class Authenticated(Struct, frozen=True, eq=False):
         contentLength: int | None,
         algorithm: str = DEFAULT_ALGORITHM,
         limit: int = PUT_LIMIT,
+        turn: Callable[[], Awaitable[object]] | None = None,
     ) -> BodyExpectation:
         """
         Collect the declarations of a request about its body.
@@ -147,6 +148,7 @@ class Authenticated(Struct, frozen=True, eq=False):
         @param contentLength: The parsed C{Content-Length}, used if the header is present.
         @param algorithm: The checksum to compute if the request names none.
         @param limit: Largest size of the decoded body, in bytes.
+        @param turn: Waits until others were served, during a body of many small chunks.
         @raise S3Error: C{MissingContentLength}, C{EntityTooLarge}, C{InvalidDigest},
             C{InvalidRequest}, before any byte is read.
         """
@@ -178,7 +180,7 @@ class Authenticated(Struct, frozen=True, eq=False):
                 raise S3Error("InvalidRequest", "Signed chunks need a signed request")
         payloadHash = self.payloadHash.lower() if len(self.payloadHash) == 64 else None
         md5 = contentMD5(headers) if isDeclared else None
-        return BodyExpectation(length, md5, payloadHash, checksum, algorithm, decoder, limit)
+        return BodyExpectation(length, md5, payloadHash, checksum, algorithm, decoder, limit, turn)
 
 
 _ANONYMOUS = Authenticated(ANONYMOUS)

@@ -77,7 +77,10 @@ async def uploadPart(call: S3Request) -> None:
     encryption = upload.attributes.encryption
     key = uploadKey(call, encryption)
     expectation = call.authenticated.bodyExpectation(
-        call.headers, call.request.contentLength, upload.checksumAlgorithm or DEFAULT_ALGORITHM
+        call.headers,
+        call.request.contentLength,
+        upload.checksumAlgorithm or DEFAULT_ALGORITHM,
+        turn=call.services.scheduler.turn,
     )
     checksum = expectation.checksum
     if checksum is not None and upload.checksumAlgorithm not in ("", checksum.algorithm):

@@ -73,7 +73,9 @@ async def putObject(call: S3Request) -> None:
         if owner.revision is not None:
             bucket = await objects.find(call.bucket)
         checkLock(bucket, attributes.lock, objects.nowMs())
-    expectation = call.authenticated.bodyExpectation(headers, length)
+    expectation = call.authenticated.bodyExpectation(
+        headers, length, turn=call.services.scheduler.turn
+    )
     if attributes.lock is not UNLOCKED or (bucket.lockEnabled and await objects.isRetained(bucket)):
         expectation.requireDigest()
     store = call.services.store
