@@ -8,15 +8,18 @@ an object may have, too: see L{besideObjects}.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from storagegate.gateway.options import GatewayOptions
 from storagegate.gateway.transports.registry import HTTP, WEBSOCKET
 from storagegate.net.http.message import ChannelRequest
 from storagegate.net.http.site import NativeResource
-from storagegate.net.http2.hpack import ReceivedFields
 from storagegate.objects.errors import InvalidBucketName
 from storagegate.objects.names import checkBucketName
+
+if TYPE_CHECKING:
+    # Imported with the first connection of HTTP/2.
+    from storagegate.net.http2.hpack import ReceivedFields
 
 # Characters that stand for themselves in the patterns of the framework, and in requests.
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
@@ -51,7 +54,7 @@ def _isFree(path: str) -> bool:
     return False
 
 
-OpenCall = Callable[[Any, int, ReceivedFields], Any]
+OpenCall = Callable[[Any, int, "ReceivedFields"], Any]
 """See L{IChannelOwner.openCall<storagegate.net.http.interfaces.IChannelOwner>}."""
 
 
@@ -61,13 +64,13 @@ def besideObjects(openCall: OpenCall) -> OpenCall:
     a query, which S3 has only for forms.
     """
 
-    def open(connection: Any, number: int, fields: ReceivedFields) -> Any:
+    def open(connection: Any, number: int, fields: "ReceivedFields") -> Any:
         return openCall(connection, number, fields) if _mayBeCall(fields) else None
 
     return open
 
 
-def _mayBeCall(fields: ReceivedFields) -> bool:
+def _mayBeCall(fields: "ReceivedFields") -> bool:
     for name, value in fields.pairs:
         if name[:1] != b":":
             break

@@ -169,17 +169,18 @@ class EmbeddedTests(SynchronousTestCase):
     """A daemon without the table."""
 
     def test_imports(self) -> None:
-        """Its start imports nothing of a cluster, nor the libraries of one."""
+        """Its start imports nothing of a cluster, nor the libraries of one, nor HTTP/2."""
         script = (
             "import sys\n"
-            "from storagegate.daemon import daemon, supervisor\n"
+            "from storagegate.daemon import daemon, gatewayservice, supervisor\n"
             "from storagegate.daemon.components import Components\n"
             "from storagegate.daemon.config import load\n"
             "from storagegate.net.endpoints import chooseReactor\n"
             "options = load({}, {})\n"
             "parts = Components(chooseReactor(None))\n"
             "parts.store(options.store, sys.argv[1])\n"
-            "wrong = ('storagegate.cluster', 'psycopg', 'hiredis', 'awscrt.s3')\n"
+            "wrong = ('storagegate.cluster', 'psycopg', 'hiredis', 'awscrt.s3',"
+            " 'storagegate.net.http2')\n"
             "found = [name for name in sys.modules if name.startswith(wrong)]\n"
             "sys.exit(', '.join(found) or None)\n"
         )
