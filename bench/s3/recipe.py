@@ -237,17 +237,23 @@ def checkListed(running: Running, work: Work) -> None:
         raise MeasureError(f"{answer.status} with {found} entries instead of {entries}")
 
 
+def writeAll(running: Running, work: Work, paths: list[str], what: str) -> None:
+    """
+    Write objects. If a peer refuses some, as a busy rclone does of some thousands, repeat it.
+    """
+    for left in range(1 if running.server.isOurs else FILL_ATTEMPTS, 0, -1):
+        outcome = sendOnce(running, puts(paths, work.size), work.size)
+        if not (outcome.bad or outcome.lost) or left == 1:
+            requireAll(outcome, len(paths), f"{running.server.name}: {what}")
+            break
+
+
 def fillStored(running: Running, work: Work) -> None:
     """Make the objects that the work reads, once, and read one back."""
     paths = storedPaths(work)
     if filled(running).get(paths[0]) == len(paths):
         return
-    for left in range(FILL_ATTEMPTS, 0, -1):
-        outcome = sendOnce(running, puts(paths, work.size), work.size)
-        # A busy rclone refuses one in some thousands.
-        if not (outcome.bad or outcome.lost) or left == 1:
-            requireAll(outcome, len(paths), paths[0])
-            break
+    writeAll(running, work, paths, paths[0])
     answer = send(running, Request("GET", paths[-1]))
     if answer.status != 200 or len(answer.body) != work.size:
         raise MeasureError(f"{paths[-1]}: {answer.status} with {len(answer.body)} bytes")
@@ -268,8 +274,7 @@ def prepareWork(running: Running, work: Work, paths: list[str]) -> None:
     if work.kind in ("get", "head", "mixed", "overwrite"):
         fillStored(running, work)
     elif work.kind == "delete":
-        outcome = sendOnce(running, puts(paths, work.size), work.size)
-        requireAll(outcome, len(paths), "write the objects to delete")
+        writeAll(running, work, paths, "write the objects to delete")
 
 
 def doubtsOf(work: Work, outcome: Outcome) -> tuple[str, ...]:

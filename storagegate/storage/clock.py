@@ -76,6 +76,7 @@ class ClockReading(Struct, frozen=True, omit_defaults=True):
     @ivar bootMs: The time since boot, in milliseconds.
     @ivar boot: The id of the boot.
     @ivar eras: The eras whose dates are corrected, or may have to be.
+    @ivar isStepped: Whether the clock was not trusted.
     """
 
     newestMs: int
@@ -83,6 +84,7 @@ class ClockReading(Struct, frozen=True, omit_defaults=True):
     bootMs: int
     boot: str
     eras: tuple[Era, ...] = ()
+    isStepped: bool = False
 
 
 class _Catalog(Protocol):
@@ -273,7 +275,8 @@ class StoreClock:
         self._look()
         lead = (reading.wallMs - reading.bootMs) / 1000
         isSameBoot = bool(reading.boot) and reading.boot == self._boot
-        return self._isStepped and isSameBoot and abs(lead - self._steady) <= STEP_SECONDS
+        isTrusted = isSameBoot and not reading.isStepped
+        return self._isStepped and isTrusted and abs(lead - self._steady) <= STEP_SECONDS
 
     def reading(self) -> ClockReading | None:
         """
@@ -287,7 +290,8 @@ class StoreClock:
         self._newestMs = max(self._newestMs, wallMs)
         nowMs = int(wall * 1000)
         eras = self._eras.saved(nowMs, self._behind(wall, passed) > STEP_SECONDS)
-        return ClockReading(self._newestMs, wallMs, int(passed * 1000), self._boot, eras)
+        bootMs = int(passed * 1000)
+        return ClockReading(self._newestMs, wallMs, bootMs, self._boot, eras, self._isStepped)
 
     def _behind(self, wall: float, passed: float) -> float:
         """

@@ -45,7 +45,7 @@ def callItself(port):
     client = createGrpcClient(f"127.0.0.1:{{port.getHost().port}}", "insecure", "Broken")
     for number in range(10):
         client.fail({{}}).deferred().addErrback(lambda failure: None)
-gateway = createProtocolGateway(port=0, grpc={{"port": 0}})
+gateway = createProtocolGateway(protocols=["http", "grpc"], port=0, grpc={{"port": 0}})
 gateway.addService("Broken", {{"methods": {{"fail": fail}}}})
 {run}
 """

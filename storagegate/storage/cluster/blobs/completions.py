@@ -1,5 +1,6 @@
 """Delivers results from threads of a foreign library to the reactor."""
 
+import select
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -72,8 +73,9 @@ class CompletionQueue:
                 if time.monotonic() > deadline:
                     raise StoreBusy(f"no response within {seconds:g} s") from None
                 # Not a get with a timeout: if a signal interrupts it when its time is over, CPython
-                # goes on with a negative timeout, which stands for none.
-                time.sleep(_POLL_SECONDS)
+                # goes on with a negative timeout, which stands for none. Not time.sleep, which
+                # fails where libfaketime changes the clock.
+                select.select((), (), (), _POLL_SECONDS)
             else:
                 _make(call)
         if isinstance(outcome[0], Failure):
