@@ -380,7 +380,7 @@ class _Hanging:
         self.decryptions: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+            def describe(self) -> None:
                 body = b'{"data": {"ttl": 0, "renewable": false}}'
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -393,6 +393,8 @@ class _Hanging:
 
             def log_message(self, *arguments: Any) -> None:
                 """Say nothing."""
+
+            do_GET = describe
 
         class Server(ThreadingHTTPServer):
             request_queue_size = 4 * CONCURRENT
