@@ -70,10 +70,10 @@ _SHAPES = (
         rf"\1{HIDDEN}",
         ("-----begin ",),
     ),
-    # "name": "value", ('name', 'value'), {b'name': [b'value']}, as JSON and Python write them;
-    # quotes in nested text have backslashes.
+    # "name": "value", ('name', 'value'), (key='name', value='value'), {b'name': [b'value']}, as JSON
+    # and Python write them; quotes in nested text have backslashes.
     (
-        rf"""(["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*(?:[\[(]\s*)?b?)"""
+        rf"""(["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*(?:[\[(]\s*|value=)?b?)"""
         rf"""(?:\\+"(?:[^"\\]|\\+[^"\\])*\\+"|{_QUOTED}|{_BARE}+)""",
         rf"\1{HIDDEN}",
         ('"', "'"),

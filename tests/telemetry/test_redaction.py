@@ -84,6 +84,9 @@ class ShapeTests(SynchronousTestCase):
             str({"authorization": f"Bearer {SECRET}"}),
             str({b"Authorization": [SECRET.encode()]}),
             str(("cookie", f"session=1; sid={SECRET}")),
+            # The metadata of a call, as grpcio prints them.
+            f"(_Metadatum(key='x-api-key', value='{SECRET}'),)",
+            f"(_Metadatum(key='x-storage-secret-key', value=b'{SECRET}'),)",
             f"Cookie: a=b; sid={SECRET}",
             f"Set-Cookie: sid={SECRET}; HttpOnly",
             json.dumps({"id": 1, "auth": {"token": f"A:{SECRET}"}}),
