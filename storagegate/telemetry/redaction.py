@@ -62,7 +62,7 @@ _FIELD = r"(?:(?:proxy-)?authorization|(?:set-)?cookie2?)"
 _QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
 _BARE = r"""[^\s,;&)}\]"'#]"""
 
-# No pattern begins with a repetition, so each has literal words to search for.
+# No pattern begins with a repetition that can begin anywhere, so each takes linear time.
 _SHAPES = (
     # A private key file.
     (
@@ -70,8 +70,8 @@ _SHAPES = (
         rf"\1{HIDDEN}",
         ("-----begin ",),
     ),
-    # "name": "value", ('name', 'value'), (key='name', value='value'), {b'name': [b'value']}, as JSON
-    # and Python write them; quotes in nested text have backslashes.
+    # "name": "value", ('name', 'value'), {b'name': [b'value']}, (key='name', value='value'), as
+    # JSON and Python write them; quotes in nested text have backslashes.
     (
         rf"""(["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*(?:[\[(]\s*|value=)?b?)"""
         rf"""(?:\\+"(?:[^"\\]|\\+[^"\\])*\\+"|{_QUOTED}|{_BARE}+)""",
