@@ -149,6 +149,10 @@ def _readKey(entry: Any) -> VerificationKey | None:
     if parser is None:
         # Above all a shared secret, which a publication would disclose.
         return None
+    if "d" in entry:
+        # A private key (RFC 7518 sections 6.2.2 and 6.3.2). To compute the primes of a long one
+        # would take the reactor hours.
+        return None
     try:
         key = parser(dict(entry))
         algorithms = fittingAlgorithms(key)

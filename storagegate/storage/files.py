@@ -322,7 +322,8 @@ def createPrivate(path: str) -> int:
 
 def replaceFile(path: str, content: bytes) -> None:
     """
-    Atomically and durably replace a small file that only its owner can read.
+    Atomically and durably replace a small file that only its owner can read. The owner stays: a
+    command of root must not take the file from the user of the daemon.
 
     @param path: A file in the data directory; C{PATH.new} is used as the draft.
     """
@@ -330,6 +331,10 @@ def replaceFile(path: str, content: bytes) -> None:
     with suppress(FileNotFoundError):
         os.unlink(draft)
     with open(createPrivate(draft), "wb") as file:
+        # There may be no file yet, and only root can give files away.
+        with suppress(OSError):
+            before = os.stat(path)
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -62,7 +62,7 @@ _FIELD = r"(?:(?:proxy-)?authorization|(?:set-)?cookie2?)"
 _QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
 _BARE = r"""[^\s,;&)}\]"'#]"""
 
-# No pattern begins with a repetition, so each has literal words to search for.
+# No pattern begins with a repetition that can begin anywhere, so each takes linear time.
 _SHAPES = (
     # A private key file.
     (
@@ -70,10 +70,10 @@ _SHAPES = (
         rf"\1{HIDDEN}",
         ("-----begin ",),
     ),
-    # "name": "value", ('name', 'value'), {b'name': [b'value']}, as JSON and Python write them;
-    # quotes in nested text have backslashes.
+    # "name": "value", ('name', 'value'), {b'name': [b'value']}, (key='name', value='value'), as
+    # JSON and Python write them; quotes in nested text have backslashes.
     (
-        rf"""(\\*["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*[\[(]?\s*b?)"""
+        rf"""(["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*(?:[\[(]\s*|value=)?b?)"""
         rf"""(?:\\+"(?:[^"\\]|\\+[^"\\])*\\+"|{_QUOTED}|{_BARE}+)""",
         rf"\1{HIDDEN}",
         ('"', "'"),
@@ -97,8 +97,13 @@ _SHAPES = (
     (r"(\bBasic\s+)(?=\S{0,64}(?-i:[A-Z0-9=]))[\w+/=-]{4,}", rf"\1{HIDDEN}", ("basic",)),
     # A version 2 signature follows the access key.
     (r"(\bAWS [\w-]{3,128}:)\S+", rf"\1{HIDDEN}", ("aws ",)),
-    # A JSON Web Token begins with {" in Base64.
-    (r"\beyJ[\w-]{5,}(?:\.[\w-]*){1,4}", HIDDEN, ("eyj",)),
+    # A JSON Web Token begins with {" in Base64. Its run of characters is read from the beginning:
+    # from each eyJ to the end of a run without a dot, 64 KB take seconds.
+    (
+        r"(?<![\w-])(?=[\w-]*\.)([\w-]*?)\beyJ[\w-]{5,}(?:\.[\w-]*){1,4}",
+        rf"\1{HIDDEN}",
+        ("eyj",),
+    ),
     # https://user:password@host
     (r"""(://[^\s/:@"']{0,256}:)[^\s/@"']{1,256}@""", rf"\1{HIDDEN}@", ("://",)),
 )

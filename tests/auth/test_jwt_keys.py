@@ -1,6 +1,7 @@
 """Sets of public keys: which of them signatures are checked with."""
 
 import json
+from time import process_time
 from typing import Any
 
 from hypothesis import given, settings
@@ -77,6 +78,17 @@ class KeySetTests(SynchronousTestCase):
         secret = OctKey.generate_key(256, {"kid": "oct"}).as_dict(private=True)
         private = rsaKey().as_dict(private=True)
         self.unusable(secret, {**secret, "alg": "HS256"}, private)
+
+    def test_hugePrivate(self) -> None:
+        """A private key is left out before its primes are computed, which takes seconds."""
+        number = "_" * 2730
+        began = process_time()
+        self.unusable(
+            {"kty": "RSA", "e": "AQAB", "n": number, "d": number},
+            ecKey().as_dict(private=True),
+            edKey().as_dict(private=True),
+        )
+        self.assertLess(process_time() - began, 1.0)
 
     def test_otherUse(self) -> None:
         """Keys for something else are left out."""

@@ -62,6 +62,20 @@ class BucketKeyTests(ConsoleCase):
         self.assertEqual(found[whole]["may"], ["list", "read", "write", "admin"])
         self.assertNotIn(stranger, found)
 
+    def test_surrogate(self) -> None:
+        """A resource with half of a surrogate pair, which JSON can escape, is shown without it."""
+        bucket = self.makeBucket()
+        account = f"half-of-{bucket}"
+        guest = self.make(account=account)
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"AWS": f"arn:aws:iam::{account}:root"},
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/a\ud800*",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": [statement]}))
+        self.assertEqual(self.reach(bucket)[guest]["patterns"], ["a?*"])
+
     def test_users(self) -> None:
         """The key of a user is there with what the user's policies could allow, not as an owner."""
         bucket, account = self.makeBucket(), "root"

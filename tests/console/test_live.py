@@ -115,6 +115,26 @@ class EventsTests(ConsoleCase):
             self.assertEqual(found, ["PutObject", "GetObject"])
             self.assertEqual([each.get("statement") for each in items], numbers)
 
+    def test_surrogate(self) -> None:
+        """A Sid with half of a surrogate pair, which JSON can escape, keeps no refusal away."""
+        bucket = self.makeBucket()
+        reader = self.issueKey("halved", "--policy", "readonly")
+        statement = {
+            "Sid": "a\ud800b",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        }
+        self.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": [statement]}))
+        stream = self.open(f"topics=requests&bucket={bucket}&status=403")
+        with self.assertRaises(ClientError):
+            botoClient(self.endpoint, reader).get_object(Bucket=bucket, Key="a")
+        rule = f"statement a?b of the policy of {bucket} denies s3:GetObject"
+        self.assertEqual(stream.next("requests")["rule"], rule)
+        kept = self.call("GET", "overview").json["refusals"]
+        self.assertIn(rule, [each.get("rule") for each in kept])
+
     @long("takes a second or more")
     def test_filters(self) -> None:
         """A stream has only what all of its filters let through."""

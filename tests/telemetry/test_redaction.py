@@ -3,6 +3,7 @@
 import base64
 import json
 from itertools import product
+from time import process_time
 from urllib.parse import quote
 
 from hypothesis import given
@@ -83,6 +84,9 @@ class ShapeTests(SynchronousTestCase):
             str({"authorization": f"Bearer {SECRET}"}),
             str({b"Authorization": [SECRET.encode()]}),
             str(("cookie", f"session=1; sid={SECRET}")),
+            # The metadata of a call, as grpcio prints them.
+            f"(_Metadatum(key='x-api-key', value='{SECRET}'),)",
+            f"(_Metadatum(key='x-storage-secret-key', value=b'{SECRET}'),)",
             f"Cookie: a=b; sid={SECRET}",
             f"Set-Cookie: sid={SECRET}; HttpOnly",
             json.dumps({"id": 1, "auth": {"token": f"A:{SECRET}"}}),
@@ -140,6 +144,28 @@ class ShapeTests(SynchronousTestCase):
             Redactor().redact('{"password":"a\\"b","user":"me"}'),
             '{"password":***,"user":"me"}',
         )
+
+    def test_begunTokens(self) -> None:
+        """A token is found behind other characters of its alphabet, which stay."""
+        self.assertEqual(Redactor().redact(f"a x-{JWT} b"), "a x-*** b")
+        self.assertEqual(Redactor().redact(f"eyJ-{JWT}, {JWT}"), "***, ***")
+        text = "x-eyJhbGciOiJIUzI1NiJ9 b.c"
+        self.assertEqual(Redactor().redact(text), text)
+
+    def test_hostile(self) -> None:
+        """The time is in proportion to the text, which any client may choose."""
+        length = 16 * 1024
+        for text in (
+            '"token":' + length * " " + ",",
+            '"token": ' + length * "\n" + "[,",
+            'token "' + length * "\\",
+            '\\"token\\":' + length * "\\",
+            length // 8 * "-eyJaaaa",
+            length // 8 * '"token":',
+        ):
+            began = process_time()
+            self.assertTrue(Redactor().redact(text))
+            self.assertLess(process_time() - began, 0.5, text[:20])
 
 
 class KnownTests(SynchronousTestCase):

@@ -258,7 +258,8 @@ def _keyPrefixes(starts: Iterable[str], bucket: str) -> Iterator[bytes]:
         if beginning.startswith(each):
             yield b""
         elif each.startswith(beginning):
-            yield each.removeprefix(beginning).encode()
+            # Half of a surrogate pair, which JSON can escape, is in no key.
+            yield each.removeprefix(beginning).encode("utf-8", "surrogatepass")
 
 
 # Most users have the policies of few groups; a policy in use is also kept by its rights.

@@ -101,15 +101,25 @@ def _variable(inner: str) -> Variable:
     return Variable(key.strip())
 
 
+def shownText(text: str) -> str:
+    """
+    Return a text of a policy for people: half of a surrogate pair, which JSON can escape and no
+    response can carry, is a question mark.
+    """
+    return text.encode("utf-8", "replace").decode()
+
+
 def patternText(tokens: Tokens) -> str:
     """Return a pattern as text, for people."""
-    return "".join(
-        token
-        if isinstance(token, str)
-        else token.sign
-        if isinstance(token, WildcardSign)
-        else f"${{{token.key}}}"
-        for token in tokens
+    return shownText(
+        "".join(
+            token
+            if isinstance(token, str)
+            else token.sign
+            if isinstance(token, WildcardSign)
+            else f"${{{token.key}}}"
+            for token in tokens
+        )
     )
 
 

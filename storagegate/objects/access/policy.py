@@ -26,7 +26,15 @@ from storagegate.core.addresses import readNetwork
 from storagegate.objects.access.actions import ACTIONS
 from storagegate.objects.access.conditions import Condition, Test, checkVariables
 from storagegate.objects.access.context import AccessContext
-from storagegate.objects.access.patterns import ANY, Tokens, derive, hasVariables, matcher, tokenise
+from storagegate.objects.access.patterns import (
+    ANY,
+    Tokens,
+    derive,
+    hasVariables,
+    matcher,
+    shownText,
+    tokenise,
+)
 from storagegate.objects.access.policydocument import (
     VERSIONS,
     checkElements,
@@ -348,7 +356,7 @@ class BucketPolicy:
             denies, _ = rules[action]
             if denies.rows and denies.hold(context, context.key):
                 statement = statementsOf(parsePolicy(self.document, POLICY_LIMIT))[place]
-                return place + 1, str(statement.get("Sid", ""))
+                return place + 1, shownText(str(statement.get("Sid", "")))
         return None
 
 

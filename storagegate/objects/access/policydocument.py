@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from storagegate.objects import errors
 from storagegate.objects.access.conditions import Condition
+from storagegate.objects.access.patterns import shownText
 
 VERSIONS = ("2008-10-17", "2012-10-17")
 """The versions of the language; only the second has variables."""
@@ -17,7 +18,7 @@ def malformed(message: str, place: Mapping[str, int | str] | None = None) -> err
 
     @param place: See L{errors.MalformedPolicy}.
     """
-    return errors.MalformedPolicy(message[:400], place)
+    return errors.MalformedPolicy(shownText(message[:400]), place)
 
 
 def statementsOf(policy: Mapping[str, Any]) -> list[Any]:

@@ -57,6 +57,12 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(error.code, "MalformedPolicy")
         self.assertIn(named, error.message)
 
+    def test_surrogates(self) -> None:
+        """A message can be sent, though JSON can escape half of a surrogate pair."""
+        strange = {"StringEquals": {"a\ud800b": "x"}}
+        for body in (document(**{"a\ud800b": 1}), document(statement(Condition=strange))):
+            self.assertRefused(body, "a?b")
+
     def test_documents(self) -> None:
         """What is no JSON object, too long or of another version."""
         for body, named in (

@@ -511,6 +511,9 @@ class CoverageTests(RightsCase):
             ),
             ([rule("s3:Get*"), rule("s3:*", resource=f"{box}/*1", effect="Deny")], []),
             ([rule("s3:Get*"), rule("s3:Put*", effect="Deny")], everything),
+            # JSON can escape half of a surrogate pair, which no key has.
+            ([get, rule("s3:Get*", resource=f"{box}/\ud800*")], ["GetObject a/1"]),
+            ([rule("s3:Get*"), rule("*", resource=f"{box}/\ud800*", effect="Deny")], everything),
         ):
             found = [each for each in self.covered(*statements) if "Attributes" not in each]
             self.assertEqual(found, expected, statements)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import jwt
@@ -17,7 +17,11 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from storagegate.objects.encryption.masterkeys.options import readVault
-from storagegate.objects.encryption.masterkeys.vault import PROBLEM_SECONDS, VaultMasterKeys
+from storagegate.objects.encryption.masterkeys.vault import (
+    CONCURRENT,
+    PROBLEM_SECONDS,
+    VaultMasterKeys,
+)
 from storagegate.objects.errors import (
     InvalidArgument,
     MasterKeyDisabled,
@@ -340,6 +344,72 @@ class AwayTests(VaultCase):
         await self.refused(keys.wrap(KEY, PLAIN, b""), MasterKeysUnavailable)
         self.assertIn("does not answer", keys.problem or "")
         await self.refused(keys.wrap(KEY, PLAIN, b""), MasterKeysUnavailable)
+
+
+@long("waits for a timeout")
+class HangingTests(TestCase):
+    """A server that knows the token, and then says nothing more."""
+
+    async def test_waiting(self) -> None:
+        """The calls that wait for a connection fail with the first timeout."""
+        server = _Hanging()
+        self.addCleanup(server.close)
+        options = readVault({"address": server.url, "token": "x", "timeoutSeconds": 1})
+        keys = VaultMasterKeys(options, reactor, maybeDeferred)
+        self.addCleanup(lambda: Deferred.fromCoroutine(keys.close()))
+        calls = [
+            self.assertFailure(
+                Deferred.fromCoroutine(keys.unwrap(KEY, f"vault:v1:{number}", b"")),
+                MasterKeysUnavailable,
+            )
+            for number in range(3 * CONCURRENT)
+        ]
+        await gatherResults(calls)
+        self.assertLessEqual(len(server.decryptions), CONCURRENT)
+
+
+class _Hanging:
+    """
+    A server that answers only the look-up of a token.
+
+    @ivar decryptions: The paths of the requests to decrypt.
+    """
+
+    def __init__(self) -> None:
+        outer, self._isOver = self, Event()
+        self.decryptions: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def describe(self) -> None:
+                body = b'{"data": {"ttl": 0, "renewable": false}}'
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                outer.decryptions.append(self.path)
+                outer._isOver.wait()
+
+            def log_message(self, *arguments: Any) -> None:
+                """Say nothing."""
+
+            do_GET = describe
+
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 4 * CONCURRENT
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._isOver.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
 
 
 class _TokenReviews:

@@ -384,6 +384,9 @@ class VaultMasterKeys:
             fields["Content-Type"] = "application/json"
         await self._slots.acquire()
         try:
+            if self._reactor.seconds() < self._awayUntil:
+                # A request failed while this one waited, which must not wait as long again.
+                raise MasterKeysUnavailable()
             seconds = float(self._options.timeoutSeconds)
             response = await self._client.request(method, path, fields, content, seconds)
         except (HTTPClientError, ValueError) as error:

@@ -9,6 +9,7 @@ from base64 import b64encode
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
+from unittest import skipIf
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
@@ -422,6 +423,17 @@ class ChangeTests(FileCase):
             assert file is not None
             self.assertEqual(found, [file] * 6)
         self.assertEqual(len(os.listdir(self.directory)), 10)
+
+    @skipIf(os.geteuid(), "only root can give files away")
+    def test_owner(self) -> None:
+        """A command of root does not take the file from the user of the daemon."""
+        keys = self.provider()
+        self.wait(keys.newKey("photos"))
+        os.chown(self.path, 12345, 23456)
+        self.wait(keys.rotate("photos"))
+        found = os.stat(self.path)
+        self.assertEqual((found.st_uid, found.st_gid), (12345, 23456))
+        self.assertEqual(stat.S_IMODE(found.st_mode), 0o600)
 
     def test_link(self) -> None:
         """A change follows a link to the file, and keeps the link."""
