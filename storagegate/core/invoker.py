@@ -426,8 +426,7 @@ class Invoker(DependencyOwner):
             elif not (bound.outputFits and bound.outputFits(result)):
                 result = checkResult(bound.output, bound.whole, result)
         except BaseException as error:
-            if opened:
-                await _closeAll(opened)
+            await _closeAll(opened)
             raise causedBy(self._failed(context, error, began), error)  # noqa: B904
         if bound.streamsResponses:
             results = checkedResults(bound.output, bound.whole, result)
@@ -514,8 +513,7 @@ class Invoker(DependencyOwner):
         finally:
             # Close it here; the garbage collector would do so at an arbitrary time.
             await results.aclose()  # type: ignore[attr-defined]
-            if opened:
-                await _closeAll(opened)
+            await _closeAll(opened)
             if error is None:
                 self._ended(context, None, began)
             elif isinstance(error, GeneratorExit):
