@@ -157,7 +157,7 @@ class InjectedHandler:
         if not calls.hasOpened:
             return result
         if self._streams:
-            return self._stream(calls, result)
+            return _DependentResults(calls, self._stream(calls, result))
         calls.endAfterAnswer(None)
         return result
 
@@ -170,3 +170,30 @@ class InjectedHandler:
             calls.endAfterAnswer(error)
             raise
         calls.endAfterAnswer(None)
+
+
+class _DependentResults:
+    """A stream whose dependencies end when it is closed, although it was never begun."""
+
+    def __init__(self, calls: "DependencyCalls", results: Any) -> None:
+        """
+        @param results: An asynchronous generator, which ends the dependencies once it has begun.
+        """
+        self._calls = calls
+        self._results = results
+        self._isBegun = False
+
+    def __aiter__(self) -> "_DependentResults":
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        self._isBegun = True
+        item: Awaitable[Any] = self._results.__anext__()
+        return item
+
+    async def aclose(self) -> None:
+        """Close the stream, and end the dependencies if that did not."""
+        await self._results.aclose()
+        if not self._isBegun:
+            self._isBegun = True
+            self._calls.endAfterAnswer(None)

@@ -8,7 +8,7 @@ of a call, passes it to an L{Invoker}, and encodes the result.
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from math import ceil
 from typing import Any, Protocol
 
@@ -388,6 +388,8 @@ class Invoker(DependencyOwner):
         if bound.isOther:
             context.metadata["route"] = OTHERS
         began = self._seconds()
+        # The streams that the handler has returned to middleware, which may drop them.
+        opened: list[Any] = []
         for observer in self.observers:
             observer.callStarted(context)
         try:
@@ -414,7 +416,7 @@ class Invoker(DependencyOwner):
                 if not (await allowed if hasattr(allowed, "__await__") else allowed):
                     raise codedError("PERMISSION_DENIED", "You may not call this method")
             if bound.service.middleware:
-                result = self._step(bound, 0, request, context)
+                result = self._step(bound, 0, request, context, opened)
             else:
                 result = bound.handler(request, context)
             if hasattr(result, "__await__"):
@@ -424,12 +426,13 @@ class Invoker(DependencyOwner):
             elif not (bound.outputFits and bound.outputFits(result)):
                 result = checkResult(bound.output, bound.whole, result)
         except BaseException as error:
+            await _closeAll(opened)
             raise causedBy(self._failed(context, error, began), error)  # noqa: B904
         if bound.streamsResponses:
             results = checkedResults(bound.output, bound.whole, result)
             if stream is not None:
                 results = stream.guardResults(results)
-            return self._measured(results, context, began)
+            return self._measured(results, context, began, opened)
         seconds = self._seconds() - began
         for observer in self.observers:
             observer.callEnded(context, None, seconds)
@@ -463,23 +466,41 @@ class Invoker(DependencyOwner):
         return user if user is not None or bound.isPublic else _admitted(bound, user)
 
     async def _step(
-        self, bound: MethodEntry, position: int, request: Any, context: RequestContext
+        self,
+        bound: MethodEntry,
+        position: int,
+        request: Any,
+        context: RequestContext,
+        opened: list[Any],
     ) -> Any:
-        """Call the middleware of the service from a position on, then the handler."""
+        """
+        Call the middleware of the service from a position on, then the handler.
+
+        @param opened: Receives the stream that the handler returns.
+        """
         if position == len(bound.service.middleware):
-            result = bound.handler(request, context)
-        else:
+            result = await resolve(bound.handler(request, context))
+            if bound.streamsResponses:
+                opened.append(result)
+            return result
 
-            def next(request: Any = request, context: RequestContext = context) -> Awaitable[Any]:
-                return self._step(bound, position + 1, request, context)
+        def next(request: Any = request, context: RequestContext = context) -> Awaitable[Any]:
+            return self._step(bound, position + 1, request, context, opened)
 
-            result = bound.service.middleware[position](request, context, next)
-        return await resolve(result)
+        return await resolve(bound.service.middleware[position](request, context, next))
 
     async def _measured(
-        self, results: AsyncIterator[Any], context: RequestContext, began: float
+        self,
+        results: AsyncIterator[Any],
+        context: RequestContext,
+        began: float,
+        opened: Sequence[Any],
     ) -> AsyncIterator[Any]:
-        """Yield the results of a stream, and record its end."""
+        """
+        Yield the results of a stream, and record its end.
+
+        @param opened: The streams to close with it.
+        """
         error: BaseException | None = None
         try:
             async for result in results:
@@ -492,6 +513,7 @@ class Invoker(DependencyOwner):
         finally:
             # Close it here; the garbage collector would do so at an arbitrary time.
             await results.aclose()  # type: ignore[attr-defined]
+            await _closeAll(opened)
             if error is None:
                 self._ended(context, None, began)
             elif isinstance(error, GeneratorExit):
@@ -522,6 +544,18 @@ class Invoker(DependencyOwner):
         seconds = self._seconds() - began
         for observer in self.observers:
             observer.callEnded(context, error, seconds)
+
+
+async def _closeAll(streams: Sequence[Any]) -> None:
+    """Close the streams of a handler, as far as they are not closed."""
+    for stream in streams:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            try:
+                await close()
+            except Exception:
+                # The end of the call must still be recorded.
+                _log.failure("a stream could not be closed")
 
 
 def _forJSON(typed: MethodEntry, input: AnySchema | None, output: AnySchema | None) -> MethodEntry:

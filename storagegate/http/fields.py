@@ -110,6 +110,22 @@ def fieldPairs(fields: Mapping[str, CheckedField]) -> Iterator[tuple[bytes, byte
             yield name.encode("ascii"), each.encode("latin-1")
 
 
+BODY_FIELDS = (
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "content-language",
+    "content-range",
+    "content-disposition",
+    "transfer-encoding",
+    "etag",
+    "last-modified",
+    "cache-control",
+    "accept-ranges",
+)
+"""Fields that describe the body, which an error response replaces. Other fields, such as CORS and
+cookies, stay."""
+
 # Fields that describe a body, and are dropped with it (RFC 9110 section 15.4.5, and as in Express).
 _CONTENT_FIELDS = ("content-type", "content-length", "transfer-encoding")
 

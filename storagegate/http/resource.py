@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 from storagegate.core.errors import ServiceError, errorBody
 from storagegate.http.dispatch import WEBSOCKET, RequestDispatch, RouterDispatch
 from storagegate.http.errors import bodyTooLarge, statusOf
+from storagegate.http.fields import BODY_FIELDS
 from storagegate.http.request import HTTPRequest
 from storagegate.http.response import HTTPResponse
 from storagegate.net.http.interfaces import BadRequest
@@ -24,22 +25,6 @@ _PLAIN_ERROR = b'{"error":"Internal Server Error"}'
 
 # The response to OPTIONS *, which concerns the server and not a path.
 _SERVER_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-# Fields that describe the body, which an error response replaces. Other fields, such as CORS and
-# cookies, stay.
-_BODY_FIELDS = (
-    "content-type",
-    "content-length",
-    "content-encoding",
-    "content-language",
-    "content-range",
-    "content-disposition",
-    "transfer-encoding",
-    "etag",
-    "last-modified",
-    "cache-control",
-    "accept-ranges",
-)
 
 _log = Logger()
 
@@ -137,7 +122,7 @@ def _respondError(request: HTTPRequest, response: HTTPResponse, error: object) -
         return
     if status >= 500:
         _report(raw, "a handler failed", error)
-    for name in _BODY_FIELDS:
+    for name in BODY_FIELDS:
         response.remove(name)
     headers = getattr(error, "headers", None)
     if isinstance(headers, Mapping):

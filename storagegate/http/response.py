@@ -26,6 +26,7 @@ from storagegate.http.encoding import (
 )
 from storagegate.http.errors import HTTPError, ResponseSent
 from storagegate.http.fields import (
+    BODY_FIELDS,
     WIRES,
     CheckedField,
     HeaderValue,
@@ -446,7 +447,11 @@ class HTTPResponse:
                 self._finishStream()
         else:
             self._ended = True
-            self._deliver(chunk)
+            try:
+                self._deliver(chunk)
+            except BaseException:
+                self._retract()
+                raise
         return self
 
     # Named responses
@@ -683,6 +688,15 @@ class HTTPResponse:
         self._ended = False
         return True
 
+    def _retract(self) -> None:
+        """Let error handlers respond in place of a whole response that could not be sent."""
+        if self._ended and self.reopen():
+            for name in BODY_FIELDS:
+                self._fields.pop(name, None)
+            if self.statusCode == 304:
+                # Chosen for the body of the failed response.
+                self.statusCode = 200
+
     def _abandon(self) -> None:
         """Drop the hooks and listeners, which refer to the request, after a disconnect."""
         self._hooks = self._finishListeners = None
@@ -724,10 +738,14 @@ class HTTPResponse:
         headers = self.raw.headers
         if b"if-none-match" in headers or b"if-modified-since" in headers:
             self._checkFresh()
-        if self._hooks is None and self.statusCode not in BODILESS:
-            self._respond(body)
-        else:
-            self._deliver(body)
+        try:
+            if self._hooks is None and self.statusCode not in BODILESS:
+                self._respond(body)
+            else:
+                self._deliver(body)
+        except BaseException:
+            self._retract()
+            raise
         return self
 
     async def _sendTagged(self, body: bytes) -> None:
@@ -817,6 +835,7 @@ class HTTPResponse:
         if dispatch is None:
             _log.failure("a response failed after its end", reason)
         else:
+            self._retract()
             dispatch.next(reason.value)
         if self._begun and not self.raw.finished:
             # Even if an error handler has run: this response can no longer be completed.

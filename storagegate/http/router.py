@@ -640,9 +640,9 @@ class _ResourceResponse:
         copyFields(res, fields)
         res.startBody(length)
 
-    def send(self, chunk: bytes) -> None:
+    def send(self, chunk: bytes) -> Any:
         """Send a part of the body."""
-        self._res.write(chunk)
+        return self._res.write(chunk)
 
     def finish(self) -> None:
         """End the response."""

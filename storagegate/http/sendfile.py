@@ -165,7 +165,7 @@ def sendFile(
         file = await _open(res, path, root, dotfiles)
         try:
             res.header(headers)
-        except ValueError:
+        except BaseException:
             file.close()
             raise
         try:

@@ -418,9 +418,13 @@ class PreparedSocket:
             raise
         self._calls.end()
 
-    def discard(self) -> None:
-        """End the dependencies of a handshake that was not accepted."""
-        self._calls.end()
+    def discard(self, error: BaseException | None = None) -> None:
+        """
+        End the dependencies of a handshake that was not accepted.
+
+        @param error: The error of the handshake; C{None} if it was refused.
+        """
+        self._calls.end(error)
 
 
 def _endLater(calls: DependencyCalls, req: Any, error: BaseException | None) -> None:

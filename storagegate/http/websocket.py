@@ -373,11 +373,6 @@ def webSocketHandler(
             return
         prepared = None if typed is None else await typed.prepare(req)
         run: WebSocketHandler = handler if prepared is None else prepared
-        fields = await _prepareUpgrade(res)
-        if req.raw.disconnected:
-            if prepared is not None:
-                prepared.discard()
-            return
         receivers: list[_HandlerReceiver] = []
 
         def makeReceiver(connection: "WebSocketConnection") -> _HandlerReceiver:
@@ -385,6 +380,11 @@ def webSocketHandler(
             return receivers[0]
 
         try:
+            fields = await _prepareUpgrade(res)
+            if req.raw.disconnected:
+                if prepared is not None:
+                    prepared.discard()
+                return
             webSockets.accept(req.raw, req.ip, evolve(handshake, fields=fields), makeReceiver)
         except HandshakeRefused as error:
             # The server became full, or began draining, while the session was saved.
@@ -392,6 +392,10 @@ def webSocketHandler(
                 prepared.discard()
             refuse(res, error)
             return
+        except BaseException as error:
+            if prepared is not None:
+                prepared.discard(error)
+            raise
         res._ended = True
         res._emitFinish()
         receiver = receivers[0]

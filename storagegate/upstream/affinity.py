@@ -24,7 +24,7 @@ from attrs import fields
 
 from storagegate.core.context import RequestContext
 from storagegate.net.http.cookies import parseCookies, serializeCookie
-from storagegate.upstream.cluster import CallSlot, Choose, InstanceState
+from storagegate.upstream.cluster import CallSlot, Choose
 from storagegate.upstream.options import GRPCRouting, HTTPRouting, RoutingOptions, WebSocketRouting
 from storagegate.upstream.strategies import STRATEGIES, C, Strategy
 
@@ -187,11 +187,8 @@ class AffinitySelector:
         if named is None:
             return None
 
-        def choose(candidates: Sequence[InstanceState]) -> InstanceState:
-            found = self._signer().find(named, candidates)
-            return self._strategies[_DEFAULT].choose(candidates) if found is None else found
-
-        return choose
+        # A cookie of an instance that is gone binds to none.
+        return partial(self._signer().find, named)
 
     def chosen(self, context: RequestContext, slot: CallSlot) -> None:
         """Set the cookie that names the call's instance, unless the client has it already."""

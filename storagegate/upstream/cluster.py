@@ -206,8 +206,9 @@ class CallSlot:
             self._ended(self.member, isOut)
 
 
-Choose = Callable[[Sequence[InstanceState]], InstanceState]
-"""Chooses one instance of a sequence that is never empty."""
+Choose = Callable[[Sequence[InstanceState]], InstanceState | None]
+"""Chooses one instance of a sequence that is never empty; C{None} leaves the choice to the
+strategy."""
 
 _log = Logger()
 
@@ -217,11 +218,11 @@ class _Waiter:
     """
     A call that waits for an instance.
 
-    @ivar isBound: Whether it accepts one instance only.
+    @ivar choose: Chooses the only instance that it accepts; C{None} if it accepts any.
     """
 
-    choose: Choose
-    isBound: bool
+    strategy: Strategy
+    choose: Choose | None
     tried: Collection[str]
     slot: Deferred[CallSlot]
 
@@ -309,13 +310,12 @@ class Cluster:
 
         @param strategy: The name of the strategy that chooses the instance.
         @param tried: The ids of instances to use only if no other is left.
-        @param choose: Chooses in place of the strategy; while the chosen instance is available, no
-            other is used.
+        @param choose: Chooses before the strategy; while the chosen instance is available, no other
+            is used.
         @return: A cancellable Deferred. It fails with C{UNAVAILABLE} if no instance is known, or
             too many calls wait.
         """
-        chosen = self.strategies[strategy].choose if choose is None else choose
-        waiter = _Waiter(chosen, choose is not None, tried, Deferred(self._cancelWait))
+        waiter = _Waiter(self.strategies[strategy], choose, tried, Deferred(self._cancelWait))
         if not self.members:
             return fail(self._refused("none", f"No instance of {self.name} is known"))
         # Calls that wait already could not use the free capacity.
@@ -357,11 +357,12 @@ class Cluster:
         candidates = available or list(self.members.values())
         untried = [member for member in candidates if member.id not in waiter.tried]
         candidates = untried or candidates
-        if waiter.isBound and candidates:
+        if waiter.choose is not None and candidates:
             member = waiter.choose(candidates)
-            return member if self._hasCapacity(member) else None
+            if member is not None:
+                return member if self._hasCapacity(member) else None
         free = [member for member in candidates if self._hasCapacity(member)]
-        return waiter.choose(free) if free else None
+        return waiter.strategy.choose(free) if free else None
 
     def _hasCapacity(self, member: InstanceState) -> bool:
         return member.active < self.options.maxConnections

@@ -144,6 +144,7 @@ _LIFE_SECONDS = 60.0
 class _Pair(msgspec.Struct):
     key: bytes
     value: bytes = b""
+    revision: int = msgspec.field(name="mod_revision", default=0)
 
 
 class _Range(msgspec.Struct):
@@ -239,9 +240,12 @@ class EtcdWatch:
                     # A restored backup: the watch would be silent until its revision is as high.
                     raise SourceError("etcd returned to an earlier revision")
                 return
-            revision = max(revision, news.header.revision)
             if news.events:
+                # The header has the revision of the store, which later batches lead up to.
+                revision = max(revision, news.events[-1].kv.revision)
                 self._apply(news.events)
+            else:
+                revision = max(revision, news.header.revision)
 
         message = {"create_request": {**self._keys, "start_revision": str(revision + 1)}}
         await self._api.follow("/v3/watch", message, onLine, self._life)

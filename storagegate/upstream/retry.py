@@ -138,7 +138,7 @@ class CallPolicy:
     The options of sending one call.
 
     @ivar strategy: The name of the strategy that chooses the instance.
-    @ivar choose: Chooses in place of the strategy for calls with affinity; else C{None}.
+    @ivar choose: Chooses before the strategy for calls with affinity; else C{None}.
     @ivar isRepeatable: Whether the call may be repeated after an instance may have received it.
     @ivar timeoutSeconds: Limit of an attempt, and of the wait for an instance.
     """
@@ -194,6 +194,10 @@ class Upstream:
                 count += 1
                 if not retries.allows(failed, count, policy.isRepeatable):
                     error = failed.error
+            except BaseException:
+                # An attempt that has not begun leaves its slot.
+                slot.end(None)
+                raise
             # Break the reference cycle of the error, its failure and this frame.
             if error is not None:
                 try:

@@ -139,6 +139,15 @@ class MethodTests(SynchronousTestCase):
         finally:
             self.log.append("closed")
 
+    async def slowConnection(self) -> AsyncIterator[str]:
+        """Give one that takes time to close."""
+        self.log.append("open")
+        try:
+            yield "c"
+        finally:
+            await deferLater(self.clients.clock, 1)
+            self.log.append("closed")
+
     def connect(self, **methods: Any) -> Any:
         """Serve methods, and connect a client over TCP."""
         gateway = createProtocolGateway(protocols=["tcp"])
@@ -188,6 +197,26 @@ class MethodTests(SynchronousTestCase):
         call.cancel()
         self.clients.advance(1)
         self.assertEqual(self.log[-1], "closed")
+
+    def test_droppedStream(self) -> None:
+        """It also ends if middleware fails and the stream is never begun."""
+
+        async def count(
+            request: Any, a: Annotated[str, Depends(self.slowConnection)]
+        ) -> AsyncIterator[dict[str, Any]]:
+            yield {"a": a}
+
+        async def refuse(request: Any, context: Any, next: Any) -> Any:
+            await next(request, context)
+            raise ServiceError("NOT_FOUND", "no", 404)
+
+        gateway = createProtocolGateway(protocols=["tcp"])
+        gateway.addService("S", {"methods": {"count": count}, "middleware": [refuse]})
+        self.clients = GatewayClient(gateway)
+        call = self.clients.connect("tcp").start("S", "count", {})
+        self.clients.advance(1)
+        self.assertRaises(ServiceError, lambda: call.result)
+        self.assertEqual(self.log, ["open", "closed"])
 
     def test_requestStream(self) -> None:
         """A stream of requests is passed as ever."""

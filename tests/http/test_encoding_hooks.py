@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from zope.interface import implementer
 
 from storagegate import server
@@ -191,3 +191,45 @@ class HookTests(ResponseCase):
         held.errback(RuntimeError("disk"))
         self.assertRaises(ResponseLost, lambda: call.response)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_errorHandler(self) -> None:
+        """An error handler may respond in place of a response that was not sent."""
+
+        def hook(res: Any) -> None:
+            res.beforeHead(lambda: [][0])
+
+        def hold(res: Any) -> None:
+            res.holdEnd(lambda: fail(IndexError()))
+
+        def handle(error: Any, req: Any, res: Any, next: Any) -> None:
+            res.status(503).json(type(error).__name__)
+
+        def handleLater(error: Any, req: Any, res: Any, next: Any) -> Any:
+            return {"a": type(error).__name__}
+
+        for handler, status in ((handle, 503), (handleLater, 500)):
+            for prepare, send, name in (
+                (hook, lambda res: res.send("x"), "IndexError"),
+                (hook, lambda res: res.end("x"), "IndexError"),
+                (hold, lambda res: res.send("x"), "IndexError"),
+                (hold, lambda res: res.end("x"), "IndexError"),
+                (lambda res: None, lambda res: res.status(100).send("x"), "ValueError"),
+                (
+                    lambda res: None,
+                    lambda res: res.header("Content-Length", "3").end("x"),
+                    "ValueError",
+                ),
+            ):
+                with self.subTest(handler=handler.__name__, name=name):
+                    self.setUp()
+                    self.app.use(handler)
+
+                    def give(res: Any, prepare: Any = prepare, send: Any = send) -> None:
+                        prepare(res)
+                        send(res)
+
+                    tag = {"if-none-match": 'W/"1-EfatjsUqKYSrqv18O1FlA3hcIHI"'}
+                    response = self.answer(give, headers=tag)
+                    self.assertEqual((response.status, response.text.count(name)), (status, 1))
+                    self.assertFields(response, content_type="application/json; charset=utf-8")
+                    self.assertNotIn("EfatjsUq", response.headers.get("etag") or "")

@@ -13,6 +13,7 @@ from storagegate.http.errors import HTTPError
 from storagegate.http.options import Runtime
 from storagegate.http.testing import Client
 from tests.http.filesupport import FileCase
+from tests.support.openfiles import openFiles
 
 
 class SendFileTests(FileCase):
@@ -78,6 +79,13 @@ class SendFileTests(FileCase):
 
         self.handle(answer)
         self.assertEqual(self.get().text, "done")
+
+    def test_badFields(self) -> None:
+        """A field that cannot be set is the handler's error, and leaves no file open."""
+        for fields in ({"X-A": None}, {"X-A": "\n"}, {1: "a"}):
+            self.assertEqual(self.send(self.path, headers=fields)[0], 500)
+            self.assertEqual(openFiles(self.top), [])
+        self.flushLoggedErrors(TypeError, ValueError, AttributeError)
 
     def test_missing(self) -> None:
         """What is not there is a 404, and so is a directory."""

@@ -1,14 +1,20 @@
 """Stock Twisted resources in an application."""
 
+import gzip
+from collections.abc import Callable
 from typing import Any
 
+from attrs import evolve
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPullProducer
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from twisted.web.static import Data, File
+from zope.interface import implementer
 
 from storagegate import server
-from storagegate.http import Router
+from storagegate.http import Router, compression
 from storagegate.http.testing import Client
 from tests.http.fetching import pieces
 
@@ -120,6 +126,28 @@ class ResourceTests(SynchronousTestCase):
         self.assertLess(len(call.received), 500_000)
         call.disconnect()
 
+    def test_compressed(self) -> None:
+        """A producer is asked for no more while a thread still compresses what it sent."""
+        waiting: list[Callable[[], None]] = []
+
+        def run(function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+            done: Deferred[Any] = Deferred()
+            waiting.append(lambda: done.callback(function(*arguments)))
+            return done
+
+        producer = Counting(50)
+        self.app.use(compression())
+        self.app.use("/p", producer)
+        self.app.runtime = evolve(self.app.runtime, run=run)
+        call = self.client.start("GET", "/p", headers={"accept-encoding": "gzip"})
+        for _ in range(100):
+            self.client.flush()
+        self.assertLess(producer.asked, 5)
+        while waiting:
+            waiting.pop()()
+            self.client.flush()
+        self.assertEqual(gzip.decompress(call.response.body), producer.piece * 50)
+
     def test_lost(self) -> None:
         """A resource hears that its client has gone."""
         requests: list[Any] = []
@@ -165,6 +193,41 @@ class ResourceTests(SynchronousTestCase):
         self.assertEqual(self.client.get("/r").status, 500)
         [failure] = self.flushLoggedErrors(RuntimeError)
         self.assertIn("needs a listener", str(failure.value))
+
+
+@implementer(IPullProducer)
+class Counting(Resource):
+    """
+    A resource that sends text by a producer.
+
+    @ivar asked: How often it was asked for more.
+    """
+
+    isLeaf = True
+    piece = b"storage gate\n" * 5_000
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.asked = 0
+        self._count = count
+
+    def render(self, request: Any) -> int:
+        """Begin."""
+        self._request = request
+        request.setHeader(b"content-type", b"text/plain")
+        request.registerProducer(self, False)
+        return NOT_DONE_YET
+
+    def resumeProducing(self) -> None:
+        """Send a piece."""
+        self.asked += 1
+        self._request.write(self.piece)
+        if self.asked == self._count:
+            self._request.unregisterProducer()
+            self._request.finish()
+
+    def stopProducing(self) -> None:
+        """Send no more."""
 
 
 class Later(Resource):

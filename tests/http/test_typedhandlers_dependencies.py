@@ -23,6 +23,14 @@ from storagegate.http import (
 from storagegate.http.testing import WebSocketRefused
 from tests.http.test_typedhandlers import HandlerCase
 
+UPGRADE = {
+    "connection": "upgrade",
+    "upgrade": "websocket",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+"""Fields of a handshake."""
+
 
 @dataclass
 class User:
@@ -551,6 +559,28 @@ class SocketTests(DependencyCase):
         error = self.assertRaises(WebSocketRefused, self.client.webSocket, "/x", headers=headers)
         self.assertEqual(self.details(error.response), [("room", "must be an integer")])
         self.assertEqual(self.log.count("closed"), 2)
+
+    def test_failedHandshake(self) -> None:
+        """The dependencies of a handshake that fails after they are made end, too."""
+
+        def broken() -> None:
+            raise KeyError("boom")
+
+        def hold(req: HTTPRequest, res: HTTPResponse, next: Next) -> None:
+            res.beforeHead(broken)
+            next()
+
+        async def chat(
+            socket: WebSocket, connection: str = Depends(self.slowConnection)
+        ) -> None: ...
+
+        self.app.ws("/", hold, chat)
+        call = self.client.start("GET", "/", headers=UPGRADE)
+        self.client.advance(1)
+        self.assertEqual(call.response.status, 500)
+        self.client.advance(1)
+        self.assertEqual(self.log, ["open", "closed"])
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
 
     def test_errors(self) -> None:
         """A handler without its WebSocket, or with a body, is refused at registration."""

@@ -10,7 +10,7 @@ from storagegate.net.http.cookies import parseCookies
 from storagegate.telemetry.tracecontext import newTracing
 from storagegate.upstream.affinity import AffinitySelector, CookieSigner, makeStrategies
 from storagegate.upstream.cluster import CallSlot
-from storagegate.upstream.options import RoutingOptions
+from storagegate.upstream.options import DiscoveredService, RoutingOptions
 from tests.support.balancing import ClusterCase
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -118,6 +118,17 @@ class ChoosingTests(SynchronousTestCase):
         context = self.context(cookie=f"{name}=a")
         self.ids(context)
         self.assertIn("setCookie", context.metadata)
+
+    def test_forgedBusy(self) -> None:
+        """A call with such a cookie goes to an instance that has room, as one without."""
+        self.make(STICKY)
+        self.cluster.options = DiscoveredService(maxConnections=1)
+        name = CookieSigner(b"secret", "Probe").cookie
+        found = [self.slot(self.context(cookie=f"{name}=a")) for _ in range(2)]
+        found[1].end(True)
+        # The turn of a, whose call lasts, comes after those of the others.
+        found += [self.slot(self.context(cookie=f"{name}=a")) for _ in range(4)]
+        self.assertEqual([each.member.id for each in found], ["a", "b", "c", "d", "e", "b"])
 
     def test_connection(self) -> None:
         """All calls of a WebSocket go to one instance, those of many to all of them."""

@@ -110,6 +110,19 @@ class UpstreamTests(SynchronousTestCase):
         self.failureResultOf(self.call(answer), ServiceError)
         self.assertEqual(self.tried, ["a"])
 
+    def test_notBegun(self) -> None:
+        """An attempt that fails before it begins, as without a key for its cookie, has no place."""
+        self.make(maxConnections=1)
+
+        async def attempt(slot: CallSlot) -> Any:
+            raise OSError("no space left")
+
+        policy = CallPolicy("default", None, True, 1.0)
+        for _ in range(4):
+            calling = Deferred.fromCoroutine(self.upstream.call(attempt, policy))
+            self.failureResultOf(calling, OSError)
+        self.assertEqual(self.successResultOf(self.call(str.upper)), "B")
+
     def test_budget(self) -> None:
         """When everything fails, only a part is tried again."""
         self.make(retries=1, ejectAfter=100)

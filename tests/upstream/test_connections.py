@@ -106,6 +106,29 @@ class ConnectionsTests(SynchronousTestCase):
         self.assertIsNot(self.take(), first)
         self.assertTrue(first.isLost)
 
+    def test_unsolicited(self) -> None:
+        """
+        A second response, such as the 408 of a server that closes an idle connection, changes
+        nothing of the first one, even if both are read together; nor does a trailer.
+        """
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\n"
+        chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nContent-Type: c/d\r\n\r\n"
+        late = b"HTTP/1.1 408 Request Timeout\r\nContent-Type: c/d\r\nContent-Length: 0\r\n\r\n"
+        for wire, isKept in (
+            (head + b"Content-Length: 2\r\n\r\nok" + late, False),
+            (head + b"Content-Length: 2\r\n\r\nok" + late[:20], False),
+            (head + chunked, True),
+        ):
+            connection = self.take()
+            exchange = connection.begin(b"GET / HTTP/1.1\r\n\r\n", b"")
+            connection.dataReceived(wire)
+            received = self.successResultOf(Deferred.fromCoroutine(exchange.head()))
+            self.assertEqual((received.status, received.fields[b"content-type"]), (200, b"a/b"))
+            body = self.successResultOf(Deferred.fromCoroutine(exchange.body(100)))
+            self.assertEqual(body, b"ok")
+            exchange.close()
+            self.assertIs(connection.isLost, not isKept)
+
     def test_many(self) -> None:
         """No more than some are kept."""
         taken = [self.take() for _ in range(MAX_IDLE + 3)]

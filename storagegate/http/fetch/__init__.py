@@ -14,8 +14,10 @@ from urllib.parse import quote
 
 import msgspec
 from attrs import frozen
+from twisted.internet.defer import Deferred
 
 from storagegate.core.streams import SharedFuture
+from storagegate.core.task import fromCoroutine
 from storagegate.http.errors import HTTPError
 from storagegate.net.http.message import phraseOf
 
@@ -244,24 +246,37 @@ class _Tee:
     def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._pieces = aiter(source)
-        # Set while a branch reads.
+        # Set while a piece is read, and the number of branches that wait for it.
         self._pulled: SharedFuture[None] | None = None
+        self._readers = 0
+        self._reading: Deferred[None]
         # The exception that ended the source.
         self.end: Exception | None = None
         self.branches = (_TeeBranch(self), _TeeBranch(self))
 
     async def pull(self) -> None:
         """
-        Read a piece for both branches, or wait while the other branch reads.
+        Wait for a piece, which is read for both branches.
+
+        Cancelling the only branch that waits also cancels the read.
 
         @raise ValueError: If the other branch would fall too far behind.
         """
-        if self._pulled is not None:
-            await self._pulled.wait()
-            return
-        if any(branch.held > _BACKLOG for branch in self.branches):
-            raise ValueError("the other clone of this body is not being read")
-        self._pulled = pulled = SharedFuture[None]()
+        pulled = self._pulled
+        if pulled is None:
+            if any(branch.held > _BACKLOG for branch in self.branches):
+                raise ValueError("the other clone of this body is not being read")
+            pulled = self._pulled = SharedFuture()
+            self._reading = fromCoroutine(self._read(pulled))
+        self._readers += 1
+        try:
+            await pulled.wait()
+        finally:
+            self._readers -= 1
+            if not (self._readers or pulled.isKnown):
+                self._reading.cancel()
+
+    async def _read(self, pulled: SharedFuture[None]) -> None:
         try:
             piece = await anext(self._pieces)
         except Exception as error:

@@ -167,6 +167,9 @@ class RequestSession:
 
     def _sendCookie(self) -> None:
         """Set the cookie if it is needed. Called before the head of the response."""
+        if self._res is None:
+            # The client has left, so no head is sent; the session is still stored.
+            return
         session = self._current()
         if session is not None and (session or session is not self._idle):
             self._failed = True

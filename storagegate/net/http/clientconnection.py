@@ -398,26 +398,35 @@ class HTTPClientConnection(Protocol):
 
     # The parser
 
+    def on_message_begin(self) -> None:
+        """Receive the first byte of a response."""
+        if self._request is None or self._request.isRead:
+            # Some servers announce the end of an idle connection by a response to no request.
+            self._staysOpen = False
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Receive a header field."""
         self._fields[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """Receive the end of a head."""
+        # Later fields are those of another response, or trailers.
+        fields, self._fields = self._fields, {}
+        request = self._request
+        if request is None or request.isRead:
+            return
         status = self._parser.get_status_code()
         if status < 200:
             # An interim response: another one follows.
-            self._fields = {}
             return
-        self._isFramed = not _FRAMING.isdisjoint(self._fields) or status in (204, 304)
+        self._isFramed = not _FRAMING.isdisjoint(fields) or status in (204, 304)
         if not self._isFramed and not self._endsByClosing:
             # Its end would be indistinguishable from a lost connection.
             self._fail("its body has no length")
             return
         self._hasHead = True
         self._staysOpen = self._parser.should_keep_alive()
-        if self._request is not None:
-            self._request.received = ResponseHead(status, self._fields)
+        request.received = ResponseHead(status, fields)
 
     def on_body(self, body: bytes) -> None:
         """Receive a piece of the body."""
@@ -427,11 +436,8 @@ class HTTPClientConnection(Protocol):
 
     def on_message_complete(self) -> None:
         """Receive the end of a response."""
-        if self._request is None or not self._hasHead:
-            return
-        if self._request.isRead:
-            self._staysOpen = False
-        self._request.isRead = True
+        if self._request is not None and self._hasHead:
+            self._request.isRead = True
 
     def _fail(self, reason: str) -> None:
         """End the request and the connection, as the received bytes are not a valid response."""

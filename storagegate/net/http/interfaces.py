@@ -113,6 +113,7 @@ class IWebResponse(Interface):
         Send a part of the body.
 
         @param chunk: The next bytes of the body, without chunked framing.
+        @return: A Deferred if nothing should be sent until it fires.
         """
 
     def finish() -> None:

@@ -188,7 +188,11 @@ class _WebChannel:
         self.reply: IWebResponse = raw
         self.site = site
         self._reactor = reactor
-        self._pull: _PullLoop | None = None
+        # The producer of the body, whether it runs, and the pieces that wait for the client, or for
+        # a thread that encodes them.
+        self._producer: Any = None
+        self._isRunning = False
+        self._waiting = 0
         self._taken: Any = None
         self._leftover = b""
 
@@ -249,11 +253,20 @@ class _WebChannel:
 
     def write(self, data: bytes) -> None:
         """Send a part of the body."""
-        self.reply.send(data)
+        ready = self.reply.send(data)
+        if isinstance(ready, Deferred):
+            self._waiting += 1
+            self._followPace()
+            # An error of the encoder also fails the end of the response.
+            ready.addBoth(self._sent)
 
     def writeSequence(self, pieces: list[bytes]) -> None:
         """Send a part of the body."""
-        self.reply.send(b"".join(pieces))
+        self.write(b"".join(pieces))
+
+    def _sent(self, result: object) -> None:
+        self._waiting -= 1
+        self._followPace()
 
     def requestDone(self, request: _WebRequest) -> None:
         """End the response."""
@@ -265,28 +278,29 @@ class _WebChannel:
     # Producers
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Apply the client's back pressure to a producer."""
-        if not streaming:
-            self._pull = producer = _PullLoop(producer, self.raw, self._reactor)
-
-        def follow(full: bool) -> None:
-            if full:
-                producer.pauseProducing()
-            else:
-                producer.resumeProducing()
-
-        self.raw.onBackPressure = follow
-        if self.raw.channel.isPaused:
-            producer.pauseProducing()
-        elif not streaming:
-            producer.resumeProducing()
+        """Apply the back pressure of the client, and of an encoder, to a producer."""
+        self._producer = producer if streaming else _PullLoop(producer, self.raw, self._reactor)
+        self._isRunning = streaming
+        self.raw.onBackPressure = lambda isFull: self._followPace()
+        self._followPace()
 
     def unregisterProducer(self) -> None:
         """Stop the producer."""
         self.raw.onBackPressure = None
-        if self._pull is not None:
-            self._pull.pauseProducing()
-            self._pull = None
+        producer, self._producer = self._producer, None
+        if isinstance(producer, _PullLoop):
+            producer.pauseProducing()
+
+    def _followPace(self) -> None:
+        """Pause or resume the producer."""
+        isWanted = not (self.raw.channel.isPaused or self._waiting)
+        if self._producer is None or isWanted is self._isRunning or self.raw.disconnected:
+            return
+        self._isRunning = isWanted
+        if isWanted:
+            self._producer.resumeProducing()
+        else:
+            self._producer.pauseProducing()
 
 
 class _PullLoop:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 import storagegate.http.fetch
@@ -289,6 +289,34 @@ class CloneTests(AsyncCase):
         clone = response.clone()
         self.raised(KeyError, response.text())
         self.raised(KeyError, clone.text())
+
+    def test_cloneGivenUp(self) -> None:
+        """A reader of one clone that gives up takes nothing from the other one."""
+        for first in (0, 1):
+            waiting: Deferred[bytes] = Deferred()
+            ended: list[bool] = []
+
+            async def source(waiting: Any = waiting, ended: Any = ended) -> AsyncIterator[bytes]:
+                try:
+                    yield await waiting
+                finally:
+                    ended.append(True)
+
+            response = Response(source())
+            clone = response.clone()
+            texts = [Deferred.fromCoroutine(each.text()) for each in (response, clone)]
+            texts[first].cancel()
+            self.failureResultOf(texts[first], CancelledError)
+            self.assertEqual(ended, [])
+            waiting.callback(b"a")
+            self.assertEqual(self.successResultOf(texts[1 - first]), "a")
+            # The last reader that gives up ends the source.
+            response = Response(source(Deferred(), ended))
+            reading = Deferred.fromCoroutine(response.clone().text())
+            ended.clear()
+            reading.cancel()
+            self.failureResultOf(reading, CancelledError)
+            self.assertEqual(ended, [True])
 
     def test_backlog(self) -> None:
         """What waits for a clone that nobody reads is bounded, unless it has been cancelled."""

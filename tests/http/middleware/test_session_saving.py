@@ -352,6 +352,24 @@ class OverlapTests(SessionCase):
         self.held.pop().callback(None)
         self.assertEqual(self.look()["content"], {"count": 1, "slow": True})
 
+    def test_clientGoneCookie(self) -> None:
+        """It is kept, too, where the response would have set a cookie."""
+        for options in ({"rolling": True}, {"cookie": {"maxAge": 60_000}}):
+            self.overlapping(**options)
+            connection = self.browser.start("GET", "/slow")
+            connection.lose()
+            self.held.pop().callback(None)
+            self.assertEqual(self.look()["content"], {"count": 1, "slow": True})
+
+    def test_clientGoneNew(self) -> None:
+        """A new session of a client that went away fails no handler."""
+        self.overlapping(saveUninitialized=False)
+        self.browser.cookie = None
+        connection = self.browser.start("GET", "/slow")
+        connection.lose()
+        self.held.pop().callback(None)
+        self.assertEqual(self.store.calls[-1][0], "set")
+
 
 class DefaultStoreTests(SessionCase):
     """Without a store."""
