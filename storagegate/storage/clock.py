@@ -436,10 +436,11 @@ class ClockRecorder:
         # A starting daemon has more urgent work.
         await self._task.pause(_FIRST_SECONDS)
         while not self._task.isStopping:
-            self._isChanged = False
+            isChanged, self._isChanged = self._isChanged, False
             await self._save()
             if not self._isChanged:
-                await self._task.pause(SAVE_SECONDS)
+                # Another process that saves at the same time may overwrite a change.
+                await self._task.pause(_FIRST_SECONDS if isChanged else SAVE_SECONDS)
 
     async def _save(self) -> None:
         if self._clock.reading() is None:

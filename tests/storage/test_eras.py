@@ -418,6 +418,19 @@ class CorrectionTests(LogCase):
             assert reading is not None
             self.assertEqual(len(reading.eras), 0 if isConfirmed else 2)
 
+    def test_overwritten(self) -> None:
+        """An era that another machine has overwritten in the catalog is saved again at once."""
+        machine, catalog = self.machine, self.machine.catalog
+        catalog.waiting = deferred = Deferred()
+        other = Machine(catalog, "10")
+        other.start()
+        self.assertIsNone(catalog.waiting)
+        machine.set(-YEAR)
+        written = self.process.put()
+        deferred.callback(None)
+        machine.wait(2)
+        self.right(other.processes[0], written=written)
+
     def test_busy(self) -> None:
         """A catalog that is busy is not asked again at once."""
         self.machine.catalog.isBusy = True
