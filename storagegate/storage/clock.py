@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from storagegate.storage.eras import STEP_MS, Era, Eras
+from storagegate.storage.eras import STEP_MS, Era, Eras, areIn
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutProgress
@@ -436,15 +436,20 @@ class ClockRecorder:
         # A starting daemon has more urgent work.
         await self._task.pause(_FIRST_SECONDS)
         while not self._task.isStopping:
-            isChanged, self._isChanged = self._isChanged, False
-            await self._save()
+            self._isChanged = False
+            isKnown = await self._save()
             if not self._isChanged:
-                # Another process that saves at the same time may overwrite a change.
-                await self._task.pause(_FIRST_SECONDS if isChanged else SAVE_SECONDS)
+                await self._task.pause(SAVE_SECONDS if isKnown else _FIRST_SECONDS)
 
-    async def _save(self) -> None:
+    async def _save(self) -> bool:
+        """
+        Save a reading.
+
+        @return: Whether the catalog had its eras before. If not, another process that saves at the
+            same time may overwrite them.
+        """
         if self._clock.reading() is None:
-            return
+            return True
         try:
             found = await self.look()
             if found is not None:
@@ -459,12 +464,14 @@ class ClockRecorder:
             ):
                 # In a cluster, a machine whose clock is behind keeps another machine's newer date.
                 if found.eras == reading.eras:
-                    return
+                    return True
                 reading = replace(found, eras=reading.eras)
             await self._catalog.commit(PutProgress(_TASK, msgspec.json.encode(reading)))
             self._clock.confirmations -= confirmations
         except StoreError as error:
             self._log.info("cannot record the clock: {error}", error=str(error))
+            return True
+        return areIn(reading.eras, () if found is None else found.eras)
 
     async def look(self) -> ClockReading | None:
         """

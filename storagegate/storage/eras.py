@@ -142,7 +142,7 @@ class Eras:
         own = [each for each in saved if self._isOwn(each)]
         self._others = [each for each in saved if not self._isOwn(each)]
         self._unsaved = [
-            each for each in self._unsaved if not any(_includes(other, each) for other in own)
+            each for each in self._unsaved if not any(_includes(other, each) for other in saved)
         ]
         self._ended = [*own, *self._unsaved]
         self._begin(self._leadMs, self._fromMs)
@@ -224,7 +224,9 @@ class Eras:
                 era = _union(era, other)
             ended.append(era)
         self._ended = _atMost(ended)
-        self._unsaved = _atMost(self._unsaved)
+        self._unsaved = _atMost(
+            [replace(each, byMs=max(0, leadMs - each.leadMs)) for each in self._unsaved]
+        )
 
     def _resolved(self, passedMs: int) -> Sequence[Era]:
         """
@@ -266,10 +268,22 @@ def _areAlike(leadMs: int, otherMs: int) -> bool:
     return abs(leadMs - otherMs) <= STEP_MS
 
 
+def areIn(eras: Iterable[Era], saved: Sequence[Era]) -> bool:
+    """Return whether the catalog has eras, perhaps with other ends."""
+    return all(any(_isPartOf(era, each) for each in saved) for era in eras)
+
+
+def _isPartOf(era: Era, other: Era) -> bool:
+    """Return whether an era is another one, or one of several that another one combines."""
+    if era.boot == other.boot:
+        return era.leadMs >= other.leadMs - STEP_MS
+    return not other.boot and other.fromMs <= era.fromMs and other.byMs >= era.byMs
+
+
 def _includes(era: Era, other: Era) -> bool:
-    """Return whether an era of the same boot corrects all dates of another."""
+    """Return whether an era corrects all dates of another."""
     return (
-        era.leadMs <= other.leadMs + STEP_MS
+        _isPartOf(other, era)
         and era.fromMs <= other.fromMs
         and era.untilMs >= other.untilMs
         and era.isBehind >= other.isBehind
