@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from select import select
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -73,7 +74,8 @@ class CompletionQueue:
                     raise StoreBusy(f"no response within {seconds:g} s") from None
                 # Not a get with a timeout: if a signal interrupts it when its time is over, CPython
                 # goes on with a negative timeout, which stands for none.
-                time.sleep(_POLL_SECONDS)
+                # libfaketime, with which tests set the clock, makes C{time.sleep} fail.
+                select((), (), (), _POLL_SECONDS)
             else:
                 _make(call)
         if isinstance(outcome[0], Failure):
